@@ -1,0 +1,67 @@
+# Type `make` for the list of targets. The work is done by scripts/setup.sh and scripts/test.sh.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test test-compiled test-interpreted lint format bench wheel clean FORCE
+
+VENV := .venv
+PY := $(VENV)/bin/python
+SOURCES := $(sort $(shell find src -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*'))
+
+# Names the Python to build .venv from; empty: the first of python3.11 and python3 that is new enough.
+PYTHON ?=
+export PYTHON
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/core ## make .venv with the penstock command in it; does only what changed
+
+demo: setup ## show the queue at work
+	@$(VENV)/bin/penstock demo
+
+test: ## run everything: build, lint, the tests compiled and interpreted
+	+@scripts/test.sh
+
+test-compiled: setup ## run the tests on the compiled package, as a user gets it (ARGS="-k name" goes to pytest)
+	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest $(ARGS)
+
+test-interpreted: $(VENV)/tools ## run the tests on the source as it is (ARGS as above)
+	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest $(ARGS)
+
+lint: $(VENV)/tools ## check style and types
+	@failed=0; \
+	$(PY) -m ruff check --quiet || failed=1; \
+	$(PY) -m ruff format --check || failed=1; \
+	$(PY) -m mypy || failed=1; \
+	exit $$failed
+
+format: $(VENV)/tools ## put the source into the house format
+	@$(PY) -m ruff check --fix --quiet
+	@$(PY) -m ruff format --quiet
+
+bench: setup ## measure the speed
+	@$(PY) -m bench
+
+wheel: $(VENV)/tools ## build a wheel into dist/
+	@scripts/setup.sh wheel
+
+clean: ## remove everything that make made
+	@rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The tools: everything from the package registry. Again when pyproject.toml changes.
+$(VENV)/tools: pyproject.toml scripts/setup.sh
+	@scripts/setup.sh tools
+	@touch $@
+
+# The package, installed as a user gets it. The file says whether the core is compiled.
+$(VENV)/core: $(VENV)/tools $(VENV)/sources setup.py $(SOURCES)
+	@scripts/setup.sh package
+
+# A deleted file is newer than nothing, so the list of files is a prerequisite of its own.
+$(VENV)/sources: $(VENV)/tools FORCE
+	@echo '$(SOURCES)' | cmp -s - $@ || echo '$(SOURCES)' > $@

@@ -1,0 +1,73 @@
+"""The command line: choose rows, measure them, show them. Timing decides nothing: a missed goal is no failure."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import backlog, cycle, delays, keys, memory, pauses, producers, waits
+from bench.report import show_heading, show_rows, write_json
+from bench.rows import Row
+from bench.runner import chosen, run, unknown
+from bench.scale import Scale
+from bench.trial import Trial
+from penstock._build import is_compiled
+
+FAMILIES = (cycle, producers, backlog, keys, delays, memory, pauses, waits)
+
+
+def main(arguments: list[str]) -> int:
+    """Measure what is asked for. 0 unless a row could not be measured at all."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the engine.")
+    parser.add_argument(
+        "names", metavar="NAME", nargs="*", help="a row (cycle/fifo) or a family (cycle); all if none"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="the short form, with fewer jobs: less than 20 seconds"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="also write the figures there, with every sample"
+    )
+    parser.add_argument("--list", action="store_true", help="name the rows, and measure nothing")
+    options = parser.parse_args(arguments)
+    families = [family.trials() for family in FAMILIES]
+    if options.list:
+        _list(families)
+        return 0
+    if wrong := unknown(families, options.names):
+        parser.error(f"no such row or family: {', '.join(wrong)}; --list names them")
+    scale = Scale(options.quick, is_compiled())
+    rows = _measure(chosen(families, options.names), scale)
+    if options.json is not None:
+        write_json(options.json, rows, scale)
+    return 1 if any(row.error for row in rows) else 0
+
+
+def _list(families: list[list[Trial]]) -> None:
+    for family in families:
+        for trial in family:
+            for spec in trial.rows:
+                print(f"{spec.name:18}{spec.what}")
+
+
+def _measure(families: list[list[Trial]], scale: Scale) -> list[Row]:
+    """Measure family by family; whoever interrupts it sees what is there."""
+    # Wide enough for a row on one line also where the output is no terminal and has no width.
+    console = Console(width=None if sys.stdout.isatty() else 170)
+    show_heading(console, scale)
+    rows: list[Row] = []
+    try:
+        with Console(stderr=True).status("") as status:
+            for family in families:
+                rows += run(family, scale, status.update)
+    except KeyboardInterrupt:
+        console.print("Interrupted: these are the families that were finished.")
+    show_rows(console, rows, scale.compiled)
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,49 @@
+"""Put, take, find by id and ack, one job at a time: every type of tube, and what the host's collector adds."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bench.clock import per_second
+from bench.rig import Rig
+from bench.rows import XQUEUE, Goal, Of, Spec, Unit
+from bench.scale import Scale
+from bench.trial import Sample, Trial
+from penstock.core.policy import FIFO, PRESETS, TubePolicy
+
+_CYCLES = 200_000
+_GOALS = {
+    "fifo": Goal(8 * XQUEUE.value),
+    "fifottl": Goal(8 * XQUEUE.value),
+    "utube": Goal(180_000),
+}
+_OTHERS_GOAL = Goal(0.5, Of.RATIO)
+
+
+def trials() -> list[Trial]:
+    """One for each preset, by itself also for those to come."""
+    return [
+        *(_trial(name, policy) for name, policy in PRESETS.items()),
+        Trial(
+            (
+                Spec(
+                    "cycle/fifo+gc", "fifo, the host's garbage collector untouched", Unit.CYCLES, "cycle/fifo"
+                ),
+            ),
+            partial(_prepare, FIFO),
+            host_gc=True,
+        ),
+    ]
+
+
+def _trial(name: str, policy: TubePolicy) -> Trial:
+    base = XQUEUE if name == "fifo" else "cycle/fifo"
+    goal = _GOALS.get(name, _OTHERS_GOAL)
+    spec = Spec(f"cycle/{name}", f"put + take + ack, {name}", Unit.CYCLES, base, goal)
+    return Trial((spec,), partial(_prepare, policy))
+
+
+def _prepare(policy: TubePolicy, scale: Scale) -> Sample:
+    count = scale.calls(_CYCLES)
+    rig = Rig(policy)
+    return lambda: [per_second(lambda: rig.cycles(count), count)]

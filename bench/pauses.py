@@ -1,0 +1,90 @@
+"""The longest single call while five million jobs come and go: what a client may have to wait for the engine at worst.
+
+Every call is timed. The best of three runs counts: what the engine does takes as long each time at the same place, what
+other processes do to the machine does not.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bench.clock import clock
+from bench.rig import JOBS_PER_MS, Rig
+from bench.rows import Goal, Spec, Unit
+from bench.scale import Scale
+from bench.trial import Sample, Trial
+from penstock.core.policy import FIFOTTL
+
+_JOBS = 5_000_000
+_JOBS_QUICK = 500_000
+_GOAL = Goal(5)
+
+
+def trials() -> list[Trial]:
+    """The collector as the server keeps it; and untouched, as an embedded queue finds it."""
+    said = f"{_JOBS:,} jobs (short form: {_JOBS_QUICK:,}), fifottl"
+    return [
+        Trial(
+            (
+                Spec("pauses/put", f"the longest put of {said}", Unit.MS, goal=_GOAL),
+                Spec("pauses/take", "the longest take of them", Unit.MS, goal=_GOAL),
+                Spec("pauses/ack", "the longest ack of them", Unit.MS, goal=_GOAL),
+            ),
+            partial(_prepare, _JOBS, _JOBS_QUICK),
+        ),
+        Trial(
+            (
+                Spec(
+                    "pauses/any+gc",
+                    f"the longest call of {_JOBS_QUICK:,} jobs, the host's garbage collector untouched",
+                    Unit.MS,
+                ),
+            ),
+            lambda scale: _longest_of(_prepare(_JOBS_QUICK, _JOBS_QUICK, scale)),
+            host_gc=True,
+        ),
+    ]
+
+
+def _longest_of(sample: Sample) -> Sample:
+    return lambda: [max(sample())]
+
+
+def _prepare(full: int, quick: int, scale: Scale) -> Sample:
+    jobs = scale.jobs(full, quick)
+    return lambda: _fill_and_drain(Rig(FIFOTTL), jobs)
+
+
+def _fill_and_drain(rig: Rig, jobs: int) -> list[float]:
+    """The longest put, take and ack in ms."""
+    put, take, find, ack = rig.engine.put, rig.engine.take, rig.find, rig.engine.ack
+    tube, session = rig.tube, rig.consumer.session
+    worst_put = worst_take = worst_ack = 0
+    for i, draft in enumerate(rig.drafts(jobs)):
+        now = rig.now + i // JOBS_PER_MS
+        began = clock()
+        put(tube, draft, now)
+        took = clock() - began
+        if took > worst_put:
+            worst_put = took
+    rig.now = now
+    for i in range(jobs):
+        now = rig.now + i // JOBS_PER_MS
+        began = clock()
+        job = take(session, tube, now)
+        took = clock() - began
+        if took > worst_take:
+            worst_take = took
+        assert job is not None
+        number = rig.number_of(job)
+        began = clock()
+        found = find(number, now)
+        assert found is not None
+        ack(session, found, now)
+        # The last name goes within the measure: freeing the job is part of its end.
+        del job, found
+        took = clock() - began
+        if took > worst_ack:
+            worst_ack = took
+    assert tube.total() == 0
+    return [worst_put / 1e6, worst_take / 1e6, worst_ack / 1e6]

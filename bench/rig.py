@@ -1,0 +1,123 @@
+"""The rig: one engine with one tube and one consumer, and the one loop that puts, takes and acks.
+
+Whatever a policy has (keys, priorities, ttl) is used, because a tube is chosen for what it has. Every job gets a body of
+its own: one that all share would stay in the cache, and freeing it would cost nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count, cycle, islice
+from operator import attrgetter
+
+from penstock.core import policy as p
+from penstock.core.engine import Engine
+from penstock.core.job import Draft, Job
+from penstock.core.limits import PRIORITY_UNSET, UNSET
+from penstock.core.outbox import Outbox
+from penstock.core.waits import Connection
+
+BODY_BYTES = 40
+KEYS_COUNT = 1_000
+PRIORITIES_COUNT = 256
+START_MS = 1_700_000_000_000
+TTL_MS = 86_400_000
+# A millisecond passes with so many jobs: what the engine does in one at the speed we hope for.
+JOBS_PER_MS = 256
+# How many orders are drawn before they repeat. A prime, so that they fall on other jobs each time.
+_ORDERS_COUNT = 65_537
+
+# Slicing makes a new object of it; see `body`.
+_SOURCE = bytes(BODY_BYTES + 1)
+
+# A job's priority, its key, and the key to take it by.
+_Order = tuple[int, bytes | None, bytes | None]
+
+
+def body() -> bytes:
+    """A body that no other job has."""
+    return _SOURCE[1:]
+
+
+class Rig:
+    """One engine, one tube, one consumer."""
+
+    def __init__(self, policy: p.TubePolicy) -> None:
+        self.now = START_MS
+        self.outbox = Outbox()
+        self.engine = Engine(1, self.now, self.outbox)
+        self.tube = self.engine.create_tube(b"bench", policy, self.now)
+        self._tokens = count(1)
+        self.consumer = self.connect()
+        self._ttl_ms = TTL_MS if policy.has_ttl else UNSET
+        self._orders: Iterator[_Order] = cycle(_draw_orders(policy))
+        # A client names a job by the id that its vocabulary shows.
+        self.number_of: Callable[[Job], int]
+        self.find: Callable[[int, int], Job | None]
+        if policy.ids == p.ID_INTEGER:
+            self.number_of = attrgetter("local")
+            self.find = partial(self.engine.find_local, self.tube)
+        else:
+            self.number_of = attrgetter("id")
+            self.find = self.engine.find
+
+    def connect(self) -> Connection:
+        """One more client."""
+        return self.engine.connect(next(self._tokens).to_bytes(16, "big"))
+
+    def drafts(self, number: int) -> Iterator[Draft]:
+        """What the next jobs are to be."""
+        ttl_ms = self._ttl_ms
+        for priority, key, _ in islice(self._orders, number):
+            yield Draft(_SOURCE[1:], ttl_ms, UNSET, 0, priority, key)
+
+    def fill(self, number: int) -> None:
+        """Put so many jobs."""
+        put = self.engine.put
+        tube = self.tube
+        for i, draft in enumerate(self.drafts(number)):
+            put(tube, draft, self.now + i // JOBS_PER_MS)
+        self.now += number // JOBS_PER_MS
+
+    def cycles(self, turns: int, producers: int = 1) -> None:
+        """In each turn every producer puts a job; then the consumer takes them, finds each by its id, and acks it."""
+        before = self.tube.total()
+        turns_per_ms = max(1, JOBS_PER_MS // producers)
+        for done in range(0, turns, turns_per_ms):
+            self._cycles(min(turns_per_ms, turns - done), producers)
+            self.now += 1
+        assert self.tube.total() == before, "what was put was not taken and acked"
+
+    def _cycles(self, turns: int, producers: int) -> None:
+        put, take, ack = self.engine.put, self.engine.take, self.engine.ack
+        find, number_of = self.find, self.number_of
+        tube, session, now = self.tube, self.consumer.session, self.now
+        orders, ttl_ms, source = self._orders, self._ttl_ms, _SOURCE
+        # Walking a tuple adds least to a turn of one job, which is what most rows are made of.
+        each = (None,) * producers
+        for _ in range(turns):
+            for _ in each:
+                priority, key, taken_by = next(orders)
+                put(tube, Draft(source[1:], ttl_ms, UNSET, 0, priority, key), now)
+            for _ in each:
+                job = take(session, tube, now, taken_by)
+                assert job is not None
+                found = find(number_of(job), now)
+                assert found is not None
+                ack(session, found, now)
+
+
+def _draw_orders(policy: p.TubePolicy) -> list[_Order]:
+    """What producers ask for: priorities and keys at random, the same in every run."""
+    dice = random.Random(1)
+    by_priority = policy.order == p.BY_PRIORITY
+    keyed = policy.keys != p.KEYS_NONE
+    named = policy.keys == p.KEYS_NAMED
+    orders: list[_Order] = []
+    for _ in range(_ORDERS_COUNT):
+        priority = dice.randrange(PRIORITIES_COUNT) if by_priority else PRIORITY_UNSET
+        key = b"key-%d" % dice.randrange(KEYS_COUNT) if keyed else None
+        orders.append((priority, key, key if named else None))
+    return orders

@@ -1,0 +1,96 @@
+"""The runner: takes the samples of a family's trials in turns, so that a slow spell of the machine hits all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bench.clock import host_gc, server_gc
+from bench.rows import Reference, Row, Spec
+from bench.scale import Scale
+from bench.trial import Sample, Trial
+
+Tell = Callable[[str], None]
+
+
+def chosen(families: Iterable[Sequence[Trial]], names: Sequence[str]) -> list[list[Trial]]:
+    """The trials that yield the named rows or families, and those that yield their bases; all when none is named."""
+    return [_with_bases(family, names) if names else list(family) for family in families]
+
+
+def unknown(families: Iterable[Sequence[Trial]], names: Sequence[str]) -> list[str]:
+    """The names that name nothing."""
+    rows = [spec for family in families for trial in family for spec in trial.rows]
+    return [name for name in names if not any(_named(spec, [name]) for spec in rows)]
+
+
+def run(family: Sequence[Trial], scale: Scale, tell: Tell) -> list[Row]:
+    """Measure the rows of one family."""
+    runs = [_Run(trial) for trial in family]
+    with server_gc():
+        for each in runs:
+            tell(f"{each.name}: setting up")
+            each.prepare(scale)
+        for number in range(max((trial.rounds for trial in family), default=0)):
+            for each in runs:
+                if number < each.trial.rounds:
+                    tell(f"{each.name}: sample {number + 1} of {each.trial.rounds}")
+                    each.sample()
+    return list(_rows(runs))
+
+
+@dataclass
+class _Run:
+    """A trial under way."""
+
+    trial: Trial
+    readings: list[Sequence[float]] = field(default_factory=list)
+    error: str = ""
+    _sample: Sample | None = None
+
+    @property
+    def name(self) -> str:
+        return self.trial.rows[0].name
+
+    def prepare(self, scale: Scale) -> None:
+        # One broken row must not hide the others; it is shown with its reason.
+        try:
+            self._sample = self.trial.prepare(scale)
+        except Exception as failure:
+            self.error = f"{type(failure).__name__}: {failure}"
+
+    def sample(self) -> None:
+        if self._sample is None:
+            return
+        try:
+            with host_gc() if self.trial.host_gc else server_gc():
+                self.readings.append(self._sample())
+        except Exception as failure:
+            self.error = f"{type(failure).__name__}: {failure}"
+            self._sample = None
+
+
+def _rows(runs: list[_Run]) -> Iterator[Row]:
+    samples: dict[str, list[float]] = {}
+    for each in runs:
+        for i, spec in enumerate(each.trial.rows):
+            samples[spec.name] = [] if each.error else [reading[i] for reading in each.readings]
+    units = {spec.name: spec.unit for each in runs for spec in each.trial.rows}
+    for each in runs:
+        for spec in each.trial.rows:
+            base_value: float | None = None
+            if isinstance(spec.base, Reference):
+                base_value = spec.base.value
+            elif spec.base is not None and samples.get(spec.base):
+                base_value = units[spec.base].best(samples[spec.base])
+            yield Row(spec, samples[spec.name], base_value, each.error)
+
+
+def _with_bases(family: Sequence[Trial], names: Sequence[str]) -> list[Trial]:
+    wanted = {spec.name for trial in family for spec in trial.rows if _named(spec, names)}
+    bases = {spec.base for trial in family for spec in trial.rows if spec.name in wanted}
+    return [trial for trial in family if any(spec.name in wanted | bases for spec in trial.rows)]
+
+
+def _named(spec: Spec, names: Sequence[str]) -> bool:
+    return any(spec.name == name or spec.name.startswith(f"{name}/") for name in names)

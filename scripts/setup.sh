@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Makes .venv on a machine that has Python 3.11 and little else. The Makefile decides when; each step can run again.
+#
+#   setup.sh tools    .venv, and what pyproject.toml names for development
+#   setup.sh package  penstock itself into .venv, not editable: what a user gets
+#   setup.sh wheel    a wheel into dist/
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=.venv
+pip=("$venv/bin/python" -m pip -qq --disable-pip-version-check --no-input)
+
+say() { echo "penstock: $*"; }
+
+# ---- The machine -----------------------------------------------------------------------------------------------------
+
+# The Python to build on. A pyenv shim may exist and still refuse to run, so each candidate is asked.
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:-python3.11 python3}; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+  say "needs Python 3.11 or newer, and found none as ${PYTHON:-python3.11 or python3}." \
+      "Name one: make setup PYTHON=/path/to/python3.11" >&2
+  return 1
+}
+
+# Install Debian packages where that is possible: as root, with apt-get. Fails quietly elsewhere.
+apt_install() {
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+  say "installing $* with apt-get"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update >/dev/null 2>&1 </dev/null || true # One unreachable source must not stop us; install will tell.
+  apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1 </dev/null
+}
+
+# "3.11", as Debian names its packages.
+minor_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
+
+include_dir() { "$1" -c 'import sysconfig; print(sysconfig.get_path("include"))'; }
+
+# Whether the Python given can build C extensions. Only trying tells: headers and libc's may be missing apart.
+can_compile() {
+  local cc
+  cc=${CC:-$("$1" -c 'import sysconfig; print(sysconfig.get_config_var("CC") or "cc")')}
+  echo '#include <Python.h>' | $cc -I"$(include_dir "$1")" -fsyntax-only -x c - 2>/dev/null
+}
+
+# ---- The tools -------------------------------------------------------------------------------------------------------
+
+make_venv() {
+  local python=$1
+  "$venv/bin/python" -m pip --version >/dev/null 2>&1 && return
+  say "making $venv with $("$python" --version)"
+  rm -rf "$venv"
+  "$python" -m venv "$venv" >/dev/null 2>&1 && return
+
+  # Debian's Python comes without ensurepip, and leaves half a .venv behind.
+  rm -rf "$venv"
+  apt_install "python$(minor_version "$python")-venv" && "$python" -m venv "$venv" >/dev/null && return
+  rm -rf "$venv"
+  mkdir -p build
+  "$python" -m pip install -qq --target build/virtualenv virtualenv &&
+    PYTHONPATH=build/virtualenv "$python" -m virtualenv -q "$venv" && return
+  say "cannot make a virtual environment: install Python's venv module (Debian: apt-get install python3-venv)" >&2
+  return 1
+}
+
+find_compiler() {
+  local python=$1 packages=(gcc libc6-dev)
+  [ "${PENSTOCK_COMPILE:-}" = 0 ] && return
+  can_compile "$python" && return
+  # Only Debian's own Python lacks its headers, and only for that one is there a package.
+  [ -e "$(include_dir "$python")/Python.h" ] || packages+=("python$(minor_version "$python")-dev")
+  apt_install "${packages[@]}" || true
+}
+
+tools() {
+  local python
+  python=$(find_python)
+  make_venv "$python"
+  find_compiler "$python"
+  say "installing the tools from pyproject.toml"
+  "$venv/bin/python" - >"$venv/requirements.txt" <<'PY'
+import tomllib
+
+with open("pyproject.toml", "rb") as file:
+    project = tomllib.load(file)["project"]
+print(*project["dependencies"], *project["optional-dependencies"]["dev"], sep="\n")
+PY
+  "${pip[@]}" install -r "$venv/requirements.txt"
+}
+
+# ---- The package -----------------------------------------------------------------------------------------------------
+
+# Sets `core` to "compiled", or to "interpreted: why", and tells setup.py. Where we decide to compile, failing is fatal.
+choose_core() {
+  case ${PENSTOCK_COMPILE:-auto} in
+    0) core="interpreted: PENSTOCK_COMPILE=0" ;;
+    1) core=compiled ;;
+    *) if can_compile "$venv/bin/python"; then core=compiled; else core="interpreted: no C compiler or no Python.h"; fi ;;
+  esac
+  if [ "$core" = compiled ]; then
+    export PENSTOCK_COMPILE=1
+    say "building the compiled core (up to a minute) …"
+  else
+    export PENSTOCK_COMPILE=0
+    say "the core runs $core. It works the same, at a tenth of the speed."
+  fi
+}
+
+package() {
+  choose_core
+  # No isolation: mypy and setuptools are in .venv already.
+  "${pip[@]}" install --no-build-isolation --no-deps --force-reinstall .
+  echo "$core" >"$venv/core"
+  say "$("$venv/bin/penstock" --version)"
+}
+
+wheel() {
+  choose_core
+  rm -rf dist
+  mkdir -p build
+  "$venv/bin/python" -m build --wheel --no-isolation >build/wheel.log 2>&1 || { cat build/wheel.log; return 1; }
+  say "$(ls dist/*.whl) ($core)"
+}
+
+case ${1:-} in
+  tools | package | wheel) "$1" ;;
+  *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac

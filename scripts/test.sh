@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# The whole suite, layer by layer. A layer that fails does not hide the next; the table at the end has them all.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+make=${MAKE:-make}
+table=
+failed=0
+
+row() { table+=$(printf '  %-12s %5s  %s' "$1" "$2" "$3")$'\n'; }
+
+# layer NAME TARGET: run a make target, note its verdict and its time.
+layer() {
+  local began=$SECONDS verdict=passed
+  echo "penstock: $1 …"
+  "$make" "$2" || { verdict=FAILED; failed=1; }
+  row "$1" "$((SECONDS - began)) s" "$verdict"
+  [ "$verdict" = passed ]
+}
+
+layer build setup
+built=$?
+layer lint lint
+core=$(cat .venv/core 2>/dev/null)
+if [ $built != 0 ]; then
+  row compiled - "not run: the build failed"
+elif [ "$core" = compiled ]; then
+  layer compiled test-compiled
+elif [ "${CI:-}" = true ]; then
+  row compiled - "FAILED: CI must test the compiled core, and this one is $core"
+  failed=1
+else
+  row compiled - "skipped: $core"
+fi
+layer interpreted test-interpreted
+
+printf '\n%s' "$table"
+exit $failed

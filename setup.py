@@ -1,0 +1,91 @@
+"""Compile the hot packages with mypyc, or install them as plain Python: the same source either way.
+
+Everything else about the package is in pyproject.toml. The environment variable PENSTOCK_COMPILE decides:
+
+    unset  compile if there is a C compiler and Python.h; if that fails, warn and install interpreted
+    0      do not compile
+    1      compile, and fail if that fails
+
+The compiled modules are one extension (the group) and a small extension for each module that points into it. They are
+useless without each other, so it is all or none of them. Editable installs are never compiled: src/ stays free of .so
+files, and `PYTHONPATH=src` is always the interpreted package.
+"""
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+# What is compiled, below src/penstock: the pure, hot code. __init__.py files hold no code and stay out.
+COMPILED = ("core/*.py", "wire/*.py", "cluster/*.py", "journal/frame.py")
+
+MODE = os.environ.get("PENSTOCK_COMPILE", "auto")
+
+
+def sources() -> list[str]:
+    """The files to compile, in a fixed order, so that the same source gives the same C."""
+    found = [path for pattern in COMPILED for path in Path("src/penstock").glob(pattern)]
+    return sorted(str(path) for path in found if path.name != "__init__.py")
+
+
+def can_compile() -> bool:
+    """Whether a C compiler and Python's headers are there."""
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    return shutil.which(compiler) is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
+def warn_interpreted(reason: str) -> None:
+    print(f"penstock: {reason}; installing the interpreted package, at a tenth of the speed", file=sys.stderr)
+
+
+def extensions() -> list[Extension]:
+    """What to build: all compiled modules, or none. Type checking takes seconds, so only when something is built."""
+    if MODE == "0" or not {"bdist_wheel", "build", "build_ext", "install"} & set(sys.argv):
+        return []
+    if MODE != "1" and not can_compile():
+        warn_interpreted("no C compiler or no Python.h")
+        return []
+    try:
+        from mypyc.build import mypycify
+
+        # One C file, so that the C compiler can inline across modules: the hot path crosses five of them.
+        return mypycify(sources(), opt_level="3", multi_file=False, separate=False, group_name="penstock")
+    except (ImportError, SystemExit) as failure:  # mypyc leaves by sys.exit.
+        if MODE == "1":
+            raise
+        warn_interpreted(f"mypyc failed ({failure})")
+        return []
+
+
+class BuildPy(build_py):
+    """Start from a clean tree: what an earlier build left there must not reach the wheel."""
+
+    def run(self) -> None:
+        # Compiled modules that are still wanted stay: they are rebuilt when their C source changed.
+        keep = set(self.get_finalized_command("build_ext").get_outputs())
+        for left in Path(self.build_lib).rglob("*"):
+            if left.is_file() and str(left) not in keep:
+                left.unlink()
+        super().run()
+
+
+class BuildExt(build_ext):
+    """Build all extensions or, when one fails and nobody insists, none."""
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as failure:
+            if MODE == "1":
+                raise
+            for made in self.get_outputs():
+                Path(made).unlink(missing_ok=True)
+            warn_interpreted(f"the C compiler failed ({failure})")
+
+
+setup(ext_modules=extensions(), cmdclass={"build_py": BuildPy, "build_ext": BuildExt})

@@ -1,0 +1,8 @@
+"""Penstock: a job queue. This is the public API, by explicit list; the code is in the packages below."""
+
+from penstock._version import __version__
+from penstock.core.errors import CommandError, PenstockError
+from penstock.core.policy import TubePolicy
+from penstock.embedded import Job, Queue, Tube, open
+
+__all__ = ["CommandError", "Job", "PenstockError", "Queue", "Tube", "TubePolicy", "__version__", "open"]

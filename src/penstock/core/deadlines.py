@@ -1,0 +1,146 @@
+"""The one heap of deadlines: delay, ttl, ttr, waiting takes, the grace of sessions.
+
+An entity has one entry, at the nearest of its deadlines, and is re-keyed in place when that changes. Equal moments
+fire in the order in which they were set. Leaving is true removal: the entry's position is kept in the entity. Rejected:
+lazy cancellation, which keeps an entry for every job acked within its ttr (at 100,000 a second and a retry time of five
+minutes, 30 million dead ones), and a timing wheel, whose order after a cascade is hard to promise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i32, i64, mypyc_attr
+
+from penstock.core.limits import NEVER
+
+NOWHERE: Final = -1
+
+
+@mypyc_attr(acyclic=True)
+class Timed:
+    """Something with a deadline."""
+
+    due: i64  # The nearest deadline in ms; meaningful while deadline_pos is not NOWHERE.
+    due_seq: i64  # When it was set, to order equal moments.
+    deadline_pos: i32  # Where in the heap, or NOWHERE.
+
+    def __init__(self) -> None:
+        self.due = NEVER
+        self.due_seq = 0
+        self.deadline_pos = NOWHERE
+
+
+class Deadlines:
+    """A 4-ary indexed heap of Timed, by (due, due_seq).
+
+    Four children a node make it half as deep as a binary heap, and the extra comparisons stay in the cache.
+    """
+
+    next_due: i64  # The nearest moment, or NEVER: all that an idle shell has to look at.
+    _items: list[Timed]
+    _seq: i64
+
+    def __init__(self) -> None:
+        self.next_due = NEVER
+        self._items = []
+        self._seq = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def set(self, item: Timed, due: i64) -> None:
+        """Give an entity its nearest deadline, or none when it is NEVER."""
+        if due == NEVER:
+            if item.deadline_pos != NOWHERE:
+                self._remove(item)
+            return
+        seq = self._seq + 1
+        self._seq = seq
+        if item.deadline_pos == NOWHERE:
+            item.due = due
+            item.due_seq = seq
+            pos: i32 = len(self._items)
+            self._items.append(item)
+            self._up(item, pos)
+        else:
+            # The later of two equal moments carries the greater seq, so the entry moves up only if it got nearer.
+            nearer = due < item.due
+            item.due = due
+            item.due_seq = seq
+            if nearer:
+                self._up(item, item.deadline_pos)
+            else:
+                self._down(item, item.deadline_pos)
+        self.next_due = self._items[0].due
+
+    def clear(self, item: Timed) -> None:
+        """Take an entity's deadline away, if it has one."""
+        if item.deadline_pos != NOWHERE:
+            self._remove(item)
+
+    def first(self) -> Timed:
+        """The entity that falls due next. There must be one."""
+        return self._items[0]
+
+    def _remove(self, item: Timed) -> None:
+        items = self._items
+        pos = item.deadline_pos
+        item.deadline_pos = NOWHERE
+        last = items.pop()
+        if last is not item:
+            last.deadline_pos = pos
+            if pos > 0 and self._before(last, items[(pos - 1) >> 2]):
+                self._up(last, pos)
+            else:
+                self._down(last, pos)
+        self.next_due = items[0].due if items else NEVER
+
+    def _before(self, a: Timed, b: Timed) -> bool:
+        return a.due < b.due or (a.due == b.due and a.due_seq < b.due_seq)
+
+    def _up(self, item: Timed, start: i32) -> None:
+        items = self._items
+        pos = start
+        due = item.due
+        seq = item.due_seq
+        while pos > 0:
+            parent: i32 = (pos - 1) >> 2
+            other = items[parent]
+            if other.due < due or (other.due == due and other.due_seq < seq):
+                break
+            items[pos] = other
+            other.deadline_pos = pos
+            pos = parent
+        items[pos] = item
+        item.deadline_pos = pos
+
+    def _down(self, item: Timed, start: i32) -> None:
+        items = self._items
+        size: i32 = len(items)
+        pos = start
+        due = item.due
+        seq = item.due_seq
+        while True:
+            child: i32 = (pos << 2) + 1
+            if child >= size:
+                break
+            best = items[child]
+            best_pos = child
+            end = child + 4
+            if end > size:
+                end = size
+            child += 1
+            while child < end:
+                other = items[child]
+                if other.due < best.due or (other.due == best.due and other.due_seq < best.due_seq):
+                    best = other
+                    best_pos = child
+                child += 1
+            if due < best.due or (due == best.due and seq < best.due_seq):
+                break
+            items[pos] = best
+            best.deadline_pos = pos
+            pos = best_pos
+        items[pos] = item
+        item.deadline_pos = pos

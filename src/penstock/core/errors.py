@@ -1,0 +1,157 @@
+"""What can be refused, and how the refusal reads.
+
+Each class is one refusal: its `code` is stable and appears on every wire and in every client; its docstring is the
+default sentence, which says what to do. Refusals that clients cause in bulk (an unknown id, an ack too late) leave the
+engine as small integers, because raising costs more than the rest of the command; `refuse` turns one into its class.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, NoReturn
+
+
+class PenstockError(Exception):
+    """The base of everything that Penstock raises on purpose."""
+
+
+class ProtocolError(PenstockError):
+    """The peer sent bytes that make no sense in this protocol."""
+
+
+class CommandError(PenstockError):
+    """The command was understood, and refused."""
+
+    code: ClassVar[str] = "ERR"
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message if message is not None else (type(self).__doc__ or self.code))
+
+
+class WrongType(CommandError):
+    """An argument has the wrong type; see the command's signature."""
+
+    code: ClassVar[str] = "WRONGTYPE"
+
+
+class OutOfRange(CommandError):
+    """A number is outside its limits; see docs/COMPATIBILITY.md for each."""
+
+    code: ClassVar[str] = "RANGE"
+
+
+class BadName(CommandError):
+    """A name must have 1 to 65,535 bytes."""
+
+    code: ClassVar[str] = "BADNAME"
+
+
+class BodyTooLarge(CommandError):
+    """The body is larger than this queue allows; store it elsewhere and queue a reference, or raise max_body."""
+
+    code: ClassVar[str] = "TOOBIG"
+
+
+class UnknownTube(CommandError):
+    """There is no such tube; create it first, or check its name."""
+
+    code: ClassVar[str] = "NOTUBE"
+
+
+class TubeExists(CommandError):
+    """A tube of this name exists with another policy; drop it, alter it, or choose another name."""
+
+    code: ClassVar[str] = "TUBEEXISTS"
+
+
+class UnknownType(CommandError):
+    """There is no such type of tube; choose one of the presets or give a policy."""
+
+    code: ClassVar[str] = "NOTYPE"
+
+
+class TubeTaken(CommandError):
+    """The tube has taken jobs; wait until they are acked or release them, then drop it."""
+
+    code: ClassVar[str] = "TUBETAKEN"
+
+
+class TubeAwaited(CommandError):
+    """Consumers are waiting on the tube; let their takes end, then drop it."""
+
+    code: ClassVar[str] = "TUBEAWAITED"
+
+
+class Unsupported(CommandError):
+    """This type of tube has no such option or command."""
+
+    code: ClassVar[str] = "UNSUPPORTED"
+
+
+class Paused(CommandError):
+    """The tube is paused for puts; try later, or resume it."""
+
+    code: ClassVar[str] = "PAUSED"
+
+
+class BadId(CommandError):
+    """This is not the id of a job here: it is malformed, forged, or of another node."""
+
+    code: ClassVar[str] = "BADID"
+
+
+class UnknownJob(CommandError):
+    """There is no such job here: it was acked, deleted or expired, or never was in this tube."""
+
+    code: ClassVar[str] = "NOJOB"
+
+
+class NotTaken(CommandError):
+    """The job is not taken now: its time to run passed, or it was already acked or released."""
+
+    code: ClassVar[str] = "NOTTAKEN"
+
+
+class NotOwner(CommandError):
+    """The job is taken by another session; only the session that took it may do this."""
+
+    code: ClassVar[str] = "NOTOWNER"
+
+
+class NotBuried(CommandError):
+    """The job is not buried, so there is nothing to dig."""
+
+    code: ClassVar[str] = "NOTBURIED"
+
+
+class OnlyOnce(CommandError):
+    """The job may be delivered at most once and has been; it cannot go back to the queue."""
+
+    code: ClassVar[str] = "ONLYONCE"
+
+
+class UnknownSession(CommandError):
+    """There is no such session: it ended, or its grace time passed; its jobs went back to their tubes."""
+
+    code: ClassVar[str] = "NOSESSION"
+
+
+class TooManyWaits(CommandError):
+    """This connection already has as many waiting takes as one may have; use another connection."""
+
+    code: ClassVar[str] = "TOOMANYWAITS"
+
+
+# What a command on one job answers. Zero is success; the rest index REFUSALS.
+OK: Final = 0
+NO_JOB: Final = 1
+NOT_TAKEN: Final = 2
+NOT_OWNER: Final = 3
+NOT_BURIED: Final = 4
+ONLY_ONCE: Final = 5
+
+REFUSALS: Final[list[type[CommandError]]] = [CommandError, UnknownJob, NotTaken, NotOwner, NotBuried, OnlyOnce]
+
+
+def refuse(outcome: int) -> NoReturn:
+    """Raise the refusal that an outcome other than OK stands for."""
+    raise REFUSALS[outcome]()

@@ -1,0 +1,157 @@
+"""The job: what the queue knows of one piece of work, and the draft it is made from.
+
+A job's fields are its complete state: nothing about it lives only in a container. `states.py` alone writes `state`;
+the containers (`order.py`, `deadlines.py`, `sessions.py`) keep their positions in the job, which is what makes leaving
+one of them cost no search. A job refers to its tube, key and holder by slot numbers, never by reference, so jobs are
+part of no cycle and the garbage collector never looks at them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i32, i64, mypyc_attr, u8
+
+from penstock.core.deadlines import NOWHERE, Timed
+from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
+
+# What the bytes of a body are, so that every vocabulary gives back what was put.
+BODY_BYTES: Final = 0  # Raw bytes.
+BODY_TEXT: Final = 1  # Text, as UTF-8.
+BODY_JSON: Final = 2  # Another value, as JSON text.
+BODY_MSGPACK: Final = 3  # An array of fields, as msgpack.
+
+NO_KEY: Final = b""  # The key of a job that was put without one.
+NO_SLOT: Final = -1
+
+
+@mypyc_attr(acyclic=True)
+class BodyRef:
+    """A body that lives in the log only: where to read it."""
+
+    segment: i64
+    offset: i64
+    length: i64
+
+    def __init__(self, segment: i64, offset: i64, length: i64) -> None:
+        self.segment = segment
+        self.offset = offset
+        self.length = length
+
+
+@mypyc_attr(acyclic=True)
+class Extra:
+    """What few jobs have; one object, made when the first of these fields is needed."""
+
+    reason: bytes  # Why it was buried last; empty when nobody said.
+    buries: i32  # How often it was buried.
+
+    def __init__(self) -> None:
+        self.reason = b""
+        self.buries = 0
+
+
+@mypyc_attr(acyclic=True)
+class Job(Timed):
+    """One job. `due` of Timed is the nearest of `wake` and `expiry` that can fire in its state."""
+
+    id: i64  # (epoch, sequence): see ids.py. Unique for ever on this node.
+    local: i64  # Its integer within the tube, from 0; NO_SLOT in tubes that show other ids.
+    priority: i64  # Lower is served first.
+    order: i64  # Its place among equal priorities. It keeps it when it comes back.
+    created: i64  # ms.
+    expiry: i64  # When its ttl ends, ms; NEVER if it has none.
+    ttr: i64  # How long a taker may hold it, ms; NEVER if as long as it likes.
+    wake: i64  # When its present state ends by itself: delay in DELAYED, ttr in TAKEN. NEVER elsewhere.
+    position: i64  # Of its newest row in the log; 0 before the first.
+    body: bytes | BodyRef
+    extra: Extra | None
+    tube: i32  # Slot of its tube.
+    key: i32  # Slot of its key in a keyed tube, else NO_SLOT.
+    holder: i32  # Slot of the session that holds it; NO_SLOT when it is not taken, or anyone may ack it.
+    pos: i32  # Where in the container of its state: ready order, buried order, or a bag.
+    held_pos: i32  # Where in its holder's bag, or NOWHERE.
+    deliveries: i32  # How often it was handed out.
+    nacks: i32  # How often a taker said it failed.
+    returns: i32  # How often it came back for another reason: release, ttr, disconnect, kick.
+    ttl_minutes: i32  # The ttl class that its 40-character id shows; fixed at put, because ids never change.
+    body_kind: u8
+    state: u8  # Written by states.py only.
+    once: bool  # At most once: after its one delivery it never goes back to the queue.
+
+    def __init__(self, id: i64, tube: i32, body: bytes | BodyRef, body_kind: u8, now: i64) -> None:
+        self.due = NEVER
+        self.due_seq = 0
+        self.deadline_pos = NOWHERE
+        self.id = id
+        self.local = NO_SLOT
+        self.priority = 0
+        self.order = id
+        self.created = now
+        self.expiry = NEVER
+        self.ttr = NEVER
+        self.wake = NEVER
+        self.position = 0
+        self.body = body
+        self.extra = None
+        self.tube = tube
+        self.key = NO_SLOT
+        self.holder = NO_SLOT
+        self.pos = NOWHERE
+        self.held_pos = NOWHERE
+        self.deliveries = 0
+        self.nacks = 0
+        self.returns = 0
+        self.ttl_minutes = 0
+        self.body_kind = body_kind
+        self.state = 0
+        self.once = False
+
+    def rare(self) -> Extra:
+        """The rarely used fields, made on first need."""
+        extra = self.extra
+        if extra is None:
+            extra = Extra()
+            self.extra = extra
+        return extra
+
+    def body_length(self) -> int:
+        """How many bytes the body has, wherever it lives."""
+        body = self.body
+        if isinstance(body, bytes):
+            return len(body)
+        return body.length
+
+
+@mypyc_attr(acyclic=True)
+class Draft:
+    """A job as a producer asks for it. Numbers are Python's own: the tube checks them before they enter."""
+
+    body: bytes
+    body_kind: int
+    ttl_ms: int  # UNSET: the tube's default. NEVER: for ever.
+    ttr_ms: int  # UNSET: the tube's default, else its ttl. NEVER: as long as the taker likes.
+    delay_ms: int  # 0: none.
+    priority: int  # PRIORITY_UNSET: the tube's default.
+    key: bytes | None  # None: none given, which keyed tubes treat as one key of its own.
+    once: bool  # Deliver at most once.
+
+    def __init__(
+        self,
+        body: bytes,
+        ttl_ms: int = UNSET,
+        ttr_ms: int = UNSET,
+        delay_ms: int = 0,
+        priority: int = PRIORITY_UNSET,
+        key: bytes | None = None,
+        once: bool = False,
+        body_kind: int = BODY_BYTES,
+    ) -> None:
+        self.body = body
+        self.body_kind = body_kind
+        self.ttl_ms = ttl_ms
+        self.ttr_ms = ttr_ms
+        self.delay_ms = delay_ms
+        self.priority = priority
+        self.key = key
+        self.once = once

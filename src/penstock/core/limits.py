@@ -1,0 +1,120 @@
+"""Every limit of the engine: its unit, its reason, and the checks that keep numbers inside it.
+
+Compiled integers have 64 bits and wrap; Python's do not. So no number enters the engine unchecked: the checks here
+take Python integers of any size, and what they let through fits, with room to add two of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from penstock.core.errors import BadName, BodyTooLarge, OutOfRange, WrongType
+
+# A moment that never comes. Far beyond every deadline that can be set, yet small enough that adding a duration to it
+# by mistake does not wrap a 64-bit integer.
+NEVER: Final = 1 << 62
+
+# "The caller said nothing": a default of the tube applies. No valid duration is negative.
+UNSET: Final = -1
+
+# The longest finite duration, about 1,000 years. "For ever" has its own value, NEVER; anything between the two is a
+# mistake in units, and refusing it is kinder than rounding it.
+DURATION_MS_MAX: Final = 1_000 * 366 * 86_400_000
+
+# Priorities are exact in JSON, in Lua and in a Spark double: 53 bits and a sign.
+PRIORITY_MAX: Final = (1 << 53) - 1
+
+# "The caller said nothing" for a priority, where every smaller integer is a valid one.
+PRIORITY_UNSET: Final = 1 << 60
+
+# Tube names and keys are bytes. 65,535 is what a two-byte length can say; Disque allows more, but nobody types it.
+NAME_BYTES_MAX: Final = 65_535
+
+# A job's body, unless the owner of the engine sets another limit. Disque's own bound is 512 MiB; a queue that moves
+# such bodies through memory serves nobody else meanwhile.
+BODY_BYTES_MAX: Final = 64 * 1024 * 1024
+
+# Why a job was buried: a sentence for people, kept with the job and in its history.
+REASON_BYTES_MAX: Final = 4_096
+
+# How many jobs one command may put, take or name. Above this a command would hold everybody else up.
+BATCH_JOBS_MAX: Final = 100_000
+
+# How many tubes one waiting take may watch; each costs a link that is made and unmade.
+WAIT_TUBES_MAX: Final = 1_024
+
+# How many takes one connection may keep waiting at a time.
+WAITS_PER_CONNECTION_MAX: Final = 1_024
+
+# How many deadlines fire in one turn: about a millisecond's work, compiled. The rest fire in the next turns, so that
+# a million jobs that fall due at once are a slope and not a wall.
+FIRED_PER_TURN_MAX: Final = 2_048
+
+# How many jobs a scan looks at for one page of results, so that a filter which matches nothing cannot stall others.
+SCAN_EXAMINED_MAX: Final = 10_000
+
+# A tube's integers are reserved in blocks: the log says "up to here", and after a crash the tube goes on from there.
+LOCAL_IDS_BLOCK: Final = 1_024
+
+
+def check_duration(value: int, what: str) -> int:
+    """Let a duration in milliseconds through: 0 to DURATION_MS_MAX, or NEVER."""
+    if value < 0 or (value > DURATION_MS_MAX and value != NEVER):
+        raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds, or none for ever")
+    return value
+
+
+def check_finite(value: int, what: str) -> int:
+    """Let a duration through that has to end: a delay for ever would be a job that nobody ever gets."""
+    if value < 0 or value > DURATION_MS_MAX:
+        raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds")
+    return value
+
+
+def check_priority(value: int) -> int:
+    """Let a priority through: lower is served first."""
+    if value < -PRIORITY_MAX or value > PRIORITY_MAX:
+        raise OutOfRange(f"a priority must be between -{PRIORITY_MAX} and {PRIORITY_MAX}; lower is served first")
+    return value
+
+
+def check_count(value: int, what: str) -> int:
+    """Let a count of jobs through: at least one, at most a batch."""
+    if value < 1 or value > BATCH_JOBS_MAX:
+        raise OutOfRange(f"{what} must be 1 to {BATCH_JOBS_MAX}")
+    return value
+
+
+def check_name(name: bytes, what: str) -> bytes:
+    """Let the name of a tube through: any 1 to 65,535 bytes."""
+    if len(name) < 1 or len(name) > NAME_BYTES_MAX:
+        raise BadName(f"{what} must have 1 to {NAME_BYTES_MAX} bytes, this one has {len(name)}")
+    return name
+
+
+def check_body(length: int, maximum: int) -> None:
+    """Refuse a body that is larger than this queue allows."""
+    if length > maximum:
+        raise BodyTooLarge(f"the body has {length} bytes, and this queue allows {maximum} (max_body)")
+
+
+def duration_ms(seconds: object, what: str) -> int:
+    """Turn seconds as people and clients give them into milliseconds; None and infinity mean for ever.
+
+    Rounded up, because a delay must never end early; the subtrahend undoes the noise of binary fractions, so that
+    0.07 s is 70 ms and not 71.
+    """
+    if seconds is None:
+        return NEVER
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise WrongType(f"{what} must be a number of seconds, not {type(seconds).__name__}")
+    if isinstance(seconds, int):
+        return check_duration(seconds * 1000, what)
+    if math.isnan(seconds):
+        raise OutOfRange(f"{what} must be a number of seconds, not NaN")
+    if math.isinf(seconds) and seconds > 0:
+        return NEVER
+    if seconds < 0 or seconds * 1000 > DURATION_MS_MAX:
+        raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds, or none for ever")
+    return math.ceil(seconds * 1000 - 1e-6)

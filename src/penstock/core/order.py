@@ -1,0 +1,128 @@
+"""Where the jobs of one state stand: in an order that is served, or in a bag.
+
+A job is in one state at a time, so all of these share `job.pos`. Every order is by (priority, order): a job that comes
+back goes to its old place, usually not the end, so append-only structures are wrong for every type of tube. Rejected:
+heapq of tuples (four times slower at a million jobs, 100 bytes an entry, no removal), and a dict as a fifo, whose
+`next(iter(d))` walks over every entry deleted before (87 µs at a million).
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i32
+
+from penstock.core.deadlines import NOWHERE
+from penstock.core.job import Job
+
+
+class JobHeap:
+    """A 4-ary indexed heap of jobs by (priority, order): first is least."""
+
+    items: list[Job]
+
+    def __init__(self) -> None:
+        self.items = []
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def first(self) -> Job | None:
+        """The job to serve next."""
+        items = self.items
+        return items[0] if items else None
+
+    def push(self, job: Job) -> None:
+        """Add a job in its place."""
+        pos: i32 = len(self.items)
+        self.items.append(job)
+        self._up(job, pos)
+
+    def remove(self, job: Job) -> None:
+        """Take a job out, wherever it stands."""
+        items = self.items
+        pos = job.pos
+        last = items.pop()
+        job.pos = NOWHERE
+        if last is not job:
+            if pos > 0:
+                parent = items[(pos - 1) >> 2]
+                if last.priority < parent.priority or (
+                    last.priority == parent.priority and last.order < parent.order
+                ):
+                    self._up(last, pos)
+                    return
+            self._down(last, pos)
+
+    def _up(self, job: Job, start: i32) -> None:
+        items = self.items
+        pos = start
+        priority = job.priority
+        order = job.order
+        while pos > 0:
+            parent: i32 = (pos - 1) >> 2
+            other = items[parent]
+            if other.priority < priority or (other.priority == priority and other.order < order):
+                break
+            items[pos] = other
+            other.pos = pos
+            pos = parent
+        items[pos] = job
+        job.pos = pos
+
+    def _down(self, job: Job, start: i32) -> None:
+        items = self.items
+        size: i32 = len(items)
+        pos = start
+        priority = job.priority
+        order = job.order
+        while True:
+            child: i32 = (pos << 2) + 1
+            if child >= size:
+                break
+            best = items[child]
+            best_pos = child
+            end = child + 4
+            if end > size:
+                end = size
+            child += 1
+            while child < end:
+                other = items[child]
+                if other.priority < best.priority or (
+                    other.priority == best.priority and other.order < best.order
+                ):
+                    best = other
+                    best_pos = child
+                child += 1
+            if priority < best.priority or (priority == best.priority and order < best.order):
+                break
+            items[pos] = best
+            best.pos = pos
+            pos = best_pos
+        items[pos] = job
+        job.pos = pos
+
+
+class JobBag:
+    """Jobs in no order that matters; leaving costs a swap."""
+
+    items: list[Job]
+
+    def __init__(self) -> None:
+        self.items = []
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def push(self, job: Job) -> None:
+        """Add a job."""
+        job.pos = len(self.items)
+        self.items.append(job)
+
+    def remove(self, job: Job) -> None:
+        """Take a job out."""
+        items = self.items
+        pos = job.pos
+        job.pos = NOWHERE
+        last = items.pop()
+        if last is not job:
+            items[pos] = last
+            last.pos = pos

@@ -1,0 +1,39 @@
+"""What the engine tells the shell: calls on a typed object, not lists of effects.
+
+The engine calls these while a command runs; the shell reads the result when the command has returned. A journal
+overrides `moved` to append a row, a subscriber to be told; the base class keeps only what every shell needs, the takes
+that ended. (Three effects a command cost 1,150 ns as frozen dataclasses, 222 as plain objects, 7 as calls.)
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+from penstock.core.job import Job
+from penstock.core.tube import Tube
+from penstock.core.waits import Wait
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Outbox:
+    """The shell's side of the engine."""
+
+    ended_waits: list[Wait]  # Waiting takes that were served or gave up; the shell empties it.
+
+    def __init__(self) -> None:
+        self.ended_waits = []
+
+    def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
+        """A job changed: the rule of states.py says from what to what, the job is what it is now."""
+
+    def tube_made(self, tube: Tube, now: i64) -> None:
+        """A tube came into being."""
+
+    def tube_changed(self, tube: Tube, now: i64) -> None:
+        """A tube was paused or resumed, or its policy changed."""
+
+    def tube_dropped(self, tube: Tube, now: i64) -> None:
+        """A tube is gone."""
+
+    def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
+        """The tube may give out integers below this one; after a crash it goes on from here."""

@@ -1,0 +1,204 @@
+"""THE transition table: which event takes a job from which state to which. The only writer of `job.state`.
+
+A row of TRANSITIONS is a *rule*: an event and a state it is allowed in determine the next state. Rules are numbered,
+and a tube counts how often each was applied; every statistic that any vocabulary shows is a sum over rules, so nothing
+is counted twice and nothing is missed. docs/STATES.md is generated from this table.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64, u8
+
+from penstock.core.job import Job
+
+# States finish the sentence "the job is …".
+GONE: Final = 0  # Not in the queue: before its put, and after its end.
+READY: Final = 1
+TAKEN: Final = 2
+DELAYED: Final = 3
+BURIED: Final = 4
+DONE: Final = 5  # Acked, and kept.
+ZOMBIE: Final = 6  # Acked, and kept for a while.
+
+STATE_NAMES: Final = ["gone", "ready", "taken", "delayed", "buried", "done", "zombie"]
+STATES_COUNT: Final = 7
+
+# Events are what happened, in the past tense. Their numbers are for ever: the log stores them.
+PUT: Final = 0
+PUT_DELAYED: Final = 1
+DELAY_PASSED: Final = 2
+TOOK: Final = 3
+UNDELIVERED: Final = 4  # The taker was gone before a byte of the job was written to it.
+RELEASED: Final = 5
+POSTPONED: Final = 6  # Released with a delay.
+NACKED: Final = 7
+TTR_PASSED: Final = 8
+DISCONNECTED: Final = 9
+ACKED: Final = 10
+BURIED_BY: Final = 11
+KICKED: Final = 12
+KICKED_DELAYED: Final = 13
+DELETED: Final = 14
+EXPIRED: Final = 15  # Its ttl passed.
+TRUNCATED: Final = 16  # Its tube was emptied.
+TOUCHED: Final = 17  # Its deadlines moved, its state did not.
+REQUEUED: Final = 18  # Released to behind all others.
+KEPT: Final = 19  # Acked, and kept.
+LINGERED: Final = 20  # Acked, and kept for a while.
+ZOMBIE_PASSED: Final = 21
+HELD_BACK: Final = 22  # It failed, and its retry policy lets it wait.
+EXHAUSTED: Final = 23  # It failed as often as it may, and was buried.
+DISCARDED: Final = 24  # It failed as often as it may, and was dropped.
+SNATCHED: Final = 25  # Taken away from its holder.
+SNATCHED_DELAYED: Final = 26
+RESTARTED: Final = 27
+RESTARTED_DELAYED: Final = 28
+SWITCHED_READY: Final = 29
+SWITCHED_DELAYED: Final = 30
+SWITCHED_BURIED: Final = 31
+SWITCHED_DONE: Final = 32
+SWITCHED_ZOMBIE: Final = 33
+MOVED_OUT: Final = 34  # To another tube, which counts it as moved in.
+MOVED_IN_READY: Final = 35
+MOVED_IN_DELAYED: Final = 36
+MOVED_IN_BURIED: Final = 37
+MOVED_IN_DONE: Final = 38
+CLAIMED: Final = 39  # Taken by a claim: see claims.py.
+CLAIM_ENDED: Final = 40
+
+EVENT_NAMES: Final = [
+    "put",
+    "put delayed",
+    "delay passed",
+    "taken",
+    "undelivered",
+    "released",
+    "postponed",
+    "nacked",
+    "ttr passed",
+    "disconnected",
+    "acked",
+    "buried",
+    "kicked",
+    "kicked delayed",
+    "deleted",
+    "expired",
+    "truncated",
+    "touched",
+    "requeued",
+    "kept",
+    "lingered",
+    "zombie passed",
+    "held back",
+    "exhausted",
+    "discarded",
+    "snatched",
+    "snatched delayed",
+    "restarted",
+    "restarted delayed",
+    "switched to ready",
+    "switched to delayed",
+    "switched to buried",
+    "switched to done",
+    "switched to zombie",
+    "moved out",
+    "moved in",
+    "moved in delayed",
+    "moved in buried",
+    "moved in done",
+    "claimed",
+    "claim ended",
+]
+EVENTS_COUNT: Final = 41
+
+_PRESENT: Final = [READY, TAKEN, DELAYED, BURIED, DONE, ZOMBIE]
+_NOT_TAKEN: Final = [READY, DELAYED, BURIED, DONE, ZOMBIE]
+
+TRANSITIONS: Final[list[tuple[int, int, int]]] = [
+    # event, from, to
+    (PUT, GONE, READY),
+    (PUT_DELAYED, GONE, DELAYED),
+    (DELAY_PASSED, DELAYED, READY),
+    (TOOK, READY, TAKEN),
+    (UNDELIVERED, TAKEN, READY),
+    (RELEASED, TAKEN, READY),
+    (POSTPONED, TAKEN, DELAYED),
+    (REQUEUED, TAKEN, READY),
+    (NACKED, TAKEN, READY),
+    (TTR_PASSED, TAKEN, READY),
+    (DISCONNECTED, TAKEN, READY),
+    # What follows a failure is a step of its own, so that cause and consequence are both seen.
+    (HELD_BACK, READY, DELAYED),
+    (EXHAUSTED, READY, BURIED),
+    (DISCARDED, READY, GONE),
+    (ACKED, TAKEN, GONE),
+    # In a tube where anyone may ack, acking a job that nobody holds may cancel it.
+    (ACKED, READY, GONE),
+    (ACKED, DELAYED, GONE),
+    (ACKED, BURIED, GONE),
+    (KEPT, TAKEN, DONE),
+    (LINGERED, TAKEN, ZOMBIE),
+    (ZOMBIE_PASSED, ZOMBIE, GONE),
+    (BURIED_BY, TAKEN, BURIED),
+    (BURIED_BY, READY, BURIED),
+    (BURIED_BY, DELAYED, BURIED),
+    (KICKED, BURIED, READY),
+    (KICKED_DELAYED, BURIED, DELAYED),
+    (EXPIRED, READY, GONE),
+    (EXPIRED, TAKEN, GONE),
+    (EXPIRED, DELAYED, GONE),
+    (EXPIRED, BURIED, GONE),
+    (EXPIRED, DONE, GONE),
+    (TOUCHED, TAKEN, TAKEN),
+    (SNATCHED, TAKEN, READY),
+    (SNATCHED_DELAYED, TAKEN, DELAYED),
+    *[(RESTARTED, source, READY) for source in [DELAYED, DONE, ZOMBIE]],
+    *[(RESTARTED_DELAYED, source, DELAYED) for source in [DELAYED, DONE, ZOMBIE]],
+    *[(SWITCHED_READY, source, READY) for source in _NOT_TAKEN],
+    *[(SWITCHED_DELAYED, source, DELAYED) for source in _NOT_TAKEN],
+    *[(SWITCHED_BURIED, source, BURIED) for source in _NOT_TAKEN],
+    *[(SWITCHED_DONE, source, DONE) for source in _NOT_TAKEN],
+    *[(SWITCHED_ZOMBIE, source, ZOMBIE) for source in _NOT_TAKEN],
+    *[(DELETED, source, GONE) for source in _PRESENT],
+    *[(TRUNCATED, source, GONE) for source in _PRESENT],
+    *[(MOVED_OUT, source, GONE) for source in _PRESENT],
+    (MOVED_IN_READY, GONE, READY),
+    (MOVED_IN_DELAYED, GONE, DELAYED),
+    (MOVED_IN_BURIED, GONE, BURIED),
+    (MOVED_IN_DONE, GONE, DONE),
+    (CLAIMED, READY, TAKEN),
+    (CLAIM_ENDED, TAKEN, READY),
+]
+RULES_COUNT: Final = 89
+NO_RULE: Final = 255
+
+
+def _rule_index() -> bytes:
+    """Lay the rules out flat, at event * 8 + state: one byte fetch a transition."""
+    assert len(TRANSITIONS) == RULES_COUNT
+    assert len(STATE_NAMES) == STATES_COUNT and len(EVENT_NAMES) == EVENTS_COUNT
+    flat = bytearray([NO_RULE]) * (EVENTS_COUNT * 8)
+    for rule, (event, source, _) in enumerate(TRANSITIONS):
+        assert flat[event * 8 + source] == NO_RULE, "one rule for an event and a state"
+        flat[event * 8 + source] = rule
+    return bytes(flat)
+
+
+RULE_OF: Final[bytes] = _rule_index()
+TARGET_OF: Final[bytes] = bytes([target for _, _, target in TRANSITIONS])
+
+
+def allowed(state: i64, event: i64) -> bool:
+    """Tell whether an event may happen to a job in this state."""
+    return RULE_OF[event * 8 + state] != NO_RULE
+
+
+def move(job: Job, event: i64) -> i64:
+    """Change the state of a job, and tell by which rule. Nobody else may."""
+    state = i64(job.state)
+    rule: i64 = RULE_OF[event * 8 + state]
+    assert rule != NO_RULE, f"{EVENT_NAMES[event]} cannot happen to a job that is {STATE_NAMES[state]}"
+    job.state = u8(TARGET_OF[rule])
+    return rule

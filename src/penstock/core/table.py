@@ -1,0 +1,188 @@
+"""The job table: every job of a node by its id, or of a tube by its integer, in pages of 256.
+
+Ids grow and are never reused, so a page is an array that fills once and then empties. A page that is nearly empty
+shrinks to the few jobs left, lest one old job pin two kilobytes. A page goes with its last job. Pages keep their order,
+so a scan is stateless (its cursor is an id), sees every job that was there throughout exactly once, and skips what is
+gone. Rejected: a dict of ids, at 60 to 100 bytes a job more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from penstock.core.job import Job
+
+PAGE_BITS: Final = 8
+PAGE_SLOTS: Final = 1 << PAGE_BITS
+# At this many jobs a page shrinks. Finding one among so few costs less than a dict lookup.
+SPARSE_JOBS: Final = 12
+
+
+@mypyc_attr(acyclic=True)
+class Page:
+    """256 ids: an array indexed by the id's last byte, or the few jobs left of it."""
+
+    number: i64
+    live: i64
+    sparse: bool
+    slots: list[Job | None]
+
+    def __init__(self, number: i64) -> None:
+        self.number = number
+        self.live = 0
+        self.sparse = False
+        self.slots = [None] * PAGE_SLOTS
+
+
+class NumberSet:
+    """Growing numbers in order: added at the end, removed anywhere, walked from any point."""
+
+    _numbers: list[int]
+    _start: int  # Everything before this index is gone: most queues empty from their old end.
+    _gone: set[int]  # Gone from the middle.
+
+    def __init__(self) -> None:
+        self._numbers = []
+        self._start = 0
+        self._gone = set()
+
+    def add(self, number: int) -> None:
+        """Add a number greater than every one before."""
+        assert not self._numbers or number > self._numbers[-1]
+        self._numbers.append(number)
+
+    def remove(self, number: int) -> None:
+        """Remove a number; when half of them are gone, the rest close ranks."""
+        self._gone.add(number)
+        while self._start < len(self._numbers) and self._numbers[self._start] in self._gone:
+            self._gone.remove(self._numbers[self._start])
+            self._start += 1
+        if self._start + len(self._gone) > 64 + len(self._numbers) // 2:
+            gone = self._gone
+            self._numbers = [n for n in self._numbers[self._start :] if n not in gone]
+            self._start = 0
+            self._gone = set()
+
+    def index_from(self, number: int) -> int:
+        """Where the numbers from this one on begin."""
+        low = self._start
+        high = len(self._numbers)
+        while low < high:
+            middle = (low + high) >> 1
+            if self._numbers[middle] < number:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def at(self, index: int) -> int:
+        """The number at an index, or -1 past the end. It may be gone: ask whoever keeps what it names."""
+        return self._numbers[index] if index < len(self._numbers) else -1
+
+
+class JobTable:
+    """Jobs by number: `id` for the table of a node, `local` for the table of a tube."""
+
+    count: i64
+    _local: bool
+    _pages: dict[int, Page]
+    _order: NumberSet
+    _newest: Page | None  # Still filling: it neither shrinks nor goes.
+    _hot_number: i64  # The page used last. Producers and consumers mostly stay on one.
+    _hot: Page | None
+
+    def __init__(self, local: bool = False) -> None:
+        self.count = 0
+        self._local = local
+        self._pages = {}
+        self._order = NumberSet()
+        self._newest = None
+        self._hot_number = -1
+        self._hot = None
+
+    def find(self, number: i64) -> Job | None:
+        """The job of this number."""
+        page = self._page(number >> PAGE_BITS)
+        if page is None:
+            return None
+        if not page.sparse:
+            return page.slots[number & (PAGE_SLOTS - 1)]
+        for job in page.slots:
+            if job is not None and (job.local if self._local else job.id) == number:
+                return job
+        return None
+
+    def add(self, job: Job) -> None:
+        """Enter a job. Its number is greater than every number entered before."""
+        number = job.local if self._local else job.id
+        page = self._newest
+        if page is None or page.number != number >> PAGE_BITS:
+            page = self._new_page(number >> PAGE_BITS)
+        page.slots[number & (PAGE_SLOTS - 1)] = job
+        page.live += 1
+        self.count += 1
+
+    def remove(self, job: Job) -> None:
+        """Remove a job that is in the table."""
+        number = job.local if self._local else job.id
+        page = self._page(number >> PAGE_BITS)
+        assert page is not None
+        if page.sparse:
+            page.slots.remove(job)
+        else:
+            page.slots[number & (PAGE_SLOTS - 1)] = None
+        page.live -= 1
+        self.count -= 1
+        if page.live <= SPARSE_JOBS and page is not self._newest:
+            self._thin_out(page)
+
+    def scan(self, start: i64, examine: i64) -> list[Job]:
+        """Up to `examine` jobs from a number on, in order, and whole pages at that."""
+        found: list[Job] = []
+        index = self._order.index_from(start >> PAGE_BITS)
+        while len(found) < examine:
+            number = self._order.at(index)
+            if number < 0:
+                break
+            index += 1
+            page = self._pages.get(number)
+            if page is None:
+                continue
+            for job in page.slots:
+                if job is not None and (job.local if self._local else job.id) >= start:
+                    found.append(job)
+        return found
+
+    def _page(self, number: i64) -> Page | None:
+        if number == self._hot_number:
+            return self._hot
+        page = self._pages.get(number)
+        if page is not None:
+            self._hot_number = number
+            self._hot = page
+        return page
+
+    def _new_page(self, number: i64) -> Page:
+        filled = self._newest
+        page = Page(number)
+        self._pages[number] = page
+        self._order.add(number)
+        self._newest = page
+        if filled is not None and filled.live <= SPARSE_JOBS:
+            self._thin_out(filled)
+        return page
+
+    def _thin_out(self, page: Page) -> None:
+        """Shrink a page of few jobs to just these; drop one of none."""
+        if page.live > 0:
+            if not page.sparse:
+                page.slots = [job for job in page.slots if job is not None]
+                page.sparse = True
+            return
+        del self._pages[page.number]
+        self._order.remove(page.number)
+        if self._hot_number == page.number:
+            self._hot_number = -1
+            self._hot = None

@@ -1,0 +1,281 @@
+"""One tube: its policy compiled to integers, its jobs by state, its integers, its line of waiting takes.
+
+The tube knows where a job of a state belongs (`place`) and what a draft becomes (`make`); it changes no state and looks
+at no clock. The engine does both.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i32, i64, u8
+
+from penstock.core import policy as p
+from penstock.core import states as s
+from penstock.core.errors import BadName, OutOfRange, Unsupported
+from penstock.core.ids import ttl_class
+from penstock.core.job import NO_KEY, NO_SLOT, Draft, Job
+from penstock.core.keys import Keys
+from penstock.core.limits import (
+    NAME_BYTES_MAX,
+    NEVER,
+    PRIORITY_UNSET,
+    UNSET,
+    check_duration,
+    check_finite,
+    check_priority,
+)
+from penstock.core.order import JobBag, JobHeap
+from penstock.core.policy import TubePolicy
+from penstock.core.table import JobTable
+from penstock.core.waits import Line
+
+# Disque's RETRY when the producer does not say: a tenth of the ttl, 1 s to 5 min.
+_RETRY_MS_MAX: Final = 300_000
+_RETRY_MS_MIN: Final = 1_000
+
+
+class Tube:
+    """One tube."""
+
+    name: bytes
+    number: i64  # In the order of creation; never reused: scans and the log name tubes by it.
+    slot: i32  # How its jobs refer to it.
+    created: i64
+    policy: TubePolicy
+    dropped: bool  # It is no more; whoever still refers to it has to look again.
+    paused_in: bool  # Puts are refused.
+    paused_out: bool  # Takes find nothing.
+
+    # The policy, compiled: what the hot path asks.
+    by_priority: bool
+    by_creation: bool
+    owned: bool  # Taken jobs belong to a session.
+    bury_owned: bool
+    ttl_kills: bool
+    stretches: bool
+    named: bool  # A take without a key gets the jobs put without one.
+
+    ready: JobHeap  # Where keys do not matter.
+    keys: Keys | None  # Where they do.
+    taken: JobBag
+    delayed: JobBag
+    buried: JobHeap
+    spent: JobBag  # Buried too, but delivered as often as they may be: nobody can kick them.
+
+    locals: JobTable | None  # Jobs by their integer within the tube.
+    next_local: i64
+    reserved: i64  # Integers below this one may be given out; the log knows.
+    body_bytes: i64  # Of all its jobs.
+    counts: list[int]  # How often each rule of states.py was applied since start.
+    counts_before: list[int]  # The same, in the life of the tube before this start.
+
+    line: Line  # Takes that wait for any job.
+    key_lines: dict[bytes, Line]  # Takes that wait for one key.
+    woken: bool  # The engine will look at the lines when the command ends.
+    woken_keys: list[bytes]
+
+    def __init__(self, name: bytes, number: i64, slot: i32, policy: TubePolicy, now: i64) -> None:
+        self.name = name
+        self.number = number
+        self.slot = slot
+        self.created = now
+        self.policy = policy
+        self.dropped = False
+        self.paused_in = False
+        self.paused_out = False
+        self.by_priority = policy.order == p.BY_PRIORITY
+        self.by_creation = policy.order == p.BY_CREATION
+        self.owned = policy.owner == p.SESSION
+        self.bury_owned = policy.bury_by == p.SESSION
+        self.ttl_kills = policy.ttl_while_taken == p.KILLS
+        self.stretches = policy.delay_stretches_ttl
+        self.named = policy.keys == p.KEYS_NAMED
+        self.ready = JobHeap()
+        self.keys = None
+        if policy.keys != p.KEYS_NONE:
+            self.keys = Keys(0 if self.named else i32(policy.key_limit))
+        self.taken = JobBag()
+        self.delayed = JobBag()
+        self.buried = JobHeap()
+        self.spent = JobBag()
+        self.locals = JobTable(local=True) if policy.ids == p.ID_INTEGER else None
+        self.next_local = 0
+        self.reserved = 0
+        self.body_bytes = 0
+        self.counts = [0] * s.RULES_COUNT
+        self.counts_before = [0] * s.RULES_COUNT
+        self.line = Line(None, NO_KEY)
+        self.key_lines = {}
+        self.woken = False
+        self.woken_keys = []
+
+    def count_in(self, state: int) -> int:
+        """How many of its jobs are in a state now."""
+        if state == s.READY:
+            keys = self.keys
+            return len(self.ready) if keys is None else keys.ready
+        if state == s.TAKEN:
+            return len(self.taken)
+        if state == s.DELAYED:
+            return len(self.delayed)
+        if state == s.BURIED:
+            return len(self.buried) + len(self.spent)
+        return 0
+
+    def total(self) -> int:
+        """How many jobs it has, in any state."""
+        return self.count_in(s.READY) + len(self.taken) + len(self.delayed) + self.count_in(s.BURIED)
+
+    def jobs_in(self, state: int) -> list[Job]:
+        """Its jobs in a state, in no particular order. It may be the container itself: read it, and let it be."""
+        if state == s.READY:
+            keys = self.keys
+            if keys is None:
+                return self.ready.items
+            found: list[Job] = []
+            for key in keys.all_keys():
+                if key.first is not None:
+                    found.append(key.first)
+                if key.rest is not None:
+                    found.extend(key.rest.items)
+            return found
+        if state == s.TAKEN:
+            return self.taken.items
+        if state == s.DELAYED:
+            return self.delayed.items
+        if state == s.BURIED:
+            return self.buried.items + self.spent.items
+        return []
+
+    def first_ready(self, key: bytes | None) -> Job | None:
+        """The job to serve next: of any key, or of one."""
+        keys = self.keys
+        if keys is None:
+            return self.ready.first()
+        if key is None:
+            return keys.first()
+        return keys.first_of(key)
+
+    def place(self, job: Job) -> None:
+        """Put a job where jobs of its state are."""
+        state = job.state
+        if state == s.READY:
+            keys = self.keys
+            if keys is None:
+                self.ready.push(job)
+            else:
+                keys.push(job)
+        elif state == s.TAKEN:
+            self.taken.push(job)
+        elif state == s.DELAYED:
+            self.delayed.push(job)
+        elif state == s.BURIED:
+            if job.once and job.deliveries > 0:
+                self.spent.push(job)
+            else:
+                self.buried.push(job)
+
+    def displace(self, job: Job, state: i64) -> None:
+        """Take a job away from where jobs of the state it was in are."""
+        keys = self.keys
+        if state == s.READY:
+            if keys is None:
+                self.ready.remove(job)
+            elif job.state == s.TAKEN:
+                keys.take(job)
+            else:
+                keys.remove(job)
+        elif state == s.TAKEN:
+            self.taken.remove(job)
+            if keys is not None:
+                keys.give_back(job)
+        elif state == s.DELAYED:
+            self.delayed.remove(job)
+        elif state == s.BURIED:
+            if job.once and job.deliveries > 0:
+                self.spent.remove(job)
+            else:
+                self.buried.remove(job)
+
+    def make(self, job_id: i64, draft: Draft, now: i64) -> Job:
+        """Make the job that a draft asks for, or refuse it. Nothing else changes."""
+        policy = self.policy
+        ttl_ms = draft.ttl_ms
+        if ttl_ms == UNSET:
+            ttl_ms = policy.default_ttl_ms
+        elif not policy.has_ttl:
+            raise self.lacks("ttl")
+        else:
+            check_duration(ttl_ms, "ttl")
+        ttr_ms = draft.ttr_ms
+        if ttr_ms == UNSET:
+            ttr_ms = self._default_ttr(ttl_ms)
+        elif not policy.has_ttr:
+            raise self.lacks("ttr")
+        elif ttr_ms == 0:
+            raise OutOfRange("ttr must be more than 0 seconds: a job cannot come back before it is worked on")
+        else:
+            check_duration(ttr_ms, "ttr")
+        priority = draft.priority
+        if priority == PRIORITY_UNSET:
+            priority = policy.default_priority
+        elif not self.by_priority:
+            raise self.lacks("priority")
+        else:
+            check_priority(priority)
+        delay_ms = draft.delay_ms
+        if delay_ms != 0:
+            if not policy.has_delay:
+                raise self.lacks("delay")
+            check_finite(delay_ms, "delay")
+            if not self.stretches and delay_ms >= ttl_ms:
+                raise OutOfRange("the delay is not shorter than the ttl, so the job would never be delivered")
+        if draft.key is not None:
+            self.check_key(draft.key)
+        if draft.once and self.owned:
+            raise self.lacks("at-most-once delivery: what a session holds goes back when it disconnects")
+        job = Job(job_id, self.slot, draft.body, u8(draft.body_kind), now)
+        job.priority = priority
+        job.ttr = NEVER if draft.once else ttr_ms
+        job.once = draft.once
+        job.ttl_minutes = i32(ttl_class(ttl_ms, draft.once))
+        if ttl_ms != NEVER:
+            job.expiry = now + i64(ttl_ms)
+            if self.stretches:
+                job.expiry += i64(delay_ms)
+        if delay_ms != 0:
+            job.wake = now + i64(delay_ms)
+        if self.locals is not None:
+            job.local = self.next_local
+        return job
+
+    def check_key(self, key: bytes) -> None:
+        """Refuse a key that is too long, or that this type of tube has no use for."""
+        if self.keys is None:
+            raise self.lacks("key")
+        if len(key) > NAME_BYTES_MAX:
+            raise BadName(f"a key must have at most {NAME_BYTES_MAX} bytes, this one has {len(key)}")
+
+    def lacks(self, what: str) -> Unsupported:
+        """The refusal of an option or command that this type of tube does not have."""
+        return Unsupported(f"a {self.policy.type} tube has no {what}")
+
+    def _default_ttr(self, ttl_ms: int) -> int:
+        policy = self.policy
+        if policy.default_ttr_ms != UNSET:
+            return policy.default_ttr_ms
+        if not policy.has_ttr:
+            return NEVER
+        if policy.ttr_rule == p.TTR_IS_TENTH and ttl_ms != NEVER:
+            tenth = ttl_ms // 10_000 * 1_000
+            return max(_RETRY_MS_MIN, min(tenth, _RETRY_MS_MAX))
+        return ttl_ms if ttl_ms > 0 else NEVER
+
+
+def key_of(tube: Tube, job: Job) -> bytes:
+    """The name of a job's key; NO_KEY where it has none."""
+    keys = tube.keys
+    if keys is None or job.key == NO_SLOT:
+        return NO_KEY
+    return keys.of(job).name

@@ -1,0 +1,129 @@
+"""Clients, and their takes that wait: first come, first served, on any number of tubes at once.
+
+A waiting take has one link in the line of each tube it watches; being served takes it out of all of them. Where takers
+name a key there is a line for each key beside the line of those who take any, and of the two at the head the one who
+came first is served.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.core.deadlines import Timed
+from penstock.core.job import Job
+from penstock.core.sessions import Session
+
+WAITING: Final = 0
+SERVED: Final = 1
+TIMED_OUT: Final = 2
+CANCELLED: Final = 3  # Its connection is gone, or it gave up before its time.
+
+
+class Connection:
+    """One client, for as long as it stays: the session it acts for, and what it waits for."""
+
+    number: i64
+    session: Session
+    waits: dict[int, Wait]  # Its waiting takes, by their number.
+
+    def __init__(self, number: i64, session: Session) -> None:
+        self.number = number
+        self.session = session
+        self.waits = {}
+
+
+class Wait(Timed):
+    """One waiting take."""
+
+    number: i64  # Who came first.
+    connection: Connection
+    want: i64  # How many jobs it takes at most.
+    ttr_ms: i64  # The ttr it asked for, or UNSET.
+    outcome: i64
+    jobs: list[Job]  # What it was served with.
+    links: list[Link]
+    tag: object  # The shell's own: whom to answer.
+
+    def __init__(self, number: i64, connection: Connection, want: i64, ttr_ms: i64, tag: object) -> None:
+        super().__init__()
+        self.number = number
+        self.connection = connection
+        self.want = want
+        self.ttr_ms = ttr_ms
+        self.outcome = WAITING
+        self.jobs = []
+        self.links = []
+        self.tag = tag
+
+
+class Link:
+    """The place of one waiting take in one line."""
+
+    wait: Wait
+    line: Line
+    before: Link | None
+    after: Link | None
+
+    def __init__(self, wait: Wait, line: Line) -> None:
+        self.wait = wait
+        self.line = line
+        self.before = None
+        self.after = None
+
+
+class Line:
+    """Those who wait for the jobs of one tube, or of one of its keys, in the order they came."""
+
+    head: Link | None
+    tail: Link | None
+    length: i64
+    lines: dict[bytes, Line] | None  # Where this line is found by key, to leave it when empty.
+    key: bytes
+
+    def __init__(self, lines: dict[bytes, Line] | None, key: bytes) -> None:
+        self.head = None
+        self.tail = None
+        self.length = 0
+        self.lines = lines
+        self.key = key
+
+    def join(self, wait: Wait) -> None:
+        """Stand at the end."""
+        link = Link(wait, self)
+        tail = self.tail
+        if tail is None:
+            self.head = link
+        else:
+            tail.after = link
+            link.before = tail
+        self.tail = link
+        self.length += 1
+        wait.links.append(link)
+
+    def leave(self, link: Link) -> None:
+        """Step out of line."""
+        before = link.before
+        after = link.after
+        if before is None:
+            self.head = after
+        else:
+            before.after = after
+        if after is None:
+            self.tail = before
+        else:
+            after.before = before
+        link.before = None
+        link.after = None
+        self.length -= 1
+        lines = self.lines
+        if self.length == 0 and lines is not None:
+            del lines[self.key]
+
+
+def leave_all(wait: Wait) -> None:
+    """Step out of every line."""
+    for link in wait.links:
+        link.line.leave(link)
+    wait.links = []

@@ -1,0 +1,58 @@
+"""What every test run shares: which penstock is under test, how hard Hypothesis tries, what a test may do without."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+import penstock
+from penstock._build import is_compiled
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI") == "true"
+
+
+# deadline: the same test runs compiled and interpreted, ten times apart, so a time limit an example says nothing.
+# derandomize: every run looks somewhere new; print_blob gives the line that replays a failure.
+for name, examples in [("dev", 100), ("ci", 300), ("deep", 10_000)]:
+    settings.register_profile(name, max_examples=examples, deadline=None, derandomize=False, print_blob=True)
+settings.load_profile(os.environ.get("PENSTOCK_HYPOTHESIS") or ("ci" if in_ci() else "dev"))
+
+UNDER_TEST = "compiled" if is_compiled() else "interpreted"
+PACKAGE_DIR = Path(penstock.__file__).parent
+
+
+def pytest_configure() -> None:
+    """Refuse to test the other build: a compiled run that quietly tests the source proves nothing."""
+    expected = os.environ.get("PENSTOCK_EXPECT", UNDER_TEST)
+    if expected != UNDER_TEST:
+        raise pytest.UsageError(
+            f"PENSTOCK_EXPECT={expected}, but penstock is {UNDER_TEST} from {PACKAGE_DIR}"
+        )
+
+
+def pytest_report_header() -> str:
+    return f"penstock under test: {UNDER_TEST} from {PACKAGE_DIR}"
+
+
+@pytest.fixture(scope="session")
+def compiled() -> bool:
+    """Whether the penstock under test is the compiled one."""
+    return UNDER_TEST == "compiled"
+
+
+@pytest.fixture(scope="session")
+def needs() -> Callable[[object, str], None]:
+    """`needs(shutil.which("git"), "git is not installed")`: go on if it is there, else skip. In CI it must be there."""
+
+    def check(present: object, reason: str) -> None:
+        if present:
+            return
+        if in_ci():
+            pytest.fail(f"CI must have what a test needs: {reason}")
+        pytest.skip(reason)
+
+    return check
