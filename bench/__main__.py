@@ -33,13 +33,13 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--list", action="store_true", help="name the rows, and measure nothing")
     options = parser.parse_args(arguments)
-    families = [family.trials() for family in FAMILIES]
+    scale = Scale(options.quick, is_compiled())
+    families = [family.trials(scale) for family in FAMILIES]
     if options.list:
         _list(families)
         return 0
     if wrong := unknown(families, options.names):
         parser.error(f"no such row or family: {', '.join(wrong)}; --list names them")
-    scale = Scale(options.quick, is_compiled())
     rows = _measure(chosen(families, options.names), scale)
     if options.json is not None:
         write_json(options.json, rows, scale)
@@ -62,7 +62,7 @@ def _measure(families: list[list[Trial]], scale: Scale) -> list[Row]:
     try:
         with Console(stderr=True).status("") as status:
             for family in families:
-                rows += run(family, scale, status.update)
+                rows += run(family, status.update)
     except KeyboardInterrupt:
         console.print("Interrupted: these are the families that were finished.")
     show_rows(console, rows, scale.compiled)

@@ -10,36 +10,33 @@ from functools import partial
 from bench.clock import ns_each
 from bench.rig import PRIORITIES_COUNT, Rig
 from bench.rows import Goal, Of, Spec, Unit
-from bench.scale import Scale
+from bench.scale import Scale, said
 from bench.trial import Sample, Trial
 from penstock.core.policy import FIFOTTL
 
-_CYCLES = 100_000
+_CYCLES = 30_000
+_BASE_JOBS = 1_000
 _EXTRA_NS_MAX = 1_500
-_BASE = "backlog/1k"
 
 
-def trials() -> list[Trial]:
+def trials(scale: Scale) -> list[Trial]:
     """A thousand jobs, and how much more of them cost more."""
-    return [
-        _trial("1k", "1,000", 1_000, 1_000),
-        _trial("100k", "100,000", 100_000, 100_000),
-        _trial("5M", "5,000,000 (short form: 1,000,000)", 5_000_000, 1_000_000),
-    ]
-
-
-def _trial(name: str, said: str, full: int, quick: int) -> Trial:
-    what = f"a cycle behind {said} jobs of {PRIORITIES_COUNT} priorities, fifottl"
-    row = f"backlog/{name}"
-    if row == _BASE:
-        spec = Spec(row, what, Unit.NS)
-    else:
-        spec = Spec(row, what, Unit.NS, _BASE, Goal(_EXTRA_NS_MAX, Of.EXTRA))
-    return Trial((spec,), partial(_prepare, full, quick))
-
-
-def _prepare(full: int, quick: int, scale: Scale) -> Sample:
     count = scale.calls(_CYCLES)
+    sizes = {_BASE_JOBS, 100_000, scale.jobs(5_000_000, 1_000_000)}
+    return [_trial(jobs, count) for jobs in sorted(sizes)]
+
+
+def _trial(jobs: int, count: int) -> Trial:
+    name = f"backlog/{said(jobs)}"
+    what = f"a cycle in front of {jobs:,} jobs of {PRIORITIES_COUNT} priorities, fifottl"
+    if jobs == _BASE_JOBS:
+        spec = Spec(name, what, Unit.NS)
+    else:
+        spec = Spec(name, what, Unit.NS, f"backlog/{said(_BASE_JOBS)}", Goal(_EXTRA_NS_MAX, Of.EXTRA))
+    return Trial((spec,), partial(_prepare, jobs, count))
+
+
+def _prepare(jobs: int, count: int) -> Sample:
     rig = Rig(FIFOTTL)
-    rig.fill(scale.jobs(full, quick))
+    rig.fill(jobs)
     return lambda: [ns_each(lambda: rig.cycles(count), count)]

@@ -37,24 +37,27 @@ def _nothing() -> int:
 
 @contextmanager
 def server_gc() -> Iterator[None]:
-    """Keep the collector as the server does: what is there is frozen, and it does not run on its own."""
-    gc.collect()
-    gc.freeze()
+    """Keep the collector as the server does: it does not run on its own, and what is there is frozen (`freeze`)."""
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
         gc.unfreeze()
+        gc.enable()
+
+
+def freeze() -> None:
+    """Within `server_gc`: collect what is new, and never look at the rest again."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager
 def host_gc() -> Iterator[None]:
-    """Inside `server_gc`: the collector as a host process has it, when the queue is embedded."""
+    """Within `server_gc`: the collector as a host process has it when the queue is embedded."""
     gc.unfreeze()
     gc.enable()
     try:
         yield
     finally:
         gc.disable()
-        gc.freeze()

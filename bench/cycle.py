@@ -11,7 +11,7 @@ from bench.scale import Scale
 from bench.trial import Sample, Trial
 from penstock.core.policy import FIFO, PRESETS, TubePolicy
 
-_CYCLES = 200_000
+_CYCLES = 50_000
 _GOALS = {
     "fifo": Goal(8 * XQUEUE.value),
     "fifottl": Goal(8 * XQUEUE.value),
@@ -20,30 +20,30 @@ _GOALS = {
 _OTHERS_GOAL = Goal(0.5, Of.RATIO)
 
 
-def trials() -> list[Trial]:
-    """One for each preset, by itself also for those to come."""
+def trials(scale: Scale) -> list[Trial]:
+    """One for each preset, also for those to come."""
+    count = scale.calls(_CYCLES)
     return [
-        *(_trial(name, policy) for name, policy in PRESETS.items()),
+        *(_trial(name, policy, count) for name, policy in PRESETS.items()),
         Trial(
             (
                 Spec(
                     "cycle/fifo+gc", "fifo, the host's garbage collector untouched", Unit.CYCLES, "cycle/fifo"
                 ),
             ),
-            partial(_prepare, FIFO),
+            partial(_prepare, FIFO, count),
             host_gc=True,
         ),
     ]
 
 
-def _trial(name: str, policy: TubePolicy) -> Trial:
+def _trial(name: str, policy: TubePolicy, count: int) -> Trial:
     base = XQUEUE if name == "fifo" else "cycle/fifo"
     goal = _GOALS.get(name, _OTHERS_GOAL)
     spec = Spec(f"cycle/{name}", f"put + take + ack, {name}", Unit.CYCLES, base, goal)
-    return Trial((spec,), partial(_prepare, policy))
+    return Trial((spec,), partial(_prepare, policy, count))
 
 
-def _prepare(policy: TubePolicy, scale: Scale) -> Sample:
-    count = scale.calls(_CYCLES)
+def _prepare(policy: TubePolicy, count: int) -> Sample:
     rig = Rig(policy)
     return lambda: [per_second(lambda: rig.cycles(count), count)]

@@ -1,4 +1,4 @@
-"""A million delayed jobs: what they cost while nothing is due, and what happens when all fall due in one millisecond."""
+"""Many delayed jobs: what they cost while nothing is due, and what happens when all fall due in one millisecond."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from bench.scale import Scale
 from bench.trial import Sample, Trial
 from penstock.core.job import Draft
 from penstock.core.policy import FIFOTTL
+from penstock.core.states import READY
 
-_IDLE_CALLS = 100_000
-_JOBS = 1_000_000
-_JOBS_QUICK = 200_000
+_IDLE_CALLS = 50_000
 _DELAY_MS = 3_600_000  # Longer than all the milliseconds that pass idly.
 _PAUSE_MS_MAX = 5
 
 
-def trials() -> list[Trial]:
+def trials(scale: Scale) -> list[Trial]:
     """Idle without and with them, then all of them at once."""
+    jobs = scale.jobs(1_000_000, 200_000)
+    count = scale.calls(_IDLE_CALLS)
     idle = "advance() with nothing due"
-    said = f"{_JOBS:,} delayed jobs (short form: {_JOBS_QUICK:,})"
+    beside = f"{idle}, {jobs:,} delayed jobs"
     return [
-        Trial((Spec("delays/none", f"{idle}, no job", Unit.NS),), partial(_prepare_idle, 0, 0)),
+        Trial((Spec("delays/none", f"{idle}, no job", Unit.NS),), partial(_prepare_idle, 0, count)),
         Trial(
-            (Spec("delays/idle", f"{idle}, {said}", Unit.NS, "delays/none", Goal(NO_EXTRA_COST, Of.RATIO)),),
-            partial(_prepare_idle, _JOBS, _JOBS_QUICK),
+            (Spec("delays/idle", beside, Unit.NS, "delays/none", Goal(NO_EXTRA_COST, Of.RATIO)),),
+            partial(_prepare_idle, jobs, count),
         ),
         Trial(
             (
-                Spec("delays/fire", "all of them due in one millisecond, cost of each", Unit.NS),
+                Spec("delays/fire", f"{jobs:,} jobs due in one millisecond, cost of each", Unit.NS),
                 Spec("delays/pause", "the longest advance() meanwhile", Unit.MS, goal=Goal(_PAUSE_MS_MAX)),
             ),
-            _prepare_fire,
+            lambda: lambda: _fire(_delayed(jobs), jobs),
+            scale.rounds_long,
         ),
     ]
 
@@ -49,9 +51,8 @@ def _delayed(jobs: int) -> Rig:
     return rig
 
 
-def _prepare_idle(full: int, quick: int, scale: Scale) -> Sample:
-    rig = _delayed(scale.jobs(full, quick))
-    count = scale.calls(_IDLE_CALLS)
+def _prepare_idle(jobs: int, count: int) -> Sample:
+    rig = _delayed(jobs)
     advance = rig.engine.advance
 
     def idle() -> None:
@@ -60,11 +61,6 @@ def _prepare_idle(full: int, quick: int, scale: Scale) -> Sample:
         rig.now += count
 
     return lambda: [ns_each(idle, count)]
-
-
-def _prepare_fire(scale: Scale) -> Sample:
-    jobs = scale.jobs(_JOBS, _JOBS_QUICK)
-    return lambda: _fire(_delayed(jobs), jobs)
 
 
 def _fire(rig: Rig, jobs: int) -> list[float]:
@@ -78,5 +74,5 @@ def _fire(rig: Rig, jobs: int) -> list[float]:
         took = clock() - began
         total += took
         worst = max(worst, took)
-    assert len(rig.tube.ready) == jobs
+    assert rig.tube.count_in(READY) == jobs
     return [total / jobs, worst / 1e6]

@@ -12,25 +12,26 @@ from bench.trial import Sample, Trial
 from penstock.core.job import Draft
 from penstock.core.policy import UTUBE
 
-_TAKES = 20_000
+_TAKES = 5_000
 _BUSY_KEYS = 10_000
 _READY_BEHIND = 10  # Jobs of a busy key that wait behind the taken one.
 _BASE = "keys/free"
 
 
-def trials() -> list[Trial]:
+def trials(scale: Scale) -> list[Trial]:
     """Without busy keys, and with them."""
+    count = scale.calls(_TAKES)
     what = f"the same beside {_BUSY_KEYS:,} busy keys with {_READY_BEHIND} ready jobs each"
     return [
-        Trial((Spec(_BASE, "take from one free key, utube", Unit.NS),), partial(_prepare, 0)),
+        Trial((Spec(_BASE, "take from the one free key of a utube", Unit.NS),), partial(_prepare, 0, count)),
         Trial(
             (Spec("keys/busy", what, Unit.NS, _BASE, Goal(NO_EXTRA_COST, Of.RATIO)),),
-            partial(_prepare, _BUSY_KEYS),
+            partial(_prepare, _BUSY_KEYS, count),
         ),
     ]
 
 
-def _prepare(busy: int, scale: Scale) -> Sample:
+def _prepare(busy: int, count: int) -> Sample:
     rig = Rig(UTUBE)
     engine, tube, session, now = rig.engine, rig.tube, rig.consumer.session, rig.now
     for _ in range(1 + _READY_BEHIND):
@@ -49,5 +50,4 @@ def _prepare(busy: int, scale: Scale) -> Sample:
         engine.ack(session, job, now)
         return took
 
-    count = scale.calls(_TAKES)
     return lambda: [typical_ns(step, count)]

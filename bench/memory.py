@@ -11,15 +11,13 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from bench.clock import server_gc
+from bench.clock import freeze, server_gc
 from bench.rig import BODY_BYTES, Rig
 from bench.rows import Goal, Spec, Unit
 from bench.scale import Scale
 from bench.trial import Sample, Trial
 from penstock.core.policy import preset
 
-_JOBS = 1_000_000
-_JOBS_QUICK = 200_000
 _GOAL = Goal(260)
 _WHAT = {
     "fifo": "fifo",
@@ -29,20 +27,22 @@ _WHAT = {
 }
 
 
-def trials() -> list[Trial]:
+def trials(scale: Scale) -> list[Trial]:
     """One process each."""
-    return [_trial(name, what) for name, what in _WHAT.items()]
+    jobs = scale.jobs(1_000_000, 200_000)
+    return [_trial(name, what, jobs) for name, what in _WHAT.items()]
 
 
-def _trial(name: str, what: str) -> Trial:
+def _trial(name: str, what: str, jobs: int) -> Trial:
     said = f"a waiting job beyond its {BODY_BYTES}-byte body, {what}"
     base = None if name == "fifo" else "memory/fifo"
     # Once: what a process allocates does not depend on how busy the machine is.
-    return Trial((Spec(f"memory/{name}", said, Unit.BYTES, base, _GOAL),), partial(_prepare, name), rounds=1)
+    return Trial(
+        (Spec(f"memory/{name}", said, Unit.BYTES, base, _GOAL),), partial(_prepare, name, jobs), rounds=1
+    )
 
 
-def _prepare(name: str, scale: Scale) -> Sample:
-    jobs = scale.jobs(_JOBS, _JOBS_QUICK)
+def _prepare(name: str, jobs: int) -> Sample:
     command = [sys.executable, "-m", "bench.memory", name, str(jobs)]
     # The same modules as here, however they were found.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -66,6 +66,7 @@ def _grow(name: str, jobs: int) -> float:
     # What the first jobs allocate once (code, caches, free lists) is not theirs.
     rig.fill(1_000)
     with server_gc():
+        freeze()
         before = _resident_bytes()
         rig.fill(jobs)
         return (_resident_bytes() - before) / jobs - BODY_BYTES

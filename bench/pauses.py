@@ -1,4 +1,4 @@
-"""The longest single call while five million jobs come and go: what a client may have to wait for the engine at worst.
+"""The longest single call while millions of jobs come and go: what a client may have to wait for the engine at worst.
 
 Every call is timed. The best of three runs counts: what the engine does takes as long each time at the same place, what
 other processes do to the machine does not.
@@ -6,53 +6,38 @@ other processes do to the machine does not.
 
 from __future__ import annotations
 
-from functools import partial
-
 from bench.clock import clock
 from bench.rig import JOBS_PER_MS, Rig
 from bench.rows import Goal, Spec, Unit
 from bench.scale import Scale
-from bench.trial import Sample, Trial
+from bench.trial import Trial
 from penstock.core.policy import FIFOTTL
 
-_JOBS = 5_000_000
-_JOBS_QUICK = 500_000
 _GOAL = Goal(5)
 
 
-def trials() -> list[Trial]:
+def trials(scale: Scale) -> list[Trial]:
     """The collector as the server keeps it; and untouched, as an embedded queue finds it."""
-    said = f"{_JOBS:,} jobs (short form: {_JOBS_QUICK:,}), fifottl"
+    jobs = scale.jobs(5_000_000, 500_000)
+    jobs_gc = scale.jobs(500_000, 100_000)
+    with_gc = f"the longest call of {jobs_gc:,} jobs, the host's garbage collector untouched"
     return [
         Trial(
             (
-                Spec("pauses/put", f"the longest put of {said}", Unit.MS, goal=_GOAL),
+                Spec("pauses/put", f"the longest put of {jobs:,} jobs, fifottl", Unit.MS, goal=_GOAL),
                 Spec("pauses/take", "the longest take of them", Unit.MS, goal=_GOAL),
                 Spec("pauses/ack", "the longest ack of them", Unit.MS, goal=_GOAL),
             ),
-            partial(_prepare, _JOBS, _JOBS_QUICK),
+            lambda: lambda: _fill_and_drain(Rig(FIFOTTL), jobs),
+            scale.rounds_long,
         ),
         Trial(
-            (
-                Spec(
-                    "pauses/any+gc",
-                    f"the longest call of {_JOBS_QUICK:,} jobs, the host's garbage collector untouched",
-                    Unit.MS,
-                ),
-            ),
-            lambda scale: _longest_of(_prepare(_JOBS_QUICK, _JOBS_QUICK, scale)),
+            (Spec("pauses/any+gc", with_gc, Unit.MS),),
+            lambda: lambda: [max(_fill_and_drain(Rig(FIFOTTL), jobs_gc))],
+            scale.rounds_long,
             host_gc=True,
         ),
     ]
-
-
-def _longest_of(sample: Sample) -> Sample:
-    return lambda: [max(sample())]
-
-
-def _prepare(full: int, quick: int, scale: Scale) -> Sample:
-    jobs = scale.jobs(full, quick)
-    return lambda: _fill_and_drain(Rig(FIFOTTL), jobs)
 
 
 def _fill_and_drain(rig: Rig, jobs: int) -> list[float]:

@@ -14,24 +14,24 @@ from bench.scale import Scale
 from bench.trial import Sample, Trial
 from penstock.core.policy import FIFOTTL
 
-_CYCLES = 100_000
+_CYCLES = 30_000
 _PRODUCERS = (1, 2, 4, 8, 12, 16, 20, 24)
 
 
-def trials() -> list[Trial]:
+def trials(scale: Scale) -> list[Trial]:
     """One for each number of producers in that benchmark."""
-    return [_trial(number) for number in _PRODUCERS]
+    count = scale.calls(_CYCLES)
+    return [_trial(number, count // number) for number in _PRODUCERS]
 
 
-def _trial(number: int) -> Trial:
+def _trial(number: int, turns: int) -> Trial:
     what = f"fifottl, {number} producer{'s' if number > 1 else ''}, 1 consumer"
     base = None if number == 1 else "producers/1"
     spec = Spec(f"producers/{number}", what, Unit.CYCLES, base, Goal(8 * XQUEUE.value))
-    return Trial((spec,), partial(_prepare, number))
+    return Trial((spec,), partial(_prepare, number, turns))
 
 
-def _prepare(producers: int, scale: Scale) -> Sample:
-    turns = scale.calls(_CYCLES) // producers
+def _prepare(producers: int, turns: int) -> Sample:
     rig = Rig(FIFOTTL)
     for _ in range(producers):
         rig.connect()

@@ -13,14 +13,20 @@ from rich.table import Table
 
 from bench.rows import Of, Row, Unit
 from bench.scale import Scale
+from bench.trial import ROUNDS
 
 GC = "frozen and off while measuring, as in the server; rows ending in +gc leave it as a host process has it"
-BEST = "best of 3 samples taken in turns; memory once"
 
 
 def machine() -> str:
     """What the figures were measured on, without saying whose it is."""
-    return f"{os.cpu_count()} CPUs, {platform.machine()}, {platform.python_implementation()} {platform.python_version()}"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{os.cpu_count()} CPUs, {platform.machine()}, {python}"
+
+
+def method(scale: Scale) -> str:
+    """How samples become figures."""
+    return f"best of {ROUNDS} samples taken in turns, of {scale.rounds_long} where one takes seconds; memory once"
 
 
 def show_heading(console: Console, scale: Scale) -> None:
@@ -39,7 +45,7 @@ def show_heading(console: Console, scale: Scale) -> None:
         form += ", with fewer jobs because it is interpreted"
     console.print(
         Panel(
-            f"{text}\n{machine()} · {form}\n{BEST}\ngarbage collector: {GC}",
+            f"{text}\n{machine()} · {form}\n{method(scale)}\ngarbage collector: {GC}",
             title=title,
             style=style,
             expand=False,
@@ -73,7 +79,7 @@ def write_json(path: Path, rows: list[Row], scale: Scale) -> None:
         "engine": _engine(scale.compiled),
         "form": "quick" if scale.quick else "full",
         "machine": machine(),
-        "method": BEST,
+        "method": method(scale),
         "gc": GC,
         "rows": [_as_dict(row, scale.compiled) for row in rows],
     }

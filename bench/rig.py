@@ -1,14 +1,14 @@
 """The rig: one engine with one tube and one consumer, and the one loop that puts, takes and acks.
 
-Whatever a policy has (keys, priorities, ttl) is used, because a tube is chosen for what it has. Every job gets a body of
-its own: one that all share would stay in the cache, and freeing it would cost nothing.
+Whatever a policy has (keys, priorities, ttl) is used, because a tube is chosen for what it has. Every job gets a body
+of its own: one that all share would stay in the cache, and freeing it would cost nothing.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import count, cycle, islice
 from operator import attrgetter
 
@@ -52,7 +52,7 @@ class Rig:
         self._tokens = count(1)
         self.consumer = self.connect()
         self._ttl_ms = TTL_MS if policy.has_ttl else UNSET
-        self._orders: Iterator[_Order] = cycle(_draw_orders(policy))
+        self._orders: Iterator[_Order] = cycle(_draw_orders(policy.order == p.BY_PRIORITY, policy.keys))
         # A client names a job by the id that its vocabulary shows.
         self.number_of: Callable[[Job], int]
         self.find: Callable[[int, int], Job | None]
@@ -109,15 +109,13 @@ class Rig:
                 ack(session, found, now)
 
 
-def _draw_orders(policy: p.TubePolicy) -> list[_Order]:
+@cache
+def _draw_orders(by_priority: bool, keys: str) -> list[_Order]:
     """What producers ask for: priorities and keys at random, the same in every run."""
     dice = random.Random(1)
-    by_priority = policy.order == p.BY_PRIORITY
-    keyed = policy.keys != p.KEYS_NONE
-    named = policy.keys == p.KEYS_NAMED
     orders: list[_Order] = []
     for _ in range(_ORDERS_COUNT):
         priority = dice.randrange(PRIORITIES_COUNT) if by_priority else PRIORITY_UNSET
-        key = b"key-%d" % dice.randrange(KEYS_COUNT) if keyed else None
-        orders.append((priority, key, key if named else None))
+        key = b"key-%d" % dice.randrange(KEYS_COUNT) if keys != p.KEYS_NONE else None
+        orders.append((priority, key, key if keys == p.KEYS_NAMED else None))
     return orders

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from bench.clock import host_gc, server_gc
+from bench.clock import freeze, host_gc, server_gc
 from bench.rows import Reference, Row, Spec
-from bench.scale import Scale
 from bench.trial import Sample, Trial
 
 Tell = Callable[[str], None]
@@ -24,13 +24,13 @@ def unknown(families: Iterable[Sequence[Trial]], names: Sequence[str]) -> list[s
     return [name for name in names if not any(_named(spec, [name]) for spec in rows)]
 
 
-def run(family: Sequence[Trial], scale: Scale, tell: Tell) -> list[Row]:
+def run(family: Sequence[Trial], tell: Tell) -> list[Row]:
     """Measure the rows of one family."""
     runs = [_Run(trial) for trial in family]
     with server_gc():
         for each in runs:
             tell(f"{each.name}: setting up")
-            each.prepare(scale)
+            each.prepare()
         for number in range(max((trial.rounds for trial in family), default=0)):
             for each in runs:
                 if number < each.trial.rounds:
@@ -52,10 +52,10 @@ class _Run:
     def name(self) -> str:
         return self.trial.rows[0].name
 
-    def prepare(self, scale: Scale) -> None:
+    def prepare(self) -> None:
         # One broken row must not hide the others; it is shown with its reason.
         try:
-            self._sample = self.trial.prepare(scale)
+            self._sample = self.trial.prepare()
         except Exception as failure:
             self.error = f"{type(failure).__name__}: {failure}"
 
@@ -63,7 +63,8 @@ class _Run:
         if self._sample is None:
             return
         try:
-            with host_gc() if self.trial.host_gc else server_gc():
+            freeze()
+            with host_gc() if self.trial.host_gc else nullcontext():
                 self.readings.append(self._sample())
         except Exception as failure:
             self.error = f"{type(failure).__name__}: {failure}"

@@ -15,13 +15,25 @@ class Scale:
     quick: bool
     compiled: bool
 
+    @property
+    def rounds_long(self) -> int:
+        """How many samples to take where one takes seconds."""
+        return 2 if self.quick else 3
+
     def calls(self, full: int) -> int:
         """How often to do a thing in one sample."""
-        count = full // 5 if self.quick else full
+        count = full // 4 if self.quick else full
         return count if self.compiled else count // INTERPRETED_FACTOR
 
     def jobs(self, full: int, quick: int) -> int:
-        """How many jobs to put into a queue. Interpreted, the quick number, which takes as long as the full one."""
-        if not self.compiled and self.quick:
-            return quick // INTERPRETED_FACTOR
-        return full if self.compiled and not self.quick else quick
+        """How many jobs to put into a queue. Interpreted, the quick number takes as long as the full one compiled."""
+        if self.quick:
+            return quick if self.compiled else quick // INTERPRETED_FACTOR
+        return full if self.compiled else quick
+
+
+def said(count: int) -> str:
+    """A number as rows are named by it: 24, 1k, 5M."""
+    if count >= 1_000_000 and count % 1_000_000 == 0:
+        return f"{count // 1_000_000}M"
+    return f"{count // 1_000}k" if count >= 1_000 and count % 1_000 == 0 else str(count)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench.rows import Spec
-from bench.scale import Scale
 
 # One sample: a figure for each row of the trial, in their order.
 Sample = Callable[[], Sequence[float]]
+
+# Many short samples find a quiet moment of a busy machine where few long ones find none.
+ROUNDS = 9
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,6 @@ class Trial:
     """One or more rows that are measured together."""
 
     rows: tuple[Spec, ...]
-    prepare: Callable[[Scale], Sample]
+    prepare: Callable[[], Sample]
+    rounds: int = ROUNDS  # How many samples; the best one counts.
     host_gc: bool = False  # Leave the garbage collector as a host process has it.
-    rounds: int = 3  # How many samples; the best one counts.

@@ -24,13 +24,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cluster": {"core"},
     "dialects": {"core", "wire"},
     "journal": {"core"},
-    "embedded": {"core", "journal"},
-    "client": {"_version", "core", "wire"},
+    "options": {"core"},
+    "host": {"core", "journal", "options"},
+    "embedded": {"core", "journal", "options", "host"},
+    "embedded_async": {"core", "journal", "options", "host", "embedded"},
+    "client": {"_version", "core", "wire", "options"},
     "server": {"_build", "_version", "core", "wire", "cluster", "dialects", "journal"},
     "spark": {"_version", "core", "journal", "client"},
     "dashboard": {"_version", "core", "client"},
-    "testing": {"core", "wire", "cluster", "dialects", "journal", "embedded", "client", "server"},
-    "penstock": {"_version", "core", "embedded", "client"},
+    "testing": {"core", "wire", "cluster", "dialects", "journal", "host", "embedded", "client", "server"},
+    "penstock": {"_version", "core", "embedded", "embedded_async", "client"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)  # The command line may start anything, and is a user of the public API.
 

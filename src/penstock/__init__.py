@@ -4,5 +4,19 @@ from penstock._version import __version__
 from penstock.core.errors import CommandError, PenstockError
 from penstock.core.policy import TubePolicy
 from penstock.embedded import Job, Queue, Tube, open
+from penstock.embedded_async import AsyncJob, AsyncQueue, AsyncTube, open_async
 
-__all__ = ["CommandError", "Job", "PenstockError", "Queue", "Tube", "TubePolicy", "__version__", "open"]
+__all__ = [
+    "AsyncJob",
+    "AsyncQueue",
+    "AsyncTube",
+    "CommandError",
+    "Job",
+    "PenstockError",
+    "Queue",
+    "Tube",
+    "TubePolicy",
+    "__version__",
+    "open",
+    "open_async",
+]

@@ -114,9 +114,11 @@ def crawl(queue: Queue, type: str, pages: list[Page], console: Console) -> Visit
 
 def produce(tube: Tube, type: str, pages: list[Page]) -> None:
     for page in pages:
-        tube.put(
-            {"domain": page.domain, "url": page.url}, key=page.domain if type == "utube" else None
-        )
+        body = {"domain": page.domain, "url": page.url}
+        if type == "utube":
+            tube.put(body, key=page.domain)
+        else:
+            tube.put(body)
 
 
 def watch(tube: Tube, producer: threading.Thread, pages: int, console: Console) -> None:
@@ -135,8 +137,9 @@ def watch(tube: Tube, producer: threading.Thread, pages: int, console: Console) 
                 rate = acked / (at - started)
             live.update(_progress(tube, counts, events, rate, over), refresh=True)
             if over:
-                return
+                break
             time.sleep(0.1)
+    console.print()
 
 
 def _progress(tube: Tube, counts: dict[str, int], events: dict[str, int], rate: float, over: bool) -> Table:

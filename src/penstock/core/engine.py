@@ -2,30 +2,33 @@
 
 The rules it lives by:
 - Time is an argument. Every command first lets what fell due until `now` happen (`advance`), so no job is taken after
-  its ttl, acked after its ttr, or handed out before its delay, however late the shell is.
-- `_move` is the one way in which a job changes: out of its old place, through the table of states.py, into its new
-  place, its deadline set, the outbox told.
-- At the end of a command no waiting take and no job that it could have coexist (`_settle`).
+  its ttl, acked after its ttr, or handed out before its delay, however late the shell is. Commands on one job are
+  called right after `find`, at the same moment.
 - A command that is refused has changed nothing. Refusals that clients cause in bulk are small integers (errors.py);
   the rest are raised before the first change.
+- What a command does, it does through `moves.py`, and `_settle` ends it.
 
-A Job that a command returns is the engine's own: read it at once, do not keep it. Look it up again by its id.
+A Job that a command returns is the engine's own: read it at once, or look it up again by its id. It is never used for
+another job, and when it is gone its state says so.
 """
 
 from __future__ import annotations
 
-from mypy_extensions import i32, i64
+from mypy_extensions import i32, i64, u8
 
+from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import waits as w
-from penstock.core.deadlines import NOWHERE, Deadlines, Timed
 from penstock.core.errors import (
+    IS_TAKEN,
     NO_JOB,
     NOT_BURIED,
+    NOT_KEPT,
     NOT_OWNER,
     NOT_TAKEN,
     OK,
     ONLY_ONCE,
+    Full,
     OutOfRange,
     Paused,
     TooManyWaits,
@@ -34,15 +37,14 @@ from penstock.core.errors import (
     TubeTaken,
     UnknownSession,
     UnknownTube,
+    Unsupported,
 )
-from penstock.core.ids import first_id
-from penstock.core.job import NO_KEY, NO_SLOT, Draft, Job
+from penstock.core.job import BODY_BYTES, HELD_BY_CLAIM, NO_KEY, Draft, Job
 from penstock.core.limits import (
     BATCH_JOBS_MAX,
     BODY_BYTES_MAX,
-    FIRED_PER_TURN_MAX,
-    LOCAL_IDS_BLOCK,
     NEVER,
+    PRIORITY_BACK,
     PRIORITY_UNSET,
     REASON_BYTES_MAX,
     SCAN_EXAMINED_MAX,
@@ -54,93 +56,24 @@ from penstock.core.limits import (
     check_duration,
     check_finite,
     check_name,
-    check_priority,
 )
+from penstock.core.moves import Moves, later
 from penstock.core.outbox import Outbox
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
-from penstock.core.table import JobTable, NumberSet
-from penstock.core.tube import Tube, key_of
-from penstock.core.waits import Connection, Line, Wait
+from penstock.core.tube import Tube
+from penstock.core.waits import Connection, EndWait, Line, PutWait, Wait, Waiting
 
 
-class Engine:
-    """All tubes, jobs, sessions and deadlines of one node."""
+class Engine(Moves):
+    """The commands of one node."""
 
-    now: i64  # The latest moment it was told of; time never goes back.
-    outbox: Outbox
     body_bytes_max: i64
-    session_grace_ms: i64  # How long a session outlives its last connection.
-    jobs: JobTable
-    deadlines: Deadlines
-    tubes: dict[bytes, Tube]
-    sessions: dict[bytes, Session]
-    _next_id: i64
-    _last_creation: i64  # The newest place given out in tubes ordered by creation.
-    _next_number: i64  # Tubes, sessions, connections and waits are numbered from one counter.
-    _tube_slots: list[Tube | None]
-    _tube_slots_free: list[i32]
-    _tube_numbers: NumberSet
-    _tubes_by_number: dict[int, Tube]
-    _session_slots: list[Session | None]
-    _session_slots_free: list[i32]
-    _woken: list[Tube]  # Tubes in which a waiting take and a job for it may have met.
 
-    def __init__(self, epoch: int, now: i64, outbox: Outbox) -> None:
-        """Start empty. The epoch is one that no earlier opening had; see ids.py."""
-        self.now = now
-        self.outbox = outbox
+    def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
+        """Start empty. The epoch is one that no earlier opening had (ids.py); entropy seeds the jitter of retries."""
+        super().__init__(epoch, now, outbox, entropy)
         self.body_bytes_max = BODY_BYTES_MAX
-        self.session_grace_ms = 0
-        self.jobs = JobTable()
-        self.deadlines = Deadlines()
-        self.tubes = {}
-        self.sessions = {}
-        self._next_id = first_id(epoch)
-        self._last_creation = 0
-        self._next_number = 1
-        self._tube_slots = []
-        self._tube_slots_free = []
-        self._tube_numbers = NumberSet()
-        self._tubes_by_number = {}
-        self._session_slots = []
-        self._session_slots_free = []
-        self._woken = []
-
-    # Time
-
-    def advance(self, now: i64) -> None:
-        """Let what fell due happen, as much as one turn may; `deadlines.next_due` tells when to come again."""
-        if now > self.now:
-            self.now = now
-        if self.deadlines.next_due <= now:
-            fired: i64 = 0
-            while self.deadlines.next_due <= now and fired < FIRED_PER_TURN_MAX:
-                fired += self._fire(self.deadlines.first(), now)
-        if self._woken:
-            self._settle(now)
-
-    def _fire(self, item: Timed, now: i64) -> i64:
-        """Let one deadline happen; tell how much work it was."""
-        if isinstance(item, Job):
-            self._fire_job(item, now)
-            return 1
-        if isinstance(item, Wait):
-            self._end_wait(item, w.TIMED_OUT)
-            return 1
-        assert isinstance(item, Session)
-        return self._end_session(item, now)
-
-    def _fire_job(self, job: Job, now: i64) -> None:
-        tube = self.tube_of(job)
-        if job.state == s.TAKEN and not (tube.ttl_kills and job.expiry <= now):
-            job.returns += 1
-            self._move(job, tube, s.TTR_PASSED, now)
-        elif job.expiry <= now:
-            self._move(job, tube, s.EXPIRED, now)
-        else:
-            assert job.state == s.DELAYED
-            self._move(job, tube, s.DELAY_PASSED, now)
 
     # Tubes
 
@@ -153,32 +86,33 @@ class Engine:
         if there is not None:
             if there.policy == policy:
                 return there
-            raise TubeExists(f"tube {_shown(name)} exists as a {there.policy.type} tube with other options")
-        free = self._tube_slots_free
-        slot: i32 = free.pop() if free else len(self._tube_slots)
-        tube = Tube(name, self._number(), slot, policy, now)
-        if slot == len(self._tube_slots):
-            self._tube_slots.append(tube)
-        else:
-            self._tube_slots[slot] = tube
-        self.tubes[name] = tube
-        self._tube_numbers.add(tube.number)
-        self._tubes_by_number[tube.number] = tube
-        self.outbox.tube_made(tube, now)
-        return tube
+            raise TubeExists(f"tube {shown(name)} exists as a {there.policy.type} tube with other options")
+        return self._make_tube(name, policy, now)
 
     def tube(self, name: bytes) -> Tube:
         """The tube of this name."""
         tube = self.tubes.get(name)
         if tube is None:
-            raise UnknownTube(f"there is no tube {_shown(name)}; create it first")
+            raise UnknownTube(f"there is no tube {shown(name)}; create it first")
         return tube
 
-    def tube_of(self, job: Job) -> Tube:
-        """The tube of a job."""
-        tube = self._tube_slots[job.tube]
-        assert tube is not None
-        return tube
+    def alter(self, tube: Tube, policy: TubePolicy, now: i64) -> None:
+        """Give a tube another policy while it runs. How it orders, keys and names its jobs can change only when empty."""
+        self.advance(now)
+        policy.check()
+        old = tube.policy
+        rebuilt = policy.order != old.order or policy.keys != old.keys or policy.ids != old.ids
+        if rebuilt or policy.unique_bodies != old.unique_bodies:
+            raise Unsupported("order, keys, ids and unique_bodies of a tube are fixed; make another tube and move its jobs")
+        if policy == old:
+            return
+        tube.adopt(policy)
+        for job in tube.taken.items:
+            self._arm(job, tube)
+        self.outbox.tube_changed(tube, now)
+        # More of a key, or more jobs, may fit now.
+        self._note_all(tube)
+        self._settle(now)
 
     def pause(self, tube: Tube, inward: bool, outward: bool, now: i64) -> None:
         """Say which way a tube is closed: for puts, for takes, both or neither."""
@@ -186,35 +120,36 @@ class Engine:
         if tube.paused_in == inward and tube.paused_out == outward:
             return
         tube.paused_in = inward
-        opened = tube.paused_out and not outward
         tube.paused_out = outward
         self.outbox.tube_changed(tube, now)
-        if opened:
-            tube.woken_keys.extend(tube.key_lines)
-            self._note(tube, None)
-            self._settle(now)
+        self._note_all(tube)
+        self._settle(now)
 
     def truncate(self, tube: Tube, now: i64, limit: int = BATCH_JOBS_MAX) -> int:
         """Remove up to `limit` jobs, in whatever state; tell how many went. Call again until none does."""
         self.advance(now)
         removed = 0
-        for state in (s.READY, s.DELAYED, s.BURIED, s.TAKEN):
+        for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.TAKEN):
             jobs = tube.jobs_in(state)
             # From the end, where leaving a heap or a bag is cheapest.
             for job in jobs[: -(limit - removed) - 1 : -1]:
-                self._move(job, tube, s.TRUNCATED, now)
-                removed += 1
+                if job.holder == HELD_BY_CLAIM:
+                    job.rare().doomed = True
+                else:
+                    self._move(job, tube, s.TRUNCATED, now)
+                    removed += 1
         self._settle(now)
         return removed
 
     def drop(self, tube: Tube, now: i64) -> None:
         """Remove a tube and the jobs in it; refused while consumers wait on it or hold its jobs."""
         self.advance(now)
-        if self._waiting(tube):
-            raise TubeAwaited(f"consumers are waiting on tube {_shown(tube.name)}; let their takes end, then drop it")
+        if tube.line.length > 0 or tube.key_lines or tube.put_line.length > 0:
+            raise TubeAwaited(f"clients are waiting on tube {shown(tube.name)}; let their calls end, then drop it")
         if len(tube.taken):
             raise TubeTaken(
-                f"tube {_shown(tube.name)} has {len(tube.taken)} taken jobs; wait for their acks or release them, then drop it"
+                f"tube {shown(tube.name)} has {len(tube.taken)} taken jobs; "
+                "wait for their acks or release them, then drop it"
             )
         while tube.total():
             self.truncate(tube, now)
@@ -245,12 +180,15 @@ class Engine:
     # Putting
 
     def put(self, tube: Tube, draft: Draft, now: i64) -> Job:
-        """Add a job. If somebody waits for it, it is taken when this returns."""
+        """Add a job, or find the one that stands for it already. If somebody waits for it, it is taken on return."""
         self.advance(now)
-        if tube.paused_in:
-            raise Paused(f"tube {_shown(tube.name)} is paused for puts; try later, or resume it")
-        check_body(len(draft.body), self.body_bytes_max)
+        self._check_put(tube, draft)
         job = tube.make(self._next_id, draft, now)
+        twin = self._twin(tube, draft, now)
+        if twin is not None:
+            return twin
+        if tube.limited and (tube.put_line.length > 0 or not tube.has_room(len(draft.body))):
+            raise Full(f"tube {shown(tube.name)} is full; wait for room, or take from it")
         self._admit(job, tube, draft, now)
         if self._woken:
             self._settle(now)
@@ -260,39 +198,54 @@ class Engine:
         """Add all of these jobs, or none."""
         self.advance(now)
         check_count(len(drafts), "the number of jobs in one put")
-        if tube.paused_in:
-            raise Paused(f"tube {_shown(tube.name)} is paused for puts; try later, or resume it")
+        body_bytes = 0
+        names: set[bytes] = set()
         for draft in drafts:
-            check_body(len(draft.body), self.body_bytes_max)
+            self._check_put(tube, draft)
             tube.make(self._next_id, draft, now)
+            self._twin(tube, draft, now)
+            body_bytes += len(draft.body)
+            if draft.name is not None:
+                if draft.name in names:
+                    raise OutOfRange("two jobs of one put have the same name")
+                names.add(draft.name)
+        if tube.limited and not self._has_room_for(tube, len(drafts), body_bytes):
+            raise Full(f"tube {shown(tube.name)} has no room for all of these; wait, or put fewer")
         jobs: list[Job] = []
         for draft in drafts:
-            job = tube.make(self._next_id, draft, now)
-            self._admit(job, tube, draft, now)
+            job = self._twin(tube, draft, now)
+            if job is None:
+                job = tube.make(self._next_id, draft, now)
+                self._admit(job, tube, draft, now)
             jobs.append(job)
         self._settle(now)
         return jobs
 
-    def _admit(self, job: Job, tube: Tube, draft: Draft, now: i64) -> None:
-        self._next_id += 1
-        if tube.by_creation:
-            # Two jobs made in one millisecond must still sort as they were made, here and on every node.
-            creation = now * 1_000_000
-            if creation <= self._last_creation:
-                creation = self._last_creation + 1
-            self._last_creation = creation
-            job.order = creation
-        if tube.locals is not None:
-            tube.next_local += 1
-            if tube.next_local > tube.reserved:
-                tube.reserved += LOCAL_IDS_BLOCK
-                self.outbox.integers_reserved(tube, tube.reserved, now)
-            tube.locals.add(job)
-        if tube.keys is not None:
-            tube.keys.join(job, NO_KEY if draft.key is None else draft.key)
-        self.jobs.add(job)
-        tube.body_bytes += len(draft.body)
-        self._move(job, tube, s.PUT if job.wake == NEVER else s.PUT_DELAYED, now)
+    def wait_put(
+        self, connection: Connection, tube: Tube, draft: Draft, now: i64, timeout_ms: int, tag: object = None
+    ) -> PutWait:
+        """Add a job when there is room for it: the outbox tells when it is in, or when the time is over."""
+        self.advance(now)
+        check_duration(timeout_ms, "timeout")
+        self._check_put(tube, draft)
+        tube.make(self._next_id, draft, now)
+        wait = PutWait(self._number(), connection, draft, tag)
+        self._begin_wait(wait, timeout_ms, now)
+        tube.put_line.join(wait)
+        self._note(tube, None)
+        self._settle(now)
+        return wait
+
+    def _check_put(self, tube: Tube, draft: Draft) -> None:
+        if tube.paused_in:
+            raise Paused(f"tube {shown(tube.name)} is paused for puts; try later, or resume it")
+        check_body(len(draft.body), self.body_bytes_max)
+
+    def _has_room_for(self, tube: Tube, jobs: int, body_bytes: int) -> bool:
+        policy = tube.policy
+        if tube.put_line.length > 0 or (policy.capacity > 0 and tube.total() + jobs > policy.capacity):
+            return False
+        return policy.capacity_bytes == 0 or tube.body_bytes + body_bytes <= policy.capacity_bytes
 
     # Taking
 
@@ -306,7 +259,7 @@ class Engine:
         elif tube.named:
             key = NO_KEY
         if ttr_ms != UNSET:
-            _check_ttr(tube, ttr_ms)
+            tube.check_ttr(ttr_ms)
         if session.connections == 0:
             raise UnknownSession()
         return self._take(session, tube, key, ttr_ms, now)
@@ -347,76 +300,51 @@ class Engine:
         tag: object = None,
     ) -> Wait:
         """Take when there is something to take: the outbox tells when it is served, or when its time is over."""
+        self.advance(now)
         check_duration(timeout_ms, "timeout")
         check_count(count, "count")
         if len(tubes) < 1 or len(tubes) > WAIT_TUBES_MAX:
             raise OutOfRange(f"a take may wait on 1 to {WAIT_TUBES_MAX} tubes")
-        if len(connection.waits) >= WAITS_PER_CONNECTION_MAX:
-            raise TooManyWaits()
         for tube in tubes:
             if key is not None:
                 tube.check_key(key)
             if ttr_ms != UNSET:
-                _check_ttr(tube, ttr_ms)
-        self.advance(now)
+                tube.check_ttr(ttr_ms)
         wait = Wait(self._number(), connection, count, ttr_ms, tag)
+        self._begin_wait(wait, timeout_ms, now)
         for tube in tubes:
             line = _line_of(tube, key)
             line.join(wait)
             name = None if line is tube.line else line.key
             if tube.first_ready(name) is not None:
                 self._note(tube, name)
-        connection.waits[wait.number] = wait
-        if timeout_ms != NEVER:
-            self.deadlines.set(wait, now + i64(timeout_ms))
         self._settle(now)
         return wait
 
-    def cancel(self, wait: Wait) -> None:
+    def cancel(self, wait: Waiting) -> None:
         """Stop waiting, unless it ended already."""
         if wait.outcome == w.WAITING:
             self._end_wait(wait, w.CANCELLED)
 
     def undelivered(self, job: Job, now: i64) -> None:
         """Take a job back whose taker vanished before a byte of it was written: it was never delivered."""
-        assert job.state == s.TAKEN
+        if job.state != s.TAKEN:
+            return
         job.deliveries -= 1
         self._move(job, self.tube_of(job), s.UNDELIVERED, now)
         self._settle(now)
 
-    def _take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int, now: i64) -> Job | None:
-        if tube.paused_out:
-            return None
-        job = self._first(tube, key, now)
-        if job is not None:
-            self._deliver(job, tube, session, ttr_ms, now)
-        return job
+    def _begin_wait(self, wait: Waiting, timeout_ms: int, now: i64) -> None:
+        connection = wait.connection
+        if len(connection.waits) >= WAITS_PER_CONNECTION_MAX:
+            raise TooManyWaits()
+        if connection.session.connections == 0:
+            raise UnknownSession()
+        connection.waits[wait.number] = wait
+        if timeout_ms != NEVER:
+            self.deadlines.set(wait, now + i64(timeout_ms))
 
-    def _first(self, tube: Tube, key: bytes | None, now: i64) -> Job | None:
-        """The next job that is alive. Those whose ttl passed and that no turn got round to yet expire here."""
-        expired: i64 = 0
-        while True:
-            job = tube.first_ready(key)
-            if job is None or job.expiry > now:
-                return job
-            if expired == FIRED_PER_TURN_MAX:
-                # Enough for one command: the turns to come clear the rest, and look at who waits.
-                self._note(tube, key)
-                return None
-            self._move(job, tube, s.EXPIRED, now)
-            expired += 1
-
-    def _deliver(self, job: Job, tube: Tube, session: Session, ttr_ms: int, now: i64) -> None:
-        job.deliveries += 1
-        ttr = job.ttr
-        if ttr_ms != UNSET and not job.once:
-            ttr = ttr_ms
-        job.wake = NEVER if ttr == NEVER else now + ttr
-        if tube.owned:
-            session.hold(job)
-        self._move(job, tube, s.TOOK, now)
-
-    # Finishing
+    # Finding
 
     def find(self, job_id: i64, now: i64) -> Job | None:
         """The job of this id, as it is now."""
@@ -428,18 +356,107 @@ class Engine:
         self.advance(now)
         return None if tube.locals is None else tube.locals.find(local)
 
-    def ack(self, session: Session, job: Job, now: i64) -> int:
-        """The work is done: the job goes. Where anyone may ack, this also cancels a job that nobody holds."""
+    def find_named(self, tube: Tube, name: bytes, now: i64) -> Job | None:
+        """The job of this name within a tube, as it is now."""
+        self.advance(now)
+        return tube.names.get(name)
+
+    def scan(self, cursor: int, count: int, tube: Tube | None = None, states: int = -1) -> tuple[list[Job], int]:
+        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
+
+        `states` has a bit for each state asked for. A filter that matches little gives less than `count`, even
+        nothing, with a cursor that is not 0.
+        """
+        check_count(count, "count")
+        if cursor < 0 or cursor >= NEVER * 2:
+            raise OutOfRange("a cursor is 0, or what the scan before gave")
+        start: i64 = cursor
+        found: list[Job] = []
+        examined = 0
+        while len(found) < count and examined < SCAN_EXAMINED_MAX:
+            batch = self.jobs.scan(start, count)
+            if not batch:
+                return found, 0
+            examined += len(batch)
+            for job in batch:
+                if (tube is None or job.tube == tube.slot) and (states >> i64(job.state)) & 1:
+                    found.append(job)
+            start = batch[-1].id + 1
+        return found, start
+
+    def wait_end(
+        self, connection: Connection, job: Job, now: i64, timeout_ms: int = NEVER, tag: object = None
+    ) -> EndWait:
+        """Tell when a job ends, and whether it was processed: acked, also before this while it is still kept."""
+        self.advance(now)
+        check_duration(timeout_ms, "timeout")
+        wait = EndWait(self._number(), connection, job, tag)
+        self._begin_wait(wait, timeout_ms, now)
+        self._watchers.setdefault(job.id, []).append(wait)
+        if job.state == s.GONE or job.state == s.DONE or job.state == s.ZOMBIE:
+            wait.processed = job.state != s.GONE
+            self._end_wait(wait, w.SERVED)
+        return wait
+
+    # Finishing
+
+    def ack(
+        self,
+        session: Session,
+        job: Job,
+        now: i64,
+        delay_ms: int = UNSET,
+        body: bytes | None = None,
+        body_kind: int = BODY_BYTES,
+    ) -> int:
+        """The work is done: the job goes, or is kept as its tube says. A new body is for those that are kept.
+
+        Where acks cancel, this also removes a job that nobody holds.
+        """
         if job.state == s.GONE:
             return NO_JOB
         tube = self.tube_of(job)
-        if tube.owned or not s.allowed(i64(job.state), s.ACKED):
+        if not (tube.policy.ack_cancels and job.holder != HELD_BY_CLAIM and s.allowed(i64(job.state), s.ACKED)):
             refusal = self._not_held(job, session, tube.owned)
             if refusal != OK:
                 return refusal
-        self._move(job, tube, s.ACKED, now)
+        event: i64 = s.ACKED
+        if not tube.goes:
+            event = self._after_ack(job, tube, delay_ms, now)
+        elif delay_ms != UNSET:
+            raise tube.lacks("zombies, so an ack has no delay")
+        self._set_body(job, tube, body, body_kind)
+        self._move(job, tube, event, now)
         if self._woken:
             self._settle(now)
+        return OK
+
+    def _after_ack(self, job: Job, tube: Tube, delay_ms: int, now: i64) -> i64:
+        """How a job ends in a tube that keeps what was acked."""
+        if tube.policy.after_ack == p.KEPT:
+            if delay_ms != UNSET:
+                raise tube.lacks("zombies, so an ack has no delay")
+            job.expiry = NEVER
+            return s.KEPT
+        if delay_ms == UNSET:
+            delay_ms = tube.policy.zombie_ms
+        else:
+            check_finite(delay_ms, "delay")
+        if delay_ms <= 0:
+            return s.ACKED
+        job.wake = now + i64(delay_ms)
+        return s.LINGERED
+
+    def done(self, session: Session, job: Job, body: bytes, body_kind: int, now: i64) -> int:
+        """The work is done, and its result takes the place of the body: the job stays as done until its ttl ends."""
+        check_body(len(body), self.body_bytes_max)
+        refusal = self._not_held_job(job, session)
+        if refusal != OK:
+            return refusal
+        tube = self.tube_of(job)
+        self._set_body(job, tube, body, body_kind)
+        self._move(job, tube, s.KEPT, now)
+        self._settle(now)
         return OK
 
     def release(
@@ -450,45 +467,106 @@ class Engine:
         delay_ms: int = 0,
         ttl_ms: int = UNSET,
         priority: int = PRIORITY_UNSET,
+        key: bytes | None = None,
+        body: bytes | None = None,
+        body_kind: int = BODY_BYTES,
     ) -> int:
-        """Give a job back unfinished: to its old place, or after a delay, with a new ttl or priority if given."""
-        if job.state == s.GONE:
-            return NO_JOB
-        tube = self.tube_of(job)
-        refusal = self._not_returnable(job, session, tube)
+        """Give a job back unfinished: to its old place, or after a delay, with what else is given changed."""
+        refusal = self._not_returnable(job, session)
         if refusal != OK:
             return refusal
-        _check_return(tube, delay_ms, ttl_ms, priority)
+        tube = self.tube_of(job)
+        tube.check_return(delay_ms, ttl_ms, priority)
+        if key is not None:
+            tube.check_key(key)
+        self._set_body(job, tube, body, body_kind)
+        if key is not None:
+            self._rekey(job, tube, key)
         job.returns += 1
         self._send_back(job, tube, s.RELEASED, s.POSTPONED, now, delay_ms, ttl_ms, priority)
-        return OK
-
-    def nack(self, session: Session, job: Job, now: i64) -> int:
-        """Give a job back because it failed: as release, and counted as a failure."""
-        if job.state == s.GONE:
-            return NO_JOB
-        tube = self.tube_of(job)
-        refusal = self._not_returnable(job, session, tube)
-        if refusal != OK:
-            return refusal
-        job.nacks += 1
-        self._move(job, tube, s.NACKED, now)
         self._settle(now)
         return OK
 
-    def bury(self, session: Session, job: Job, now: i64, reason: bytes = b"") -> int:
+    def release_all(self, tube: Tube, now: i64, limit: int = BATCH_JOBS_MAX) -> int:
+        """Give back up to `limit` taken jobs of a tube, whoever holds them; tell how many. Claims keep theirs."""
+        self.advance(now)
+        released = 0
+        for job in list(tube.taken.items):
+            if released == limit:
+                break
+            if job.holder != HELD_BY_CLAIM and not job.once:
+                job.returns += 1
+                self._move(job, tube, s.RELEASED, now)
+                released += 1
+        self._settle(now)
+        return released
+
+    def requeue(self, session: Session, job: Job, now: i64) -> int:
+        """Give a job back to behind all others."""
+        refusal = self._not_returnable(job, session)
+        if refusal != OK:
+            return refusal
+        tube = self.tube_of(job)
+        if tube.by_priority:
+            extra = job.rare()
+            if extra.priority_given == PRIORITY_UNSET:
+                extra.priority_given = job.priority
+            job.priority = PRIORITY_BACK
+        job.order = self._newest_order(tube, now)
+        job.returns += 1
+        self._move(job, tube, s.REQUEUED, now)
+        self._settle(now)
+        return OK
+
+    def nack(self, session: Session, job: Job, now: i64, reason: bytes = b"") -> int:
+        """Give a job back because it failed: what becomes of it, its retry policy says."""
+        _check_reason(reason)
+        refusal = self._not_returnable(job, session)
+        if refusal != OK:
+            return refusal
+        if reason:
+            job.rare().reason = reason
+        job.nacks += 1
+        self._fail(job, self.tube_of(job), s.NACKED, now)
+        self._settle(now)
+        return OK
+
+    def bury(
+        self,
+        session: Session,
+        job: Job,
+        now: i64,
+        reason: bytes = b"",
+        ttl_ms: int = UNSET,
+        key: bytes | None = None,
+        body: bytes | None = None,
+        body_kind: int = BODY_BYTES,
+    ) -> int:
         """Put a job aside until somebody digs it up, and say why."""
-        if len(reason) > REASON_BYTES_MAX:
-            raise OutOfRange(f"a reason must have at most {REASON_BYTES_MAX} bytes")
+        _check_reason(reason)
         if job.state == s.GONE:
             return NO_JOB
         tube = self.tube_of(job)
-        if tube.bury_owned:
+        if not tube.policy.has_bury:
+            raise tube.lacks("bury")
+        if tube.bury_owned or job.holder == HELD_BY_CLAIM:
             refusal = self._not_held(job, session, tube.owned)
             if refusal != OK:
                 return refusal
         if job.state == s.BURIED:
             return OK
+        if not s.allowed(i64(job.state), s.BURIED_BY):
+            return NOT_TAKEN
+        tube.check_return(0, ttl_ms, PRIORITY_UNSET)
+        if key is not None:
+            tube.check_key(key)
+        if body is not None and job.state != s.TAKEN:
+            return NOT_TAKEN
+        self._set_body(job, tube, body, body_kind)
+        if ttl_ms != UNSET:
+            job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
+        if key is not None and job.state == s.TAKEN:
+            self._rekey(job, tube, key)
         extra = job.rare()
         extra.reason = reason
         extra.buries += 1
@@ -511,16 +589,21 @@ class Engine:
         if more_ms == UNSET:
             job.wake = NEVER if job.ttr == NEVER else now + job.ttr
         else:
-            job.wake = _later(job.wake, more_ms)
-            job.expiry = _later(job.expiry, more_ms)
-            job.ttr = _later(job.ttr, more_ms)
+            job.wake = later(job.wake, more_ms)
+            job.expiry = later(job.expiry, more_ms)
+            job.ttr = later(job.ttr, more_ms)
         self._move(job, tube, s.TOUCHED, now)
         return OK
 
+    # What anyone may do
+
     def delete(self, job: Job, now: i64) -> int:
-        """Remove a job, whatever its state and whoever holds it."""
+        """Remove a job, whatever its state and whoever holds it; out of a claim it goes when the claim ends."""
         if job.state == s.GONE:
             return NO_JOB
+        if job.holder == HELD_BY_CLAIM:
+            job.rare().doomed = True
+            return OK
         self._move(job, self.tube_of(job), s.DELETED, now)
         self._settle(now)
         return OK
@@ -532,56 +615,126 @@ class Engine:
         delay_ms: int = 0,
         ttl_ms: int = UNSET,
         priority: int = PRIORITY_UNSET,
+        key: bytes | None = None,
+        body: bytes | None = None,
+        body_kind: int = BODY_BYTES,
     ) -> int:
         """Dig one buried job up: to its old place, or after a delay."""
         if job.state == s.GONE:
             return NO_JOB
-        tube = self.tube_of(job)
         if job.state != s.BURIED:
             return NOT_BURIED
         if job.once and job.deliveries > 0:
             return ONLY_ONCE
-        _check_return(tube, delay_ms, ttl_ms, priority)
+        tube = self.tube_of(job)
+        tube.check_return(delay_ms, ttl_ms, priority)
+        if key is not None:
+            tube.check_key(key)
+        self._set_body(job, tube, body, body_kind)
+        if key is not None:
+            self._rekey(job, tube, key)
         job.returns += 1
         self._send_back(job, tube, s.KICKED, s.KICKED_DELAYED, now, delay_ms, ttl_ms, priority)
+        self._settle(now)
         return OK
 
-    def kick(self, tube: Tube, count: int, now: i64) -> int:
+    def kick(self, tube: Tube, count: int, now: i64, delay_ms: int = 0, ttl_ms: int = UNSET) -> int:
         """Dig up to `count` buried jobs up, the first to be served first; tell how many there were."""
         self.advance(now)
         check_count(count, "the number of jobs to kick")
+        tube.check_return(delay_ms, ttl_ms, PRIORITY_UNSET)
         kicked = 0
         while kicked < count:
             job = tube.buried.first()
             if job is None:
                 break
             job.returns += 1
-            self._move(job, tube, s.KICKED, now)
+            self._send_back(job, tube, s.KICKED, s.KICKED_DELAYED, now, delay_ms, ttl_ms, PRIORITY_UNSET)
             kicked += 1
         self._settle(now)
         return kicked
 
-    def scan(self, cursor: int, count: int, tube: Tube | None = None, states: int = -1) -> tuple[list[Job], int]:
-        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
+    def snatch(self, job: Job, now: i64, delay_ms: int = 0) -> int:
+        """Take a taken job away from its holder: back to its place, or after a delay."""
+        if job.state == s.GONE:
+            return NO_JOB
+        if job.state != s.TAKEN:
+            return NOT_TAKEN
+        if job.holder == HELD_BY_CLAIM:
+            return NOT_OWNER
+        if job.once:
+            return ONLY_ONCE
+        tube = self.tube_of(job)
+        tube.check_return(delay_ms, UNSET, PRIORITY_UNSET)
+        job.returns += 1
+        self._send_back(job, tube, s.SNATCHED, s.SNATCHED_DELAYED, now, delay_ms, UNSET, PRIORITY_UNSET)
+        self._settle(now)
+        return OK
 
-        `states` has a bit for each state asked for. A filter that matches little gives less than `count`, even
-        nothing, with a cursor that is not 0.
-        """
-        check_count(count, "count")
-        table = self.jobs
-        start: i64 = cursor
-        found: list[Job] = []
-        examined = 0
-        while len(found) < count and examined < SCAN_EXAMINED_MAX:
-            batch = table.scan(start, count)
-            if not batch:
-                return found, 0
-            examined += len(batch)
-            for job in batch:
-                if (tube is None or job.tube == tube.slot) and (states >> i64(job.state)) & 1:
-                    found.append(job)
-            start = batch[-1].id + 1
-        return found, start
+    def restart(self, job: Job, now: i64, delay_ms: int = 0) -> int:
+        """Bring a job back that is delayed, or that was acked and kept."""
+        if job.state == s.GONE:
+            return NO_JOB
+        if not s.allowed(i64(job.state), s.RESTARTED):
+            return IS_TAKEN if job.state == s.TAKEN else NOT_KEPT
+        if job.once and job.deliveries > 0:
+            return ONLY_ONCE
+        tube = self.tube_of(job)
+        tube.check_return(delay_ms, UNSET, PRIORITY_UNSET)
+        job.returns += 1
+        self._send_back(job, tube, s.RESTARTED, s.RESTARTED_DELAYED, now, delay_ms, UNSET, PRIORITY_UNSET)
+        self._settle(now)
+        return OK
+
+    def switch(self, job: Job, state: int, now: i64, delay_ms: int = 0) -> int:
+        """Turn a job that is not taken into any other state; delayed and zombie need to know for how long."""
+        events = {
+            s.READY: s.SWITCHED_READY,
+            s.DELAYED: s.SWITCHED_DELAYED,
+            s.BURIED: s.SWITCHED_BURIED,
+            s.DONE: s.SWITCHED_DONE,
+            s.ZOMBIE: s.SWITCHED_ZOMBIE,
+        }
+        if job.state == s.GONE:
+            return NO_JOB
+        if job.state == s.TAKEN:
+            return IS_TAKEN
+        if state not in events:
+            raise OutOfRange("a job can be switched to ready, delayed, buried, done or zombie")
+        check_finite(delay_ms, "delay")
+        timed = state == s.DELAYED or state == s.ZOMBIE
+        if timed != (delay_ms > 0):
+            raise OutOfRange("to be delayed or a zombie takes a delay, and nothing else does")
+        if state == s.READY and job.once and job.deliveries > 0:
+            return ONLY_ONCE
+        if timed:
+            job.wake = now + i64(delay_ms)
+        self._move(job, self.tube_of(job), events[state], now)
+        self._settle(now)
+        return OK
+
+    def move(self, session: Session, job: Job, target: Tube, now: i64, delay_ms: int = 0) -> int:
+        """Move a job to the end of another tube, whatever its state; a taken one only by its holder."""
+        if job.state == s.GONE:
+            return NO_JOB
+        source = self.tube_of(job)
+        if source is target:
+            raise OutOfRange("the job is in that tube already")
+        state = i64(job.state)
+        if state == s.TAKEN:
+            refusal = self._not_returnable(job, session)
+            if refusal != OK:
+                return refusal
+        elif state == s.ZOMBIE:
+            return NOT_TAKEN
+        if delay_ms != 0:
+            target.check_return(delay_ms, UNSET, PRIORITY_UNSET)
+            job.wake = now + i64(delay_ms)
+            self._transfer(job, source, target, s.MOVED_IN_DELAYED, now)
+        else:
+            self._transfer(job, source, target, s.ARRIVALS[state], now)
+        self._settle(now)
+        return OK
 
     # Sessions
 
@@ -613,8 +766,14 @@ class Engine:
             self._leave(left, now)
         return session
 
+    def session_number(self, slot: int) -> int:
+        """The number of the session that holds a job."""
+        session = self._session_slots[slot]
+        assert session is not None
+        return session.number
+
     def disconnect(self, connection: Connection, now: i64) -> None:
-        """A client is gone: its waiting takes end, and with its last connection the grace of its session begins."""
+        """A client is gone: its waits end, and with its last connection the grace of its session begins."""
         for wait in list(connection.waits.values()):
             self._end_wait(wait, w.CANCELLED)
         self._leave(connection.session, now)
@@ -625,194 +784,39 @@ class Engine:
             self.deadlines.set(session, now + self.session_grace_ms)
         self.advance(now)
 
-    def _end_session(self, session: Session, now: i64) -> i64:
-        """Give back what a session holds, as much as one turn may, and forget it when it holds nothing."""
-        released: i64 = 0
-        while session.held and released < FIRED_PER_TURN_MAX:
-            job = session.held[-1]
-            job.returns += 1
-            self._move(job, self.tube_of(job), s.DISCONNECTED, now)
-            released += 1
-        if not session.held:
-            self.deadlines.clear(session)
-            del self.sessions[session.token]
-            self._session_slots[session.slot] = None
-            self._session_slots_free.append(session.slot)
-        return released + 1
-
-    # How everything happens
-
-    def _move(self, job: Job, tube: Tube, event: i64, now: i64) -> None:
-        """Let an event happen to a job. The caller has set the fields that the event is about."""
-        came_from = i64(job.state)
-        rule = s.move(job, event)
-        state = i64(job.state)
-        tube.counts[rule] += 1
-        if state != came_from:
-            tube.displace(job, came_from)
-            if came_from == s.TAKEN:
-                self._let_go(job, tube)
-            if state == s.GONE:
-                self.outbox.moved(job, tube, rule, now)
-                self._forget(job, tube)
-                return
-            if state == s.READY or state == s.BURIED:
-                job.wake = NEVER
-            tube.place(job)
-            if state == s.READY:
-                self._wake(tube, job)
-        self._arm(job, tube)
-        self.outbox.moved(job, tube, rule, now)
-
-    def _let_go(self, job: Job, tube: Tube) -> None:
-        """A job is taken no longer: its holder forgets it, and another of its key may be had."""
-        if job.holder != NO_SLOT:
-            holder = self._session_slots[job.holder]
-            assert holder is not None
-            holder.let_go(job)
-            job.holder = NO_SLOT
-        if tube.keys is not None:
-            self._wake(tube, job)
-
-    def _arm(self, job: Job, tube: Tube) -> None:
-        """Set a job's nearest deadline: the end of its state, or of its ttl where that counts."""
-        due = job.wake
-        if job.expiry < due and (job.state != s.TAKEN or tube.ttl_kills):
-            due = job.expiry
-        if due != NEVER or job.deadline_pos != NOWHERE:
-            self.deadlines.set(job, due)
-
-    def _forget(self, job: Job, tube: Tube) -> None:
-        if job.deadline_pos != NOWHERE:
-            self.deadlines.clear(job)
-        self.jobs.remove(job)
-        if tube.locals is not None:
-            tube.locals.remove(job)
-        if tube.keys is not None:
-            tube.keys.leave(job)
-        tube.body_bytes -= job.body_length()
-
-    def _send_back(
-        self,
-        job: Job,
-        tube: Tube,
-        event: i64,
-        event_delayed: i64,
-        now: i64,
-        delay_ms: int,
-        ttl_ms: int,
-        priority: int,
-    ) -> None:
-        """Return a job to its place with what its holder asked for, already checked."""
-        if ttl_ms != UNSET:
-            job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
-        if delay_ms != 0 and tube.stretches:
-            job.expiry = _later(job.expiry, delay_ms)
-        if delay_ms != 0:
-            job.wake = now + i64(delay_ms)
-        if priority != PRIORITY_UNSET:
-            job.priority = priority
-        self._move(job, tube, event if delay_ms == 0 else event_delayed, now)
-        self._settle(now)
+    # What the commands share
 
     def _not_held(self, job: Job, session: Session, owned: bool) -> int:
         """Why a session may not do this to a job as its taker, or OK."""
         if job.state != s.TAKEN:
             return NOT_TAKEN
-        if owned and job.holder != session.slot:
+        if job.holder == HELD_BY_CLAIM or (owned and job.holder != session.slot):
             return NOT_OWNER
         return OK
 
-    def _not_returnable(self, job: Job, session: Session, tube: Tube) -> int:
-        refusal = self._not_held(job, session, tube.owned)
+    def _not_held_job(self, job: Job, session: Session) -> int:
+        if job.state == s.GONE:
+            return NO_JOB
+        return self._not_held(job, session, self.tube_of(job).owned)
+
+    def _not_returnable(self, job: Job, session: Session) -> int:
+        refusal = self._not_held_job(job, session)
         if refusal == OK and job.once:
             return ONLY_ONCE
         return refusal
 
-    # Who waits
+    def _set_body(self, job: Job, tube: Tube, body: bytes | None, body_kind: int) -> None:
+        """Replace the body of a job, if there is a new one."""
+        if body is not None:
+            check_body(len(body), self.body_bytes_max)
+            tube.body_bytes += i64(len(body) - job.body_length())
+            job.body = body
+            job.body_kind = u8(body_kind)
 
-    def _wake(self, tube: Tube, job: Job) -> None:
-        """A job can be had now; note it if somebody waits in this tube."""
-        if tube.key_lines:
-            self._note(tube, key_of(tube, job))
-        elif tube.line.length > 0:
-            self._note(tube, None)
-
-    def _note(self, tube: Tube, key: bytes | None) -> None:
-        """Look at the lines of this tube, and of this key, when the command ends."""
-        if key is not None:
-            tube.woken_keys.append(key)
-        if not tube.woken:
-            tube.woken = True
-            self._woken.append(tube)
-
-    def _settle(self, now: i64) -> None:
-        """Bring those who wait and the jobs they wait for together."""
-        if not self._woken:
-            return
-        woken = self._woken
-        self._woken = []
-        for tube in woken:
-            names = tube.woken_keys
-            tube.woken = False
-            tube.woken_keys = []
-            if tube.paused_out:
-                continue
-            self._serve_any(tube, now)
-            for name in names:
-                line = tube.key_lines.get(name)
-                while line is not None and line.length > 0:
-                    head = line.head
-                    assert head is not None
-                    if not self._hand_to(head.wait, tube, name, now):
-                        break
-
-    def _serve_any(self, tube: Tube, now: i64) -> None:
-        """Serve the line of those who take any job; one who waits for just this key and came first goes first."""
-        while True:
-            head = tube.line.head
-            if head is None:
-                return
-            job = self._first(tube, None, now)
-            if job is None:
-                return
-            wait = head.wait
-            name: bytes | None = None
-            if tube.key_lines:
-                line = tube.key_lines.get(key_of(tube, job))
-                if line is not None and line.head is not None and line.head.wait.number < wait.number:
-                    wait = line.head.wait
-                    name = line.key
-            self._hand_to(wait, tube, name, now)
-
-    def _hand_to(self, wait: Wait, tube: Tube, key: bytes | None, now: i64) -> bool:
-        """Serve one waiting take with as many jobs as there are and it wants."""
-        session = wait.connection.session
-        while len(wait.jobs) < wait.want:
-            job = self._take(session, tube, key, wait.ttr_ms, now)
-            if job is None:
-                break
-            wait.jobs.append(job)
-        if not wait.jobs:
-            return False
-        self._end_wait(wait, w.SERVED)
-        return True
-
-    def _end_wait(self, wait: Wait, outcome: i64) -> None:
-        wait.outcome = outcome
-        w.leave_all(wait)
-        self.deadlines.clear(wait)
-        del wait.connection.waits[wait.number]
-        if outcome != w.CANCELLED:
-            self.outbox.ended_waits.append(wait)
-
-    def _waiting(self, tube: Tube) -> bool:
-        return tube.line.length > 0 or len(tube.key_lines) > 0
-
-    def _number(self) -> i64:
-        number = self._next_number
-        self._next_number += 1
-        return number
+    def _note_all(self, tube: Tube) -> None:
+        """Look at every line of a tube when the command ends."""
+        tube.woken_keys.extend(tube.key_lines)
+        self._note(tube, None)
 
 
 def _line_of(tube: Tube, key: bytes | None) -> Line:
@@ -828,39 +832,12 @@ def _line_of(tube: Tube, key: bytes | None) -> Line:
     return line
 
 
-def _check_ttr(tube: Tube, ttr_ms: int) -> None:
-    if not tube.policy.has_ttr:
-        raise tube.lacks("ttr")
-    if ttr_ms == 0:
-        raise OutOfRange("ttr must be more than 0 seconds")
-    check_duration(ttr_ms, "ttr")
+def _check_reason(reason: bytes) -> None:
+    if len(reason) > REASON_BYTES_MAX:
+        raise OutOfRange(f"a reason must have at most {REASON_BYTES_MAX} bytes")
 
 
-def _check_return(tube: Tube, delay_ms: int, ttl_ms: int, priority: int) -> None:
-    """Refuse what a job of this tube cannot be given on its way back."""
-    if delay_ms != 0:
-        if not tube.policy.has_delay:
-            raise tube.lacks("delay")
-        check_finite(delay_ms, "delay")
-    if ttl_ms != UNSET:
-        if not tube.policy.has_ttl:
-            raise tube.lacks("ttl")
-        check_duration(ttl_ms, "ttl")
-    if priority != PRIORITY_UNSET:
-        if not tube.by_priority:
-            raise tube.lacks("priority")
-        check_priority(priority)
-
-
-def _later(moment: i64, more_ms: int) -> i64:
-    """A moment or duration, later or longer by so much; what has no end keeps none."""
-    if moment == NEVER:
-        return NEVER
-    later = moment + i64(more_ms)
-    return later if later < NEVER else NEVER - 1
-
-
-def _shown(name: bytes) -> str:
+def shown(name: bytes) -> str:
     """A tube's name for people: as text where it is text, cut where it is long."""
     text = name[:60].decode("utf-8", "backslashreplace")
     return f"'{text}…'" if len(name) > 60 else f"'{text}'"

@@ -129,6 +129,60 @@ class OnlyOnce(CommandError):
     code: ClassVar[str] = "ONLYONCE"
 
 
+class Full(CommandError):
+    """The tube is full; wait for room, or take from it."""
+
+    code: ClassVar[str] = "FULL"
+
+
+class NameTaken(CommandError):
+    """A job of this name is in the tube already; choose another name, or delete that job."""
+
+    code: ClassVar[str] = "NAMETAKEN"
+
+
+class IsTaken(CommandError):
+    """The job is taken; snatch it from its holder first, or wait for its release."""
+
+    code: ClassVar[str] = "ISTAKEN"
+
+
+class NotKept(CommandError):
+    """Only a job that is delayed, done or a zombie can be restarted."""
+
+    code: ClassVar[str] = "NOTKEPT"
+
+
+class ClaimGone(CommandError):
+    """This claim ended: it was acked, or its lease ran out and its jobs went back to their tube."""
+
+    code: ClassVar[str] = "CLAIMGONE"
+
+
+class Fenced(CommandError):
+    """A newer consumer of this name took over; this one must stop."""
+
+    code: ClassVar[str] = "FENCED"
+
+
+class Closed(CommandError):
+    """The queue is closed; open it again."""
+
+    code: ClassVar[str] = "CLOSED"
+
+
+class Forked(CommandError):
+    """This queue was opened in the parent process; open it in the child, or start the child before opening it."""
+
+    code: ClassVar[str] = "FORKED"
+
+
+class NoJournal(CommandError):
+    """Queues on disk need the journal, which this version does not have yet; open ":memory:" instead."""
+
+    code: ClassVar[str] = "NOJOURNAL"
+
+
 class UnknownSession(CommandError):
     """There is no such session: it ended, or its grace time passed; its jobs went back to their tubes."""
 
@@ -148,8 +202,19 @@ NOT_TAKEN: Final = 2
 NOT_OWNER: Final = 3
 NOT_BURIED: Final = 4
 ONLY_ONCE: Final = 5
+IS_TAKEN: Final = 6
+NOT_KEPT: Final = 7
 
-REFUSALS: Final[list[type[CommandError]]] = [CommandError, UnknownJob, NotTaken, NotOwner, NotBuried, OnlyOnce]
+REFUSALS: Final[list[type[CommandError]]] = [
+    CommandError,
+    UnknownJob,
+    NotTaken,
+    NotOwner,
+    NotBuried,
+    OnlyOnce,
+    IsTaken,
+    NotKept,
+]
 
 
 def refuse(outcome: int) -> NoReturn:

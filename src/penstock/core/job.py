@@ -14,6 +14,7 @@ from mypy_extensions import i32, i64, mypyc_attr, u8
 
 from penstock.core.deadlines import NOWHERE, Timed
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
+from penstock.core.retry import RetryPolicy
 
 # What the bytes of a body are, so that every vocabulary gives back what was put.
 BODY_BYTES: Final = 0  # Raw bytes.
@@ -23,6 +24,7 @@ BODY_MSGPACK: Final = 3  # An array of fields, as msgpack.
 
 NO_KEY: Final = b""  # The key of a job that was put without one.
 NO_SLOT: Final = -1
+HELD_BY_CLAIM: Final = -2  # In place of a session's slot: no session may touch the job.
 
 
 @mypyc_attr(acyclic=True)
@@ -43,12 +45,24 @@ class BodyRef:
 class Extra:
     """What few jobs have; one object, made when the first of these fields is needed."""
 
-    reason: bytes  # Why it was buried last; empty when nobody said.
+    reason: bytes  # Why it failed or was buried last; empty when nobody said.
     buries: i32  # How often it was buried.
+    retry: RetryPolicy | None  # Its own retry policy, instead of its tube's.
+    name: bytes  # The id that its user chose, unique in its tube; empty if none.
+    unique: bytes  # What it is the only job of; empty if nothing.
+    unique_pos: i32  # Its place among jobs that are alike: see unique.py.
+    priority_given: i64  # Its priority before urgent or requeue set it aside; else PRIORITY_UNSET.
+    doomed: bool  # Deleted while a claim held it: it goes when the claim ends.
 
     def __init__(self) -> None:
         self.reason = b""
         self.buries = 0
+        self.retry = None
+        self.name = b""
+        self.unique = b""
+        self.unique_pos = NOWHERE
+        self.priority_given = PRIORITY_UNSET
+        self.doomed = False
 
 
 @mypyc_attr(acyclic=True)
@@ -62,13 +76,13 @@ class Job(Timed):
     created: i64  # ms.
     expiry: i64  # When its ttl ends, ms; NEVER if it has none.
     ttr: i64  # How long a taker may hold it, ms; NEVER if as long as it likes.
-    wake: i64  # When its present state ends by itself: delay in DELAYED, ttr in TAKEN. NEVER elsewhere.
+    wake: i64  # When its present state ends by itself: of DELAYED, TAKEN and ZOMBIE. NEVER elsewhere.
     position: i64  # Of its newest row in the log; 0 before the first.
     body: bytes | BodyRef
     extra: Extra | None
     tube: i32  # Slot of its tube.
     key: i32  # Slot of its key in a keyed tube, else NO_SLOT.
-    holder: i32  # Slot of the session that holds it; NO_SLOT when it is not taken, or anyone may ack it.
+    holder: i32  # Slot of the session that holds it, or HELD_BY_CLAIM; NO_SLOT if not taken, or anyone may ack it.
     pos: i32  # Where in the container of its state: ready order, buried order, or a bag.
     held_pos: i32  # Where in its holder's bag, or NOWHERE.
     deliveries: i32  # How often it was handed out.
@@ -135,6 +149,12 @@ class Draft:
     priority: int  # PRIORITY_UNSET: the tube's default.
     key: bytes | None  # None: none given, which keyed tubes treat as one key of its own.
     once: bool  # Deliver at most once.
+    urgent: bool  # Before all others.
+    retry: RetryPolicy | None  # Its own, instead of the tube's.
+    name: bytes | None  # An id of the producer's own, unique in the tube.
+    unique: bytes | None  # If a job of this value is there, this one is not put.
+    unique_states: int  # In which states such a job counts, a bit each; -1 for all.
+    dedup: bytes | None  # If a put of this value was seen lately, this one is not put.
 
     def __init__(
         self,
@@ -146,6 +166,12 @@ class Draft:
         key: bytes | None = None,
         once: bool = False,
         body_kind: int = BODY_BYTES,
+        urgent: bool = False,
+        retry: RetryPolicy | None = None,
+        name: bytes | None = None,
+        unique: bytes | None = None,
+        unique_states: int = -1,
+        dedup: bytes | None = None,
     ) -> None:
         self.body = body
         self.body_kind = body_kind
@@ -155,3 +181,9 @@ class Draft:
         self.priority = priority
         self.key = key
         self.once = once
+        self.urgent = urgent
+        self.retry = retry
+        self.name = name
+        self.unique = unique
+        self.unique_states = unique_states
+        self.dedup = dedup

@@ -28,6 +28,10 @@ PRIORITY_MAX: Final = (1 << 53) - 1
 # "The caller said nothing" for a priority, where every smaller integer is a valid one.
 PRIORITY_UNSET: Final = 1 << 60
 
+# Where urgent and requeue put a job: before and behind every priority that can be given.
+PRIORITY_FRONT: Final = -(1 << 60)
+PRIORITY_BACK: Final = (1 << 60) - 1
+
 # Tube names and keys are bytes. 65,535 is what a two-byte length can say; Disque allows more, but nobody types it.
 NAME_BYTES_MAX: Final = 65_535
 
@@ -46,6 +50,14 @@ WAIT_TUBES_MAX: Final = 1_024
 
 # How many takes one connection may keep waiting at a time.
 WAITS_PER_CONNECTION_MAX: Final = 1_024
+
+# How many puts of a tube are remembered by their dedup ids, and for how long, unless its policy says otherwise. A
+# hundred thousand cost about 20 MB while they are full.
+DEDUP_COUNT: Final = 100_000
+DEDUP_MS: Final = 600_000
+
+# How many claims a consumer may have open; each holds its jobs back from everybody else.
+CLAIMS_OPEN_MAX: Final = 64
 
 # How many deadlines fire in one turn: about a millisecond's work, compiled. The rest fire in the next turns, so that
 # a million jobs that fall due at once are a slope and not a wall.

@@ -1,7 +1,7 @@
 """What the engine tells the shell: calls on a typed object, not lists of effects.
 
 The engine calls these while a command runs; the shell reads the result when the command has returned. A journal
-overrides `moved` to append a row, a subscriber to be told; the base class keeps only what every shell needs, the takes
+overrides `moved` to append a row, a subscriber to be told; the base class keeps only what every shell needs, the waits
 that ended. (Three effects a command cost 1,150 ns as frozen dataclasses, 222 as plain objects, 7 as calls.)
 """
 
@@ -11,14 +11,14 @@ from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.job import Job
 from penstock.core.tube import Tube
-from penstock.core.waits import Wait
+from penstock.core.waits import Waiting
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Outbox:
     """The shell's side of the engine."""
 
-    ended_waits: list[Wait]  # Waiting takes that were served or gave up; the shell empties it.
+    ended_waits: list[Waiting]  # Those who were served, or whose time was over; the shell empties it.
 
     def __init__(self) -> None:
         self.ended_waits = []

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.errors import OutOfRange, UnknownType, Unsupported
-from penstock.core.limits import NEVER, UNSET, check_duration, check_priority
+from penstock.core.limits import (
+    DEDUP_COUNT,
+    DEDUP_MS,
+    NEVER,
+    UNSET,
+    check_duration,
+    check_finite,
+    check_priority,
+)
+from penstock.core.retry import parse_retry
 
 # By what the jobs of a tube are ordered.
 BY_ARRIVAL: Final = "arrival"
@@ -22,6 +31,11 @@ BY_CREATION: Final = "creation"  # The time of creation on whichever node create
 KEYS_NONE: Final = "none"
 KEYS_LIMITED: Final = "limited"  # At most `key_limit` jobs of a key are taken at a time.
 KEYS_NAMED: Final = "named"  # A taker names the key; without one it gets the jobs put without one.
+KEYS_TAGGED: Final = "tagged"  # A taker may name the key; without one it gets any job.
+
+# In which order the keys of a tube are served.
+STRICT: Final = "strict"  # By their first jobs, as if there were no keys.
+FAIR: Final = "fair"  # In turn: each key that can be served once before any is served twice.
 
 # Who may do a thing to a taken job.
 SESSION: Final = "session"  # The session that took it.
@@ -35,10 +49,16 @@ KILLS: Final = "kills"
 TTR_IS_TTL: Final = "ttl"
 TTR_IS_TENTH: Final = "tenth"  # Disque's RETRY: a tenth of the ttl in whole seconds, 1 s to 5 min.
 
+# What becomes of a job when it is acked.
+GOES: Final = "goes"
+KEPT: Final = "kept"  # As done, for ever.
+LINGERS: Final = "lingers"  # As a zombie for `zombie_ms`, or the time that the ack says; else it goes.
+
 # Which id its own vocabulary shows.
 ID_INTEGER: Final = "integer"
 ID_LONG: Final = "long"
 ID_HEX: Final = "hex"
+ID_NAME: Final = "name"  # Its producer's own.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,39 +70,75 @@ class TubePolicy:
     has_ttl: bool = False
     has_ttr: bool = False
     has_delay: bool = False
+    has_bury: bool = True
     default_ttl_ms: int = NEVER
     default_ttr_ms: int = UNSET
     default_priority: int = 0
     ttr_rule: str = TTR_IS_TTL
     ttl_while_taken: str = WAITS
     delay_stretches_ttl: bool = True
+    release_stretches_ttl: bool = True  # Whether the delay of a release does, when it brings no ttl of its own.
     keys: str = KEYS_NONE
     key_limit: int = 1
+    key_order: str = STRICT
+    key_stats: tuple[str, ...] = ()  # Keys that are counted apart.
     owner: str = SESSION  # Who may ack, release, nack and touch.
     bury_by: str = ANYONE
+    ack_cancels: bool = False  # Whether an ack of a job that nobody holds removes it.
+    after_ack: str = GOES
+    zombie_ms: int = UNSET
+    capacity: int = 0  # Jobs in any state; 0 for any number. A put waits for room, then is refused.
+    capacity_bytes: int = 0  # Of bodies; 0 for any number.
+    retry: str = ""  # What becomes of a job that fails: see retry.py. Empty: it goes back at once.
+    unique_bodies: bool = False  # Whether puts can ask for a job of the same body.
+    dedup_count: int = DEDUP_COUNT
+    dedup_ms: int = DEDUP_MS
     ids: str = ID_INTEGER
+    first_integer: int = 0
+    temporary: bool = False  # Not in the log: gone with the process, without history.
 
     def check(self) -> None:
         """Refuse a policy that contradicts itself."""
         _one_of(self.order, "order", [BY_ARRIVAL, BY_PRIORITY, BY_CREATION])
-        _one_of(self.keys, "keys", [KEYS_NONE, KEYS_LIMITED, KEYS_NAMED])
+        _one_of(self.keys, "keys", [KEYS_NONE, KEYS_LIMITED, KEYS_NAMED, KEYS_TAGGED])
+        _one_of(self.key_order, "key_order", [STRICT, FAIR])
         _one_of(self.owner, "owner", [SESSION, ANYONE])
         _one_of(self.bury_by, "bury_by", [SESSION, ANYONE])
         _one_of(self.ttl_while_taken, "ttl_while_taken", [WAITS, KILLS])
         _one_of(self.ttr_rule, "ttr_rule", [TTR_IS_TTL, TTR_IS_TENTH])
-        _one_of(self.ids, "ids", [ID_INTEGER, ID_LONG, ID_HEX])
-        check_duration(self.default_ttl_ms, "ttl")
-        check_priority(self.default_priority)
-        if self.default_ttr_ms != UNSET:
-            check_duration(self.default_ttr_ms, "ttr")
-        if not 1 <= self.key_limit <= 1_000_000:
-            raise OutOfRange("key_limit must be 1 to 1000000")
+        _one_of(self.after_ack, "after_ack", [GOES, KEPT, LINGERS])
+        _one_of(self.ids, "ids", [ID_INTEGER, ID_LONG, ID_HEX, ID_NAME])
+        self._check_numbers()
         if not self.has_ttl and self.default_ttl_ms != NEVER:
             raise Unsupported(f"a {self.type} tube has no ttl, so it cannot have a default one")
         if not self.has_ttr and self.default_ttr_ms != UNSET:
             raise Unsupported(f"a {self.type} tube has no ttr, so it cannot have a default one")
         if self.order != BY_PRIORITY and self.default_priority != 0:
             raise Unsupported(f"a {self.type} tube has no priorities, so it cannot have a default one")
+        if self.keys != KEYS_LIMITED and self.key_limit != 1:
+            raise Unsupported(f"a {self.type} tube does not limit its keys, so it has no key_limit")
+        if self.keys == KEYS_NONE and (self.key_order != STRICT or self.key_stats):
+            raise Unsupported(f"a {self.type} tube has no keys, so it has no key_order and no key_stats")
+        if self.after_ack != LINGERS and self.zombie_ms != UNSET:
+            raise Unsupported("zombie_ms needs after_ack = lingers")
+        if self.retry:
+            parse_retry(self.retry)
+
+    def _check_numbers(self) -> None:
+        check_duration(self.default_ttl_ms, "ttl")
+        check_priority(self.default_priority)
+        if self.default_ttr_ms != UNSET:
+            check_duration(self.default_ttr_ms, "ttr")
+            if self.default_ttr_ms == 0:
+                raise OutOfRange("ttr must be more than 0 seconds: a job cannot come back before it is worked on")
+        if self.zombie_ms != UNSET:
+            check_finite(self.zombie_ms, "zombie_ms")
+        check_finite(self.dedup_ms, "dedup_ms")
+        _between(self.key_limit, "key_limit", 1, 1_000_000)
+        _between(self.capacity, "capacity", 0, 1 << 53)
+        _between(self.capacity_bytes, "capacity_bytes", 0, 1 << 53)
+        _between(self.dedup_count, "dedup_count", 0, 100_000_000)
+        _between(self.first_integer, "first_integer", 0, 1 << 53)
 
 
 def _one_of(value: str, what: str, choices: list[str]) -> None:
@@ -90,9 +146,17 @@ def _one_of(value: str, what: str, choices: list[str]) -> None:
         raise OutOfRange(f"{what} must be one of {', '.join(choices)}, not {value!r}")
 
 
+def _between(value: int, what: str, least: int, most: int) -> None:
+    if value < least or value > most:
+        raise OutOfRange(f"{what} must be {least} to {most}")
+
+
 FIFO: Final = TubePolicy(type="fifo")
 FIFOTTL: Final = TubePolicy(type="fifottl", order=BY_PRIORITY, has_ttl=True, has_ttr=True, has_delay=True)
+LIMFIFOTTL: Final = dataclasses.replace(FIFOTTL, type="limfifottl")
 UTUBE: Final = TubePolicy(type="utube", keys=KEYS_LIMITED)
+UTUBETTL: Final = dataclasses.replace(FIFOTTL, type="utubettl", keys=KEYS_LIMITED)
+STUBE: Final = TubePolicy(type="stube", keys=KEYS_NAMED)
 DISQUE: Final = TubePolicy(
     type="disque",
     order=BY_CREATION,
@@ -103,11 +167,33 @@ DISQUE: Final = TubePolicy(
     ttr_rule=TTR_IS_TENTH,
     ttl_while_taken=KILLS,
     delay_stretches_ttl=False,
+    release_stretches_ttl=False,
     owner=ANYONE,
+    ack_cancels=True,
     ids=ID_LONG,
 )
+QUEUE15: Final = TubePolicy(
+    type="queue15",
+    order=BY_PRIORITY,
+    has_ttl=True,
+    has_ttr=True,
+    has_delay=True,
+    default_ttl_ms=25 * 86_400_000,
+    default_ttr_ms=60_000,
+    # Its 0 to 255, higher first, are 255 to 0 here, lower first; 127 is its default.
+    default_priority=255 - 127,
+    release_stretches_ttl=False,
+    bury_by=SESSION,
+    unique_bodies=True,
+    ids=ID_HEX,
+)
+# What a space is with no feature declared; the features of a space are fields of its policy.
+XQUEUE: Final = TubePolicy(type="xqueue", bury_by=SESSION, first_integer=1)
 
-PRESETS: Final[dict[str, TubePolicy]] = {policy.type: policy for policy in [FIFO, FIFOTTL, UTUBE, DISQUE]}
+PRESETS: Final[dict[str, TubePolicy]] = {
+    policy.type: policy
+    for policy in [FIFO, FIFOTTL, LIMFIFOTTL, UTUBE, UTUBETTL, STUBE, DISQUE, QUEUE15, XQUEUE]
+}
 
 
 def preset(name: str) -> TubePolicy:

@@ -190,6 +190,25 @@ RULE_OF: Final[bytes] = _rule_index()
 TARGET_OF: Final[bytes] = bytes([target for _, _, target in TRANSITIONS])
 
 
+# How a job arrives from elsewhere in a state: by the state's number.
+ARRIVALS: Final = [
+    MOVED_OUT,
+    MOVED_IN_READY,
+    MOVED_IN_READY,
+    MOVED_IN_DELAYED,
+    MOVED_IN_BURIED,
+    MOVED_IN_DONE,
+    MOVED_IN_DONE,
+]
+
+
+def rule_of(event: i64, state: i64) -> i64:
+    """The rule of an event that is allowed in a state."""
+    rule: i64 = RULE_OF[event * 8 + state]
+    assert rule != NO_RULE
+    return rule
+
+
 def allowed(state: i64, event: i64) -> bool:
     """Tell whether an event may happen to a job in this state."""
     return RULE_OF[event * 8 + state] != NO_RULE

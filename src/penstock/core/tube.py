@@ -1,7 +1,7 @@
-"""One tube: its policy compiled to integers, its jobs by state, its integers, its line of waiting takes.
+"""One tube: its policy compiled to integers, its jobs by state, its indexes, its lines of those who wait.
 
-The tube knows where a job of a state belongs (`place`) and what a draft becomes (`make`); it changes no state and looks
-at no clock. The engine does both.
+The tube knows where a job of a state belongs (`place`), what a draft becomes (`make`) and whether it has room; it
+changes no state and looks at no clock. The engine does both.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from penstock.core.keys import Keys
 from penstock.core.limits import (
     NAME_BYTES_MAX,
     NEVER,
+    PRIORITY_FRONT,
     PRIORITY_UNSET,
     UNSET,
     check_duration,
@@ -27,12 +28,25 @@ from penstock.core.limits import (
 )
 from penstock.core.order import JobBag, JobHeap
 from penstock.core.policy import TubePolicy
+from penstock.core.retry import RetryPolicy, parse_retry
 from penstock.core.table import JobTable
+from penstock.core.unique import DedupWindow, UniqueIndex
 from penstock.core.waits import Line
 
 # Disque's RETRY when the producer does not say: a tenth of the ttl, 1 s to 5 min.
 _RETRY_MS_MAX: Final = 300_000
 _RETRY_MS_MIN: Final = 1_000
+
+
+class KeyStats:
+    """What is counted of one key apart from its tube."""
+
+    counts: list[int]  # How often each rule was applied.
+    states: list[int]  # How many jobs are in each state.
+
+    def __init__(self) -> None:
+        self.counts = [0] * s.RULES_COUNT
+        self.states = [0] * s.STATES_COUNT
 
 
 class Tube:
@@ -55,6 +69,9 @@ class Tube:
     ttl_kills: bool
     stretches: bool
     named: bool  # A take without a key gets the jobs put without one.
+    goes: bool  # An acked job goes at once.
+    limited: bool  # It has a capacity.
+    retry: RetryPolicy | None
 
     ready: JobHeap  # Where keys do not matter.
     keys: Keys | None  # Where they do.
@@ -62,16 +79,25 @@ class Tube:
     delayed: JobBag
     buried: JobHeap
     spent: JobBag  # Buried too, but delivered as often as they may be: nobody can kick them.
+    done: JobBag
+    zombies: JobBag
 
     locals: JobTable | None  # Jobs by their integer within the tube.
     next_local: i64
     reserved: i64  # Integers below this one may be given out; the log knows.
+    names: dict[bytes, Job]  # Jobs by the name their producer gave.
+    uniques: UniqueIndex | None  # Jobs by what they are the only ones of; made on first need.
+    bodies: UniqueIndex | None  # Ready and delayed jobs by their bodies.
+    dedups: DedupWindow | None  # Puts seen lately; made on first need.
     body_bytes: i64  # Of all its jobs.
     counts: list[int]  # How often each rule of states.py was applied since start.
     counts_before: list[int]  # The same, in the life of the tube before this start.
+    key_stats: dict[bytes, KeyStats]  # Of the keys that are counted apart.
+    arriving: bool  # The job that moves next comes from another key, and counts as moved in.
 
     line: Line  # Takes that wait for any job.
     key_lines: dict[bytes, Line]  # Takes that wait for one key.
+    put_line: Line  # Puts that wait for room.
     woken: bool  # The engine will look at the lines when the command ends.
     woken_keys: list[bytes]
 
@@ -80,10 +106,39 @@ class Tube:
         self.number = number
         self.slot = slot
         self.created = now
-        self.policy = policy
         self.dropped = False
         self.paused_in = False
         self.paused_out = False
+        self.ready = JobHeap()
+        self.keys = None
+        self.taken = JobBag()
+        self.delayed = JobBag()
+        self.buried = JobHeap()
+        self.spent = JobBag()
+        self.done = JobBag()
+        self.zombies = JobBag()
+        self.locals = JobTable(local=True) if policy.ids == p.ID_INTEGER else None
+        self.next_local = policy.first_integer
+        self.reserved = self.next_local
+        self.names = {}
+        self.uniques = None
+        self.bodies = UniqueIndex() if policy.unique_bodies else None
+        self.dedups = None
+        self.body_bytes = 0
+        self.counts = [0] * s.RULES_COUNT
+        self.counts_before = [0] * s.RULES_COUNT
+        self.key_stats = {}
+        self.arriving = False
+        self.line = Line(None, NO_KEY)
+        self.key_lines = {}
+        self.put_line = Line(None, NO_KEY)
+        self.woken = False
+        self.woken_keys = []
+        self.adopt(policy)
+
+    def adopt(self, policy: TubePolicy) -> None:
+        """Compile a policy, at creation or in place of another one that orders and names jobs in the same way."""
+        self.policy = policy
         self.by_priority = policy.order == p.BY_PRIORITY
         self.by_creation = policy.order == p.BY_CREATION
         self.owned = policy.owner == p.SESSION
@@ -91,24 +146,23 @@ class Tube:
         self.ttl_kills = policy.ttl_while_taken == p.KILLS
         self.stretches = policy.delay_stretches_ttl
         self.named = policy.keys == p.KEYS_NAMED
-        self.ready = JobHeap()
-        self.keys = None
+        self.goes = policy.after_ack == p.GOES
+        self.limited = policy.capacity > 0 or policy.capacity_bytes > 0
+        self.retry = parse_retry(policy.retry) if policy.retry else None
         if policy.keys != p.KEYS_NONE:
-            self.keys = Keys(0 if self.named else i32(policy.key_limit))
-        self.taken = JobBag()
-        self.delayed = JobBag()
-        self.buried = JobHeap()
-        self.spent = JobBag()
-        self.locals = JobTable(local=True) if policy.ids == p.ID_INTEGER else None
-        self.next_local = 0
-        self.reserved = 0
-        self.body_bytes = 0
-        self.counts = [0] * s.RULES_COUNT
-        self.counts_before = [0] * s.RULES_COUNT
-        self.line = Line(None, NO_KEY)
-        self.key_lines = {}
-        self.woken = False
-        self.woken_keys = []
+            limit: i32 = i32(policy.key_limit) if policy.keys == p.KEYS_LIMITED else 0
+            fair = policy.key_order == p.FAIR
+            keys = self.keys
+            if keys is None:
+                self.keys = Keys(limit, fair)
+            else:
+                if keys.limit != limit:
+                    keys.set_limit(limit)
+                if keys.fair != fair:
+                    keys.set_fair(fair)
+        for key in policy.key_stats:
+            if key.encode() not in self.key_stats:
+                self.key_stats[key.encode()] = KeyStats()
 
     def count_in(self, state: int) -> int:
         """How many of its jobs are in a state now."""
@@ -121,11 +175,21 @@ class Tube:
             return len(self.delayed)
         if state == s.BURIED:
             return len(self.buried) + len(self.spent)
-        return 0
+        if state == s.DONE:
+            return len(self.done)
+        return len(self.zombies) if state == s.ZOMBIE else 0
 
     def total(self) -> int:
         """How many jobs it has, in any state."""
-        return self.count_in(s.READY) + len(self.taken) + len(self.delayed) + self.count_in(s.BURIED)
+        total = self.count_in(s.READY) + self.count_in(s.BURIED)
+        return total + len(self.taken) + len(self.delayed) + len(self.done) + len(self.zombies)
+
+    def has_room(self, body_length: int) -> bool:
+        """Tell whether one more job fits."""
+        policy = self.policy
+        if policy.capacity > 0 and self.total() >= policy.capacity:
+            return False
+        return policy.capacity_bytes == 0 or self.body_bytes + body_length <= policy.capacity_bytes
 
     def jobs_in(self, state: int) -> list[Job]:
         """Its jobs in a state, in no particular order. It may be the container itself: read it, and let it be."""
@@ -146,7 +210,9 @@ class Tube:
             return self.delayed.items
         if state == s.BURIED:
             return self.buried.items + self.spent.items
-        return []
+        if state == s.DONE:
+            return self.done.items
+        return self.zombies.items if state == s.ZOMBIE else []
 
     def first_ready(self, key: bytes | None) -> Job | None:
         """The job to serve next: of any key, or of one."""
@@ -175,6 +241,10 @@ class Tube:
                 self.spent.push(job)
             else:
                 self.buried.push(job)
+        elif state == s.DONE:
+            self.done.push(job)
+        else:
+            self.zombies.push(job)
 
     def displace(self, job: Job, state: i64) -> None:
         """Take a job away from where jobs of the state it was in are."""
@@ -197,6 +267,10 @@ class Tube:
                 self.spent.remove(job)
             else:
                 self.buried.remove(job)
+        elif state == s.DONE:
+            self.done.remove(job)
+        elif state == s.ZOMBIE:
+            self.zombies.remove(job)
 
     def make(self, job_id: i64, draft: Draft, now: i64) -> Job:
         """Make the job that a draft asks for, or refuse it. Nothing else changes."""
@@ -211,12 +285,8 @@ class Tube:
         ttr_ms = draft.ttr_ms
         if ttr_ms == UNSET:
             ttr_ms = self._default_ttr(ttl_ms)
-        elif not policy.has_ttr:
-            raise self.lacks("ttr")
-        elif ttr_ms == 0:
-            raise OutOfRange("ttr must be more than 0 seconds: a job cannot come back before it is worked on")
         else:
-            check_duration(ttr_ms, "ttr")
+            self.check_ttr(ttr_ms)
         priority = draft.priority
         if priority == PRIORITY_UNSET:
             priority = policy.default_priority
@@ -246,6 +316,17 @@ class Tube:
                 job.expiry += i64(delay_ms)
         if delay_ms != 0:
             job.wake = now + i64(delay_ms)
+        elif draft.urgent:
+            job.rare().priority_given = priority
+            job.priority = PRIORITY_FRONT
+        if draft.retry is not None:
+            job.rare().retry = draft.retry
+        if draft.name is not None:
+            job.rare().name = self.check_label(draft.name, "a job's name")
+        if draft.unique is not None:
+            job.rare().unique = self.check_label(draft.unique, "a unique value")
+        if draft.dedup is not None:
+            self.check_label(draft.dedup, "a dedup id")
         if self.locals is not None:
             job.local = self.next_local
         return job
@@ -256,6 +337,35 @@ class Tube:
             raise self.lacks("key")
         if len(key) > NAME_BYTES_MAX:
             raise BadName(f"a key must have at most {NAME_BYTES_MAX} bytes, this one has {len(key)}")
+
+    def check_label(self, label: bytes, what: str) -> bytes:
+        """Refuse a value that names a job and is empty or too long."""
+        if len(label) < 1 or len(label) > NAME_BYTES_MAX:
+            raise BadName(f"{what} must have 1 to {NAME_BYTES_MAX} bytes, this one has {len(label)}")
+        return label
+
+    def check_ttr(self, ttr_ms: int) -> None:
+        """Refuse a time to run that this tube does not have, or that is none."""
+        if not self.policy.has_ttr:
+            raise self.lacks("ttr")
+        if ttr_ms == 0:
+            raise OutOfRange("ttr must be more than 0 seconds: a job cannot come back before it is worked on")
+        check_duration(ttr_ms, "ttr")
+
+    def check_return(self, delay_ms: int, ttl_ms: int, priority: int) -> None:
+        """Refuse what a job of this tube cannot be given on its way back to the queue."""
+        if delay_ms != 0:
+            if not self.policy.has_delay:
+                raise self.lacks("delay")
+            check_finite(delay_ms, "delay")
+        if ttl_ms != UNSET:
+            if not self.policy.has_ttl:
+                raise self.lacks("ttl")
+            check_duration(ttl_ms, "ttl")
+        if priority != PRIORITY_UNSET:
+            if not self.by_priority:
+                raise self.lacks("priority")
+            check_priority(priority)
 
     def lacks(self, what: str) -> Unsupported:
         """The refusal of an option or command that this type of tube does not have."""

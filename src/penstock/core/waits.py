@@ -1,4 +1,4 @@
-"""Clients, and their takes that wait: first come, first served, on any number of tubes at once.
+"""Clients, and what they wait for: a job to take, room to put one, the end of a job. First come, first served.
 
 A waiting take has one link in the line of each tube it watches; being served takes it out of all of them. Where takers
 name a key there is a line for each key beside the line of those who take any, and of the two at the head the one who
@@ -12,13 +12,13 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.core.deadlines import Timed
-from penstock.core.job import Job
+from penstock.core.job import Draft, Job
 from penstock.core.sessions import Session
 
 WAITING: Final = 0
 SERVED: Final = 1
 TIMED_OUT: Final = 2
-CANCELLED: Final = 3  # Its connection is gone, or it gave up before its time.
+CANCELLED: Final = 3  # Its connection is gone, it gave up before its time, or its tube was dropped.
 
 
 class Connection:
@@ -26,7 +26,7 @@ class Connection:
 
     number: i64
     session: Session
-    waits: dict[int, Wait]  # Its waiting takes, by their number.
+    waits: dict[int, Waiting]  # By their number.
 
     def __init__(self, number: i64, session: Session) -> None:
         self.number = number
@@ -34,39 +34,71 @@ class Connection:
         self.waits = {}
 
 
-class Wait(Timed):
-    """One waiting take."""
+class Waiting(Timed):
+    """One client waiting for something. Its deadline is when its patience ends."""
 
     number: i64  # Who came first.
     connection: Connection
-    want: i64  # How many jobs it takes at most.
-    ttr_ms: i64  # The ttr it asked for, or UNSET.
     outcome: i64
-    jobs: list[Job]  # What it was served with.
     links: list[Link]
     tag: object  # The shell's own: whom to answer.
 
-    def __init__(self, number: i64, connection: Connection, want: i64, ttr_ms: i64, tag: object) -> None:
+    def __init__(self, number: i64, connection: Connection, tag: object) -> None:
         super().__init__()
         self.number = number
         self.connection = connection
-        self.want = want
-        self.ttr_ms = ttr_ms
         self.outcome = WAITING
-        self.jobs = []
         self.links = []
         self.tag = tag
 
 
-class Link:
-    """The place of one waiting take in one line."""
+class Wait(Waiting):
+    """A take that waits for a job."""
 
-    wait: Wait
+    want: i64  # How many jobs it takes at most.
+    ttr_ms: i64  # The ttr it asked for, or UNSET.
+    jobs: list[Job]  # What it was served with.
+
+    def __init__(self, number: i64, connection: Connection, want: i64, ttr_ms: i64, tag: object) -> None:
+        super().__init__(number, connection, tag)
+        self.want = want
+        self.ttr_ms = ttr_ms
+        self.jobs = []
+
+
+class PutWait(Waiting):
+    """A put that waits for room."""
+
+    draft: Draft
+    job: Job | None  # What was put when there was room.
+
+    def __init__(self, number: i64, connection: Connection, draft: Draft, tag: object) -> None:
+        super().__init__(number, connection, tag)
+        self.draft = draft
+        self.job = None
+
+
+class EndWait(Waiting):
+    """Somebody who wants to know when a job ends."""
+
+    job: Job
+    processed: bool  # It was acked; otherwise it was deleted, expired, or the time was over.
+
+    def __init__(self, number: i64, connection: Connection, job: Job, tag: object) -> None:
+        super().__init__(number, connection, tag)
+        self.job = job
+        self.processed = False
+
+
+class Link:
+    """The place of one who waits in one line."""
+
+    wait: Waiting
     line: Line
     before: Link | None
     after: Link | None
 
-    def __init__(self, wait: Wait, line: Line) -> None:
+    def __init__(self, wait: Waiting, line: Line) -> None:
         self.wait = wait
         self.line = line
         self.before = None
@@ -74,7 +106,7 @@ class Link:
 
 
 class Line:
-    """Those who wait for the jobs of one tube, or of one of its keys, in the order they came."""
+    """Those who wait for the same: jobs of a tube, of one of its keys, or room in it. In the order they came."""
 
     head: Link | None
     tail: Link | None
@@ -89,7 +121,7 @@ class Line:
         self.lines = lines
         self.key = key
 
-    def join(self, wait: Wait) -> None:
+    def join(self, wait: Waiting) -> None:
         """Stand at the end."""
         link = Link(wait, self)
         tail = self.tail
@@ -122,7 +154,7 @@ class Line:
             del lines[self.key]
 
 
-def leave_all(wait: Wait) -> None:
+def leave_all(wait: Waiting) -> None:
     """Step out of every line."""
     for link in wait.links:
         link.line.leave(link)

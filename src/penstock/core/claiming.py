@@ -1,0 +1,134 @@
+"""The commands of claims: what a consumer that reads in numbered batches may ask. See claims.py for what a claim is."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from penstock.core import states as s
+from penstock.core.claims import Claim, Consumer
+from penstock.core.engine import Engine
+from penstock.core.errors import ClaimGone, Fenced, OnlyOnce, OutOfRange
+from penstock.core.job import HELD_BY_CLAIM, NO_KEY
+from penstock.core.limits import CLAIMS_OPEN_MAX, NEVER, UNSET, check_count, check_finite, check_name
+from penstock.core.tube import Tube
+
+
+def acked_position(engine: Engine, name: bytes) -> int:
+    """The number of the last claim that a consumer acked; asking changes nothing."""
+    consumer = engine.consumers.get(name)
+    return 0 if consumer is None else consumer.acked
+
+
+def claim(
+    engine: Engine, name: bytes, token: int, number: int, tube: Tube, count: int, lease_ms: int, now: i64
+) -> Claim | None:
+    """Claim number n: the same jobs as before if it was claimed before, else up to `count` of the next ones.
+
+    None if there is nothing to claim; the number is then still free. Either way the lease begins anew.
+    """
+    engine.advance(now)
+    check_name(name, "the name of a consumer")
+    check_count(count, "count")
+    check_finite(lease_ms, "lease")
+    consumer = _admit(engine, name, token)
+    there = consumer.claims.get(number)
+    if there is None:
+        there = _new_claim(engine, consumer, number, tube, count, now)
+    if there is not None:
+        engine.deadlines.set(there, now + i64(lease_ms))
+    return there
+
+
+def read_claim(engine: Engine, name: bytes, number: int, now: i64) -> Claim:
+    """A claim as it was given out."""
+    engine.advance(now)
+    consumer = engine.consumers.get(name)
+    found = None if consumer is None else consumer.claims.get(number)
+    if found is None:
+        raise ClaimGone()
+    return found
+
+
+def renew_claims(engine: Engine, name: bytes, token: int, lease_ms: int, now: i64) -> int:
+    """Let the leases of all claims of a consumer begin anew; tell how many."""
+    engine.advance(now)
+    check_finite(lease_ms, "lease")
+    consumer = _admit(engine, name, token)
+    for held in consumer.claims.values():
+        engine.deadlines.set(held, now + i64(lease_ms))
+    return len(consumer.claims)
+
+
+def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> int:
+    """Ack every job of every claim up to this number; tell how many jobs. Doing it again does nothing."""
+    engine.advance(now)
+    consumer = _admit(engine, name, token)
+    if upto > consumer.newest:
+        raise OutOfRange(f"there is no claim {upto} to ack; the newest is {consumer.newest}")
+    acked = 0
+    for number in [number for number in consumer.claims if number <= upto]:
+        finished = consumer.claims[number]
+        for job in finished.jobs:
+            tube = engine.tube_of(job)
+            event: i64 = s.ACKED if tube.goes else engine._after_ack(job, tube, UNSET, now)
+            engine._move(job, tube, event, now)
+            acked += 1
+        engine._forget_claim(finished)
+    if upto > consumer.acked:
+        consumer.acked = upto
+    engine._settle(now)
+    return acked
+
+
+def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
+    """Give the jobs of all claims of a consumer back; tell how many claims there were."""
+    engine.advance(now)
+    consumer = _admit(engine, name, token)
+    held = list(consumer.claims.values())
+    for each in held:
+        engine._end_claim(each, now)
+    engine._settle(now)
+    return len(held)
+
+
+def _admit(engine: Engine, name: bytes, token: int) -> Consumer:
+    """The consumer of this name, if the one who asks is the newest who called itself so."""
+    if token < 0 or token >= NEVER:
+        raise OutOfRange("a consumer's token must be 0 or more, and fit in 62 bits")
+    consumer = engine.consumers.get(name)
+    if consumer is None:
+        consumer = Consumer(name, token)
+        engine.consumers[name] = consumer
+    if token < consumer.token:
+        raise Fenced()
+    consumer.token = token
+    return consumer
+
+
+def _new_claim(engine: Engine, consumer: Consumer, number: int, tube: Tube, count: int, now: i64) -> Claim | None:
+    if number <= consumer.newest:
+        raise ClaimGone()
+    if number != consumer.newest + 1:
+        raise OutOfRange(f"the next claim of this consumer is number {consumer.newest + 1}, not {number}")
+    if len(consumer.claims) >= CLAIMS_OPEN_MAX:
+        raise OutOfRange(f"a consumer may have {CLAIMS_OPEN_MAX} claims open; ack the finished ones first")
+    key = NO_KEY if tube.named else None
+    made = Claim(consumer, number)
+    while len(made.jobs) < count and not tube.paused_out:
+        job = engine._first(tube, key, now)
+        if job is None:
+            break
+        if job.once:
+            if not made.jobs:
+                raise OnlyOnce("the next job may be delivered at most once, and a claim may be read again")
+            break
+        job.deliveries += 1
+        job.wake = NEVER
+        job.holder = HELD_BY_CLAIM
+        engine._move(job, tube, s.CLAIMED, now)
+        made.jobs.append(job)
+    if not made.jobs:
+        return None
+    consumer.newest = number
+    consumer.claims[number] = made
+    return made

@@ -1,0 +1,618 @@
+"""How everything happens: time, the one way a job changes, and who is served when it does. The engine's lower half.
+
+`Moves` holds the state of a node and the mechanisms that all commands share. It answers no client and checks no
+argument; `engine.py` does that, and then lets things happen here:
+- `_move` is the one way in which a job changes: through the table of states.py, out of its old place, into its new
+  one, its deadline set, the outbox told.
+- `advance` lets what fell due happen, as much as one turn may.
+- `_settle` ends a command: no waiting take and no job it could have, no waiting put and no room for it, coexist.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i32, i64
+
+from penstock.core import policy as p
+from penstock.core import states as s
+from penstock.core import waits as w
+from penstock.core.claims import Claim, Consumer
+from penstock.core.deadlines import NOWHERE, Deadlines, Timed
+from penstock.core.errors import CommandError, NameTaken
+from penstock.core.ids import first_id
+from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
+from penstock.core.limits import FIRED_PER_TURN_MAX, LOCAL_IDS_BLOCK, NEVER, PRIORITY_UNSET, UNSET
+from penstock.core.outbox import Outbox
+from penstock.core.policy import TubePolicy
+from penstock.core.retry import THEN_BURY, THEN_DROP, RetryPolicy
+from penstock.core.sessions import Session
+from penstock.core.table import JobTable, NumberSet
+from penstock.core.tube import Tube, key_of
+from penstock.core.unique import DedupWindow, UniqueIndex
+from penstock.core.waits import EndWait, PutWait, Wait, Waiting
+
+# Jobs that a put may be asked to be alike to.
+_COMPARED: Final = (1 << s.READY) | (1 << s.DELAYED)
+_MASK32: Final = 0xFFFFFFFF
+
+
+class Moves:
+    """All tubes, jobs, sessions and deadlines of one node, and how they change."""
+
+    now: i64  # The latest moment it was told of; time never goes back.
+    outbox: Outbox
+    jobs: JobTable
+    deadlines: Deadlines
+    tubes: dict[bytes, Tube]
+    sessions: dict[bytes, Session]
+    consumers: dict[bytes, Consumer]  # Those that claim jobs: see claims.py.
+    session_grace_ms: i64  # How long a session outlives its last connection.
+    _next_id: i64
+    _next_front: i64  # Urgent jobs are ordered by a counter that goes down.
+    _last_creation: i64  # The newest place given out in tubes ordered by creation.
+    _next_number: i64  # Tubes, sessions, connections and waits are numbered from one counter.
+    _random: i64  # 32 bits of a generator that the shell seeded.
+    _tube_slots: list[Tube | None]
+    _tube_slots_free: list[i32]
+    _tube_numbers: NumberSet
+    _tubes_by_number: dict[int, Tube]
+    _session_slots: list[Session | None]
+    _session_slots_free: list[i32]
+    _woken: list[Tube]  # Tubes in which somebody who waits and what they wait for may have met.
+    _watchers: dict[int, list[EndWait]]  # Who wants to know when a job ends, by its id.
+
+    def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
+        """Start empty. The epoch is one that no earlier opening had; see ids.py."""
+        self.now = now
+        self.outbox = outbox
+        self.jobs = JobTable()
+        self.deadlines = Deadlines()
+        self.tubes = {}
+        self.sessions = {}
+        self.consumers = {}
+        self.session_grace_ms = 0
+        self._next_id = first_id(epoch)
+        self._next_front = 0
+        self._last_creation = 0
+        self._next_number = 1
+        self._random = (entropy & _MASK32) or 1
+        self._tube_slots = []
+        self._tube_slots_free = []
+        self._tube_numbers = NumberSet()
+        self._tubes_by_number = {}
+        self._session_slots = []
+        self._session_slots_free = []
+        self._woken = []
+        self._watchers = {}
+
+    def tube_of(self, job: Job) -> Tube:
+        """The tube of a job that is not gone."""
+        tube = self._tube_slots[job.tube]
+        assert tube is not None
+        return tube
+
+    # Time
+
+    def advance(self, now: i64) -> None:
+        """Let what fell due happen, as much as one turn may; `deadlines.next_due` tells when to come again."""
+        if now > self.now:
+            self.now = now
+        if self.deadlines.next_due <= now:
+            fired: i64 = 0
+            while self.deadlines.next_due <= now and fired < FIRED_PER_TURN_MAX:
+                fired += self._fire(self.deadlines.first(), now)
+        if self._woken:
+            self._settle(now)
+
+    def _fire(self, item: Timed, now: i64) -> i64:
+        """Let one deadline happen; tell how much work it was."""
+        if isinstance(item, Job):
+            self._fire_job(item, now)
+            return 1
+        if isinstance(item, Waiting):
+            self._end_wait(item, w.TIMED_OUT)
+            return 1
+        if isinstance(item, Claim):
+            return self._end_claim(item, now)
+        assert isinstance(item, Session)
+        return self._end_session(item, now)
+
+    def _fire_job(self, job: Job, now: i64) -> None:
+        tube = self.tube_of(job)
+        state = job.state
+        if state == s.TAKEN and not (tube.ttl_kills and job.expiry <= now):
+            job.returns += 1
+            self._fail(job, tube, s.TTR_PASSED, now)
+        elif state == s.ZOMBIE:
+            self._move(job, tube, s.ZOMBIE_PASSED, now)
+        elif job.expiry <= now:
+            self._move(job, tube, s.EXPIRED, now)
+        else:
+            assert state == s.DELAYED
+            self._move(job, tube, s.DELAY_PASSED, now)
+
+    def _end_session(self, session: Session, now: i64) -> i64:
+        """Give back what a session holds, as much as one turn may, and forget it when it holds nothing."""
+        released: i64 = 0
+        while session.held and released < FIRED_PER_TURN_MAX:
+            job = session.held[-1]
+            job.returns += 1
+            self._fail(job, self.tube_of(job), s.DISCONNECTED, now)
+            released += 1
+        if not session.held:
+            self.deadlines.clear(session)
+            del self.sessions[session.token]
+            self._session_slots[session.slot] = None
+            self._session_slots_free.append(session.slot)
+        return released + 1
+
+    def _end_claim(self, claim: Claim, now: i64) -> i64:
+        """Give back what a claim holds, all of it: it cannot be read again."""
+        for job in claim.jobs:
+            tube = self.tube_of(job)
+            if job.extra is not None and job.extra.doomed:
+                self._move(job, tube, s.DELETED, now)
+            else:
+                job.returns += 1
+                self._move(job, tube, s.CLAIM_ENDED, now)
+        self._forget_claim(claim)
+        return 1 + len(claim.jobs)
+
+    def _forget_claim(self, claim: Claim) -> None:
+        self.deadlines.clear(claim)
+        del claim.consumer.claims[claim.number]
+
+    # Jobs
+
+    def _move(self, job: Job, tube: Tube, event: i64, now: i64) -> None:
+        """Let an event happen to a job. The caller has set the fields that the event is about."""
+        came_from = i64(job.state)
+        rule = s.move(job, event)
+        state = i64(job.state)
+        tube.counts[rule] += 1
+        if tube.key_stats:
+            self._count_key(job, tube, rule, came_from, state)
+        if state != came_from:
+            tube.displace(job, came_from)
+            if tube.bodies is not None:
+                _compare_bodies(tube.bodies, job, came_from, state)
+            if came_from == s.TAKEN:
+                self._let_go(job, tube)
+            if self._watchers and (state == s.GONE or state >= s.DONE):
+                self._tell_end(job, event)
+            if state == s.GONE:
+                self.outbox.moved(job, tube, rule, now)
+                self._leave_tube(job, tube)
+                if event != s.MOVED_OUT:
+                    self.jobs.remove(job)
+                return
+            if state == s.READY or state == s.BURIED or state == s.DONE:
+                job.wake = NEVER
+            tube.place(job)
+            if state == s.READY:
+                self._wake(tube, job)
+        self._arm(job, tube)
+        self.outbox.moved(job, tube, rule, now)
+
+    def _let_go(self, job: Job, tube: Tube) -> None:
+        """A job is taken no longer: its holder forgets it, and another of its key may be had."""
+        if job.holder >= 0:
+            holder = self._session_slots[job.holder]
+            assert holder is not None
+            holder.let_go(job)
+        job.holder = NO_SLOT
+        if tube.keys is not None:
+            self._wake(tube, job)
+
+    def _arm(self, job: Job, tube: Tube) -> None:
+        """Set a job's nearest deadline: the end of its state, or of its ttl where that counts."""
+        due = job.wake
+        if job.expiry < due and (job.state != s.TAKEN or (tube.ttl_kills and job.holder != HELD_BY_CLAIM)):
+            due = job.expiry
+        if job.state == s.ZOMBIE:
+            due = job.wake
+        if due != NEVER or job.deadline_pos != NOWHERE:
+            self.deadlines.set(job, due)
+
+    def _leave_tube(self, job: Job, tube: Tube) -> None:
+        """Take a job out of everything its tube knows it by."""
+        if job.deadline_pos != NOWHERE:
+            self.deadlines.clear(job)
+        if tube.locals is not None:
+            tube.locals.remove(job)
+        if tube.keys is not None:
+            tube.keys.leave(job)
+        extra = job.extra
+        if extra is not None:
+            if extra.name:
+                del tube.names[extra.name]
+            if extra.unique:
+                assert tube.uniques is not None
+                tube.uniques.remove(extra.unique, job)
+        tube.body_bytes -= i64(job.body_length())
+        if tube.put_line.length > 0:
+            self._note(tube, None)
+
+    def _admit(self, job: Job, tube: Tube, draft: Draft, now: i64) -> None:
+        """Let a job in that was made and checked."""
+        self._next_id += 1
+        if draft.urgent and job.wake == NEVER:
+            self._next_front -= 1
+            job.order = self._next_front
+        elif tube.by_creation:
+            job.order = self._creation(now)
+        self._enter_tube(job, tube, NO_KEY if draft.key is None else draft.key, now)
+        if draft.dedup is not None:
+            if tube.dedups is None:
+                tube.dedups = DedupWindow(i64(tube.policy.dedup_count), i64(tube.policy.dedup_ms))
+            tube.dedups.add(draft.dedup, job.id, now)
+        self.jobs.add(job)
+        self._move(job, tube, s.PUT if job.wake == NEVER else s.PUT_DELAYED, now)
+
+    def _twin(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
+        """The job that already stands for a draft, because it is unique or was put lately; None if there is none."""
+        if draft.name is not None and draft.name in tube.names:
+            raise NameTaken()
+        if draft.dedup is not None and tube.dedups is not None:
+            job_id: i64 = tube.dedups.find(draft.dedup, now)
+            if job_id >= 0:
+                job = self.jobs.find(job_id)
+                # One that is gone still has its id, and that is what a producer who asks again wants to know.
+                return job if job is not None else Job(job_id, tube.slot, b"", 0, now)
+        if draft.unique is not None:
+            index = tube.bodies if tube.bodies is not None else tube.uniques
+            if index is not None:
+                return index.find(draft.unique, draft.unique_states)
+        return None
+
+    def _enter_tube(self, job: Job, tube: Tube, key: bytes, now: i64) -> None:
+        """Let a tube know a job by everything it will look it up by."""
+        if tube.locals is not None:
+            tube.next_local += 1
+            if tube.next_local > tube.reserved:
+                tube.reserved += LOCAL_IDS_BLOCK
+                self.outbox.integers_reserved(tube, tube.reserved, now)
+            tube.locals.add(job)
+        if tube.keys is not None:
+            tube.keys.join(job, key)
+        extra = job.extra
+        if extra is not None:
+            if extra.name:
+                tube.names[extra.name] = job
+            if extra.unique:
+                if tube.uniques is None:
+                    tube.uniques = UniqueIndex()
+                tube.uniques.add(extra.unique, job)
+        tube.body_bytes += i64(job.body_length())
+
+    def _creation(self, now: i64) -> i64:
+        """A place in the order of creation: two jobs made in one millisecond must still sort as they were made."""
+        creation = now * 1_000_000
+        if creation <= self._last_creation:
+            creation = self._last_creation + 1
+        self._last_creation = creation
+        return creation
+
+    def _newest_order(self, tube: Tube, now: i64) -> i64:
+        """A place behind every job there is. Orders and ids come from one counter, so an id is spent on it."""
+        if tube.by_creation:
+            return self._creation(now)
+        order = self._next_id
+        self._next_id += 1
+        return order
+
+    def _transfer(self, job: Job, source: Tube, target: Tube, event: i64, now: i64) -> None:
+        """Move a job to the end of another tube. It keeps its id, its body, its ttl and its counters."""
+        key = key_of(source, job)
+        self._move(job, source, s.MOVED_OUT, now)
+        job.tube = target.slot
+        job.order = self._newest_order(target, now)
+        job.local = target.next_local if target.locals is not None else NO_SLOT
+        extra = job.extra
+        if extra is not None:
+            # What made it the only one of its kind was said of the tube it left.
+            extra.unique = b""
+            extra.name = b""
+        self._enter_tube(job, target, key, now)
+        self._move(job, target, event, now)
+
+    def _fail(self, job: Job, tube: Tube, cause: i64, now: i64) -> None:
+        """A delivery came to nothing: the job goes back, or wherever its retry policy sends it."""
+        retry = tube.retry
+        if job.extra is not None and job.extra.retry is not None:
+            retry = job.extra.retry
+        self._move(job, tube, cause, now)
+        if retry is None:
+            return
+        if retry.is_spent(i64(job.deliveries)):
+            self._give_up(job, tube, retry, now)
+            return
+        wait = retry.wait_ms(i64(job.deliveries), self._random32())
+        if wait > 0:
+            job.wake = now + wait
+            self._move(job, tube, s.HELD_BACK, now)
+
+    def _rekey(self, job: Job, tube: Tube, key: bytes) -> None:
+        """Give a taken or buried job another key: its old key counts it as moved out, its new one as moved in."""
+        keys = tube.keys
+        assert keys is not None
+        state = i64(job.state)
+        old = keys.of(job)
+        if old.name == key:
+            return
+        if state == s.TAKEN:
+            keys.give_back(job)
+            self._wake(tube, job)
+        if tube.key_stats:
+            _count(tube, old.name, s.rule_of(s.MOVED_OUT, state), state, s.GONE)
+            tube.arriving = True
+        keys.leave(job)
+        keys.join(job, key)
+        if state == s.TAKEN:
+            keys.of(job).taken += 1
+
+    def _count_key(self, job: Job, tube: Tube, rule: i64, came_from: i64, state: i64) -> None:
+        key = key_of(tube, job)
+        if tube.arriving:
+            tube.arriving = False
+            _count(tube, key, s.rule_of(s.ARRIVALS[state], s.GONE), s.GONE, state)
+        else:
+            _count(tube, key, rule, came_from, state)
+
+    def _give_up(self, job: Job, tube: Tube, retry: RetryPolicy, now: i64) -> None:
+        """A job failed as often as it may."""
+        if retry.then == THEN_DROP:
+            self._move(job, tube, s.DISCARDED, now)
+            return
+        extra = job.rare()
+        if not extra.reason:
+            extra.reason = b"failed %d times" % job.deliveries
+        if retry.then == THEN_BURY:
+            extra.buries += 1
+            self._move(job, tube, s.EXHAUSTED, now)
+            return
+        target = self.tubes.get(retry.target)
+        if target is None:
+            target = self._make_tube(retry.target, p.FIFO, now)
+        if target is tube:
+            extra.buries += 1
+            self._move(job, tube, s.EXHAUSTED, now)
+        else:
+            self._transfer(job, tube, target, s.MOVED_IN_READY, now)
+
+    def _send_back(
+        self,
+        job: Job,
+        tube: Tube,
+        event: i64,
+        event_delayed: i64,
+        now: i64,
+        delay_ms: int,
+        ttl_ms: int,
+        priority: int,
+    ) -> None:
+        """Return a job to its place with what it was given on its way, already checked."""
+        if ttl_ms != UNSET:
+            job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
+        if delay_ms != 0:
+            if tube.stretches and (ttl_ms != UNSET or tube.policy.release_stretches_ttl):
+                job.expiry = later(job.expiry, delay_ms)
+            job.wake = now + i64(delay_ms)
+        if priority != PRIORITY_UNSET:
+            job.priority = priority
+        self._move(job, tube, event if delay_ms == 0 else event_delayed, now)
+
+    def _random32(self) -> i64:
+        """The next 32 bits of a generator that is the same compiled and interpreted."""
+        x = self._random
+        x ^= (x << 13) & _MASK32
+        x ^= x >> 17
+        x ^= (x << 5) & _MASK32
+        self._random = x
+        return x
+
+    # Tubes
+
+    def _make_tube(self, name: bytes, policy: TubePolicy, now: i64) -> Tube:
+        free = self._tube_slots_free
+        slot: i32 = free.pop() if free else len(self._tube_slots)
+        tube = Tube(name, self._number(), slot, policy, now)
+        if slot == len(self._tube_slots):
+            self._tube_slots.append(tube)
+        else:
+            self._tube_slots[slot] = tube
+        self.tubes[name] = tube
+        self._tube_numbers.add(tube.number)
+        self._tubes_by_number[tube.number] = tube
+        self.outbox.tube_made(tube, now)
+        return tube
+
+    # Those who wait
+
+    def _wake(self, tube: Tube, job: Job) -> None:
+        """A job can be had now; note it if somebody waits in this tube."""
+        if tube.key_lines:
+            self._note(tube, key_of(tube, job))
+        elif tube.line.length > 0:
+            self._note(tube, None)
+
+    def _note(self, tube: Tube, key: bytes | None) -> None:
+        """Look at the lines of this tube, and of this key, when the command ends."""
+        if key is not None:
+            tube.woken_keys.append(key)
+        if not tube.woken:
+            tube.woken = True
+            self._woken.append(tube)
+
+    def _settle(self, now: i64) -> None:
+        """Bring those who wait and what they wait for together."""
+        if not self._woken:
+            return
+        woken = self._woken
+        self._woken = []
+        for tube in woken:
+            names = tube.woken_keys
+            tube.woken = False
+            tube.woken_keys = []
+            self._serve_puts(tube, now)
+            if not tube.paused_out:
+                self._serve_any(tube, now)
+                for name in names:
+                    self._serve_key(tube, name, now)
+
+    def _serve_puts(self, tube: Tube, now: i64) -> None:
+        """Let waiting puts in while there is room."""
+        while not tube.paused_in:
+            head = tube.put_line.head
+            if head is None:
+                return
+            wait = head.wait
+            assert isinstance(wait, PutWait)
+            draft = wait.draft
+            if not tube.has_room(len(draft.body)):
+                return
+            try:
+                twin = self._twin(tube, draft, now)
+                job = tube.make(self._next_id, draft, now) if twin is None else twin
+            except CommandError:
+                # What the tube would have let in when the put began to wait, it does not any more.
+                self._end_wait(wait, w.TIMED_OUT)
+                continue
+            if twin is None:
+                self._admit(job, tube, draft, now)
+            wait.job = job
+            self._end_wait(wait, w.SERVED)
+
+    def _serve_any(self, tube: Tube, now: i64) -> None:
+        """Serve the line of those who take any job; one who waits for just this key and came first goes first."""
+        while True:
+            head = tube.line.head
+            if head is None:
+                return
+            job = self._first(tube, None, now)
+            if job is None:
+                return
+            wait = head.wait
+            name: bytes | None = None
+            if tube.key_lines:
+                line = tube.key_lines.get(key_of(tube, job))
+                if line is not None and line.head is not None and line.head.wait.number < wait.number:
+                    wait = line.head.wait
+                    name = line.key
+            self._hand_to(wait, tube, name, now)
+
+    def _serve_key(self, tube: Tube, name: bytes, now: i64) -> None:
+        """Serve the line of those who take one key."""
+        line = tube.key_lines.get(name)
+        while line is not None:
+            head = line.head
+            if head is None or not self._hand_to(head.wait, tube, name, now):
+                return
+
+    def _hand_to(self, wait: Waiting, tube: Tube, key: bytes | None, now: i64) -> bool:
+        """Serve one waiting take with as many jobs as there are and it wants."""
+        assert isinstance(wait, Wait)
+        session = wait.connection.session
+        while len(wait.jobs) < wait.want:
+            job = self._take(session, tube, key, wait.ttr_ms, now)
+            if job is None:
+                break
+            wait.jobs.append(job)
+        if not wait.jobs:
+            return False
+        self._end_wait(wait, w.SERVED)
+        return True
+
+    def _take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int, now: i64) -> Job | None:
+        if tube.paused_out:
+            return None
+        job = self._first(tube, key, now)
+        if job is not None:
+            self._deliver(job, tube, session, ttr_ms, now)
+        return job
+
+    def _first(self, tube: Tube, key: bytes | None, now: i64) -> Job | None:
+        """The next job that is alive. Those whose ttl passed and that no turn got round to yet expire here."""
+        expired: i64 = 0
+        while True:
+            job = tube.first_ready(key)
+            if job is None or job.expiry > now:
+                return job
+            if expired == FIRED_PER_TURN_MAX:
+                # Enough for one command: the turns to come clear the rest, and look at who waits.
+                self._note(tube, key)
+                return None
+            self._move(job, tube, s.EXPIRED, now)
+            expired += 1
+
+    def _deliver(self, job: Job, tube: Tube, session: Session, ttr_ms: int, now: i64) -> None:
+        job.deliveries += 1
+        ttr = job.ttr
+        if ttr_ms != UNSET and not job.once:
+            ttr = ttr_ms
+        job.wake = NEVER if ttr == NEVER else now + ttr
+        if tube.owned:
+            session.hold(job)
+        self._move(job, tube, s.TOOK, now)
+
+    def _tell_end(self, job: Job, event: i64) -> None:
+        """A job ended: tell those who wanted to know. Moving to another tube is no end."""
+        if event == s.MOVED_OUT:
+            return
+        waits = self._watchers.get(job.id)
+        if waits is None:
+            return
+        processed = event == s.ACKED or event == s.KEPT or event == s.LINGERED
+        for wait in list(waits):
+            wait.processed = processed
+            self._end_wait(wait, w.SERVED)
+
+    def _end_wait(self, wait: Waiting, outcome: i64) -> None:
+        wait.outcome = outcome
+        w.leave_all(wait)
+        self.deadlines.clear(wait)
+        del wait.connection.waits[wait.number]
+        if isinstance(wait, EndWait):
+            waits = self._watchers[wait.job.id]
+            waits.remove(wait)
+            if not waits:
+                del self._watchers[wait.job.id]
+        if outcome != w.CANCELLED:
+            self.outbox.ended_waits.append(wait)
+
+    def _number(self) -> i64:
+        number = self._next_number
+        self._next_number += 1
+        return number
+
+
+def _count(tube: Tube, key: bytes, rule: i64, came_from: i64, state: i64) -> None:
+    """Count a transition for its key, where that key is counted apart."""
+    stats = tube.key_stats.get(key)
+    if stats is not None:
+        stats.counts[rule] += 1
+        if came_from != s.GONE:
+            stats.states[came_from] -= 1
+        if state != s.GONE:
+            stats.states[state] += 1
+
+
+def _compare_bodies(bodies: UniqueIndex, job: Job, came_from: i64, state: i64) -> None:
+    """Keep the index of comparable bodies: it has the jobs that are ready or delayed."""
+    was = (_COMPARED >> came_from) & 1
+    is_now = (_COMPARED >> state) & 1
+    body = job.body
+    if was != is_now and isinstance(body, bytes):
+        if is_now:
+            bodies.add(body, job)
+        else:
+            bodies.remove(body, job)
+
+
+def later(moment: i64, more_ms: int) -> i64:
+    """A moment or duration, later or longer by so much; what has no end keeps none."""
+    if moment == NEVER:
+        return NEVER
+    end = moment + i64(more_ms)
+    return end if end < NEVER else NEVER - 1

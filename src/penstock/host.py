@@ -1,0 +1,254 @@
+"""The engine in a process of yours: its clock, its lock, and those who sleep until it has something for them.
+
+`embedded.py` and `embedded_async.py` are two faces of one host, and may be used on the same queue at once. Everything
+happens under the host's lock. Those who wait sleep without polling: one of the sleepers keeps the time for all, and
+hands that duty on when it leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.core import states as s
+from penstock.core import waits as w
+from penstock.core.engine import Engine
+from penstock.core.errors import BadId, Closed, CommandError, Forked, UnknownJob, WrongType
+from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
+from penstock.core.job import Job
+from penstock.core.limits import NEVER
+from penstock.core.outbox import Outbox
+from penstock.core.tube import Tube
+from penstock.core.waits import Connection, Waiting
+from penstock.options import to_text
+
+
+class Sleeper(Protocol):
+    """Somebody who sleeps until something it waits for has happened."""
+
+    def wake(self) -> None:
+        """Wake it, from any thread; waking somebody who is awake does no harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happened to a job, as subscribers are told."""
+
+    id: str
+    tube: str
+    event: str
+    before: str
+    after: str
+    time: float  # Seconds since 1970.
+
+
+class Refusal:
+    """What stands where a session's lock was, once the session may not be used any more."""
+
+    def __init__(self, error: type[CommandError]) -> None:
+        self._error = error
+
+    def __enter__(self) -> None:
+        raise self._error()
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Host:
+    """One engine of this process."""
+
+    def __init__(self, grace_ms: int) -> None:
+        self.lock = threading.Lock()
+        self.closed = False
+        # Wall clock at open plus monotonic time since: deadlines do not move when somebody sets the clock.
+        self._offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+        self.outbox = Outbox()
+        self.engine = Engine(1, self.now(), self.outbox, secrets.randbits(32))
+        self.engine.session_grace_ms = grace_ms
+        self.ids = IdForms(secrets.token_hex(4).encode(), secrets.token_bytes(32))
+        # Until when the keeper sleeps, or -1 when nobody sleeps: then a command has nobody to wake.
+        self.keeper_until = -1
+        self._keeper: Sleeper | None = None
+        self._sleepers: dict[Sleeper, None] = {}
+        self._sessions = 0
+
+    def now(self) -> int:
+        """Engine time, in ms."""
+        return time.monotonic_ns() // 1_000_000 + self._offset_ms
+
+    def join(self) -> Connection:
+        """Let another session in."""
+        if self.closed:
+            raise Closed()
+        self._sessions += 1
+        return self.engine.connect(secrets.token_bytes(16))
+
+    def leave(self, connection: Connection) -> None:
+        """Let a session go; with the last one the queue closes."""
+        self.engine.disconnect(connection, self.now())
+        self._sessions -= 1
+        self.closed = self._sessions == 0
+        if self.closed and isinstance(self.outbox, _Telling):
+            self.outbox.stop()
+        self.settle()
+        for sleeper in self._sleepers:
+            sleeper.wake()
+
+    def settle(self) -> None:
+        """Wake whoever a command has served, and the keeper if the next deadline came nearer."""
+        if self.outbox.ended_waits:
+            for wait in self.outbox.ended_waits:
+                sleeper: Sleeper = wait.tag  # type: ignore[assignment]
+                sleeper.wake()
+            self.outbox.ended_waits.clear()
+        if self._keeper is not None and self.engine.deadlines.next_due < self.keeper_until:
+            self._keeper.wake()
+
+    def how_long(self, wait: Waiting, sleeper: Sleeper) -> int | None:
+        """How many ms a sleeper may sleep before it asks again: -1 for until it is woken, None if its wait is over."""
+        with self.lock:
+            self.engine.advance(self.now())
+            self.settle()
+            if wait.outcome != w.WAITING:
+                return None
+            self._sleepers[sleeper] = None
+            if self._keeper is None:
+                self._keeper = sleeper
+            if self._keeper is not sleeper:
+                return -1
+            self.keeper_until = self.engine.deadlines.next_due
+            return -1 if self.keeper_until == NEVER else max(0, self.keeper_until - self.now())
+
+    def wake_up(self, sleeper: Sleeper) -> None:
+        """A sleeper sleeps no more; if it kept the time, another one does now."""
+        with self.lock:
+            self._sleepers.pop(sleeper, None)
+            if self._keeper is sleeper:
+                self._keeper = None
+                self.keeper_until = -1
+                for other in self._sleepers:
+                    other.wake()
+                    break
+
+    def take_back(self, wait: Waiting) -> None:
+        """Somebody was interrupted in its wait: nobody saw what it was served with, so that was not delivered."""
+        with self.lock:
+            self.engine.cancel(wait)
+            if isinstance(wait, w.Wait):
+                for job in wait.jobs:
+                    self.engine.undelivered(job, self.now())
+            self.settle()
+
+    def find(self, id: str) -> Job:
+        """The job of an id in either form."""
+        if not isinstance(id, str):
+            raise WrongType(f"a job's id is text, not {type(id).__name__}")
+        raw = id.encode()
+        number = NOT_AN_ID
+        if len(raw) == LONG_ID_BYTES:
+            number = self.ids.parse_long(raw)
+        elif len(raw) == HEX_ID_BYTES:
+            number = self.ids.parse_hex(raw)
+        if number == NOT_AN_ID:
+            raise BadId()
+        job = self.engine.find(number, self.now())
+        # Looking may have let deadlines pass, and those who wait must hear of it.
+        self.settle()
+        if job is None:
+            raise UnknownJob()
+        return job
+
+    def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
+        """Call back on every change of a job, in order, from a thread of its own; gives a function that ends it."""
+        if not isinstance(self.outbox, _Telling):
+            telling = _Telling(self.ids)
+            telling.ended_waits = self.outbox.ended_waits
+            self.engine.outbox = self.outbox = telling
+        return self.outbox.subscribe(callback, tube)
+
+
+class _Telling(Outbox):
+    """An outbox that also tells subscribers. They run in one thread of their own, so they may use the queue."""
+
+    def __init__(self, ids: IdForms) -> None:
+        super().__init__()
+        self._ids = ids
+        self._subscribers: dict[object, tuple[Callable[[Change], None], bytes | None]] = {}
+        self._changes: queue.SimpleQueue[tuple[bytes, Change] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._tell, name="penstock-subscribers", daemon=True).start()
+
+    def moved(self, job: Job, tube: Tube, rule: int, now: int) -> None:
+        event, before, after = s.TRANSITIONS[rule]
+        change = Change(
+            self._ids.long(job.id, job.ttl_minutes).decode(),
+            to_text(tube.name),
+            s.EVENT_NAMES[event],
+            s.STATE_NAMES[before],
+            s.STATE_NAMES[after],
+            now / 1000,
+        )
+        self._changes.put((tube.name, change))
+
+    def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
+        ticket = object()
+        self._subscribers[ticket] = (callback, tube)
+
+        def cancel() -> None:
+            self._subscribers.pop(ticket, None)
+
+        return cancel
+
+    def stop(self) -> None:
+        self._changes.put(None)
+
+    def _tell(self) -> None:
+        while (item := self._changes.get()) is not None:
+            name, change = item
+            for callback, tube in list(self._subscribers.values()):
+                if tube is None or tube == name:
+                    try:
+                        callback(change)
+                    except Exception as error:
+                        # A subscriber that fails harms neither the queue nor the others.
+                        warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
+
+
+class Session:
+    """One session on a host, and the lock that guards it: the host's, until the session is closed or forked."""
+
+    guard: threading.Lock | Refusal
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.guard = host.lock
+        with host.lock:
+            self.connection = host.join()
+        _sessions.add(self)
+
+    def close(self) -> None:
+        """End the session: what it has taken goes back to its tubes."""
+        if isinstance(self.guard, Refusal):
+            return
+        with self.guard:
+            self.guard = Refusal(Closed)
+            self.host.leave(self.connection)
+
+
+# Sessions of this process, for the child of a fork to be told that they are not its own.
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _refuse_in_child() -> None:
+    for session in list(_sessions):
+        session.guard = Refusal(Forked)
+
+
+os.register_at_fork(after_in_child=_refuse_in_child)

@@ -1,0 +1,308 @@
+"""The engine and the model side by side: every command goes to both, and both must answer and be the same.
+
+Jobs are named by their number in the order of puts, connections by their place in `connections`; a number that names
+nothing is a forged id. Whoever drives a pair (test_machine.py, history.py) only chooses commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.core import states as s
+from penstock.core import waits as w
+from penstock.core.engine import Engine
+from penstock.core.errors import OK, REFUSALS, CommandError
+from penstock.core.ids import first_id
+from penstock.core.job import Draft, Job
+from penstock.core.limits import PRIORITY_UNSET, UNSET
+from penstock.core.outbox import Outbox
+from penstock.core.policy import TubePolicy
+from penstock.core.tube import Tube, key_of
+from penstock.testing import check
+
+from .model import Model, ModelJob, ModelTube, Refused
+
+EPOCH = 7
+FIRST_ID = first_id(EPOCH)
+START_MS = 1_000_000
+
+OUTCOMES = {w.WAITING: "waiting", w.SERVED: "served", w.TIMED_OUT: "timed out", w.CANCELLED: "cancelled"}
+
+
+class Pair:
+    """One engine, one model, one clock."""
+
+    def __init__(self, policies: list[TubePolicy], grace_ms: int = 0) -> None:
+        self.now = START_MS
+        self.engine = Engine(EPOCH, START_MS, Outbox())
+        self.model = Model(START_MS)
+        self.engine.session_grace_ms = self.model.grace_ms = grace_ms
+        self.engine.body_bytes_max = self.model.body_bytes_max = 100
+        self.policies = policies
+        self.names = [b"tube %d" % i for i in range(len(policies))]
+        for i in range(len(policies)):
+            self.create_tube(i)
+        self.connections: list[tuple[w.Connection, object]] = []
+        self.tokens: list[bytes] = []
+        self.waits: list[tuple[w.Wait, object]] = []
+        self.connect()
+
+    # How a command goes to both
+
+    def both(self, on_engine: Callable[[], object], on_model: Callable[[], object]) -> object:
+        """Run one command twice; tell what both said."""
+        refused = ""
+        try:
+            said = _plain(on_engine())
+        except CommandError as refusal:
+            said = refused = f"refused: {refusal.code}"
+        try:
+            expected = _plain(on_model())
+        except Refused as refusal:
+            expected = f"refused: {refusal.code}"
+        assert said == expected, f"the engine said {said!r}, the model {expected!r}"
+        if refused:
+            # Whether time passes before a command is refused or with the next command is all the same.
+            self.engine.advance(self.now)
+            self.model.advance(self.now)
+        return said
+
+    def on_job(self, number: int, command: str, *args: object, session: int | None = None) -> object:
+        """Find a job and do something to it, as a session or as nobody in particular."""
+        who = () if session is None else (self.connections[session],)
+        return self.both(
+            lambda: self._on_engine_job(number, command, [c.session for c, _ in who], args),
+            lambda: self._on_model_job(number, command, [c.session for _, c in who], args),
+        )
+
+    def _on_engine_job(self, number: int, command: str, who: list[object], args: tuple[object, ...]) -> str:
+        job = self.engine.find(FIRST_ID + number, self.now)
+        if job is None:
+            return "NOJOB"
+        outcome = getattr(self.engine, command)(*who, job, self.now, *args)
+        return "OK" if outcome == OK else REFUSALS[outcome].code
+
+    def _on_model_job(self, number: int, command: str, who: list[object], args: tuple[object, ...]) -> str:
+        job = self.model.find(number, self.now)
+        return "NOJOB" if job is None else getattr(self.model, command)(*who, job, self.now, *args)
+
+    # Time, tubes
+
+    def pass_time(self, ms: int) -> None:
+        """Let time pass without telling anybody: the next command does."""
+        self.now += ms
+
+    def advance(self) -> None:
+        self.both(lambda: self.engine.advance(self.now), lambda: self.model.advance(self.now))
+
+    def create_tube(self, i: int) -> None:
+        name, policy = self.names[i], self.policies[i]
+        self.engine.create_tube(name, policy, self.now)
+        self.model.create_tube(name, policy, self.now)
+
+    def tube(self, i: int) -> Tube:
+        return self.engine.tubes[self.names[i]]
+
+    def model_tube(self, i: int) -> ModelTube:
+        return self.model.tubes[self.names[i]]
+
+    def pause(self, i: int, inward: bool, outward: bool) -> None:
+        self.both(
+            lambda: self.engine.pause(self.tube(i), inward, outward, self.now),
+            lambda: self.model.pause(self.model_tube(i), inward, outward, self.now),
+        )
+
+    def truncate(self, i: int) -> None:
+        self.both(
+            lambda: self.engine.truncate(self.tube(i), self.now),
+            lambda: self.model.truncate(self.model_tube(i), self.now),
+        )
+
+    def drop(self, i: int) -> None:
+        """Drop a tube and, if that works, make it again."""
+        self.both(
+            lambda: self.engine.drop(self.tube(i), self.now),
+            lambda: self.model.drop(self.model_tube(i), self.now),
+        )
+        if self.names[i] not in self.engine.tubes:
+            self.create_tube(i)
+
+    # Jobs
+
+    def put(self, i: int, draft: Draft) -> object:
+        return self.both(
+            lambda: self.engine.put(self.tube(i), draft, self.now),
+            lambda: self.model.put(self.model_tube(i), draft, self.now),
+        )
+
+    def put_many(self, i: int, drafts: list[Draft]) -> object:
+        return self.both(
+            lambda: self.engine.put_many(self.tube(i), drafts, self.now),
+            lambda: self.model.put_many(self.model_tube(i), drafts, self.now),
+        )
+
+    def take(self, c: int, i: int, key: bytes | None = None, ttr_ms: int = UNSET) -> object:
+        mine, its = self.connections[c]
+        return self.both(
+            lambda: self.engine.take(mine.session, self.tube(i), self.now, key, ttr_ms),
+            lambda: self.model.take(its.session, self.model_tube(i), self.now, key, ttr_ms),
+        )
+
+    def take_many(
+        self, c: int, tubes: list[int], count: int, key: bytes | None = None, ttr_ms: int = UNSET
+    ) -> object:
+        mine, its = self.connections[c]
+        return self.both(
+            lambda: self.engine.take_many(
+                mine.session, [self.tube(i) for i in tubes], count, self.now, key, ttr_ms
+            ),
+            lambda: self.model.take_many(
+                its.session, [self.model_tube(i) for i in tubes], count, self.now, key, ttr_ms
+            ),
+        )
+
+    def wait(
+        self, c: int, tubes: list[int], timeout_ms: int, count: int, key: bytes | None, ttr_ms: int
+    ) -> None:
+        mine, its = self.connections[c]
+        made: list[object] = []
+        self.both(
+            lambda: made.append(
+                self.engine.wait(
+                    mine, [self.tube(i) for i in tubes], self.now, timeout_ms, count, key, ttr_ms
+                )
+            ),
+            lambda: made.append(
+                self.model.wait(
+                    its, [self.model_tube(i) for i in tubes], self.now, timeout_ms, count, key, ttr_ms
+                )
+            ),
+        )
+        if made:
+            self.waits.append((made[0], made[1]))
+
+    def cancel(self, n: int) -> None:
+        mine, its = self.waits[n]
+        self.both(lambda: self.engine.cancel(mine), lambda: self.model.cancel(its))
+
+    def undelivered(self, number: int) -> None:
+        """Take a job back as if its taker had vanished; only what is taken can be."""
+        job = self.model.find(number, self.now)
+        its = self.engine.find(FIRST_ID + number, self.now)
+        if job is not None and job.state == "taken":
+            self.both(
+                lambda: self.engine.undelivered(its, self.now),
+                lambda: self.model.undelivered(job, self.now),
+            )
+
+    def kick(self, i: int, count: int) -> None:
+        self.both(
+            lambda: self.engine.kick(self.tube(i), count, self.now),
+            lambda: self.model.kick(self.model_tube(i), count, self.now),
+        )
+
+    # Sessions
+
+    def connect(self) -> None:
+        token = b"token %d" % len(self.tokens)
+        self.tokens.append(token)
+        self.connections.append((self.engine.connect(token), self.model.connect(token)))
+
+    def identify(self, c: int, token: bytes) -> None:
+        mine, its = self.connections[c]
+        self.both(
+            lambda: _nothing(self.engine.identify(mine, token, self.now)),
+            lambda: self.model.identify(its, token, self.now),
+        )
+
+    def disconnect(self, c: int) -> None:
+        mine, its = self.connections.pop(c)
+        self.both(
+            lambda: self.engine.disconnect(mine, self.now), lambda: self.model.disconnect(its, self.now)
+        )
+
+    # How they are compared
+
+    def compare(self) -> None:
+        """Both must be the same in everything that the model knows, and the engine consistent in itself."""
+        self.compare_ended()
+        for name, its in self.model.tubes.items():
+            self.compare_tube(self.engine.tubes[name], its)
+        assert list(self.engine.tubes) == list(self.model.tubes)
+        jobs = self.engine.jobs.scan(0, self.engine.jobs.count + 1)
+        assert [self.shown(job) for job in jobs] == [_model_shown(job) for job in self.model.jobs]
+        assert list(self.engine.sessions) == list(self.model.sessions)
+        assert self.engine.deadlines.next_due == self.model.next_due()
+        check(self.engine)
+
+    def compare_ended(self) -> None:
+        """Waits must end alike and in the same order."""
+        ended = [(x.number, OUTCOMES[x.outcome], _plain(x.jobs)) for x in self.engine.outbox.ended_waits]
+        numbers = {id(its): mine.number for mine, its in self.waits}
+        expected = [(numbers[id(x)], x.outcome, _plain(x.jobs)) for x in self.model.ended]
+        if any(x.key is not None or _any_named(x.tubes) for x in self.model.ended):
+            # Who waits for one key stands in another line than who waits for any; of two that are served at one
+            # moment it is not promised which line is looked at first.
+            ended.sort()
+            expected.sort()
+        assert ended == expected
+        self.engine.outbox.ended_waits.clear()
+        self.model.ended.clear()
+        for mine, its in self.waits:
+            assert OUTCOMES[mine.outcome] == its.outcome
+        self.waits = [both for both in self.waits if both[1].outcome == "waiting"]
+
+    def compare_tube(self, tube: Tube, its: ModelTube) -> None:
+        states = [job.state for job in self.model.jobs if job.tube is its]
+        for state in range(1, s.STATES_COUNT):
+            assert tube.count_in(state) == states.count(s.STATE_NAMES[state]), s.STATE_NAMES[state]
+        for rule, (event, source, _) in enumerate(s.TRANSITIONS):
+            expected = self.model.counts[its, s.EVENT_NAMES[event], s.STATE_NAMES[source]]
+            assert tube.counts[rule] == expected, f"{s.EVENT_NAMES[event]} from {s.STATE_NAMES[source]}"
+        assert (tube.paused_in, tube.paused_out) == (its.paused_in, its.paused_out)
+
+    def shown(self, job: Job) -> tuple[object, ...]:
+        """All that the model too can tell of a job."""
+        tube = self.engine.tube_of(job)
+        holder = None if job.holder < 0 else self.engine._session_slots[job.holder]
+        return (
+            job.id - FIRST_ID,
+            *(tube.name, s.STATE_NAMES[job.state], job.local, job.body, key_of(tube, job), job.once),
+            *(job.priority, job.expiry, job.ttr, job.wake, job.deliveries, job.nacks, job.returns),
+            *(job.extra.reason if job.extra else b"", job.extra.buries if job.extra else 0),
+            None if holder is None else holder.token,
+        )
+
+
+def _model_shown(job: ModelJob) -> tuple[object, ...]:
+    return (
+        job.number,
+        *(job.tube.name, job.state, job.local, job.body, job.key, job.once),
+        *(job.priority, job.expiry, job.ttr, job.wake, job.deliveries, job.nacks, job.returns),
+        *(job.reason, job.buries),
+        None if job.holder is None else job.holder.token,
+    )
+
+
+def _plain(said: object) -> object:
+    """An answer without the objects of either side: jobs become their numbers."""
+    if isinstance(said, Job):
+        return said.id - FIRST_ID
+    if isinstance(said, ModelJob):
+        return said.number
+    if isinstance(said, list):
+        return [_plain(one) for one in said]
+    return said
+
+
+def _any_named(tubes: list[ModelTube]) -> bool:
+    return any(tube.policy.keys == "named" for tube in tubes)
+
+
+def _nothing(_: object) -> None:
+    return None
+
+
+def draft(**options: object) -> Draft:
+    """A draft with a small body unless it is given."""
+    return Draft(**{"body": b"work", "priority": PRIORITY_UNSET, **options})
