@@ -28,12 +28,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "host": {"core", "journal", "options"},
     "embedded": {"core", "journal", "options", "host"},
     "embedded_async": {"core", "journal", "options", "host", "embedded"},
+    "drivers": {"core", "options", "host", "embedded"},
     "client": {"_version", "core", "wire", "options"},
     "server": {"_build", "_version", "core", "wire", "cluster", "dialects", "journal"},
     "spark": {"_version", "core", "journal", "client"},
     "dashboard": {"_version", "core", "client"},
     "testing": {"core", "wire", "cluster", "dialects", "journal", "host", "embedded", "client", "server"},
-    "penstock": {"_version", "core", "embedded", "embedded_async", "client"},
+    "penstock": {"_version", "core", "embedded", "embedded_async", "drivers", "client"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)  # The command line may start anything, and is a user of the public API.
 

@@ -3,6 +3,7 @@
 from penstock._version import __version__
 from penstock.core.errors import CommandError, PenstockError
 from penstock.core.policy import TubePolicy
+from penstock.drivers import register_driver
 from penstock.embedded import Job, Queue, Tube, open
 from penstock.embedded_async import AsyncJob, AsyncQueue, AsyncTube, open_async
 
@@ -19,4 +20,5 @@ __all__ = [
     "__version__",
     "open",
     "open_async",
+    "register_driver",
 ]

@@ -15,7 +15,7 @@ from typing import Any, Self, Unpack
 from penstock.core import claiming, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
-from penstock.core.errors import OK, Full, NoJournal, OutOfRange, UnknownJob, WrongType, refuse
+from penstock.core.errors import OK, Full, NoJournal, OutOfRange, UnknownJob, Unsupported, WrongType, refuse
 from penstock.core.job import Draft
 from penstock.core.job import Job as CoreJob
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, duration_ms
@@ -51,6 +51,10 @@ def open(path: str | os.PathLike[str] = ":memory:", *, grace: Seconds = 0) -> Qu
     if os.fspath(path) != ":memory:":
         raise NoJournal()
     return Queue(Session(Host(duration_ms(grace, "grace"))))
+
+
+# Types of tubes whose order is decided by code: drivers.py enters them here.
+driven_types: dict[str, Callable[[Queue, bytes, dict[str, Any]], Tube]] = {}
 
 
 class _Thread:
@@ -123,10 +127,16 @@ class Queue:
         with self._session.guard:
             core = engine.tubes.get(raw)
             if core is None or type is not None or options:
+                if isinstance(type, str) and type in driven_types:
+                    return driven_types[type](self, raw, dict(options))
                 policy = altered(policy_of(type), **options)
                 core = engine.create_tube(raw, policy, self._host.now())
                 self._host.settle()
-        return Tube(self, core)
+            return self._tube(core)
+
+    def _tube(self, core: CoreTube) -> Tube:
+        """A tube as users see it."""
+        return driven_types[core.policy.type](self, core.name, {}) if core.driven else Tube(self, core)
 
     def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
@@ -141,7 +151,7 @@ class Queue:
         """The job of this id, in either form."""
         with self._session.guard:
             core = self._host.find(id)
-            return Job(Tube(self, self._host.engine.tube_of(core)), core)
+            return self._tube(self._host.engine.tube_of(core))._job(core)
 
     def take(self, tubes: Iterable[Tube], count: int = 1, timeout: Duration = 0) -> list[Job]:
         """Take up to `count` jobs from several tubes, one of each in turn; wait for the first up to `timeout`."""
@@ -304,7 +314,7 @@ class Tube:
             self._host.settle()
             found = list(self._live().jobs_in(s.STATE_NAMES.index(state)))
         found.sort(key=lambda core: (core.priority, core.order))
-        return [Job(self, core) for core in found[: integer(limit, "limit")]]
+        return [self._job(core) for core in found[: integer(limit, "limit")]]
 
     def kick(self, count: int = 1, *, delay: Seconds = 0) -> int:
         """Dig up to `count` buried jobs up; tell how many there were."""
@@ -373,7 +383,8 @@ class Tube:
         """How often jobs of this tube went from one state to another, as "ready-taken"."""
         with self._session.guard:
             counts = stats.transitions(self._live(), life=True)
-        return {f"{s.STATE_NAMES[a]}-{s.STATE_NAMES[b]}": count for (a, b), count in counts.items()}
+        names = stats.TRANSITION_NAMES
+        return {f"{names[source]}-{names[target]}": count for (source, target), count in counts.items()}
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Call back on every change of a job of this tube, in order; call what this returns to end it."""
@@ -411,6 +422,18 @@ class Tube:
                 raise Full(f"tube {self.name!r} was full for {timeout} seconds; take from it, or wait longer")
         return wait.job
 
+    def _take_now(self, count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
+        """Take up to so many jobs without waiting; under the lock."""
+        host = self._host
+        owner = self._session.connection.session
+        found = host.engine.take_many(owner, [self._live()], count, host.now(), key, ttr_ms)
+        host.settle()
+        return found
+
+    def _job(self, core: CoreJob) -> Job:
+        """A job of this tube as users see it."""
+        return Job(self, core)
+
     def _live(self) -> CoreTube:
         """The tube, looked up again if it was dropped meanwhile: perhaps it was made anew."""
         if self._core.dropped:
@@ -427,9 +450,7 @@ def _take(
     number = integer(count, "count")
     with session.guard:
         cores = [tube._live() for tube in tubes]
-        owner = session.connection.session
-        found = host.engine.take_many(owner, cores, number, host.now(), key, ttr_ms)
-        host.settle()
+        found = take_now(queue, tubes, number, key, ttr_ms)
         wait: Wait | None = None
         if not found and timeout_ms > 0:
             sleeper = _Thread()
@@ -444,8 +465,26 @@ def _take(
             # Nobody had anything, or the session was closed under us: then say so.
             with session.guard:
                 return []
+    return as_jobs(tubes, found)
+
+
+def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
+    """Take what there is without waiting; under the lock. Of tubes that are driven, each only by itself."""
+    if len(tubes) == 1:
+        return tubes[0]._take_now(count, key, ttr_ms)
+    if any(tube._core.driven for tube in tubes):
+        raise Unsupported("a tube with a driver can only be taken from by itself")
+    host = queue._host
+    cores = [tube._live() for tube in tubes]
+    found = host.engine.take_many(queue._session.connection.session, cores, count, host.now(), key, ttr_ms)
+    host.settle()
+    return found
+
+
+def as_jobs(tubes: list[Tube], cores: list[CoreJob]) -> list[Job]:
+    """What was taken from several tubes, as users see it."""
     by_slot = {tube._core.slot: tube for tube in tubes}
-    return [Job(by_slot[core.tube], core) for core in found]
+    return [by_slot[core.tube]._job(core) for core in cores]
 
 
 class Job:

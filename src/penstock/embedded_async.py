@@ -17,7 +17,7 @@ from penstock.core.errors import Full
 from penstock.core.limits import UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import Waiting
-from penstock.embedded import Job, Queue, Tube, open
+from penstock.embedded import Job, Queue, Tube, as_jobs, open, take_now
 from penstock.host import Host
 from penstock.options import (
     Body,
@@ -275,8 +275,7 @@ async def _take(
     number = integer(count, "count")
     with session.guard:
         cores = [tube._live() for tube in tubes]
-        found = host.engine.take_many(session.connection.session, cores, number, host.now(), key, ttr_ms)
-        host.settle()
+        found = take_now(queue, tubes, number, key, ttr_ms)
         wait = None
         if not found and timeout_ms > 0:
             sleeper = _Task()
@@ -290,8 +289,7 @@ async def _take(
         if not found:
             with session.guard:
                 return []
-    by_slot = {tube._core.slot: tube for tube in tubes}
-    return [AsyncJob(Job(by_slot[core.tube], core)) for core in found]
+    return [AsyncJob(job) for job in as_jobs(tubes, found)]
 
 
 class AsyncJob:

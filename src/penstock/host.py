@@ -38,6 +38,13 @@ class Sleeper(Protocol):
         """Wake it, from any thread; waking somebody who is awake does no harm."""
 
 
+class Attendant(Protocol):
+    """Somebody who looks after a tube from outside the engine: see drivers.py."""
+
+    def attend(self) -> None:
+        """Look at what happened to the tube, under the lock."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """Something that happened to a job, as subscribers are told."""
@@ -79,6 +86,8 @@ class Host:
         self._keeper: Sleeper | None = None
         self._sleepers: dict[Sleeper, None] = {}
         self._sessions = 0
+        # Those who decide what tubes of theirs serve next: they look at every change before it is told.
+        self.drivers: dict[Tube, Attendant] = {}
 
     def now(self) -> int:
         """Engine time, in ms."""
@@ -104,6 +113,8 @@ class Host:
 
     def settle(self) -> None:
         """Wake whoever a command has served, and the keeper if the next deadline came nearer."""
+        for driver in self.drivers.values():
+            driver.attend()
         if self.outbox.ended_waits:
             for wait in self.outbox.ended_waits:
                 sleeper: Sleeper = wait.tag  # type: ignore[assignment]

@@ -321,6 +321,20 @@ class Engine(Moves):
         self._settle(now)
         return wait
 
+    def take_this(self, session: Session, job: Job, now: i64) -> None:
+        """Hand out just this job, ready in a tube that is driven from outside."""
+        tube = self.tube_of(job)
+        assert tube.driven and job.state == s.READY
+        if session.connections == 0:
+            raise UnknownSession()
+        self._deliver(job, tube, session, UNSET, now)
+
+    def hand(self, wait: Wait, job: Job, now: i64) -> None:
+        """Serve a waiting take with just this job, ready in a tube that is driven from outside."""
+        self.take_this(wait.connection.session, job, now)
+        wait.jobs.append(job)
+        self._end_wait(wait, w.SERVED)
+
     def cancel(self, wait: Waiting) -> None:
         """Stop waiting, unless it ended already."""
         if wait.outcome == w.WAITING:

@@ -237,7 +237,9 @@ class Moves:
     def _admit(self, job: Job, tube: Tube, draft: Draft, now: i64) -> None:
         """Let a job in that was made and checked."""
         self._next_id += 1
-        if draft.urgent and job.wake == NEVER:
+        event: i64 = s.PUT if job.wake == NEVER else s.PUT_DELAYED
+        if draft.urgent and event == s.PUT:
+            event = s.PUT_URGENT
             self._next_front -= 1
             job.order = self._next_front
         elif tube.by_creation:
@@ -248,7 +250,7 @@ class Moves:
                 tube.dedups = DedupWindow(i64(tube.policy.dedup_count), i64(tube.policy.dedup_ms))
             tube.dedups.add(draft.dedup, job.id, now)
         self.jobs.add(job)
-        self._move(job, tube, s.PUT if job.wake == NEVER else s.PUT_DELAYED, now)
+        self._move(job, tube, event, now)
 
     def _twin(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
         """The job that already stands for a draft, because it is unique or was put lately; None if there is none."""
@@ -456,7 +458,7 @@ class Moves:
             tube.woken = False
             tube.woken_keys = []
             self._serve_puts(tube, now)
-            if not tube.paused_out:
+            if not tube.paused_out and not tube.driven:
                 self._serve_any(tube, now)
                 for name in names:
                     self._serve_key(tube, name, now)
@@ -525,7 +527,7 @@ class Moves:
         return True
 
     def _take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int, now: i64) -> Job | None:
-        if tube.paused_out:
+        if tube.paused_out or tube.driven:
             return None
         job = self._first(tube, key, now)
         if job is not None:

@@ -96,6 +96,7 @@ class TubePolicy:
     ids: str = ID_INTEGER
     first_integer: int = 0
     temporary: bool = False  # Not in the log: gone with the process, without history.
+    driven: bool = False  # Which job is served next, a driver outside decides: see drivers.py.
 
     def check(self) -> None:
         """Refuse a policy that contradicts itself."""

@@ -67,6 +67,7 @@ MOVED_IN_BURIED: Final = 37
 MOVED_IN_DONE: Final = 38
 CLAIMED: Final = 39  # Taken by a claim: see claims.py.
 CLAIM_ENDED: Final = 40
+PUT_URGENT: Final = 41  # Put before all others.
 
 EVENT_NAMES: Final = [
     "put",
@@ -110,8 +111,9 @@ EVENT_NAMES: Final = [
     "moved in done",
     "claimed",
     "claim ended",
+    "put urgent",
 ]
-EVENTS_COUNT: Final = 41
+EVENTS_COUNT: Final = 42
 
 _PRESENT: Final = [READY, TAKEN, DELAYED, BURIED, DONE, ZOMBIE]
 _NOT_TAKEN: Final = [READY, DELAYED, BURIED, DONE, ZOMBIE]
@@ -120,6 +122,7 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     # event, from, to
     (PUT, GONE, READY),
     (PUT_DELAYED, GONE, DELAYED),
+    (PUT_URGENT, GONE, READY),
     (DELAY_PASSED, DELAYED, READY),
     (TOOK, READY, TAKEN),
     (UNDELIVERED, TAKEN, READY),
@@ -171,7 +174,7 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (CLAIMED, READY, TAKEN),
     (CLAIM_ENDED, TAKEN, READY),
 ]
-RULES_COUNT: Final = 89
+RULES_COUNT: Final = 90
 NO_RULE: Final = 255
 
 

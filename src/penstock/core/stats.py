@@ -6,8 +6,16 @@ no two statistics can disagree.
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.core import states as s
 from penstock.core.tube import Tube
+
+# In transitions only: the job came from, or went to, another tube.
+ELSEWHERE: Final = 7
+TRANSITION_NAMES: Final = [*s.STATE_NAMES, "elsewhere"]
+
+_ARRIVALS: Final = frozenset([s.MOVED_IN_READY, s.MOVED_IN_DELAYED, s.MOVED_IN_BURIED, s.MOVED_IN_DONE])
 
 
 def rule_counts(tube: Tube, life: bool) -> list[int]:
@@ -19,8 +27,17 @@ def rule_counts(tube: Tube, life: bool) -> list[int]:
 
 def transitions(tube: Tube, life: bool = False) -> dict[tuple[int, int], int]:
     """How often jobs went from one state to another; only what happened."""
+    return sum_transitions(rule_counts(tube, life))
+
+
+def sum_transitions(counts: list[int]) -> dict[tuple[int, int], int]:
+    """Add the counts of rules up by where they lead. Coming from and going to another tube have a state of their own."""
     found: dict[tuple[int, int], int] = {}
-    for (_, source, target), count in zip(s.TRANSITIONS, rule_counts(tube, life), strict=True):
+    for (event, source, target), count in zip(s.TRANSITIONS, counts, strict=True):
+        if event == s.MOVED_OUT:
+            target = ELSEWHERE
+        elif source == s.GONE and event in _ARRIVALS:
+            source = ELSEWHERE
         if count and source != target:
             found[source, target] = found.get((source, target), 0) + count
     return found

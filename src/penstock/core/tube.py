@@ -41,11 +41,13 @@ _RETRY_MS_MIN: Final = 1_000
 class KeyStats:
     """What is counted of one key apart from its tube."""
 
-    counts: list[int]  # How often each rule was applied.
+    counts: list[int]  # How often each rule was applied since start.
+    counts_before: list[int]  # The same, before this start.
     states: list[int]  # How many jobs are in each state.
 
     def __init__(self) -> None:
         self.counts = [0] * s.RULES_COUNT
+        self.counts_before = [0] * s.RULES_COUNT
         self.states = [0] * s.STATES_COUNT
 
 
@@ -71,6 +73,7 @@ class Tube:
     named: bool  # A take without a key gets the jobs put without one.
     goes: bool  # An acked job goes at once.
     limited: bool  # It has a capacity.
+    driven: bool  # The engine serves nobody by itself.
     retry: RetryPolicy | None
 
     ready: JobHeap  # Where keys do not matter.
@@ -148,6 +151,7 @@ class Tube:
         self.named = policy.keys == p.KEYS_NAMED
         self.goes = policy.after_ack == p.GOES
         self.limited = policy.capacity > 0 or policy.capacity_bytes > 0
+        self.driven = policy.driven
         self.retry = parse_retry(policy.retry) if policy.retry else None
         if policy.keys != p.KEYS_NONE:
             limit: i32 = i32(policy.key_limit) if policy.keys == p.KEYS_LIMITED else 0
@@ -163,6 +167,14 @@ class Tube:
         for key in policy.key_stats:
             if key.encode() not in self.key_stats:
                 self.key_stats[key.encode()] = KeyStats()
+
+    def start_counting(self) -> None:
+        """Begin a new count since start; what was counted so far belongs to the life before."""
+        self.counts_before = [now + before for now, before in zip(self.counts, self.counts_before, strict=True)]
+        self.counts = [0] * s.RULES_COUNT
+        for stats in self.key_stats.values():
+            stats.counts_before = [now + before for now, before in zip(stats.counts, stats.counts_before, strict=True)]
+            stats.counts = [0] * s.RULES_COUNT
 
     def count_in(self, state: int) -> int:
         """How many of its jobs are in a state now."""
