@@ -64,7 +64,9 @@ def _measure(families: list[list[Trial]], scale: Scale) -> list[Row]:
             for family in families:
                 rows += run(family, status.update)
     except KeyboardInterrupt:
-        console.print("Interrupted: these are the families that were finished.")
+        console.print("Interrupted. The families that were finished:")
+        show_rows(console, rows, scale.compiled)
+        sys.exit(130)
     show_rows(console, rows, scale.compiled)
     return rows
 

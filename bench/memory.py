@@ -29,7 +29,7 @@ _WHAT = {
 
 def trials(scale: Scale) -> list[Trial]:
     """One process each."""
-    jobs = scale.jobs(1_000_000, 200_000)
+    jobs = scale.jobs(1_000_000, 100_000)
     return [_trial(name, what, jobs) for name, what in _WHAT.items()]
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from bench.rows import Of, Row, Unit
+from bench.rows import Of, Reference, Row, Unit
 from bench.scale import Scale
 from bench.trial import ROUNDS
 
@@ -69,6 +69,8 @@ def show_rows(console: Console, rows: list[Row], compiled: bool) -> None:
         family = _family(row)
         table.add_row(row.spec.name, row.spec.what, *_figures(row, compiled))
     console.print(table)
+    for other in {row.spec.base for row in rows if isinstance(row.spec.base, Reference)}:
+        console.print(f"{other.name}: {other.value:,.0f} a second, not measured in this run.")
     judged = [row.met for row in rows if row.met is not None]
     console.print(f"{judged.count(True)} of {len(judged)} goals met{'' if compiled else ', INTERPRETED'}.")
 
@@ -107,7 +109,7 @@ def _compared(row: Row, compiled: bool) -> str:
     text = f"{row.ratio:.2f} × {row.spec.base_name}"
     if row.spec.goal is not None and row.spec.goal.of is Of.EXTRA:
         text = f"{'+' if row.extra >= 0 else ''}{row.spec.unit.text(row.extra)}, {text}"
-    return text if compiled else f"{text}\n(interpreted)"
+    return text if compiled else f"interpreted {text}"
 
 
 def _goal(row: Row) -> str:

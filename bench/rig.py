@@ -26,8 +26,8 @@ START_MS = 1_700_000_000_000
 TTL_MS = 86_400_000
 # A millisecond passes with so many jobs: what the engine does in one at the speed we hope for.
 JOBS_PER_MS = 256
-# How many orders are drawn before they repeat. A prime, so that they fall on other jobs each time.
-_ORDERS_COUNT = 65_537
+# How many orders are drawn before they repeat. A prime, so that a repetition meets other jobs.
+_ORDERS_COUNT = 8_191
 
 # Slicing makes a new object of it; see `body`.
 _SOURCE = bytes(BODY_BYTES + 1)

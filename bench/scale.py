@@ -22,7 +22,7 @@ class Scale:
 
     def calls(self, full: int) -> int:
         """How often to do a thing in one sample."""
-        count = full // 4 if self.quick else full
+        count = full // 8 if self.quick else full
         return count if self.compiled else count // INTERPRETED_FACTOR
 
     def jobs(self, full: int, quick: int) -> int:

@@ -165,12 +165,17 @@ class Queue:
 
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
-        with self._session.guard:
-            acked = claiming.ack_claims(
-                self._host.engine, to_bytes(consumer, "a consumer"), token, integer(upto, "upto"), self._host.now()
-            )
-            self._host.settle()
-        return acked
+        host = self._host
+        raw, last = to_bytes(consumer, "a consumer"), integer(upto, "upto")
+        acked = 0
+        while True:
+            # A turn's worth at a time, so that other threads get theirs.
+            with self._session.guard:
+                some = claiming.ack_claims(host.engine, raw, integer(token, "token"), last, host.now())
+                host.settle()
+            if some == 0:
+                return acked
+            acked += some
 
     def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
@@ -312,9 +317,8 @@ class Tube:
         with self._session.guard:
             self._host.engine.advance(self._host.now())
             self._host.settle()
-            found = list(self._live().jobs_in(s.STATE_NAMES.index(state)))
-        found.sort(key=lambda core: (core.priority, core.order))
-        return [self._job(core) for core in found[: integer(limit, "limit")]]
+            found = self._live().first_jobs(s.STATE_NAMES.index(state), integer(limit, "limit"))
+        return [self._job(core) for core in found]
 
     def kick(self, count: int = 1, *, delay: Seconds = 0) -> int:
         """Dig up to `count` buried jobs up; tell how many there were."""
@@ -362,6 +366,9 @@ class Tube:
     def drop(self) -> None:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
         with self._session.guard:
+            self._host.engine.check_drop(self._live(), self._host.now())
+        self.truncate()
+        with self._session.guard:
             self._host.engine.drop(self._live(), self._host.now())
             self._host.settle()
 
@@ -403,7 +410,14 @@ class Tube:
         raw = to_bytes(consumer, "a consumer")
         with self._session.guard:
             made = claiming.claim(
-                host.engine, raw, token, integer(number, "number"), self._live(), count, lease_ms, host.now()
+                host.engine,
+                raw,
+                integer(token, "token"),
+                integer(number, "number"),
+                self._live(),
+                integer(count, "count"),
+                lease_ms,
+                host.now(),
             )
             host.settle()
         return None if made is None else [Job(self, core) for core in made.jobs]

@@ -40,7 +40,7 @@ class PutOptions(TypedDict, total=False):
     once: bool  # In disque tubes: deliver at most once.
     retry: str  # What becomes of it when it fails: "5x exp(1s..10m) jitter then bury".
     name: str | bytes  # An id of your own, unique in the tube.
-    unique: str | bytes  # If a job of this value is in the tube, that one is returned instead.
+    unique: str | bytes  # If an unfinished job of this value is in the tube, that one is returned instead.
     dedup: str | bytes  # If a put of this value was seen lately, its job is returned instead.
 
 
@@ -95,7 +95,7 @@ def draft(
         None if retry is None else parse_retry(text(retry, "retry")),
         None if name is None else to_bytes(name, "a job's name"),
         None if unique is None else to_bytes(unique, "a unique value"),
-        -1,
+        False,
         None if dedup is None else to_bytes(dedup, "a dedup id"),
     )
 

@@ -9,7 +9,7 @@ from penstock.core.claims import Claim, Consumer
 from penstock.core.engine import Engine
 from penstock.core.errors import ClaimGone, Fenced, OnlyOnce, OutOfRange
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY
-from penstock.core.limits import CLAIMS_OPEN_MAX, NEVER, UNSET, check_count, check_finite, check_name
+from penstock.core.limits import CLAIMS_OPEN_MAX, FIRED_PER_TURN_MAX, NEVER, UNSET, check_count, check_finite, check_name
 from penstock.core.tube import Tube
 
 
@@ -60,13 +60,18 @@ def renew_claims(engine: Engine, name: bytes, token: int, lease_ms: int, now: i6
 
 
 def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> int:
-    """Ack every job of every claim up to this number; tell how many jobs. Doing it again does nothing."""
+    """Ack the jobs of the claims up to this number, a turn's worth of claims; tell how many jobs.
+
+    Call again until it tells 0. Acking what was acked does nothing.
+    """
     engine.advance(now)
     consumer = _admit(engine, name, token)
     if upto > consumer.newest:
         raise OutOfRange(f"there is no claim {upto} to ack; the newest is {consumer.newest}")
     acked = 0
     for number in [number for number in consumer.claims if number <= upto]:
+        if acked >= FIRED_PER_TURN_MAX:
+            break
         finished = consumer.claims[number]
         for job in finished.jobs:
             tube = engine.tube_of(job)
@@ -74,8 +79,9 @@ def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> 
             engine._move(job, tube, event, now)
             acked += 1
         engine._forget_claim(finished)
-    if upto > consumer.acked:
-        consumer.acked = upto
+        consumer.acked = max(consumer.acked, number)
+    if acked == 0:
+        consumer.acked = max(consumer.acked, upto)
     engine._settle(now)
     return acked
 

@@ -141,8 +141,8 @@ class Engine(Moves):
         self._settle(now)
         return removed
 
-    def drop(self, tube: Tube, now: i64) -> None:
-        """Remove a tube and the jobs in it; refused while consumers wait on it or hold its jobs."""
+    def check_drop(self, tube: Tube, now: i64) -> None:
+        """Refuse to drop a tube while clients wait on it or hold its jobs."""
         self.advance(now)
         if tube.line.length > 0 or tube.key_lines or tube.put_line.length > 0:
             raise TubeAwaited(f"clients are waiting on tube {shown(tube.name)}; let their calls end, then drop it")
@@ -151,6 +151,10 @@ class Engine(Moves):
                 f"tube {shown(tube.name)} has {len(tube.taken)} taken jobs; "
                 "wait for their acks or release them, then drop it"
             )
+
+    def drop(self, tube: Tube, now: i64) -> None:
+        """Remove a tube and the jobs in it. A large one is better truncated first, in slices."""
+        self.check_drop(tube, now)
         while tube.total():
             self.truncate(tube, now)
         tube.dropped = True
@@ -826,6 +830,8 @@ class Engine(Moves):
             tube.body_bytes += i64(len(body) - job.body_length())
             job.body = body
             job.body_kind = u8(body_kind)
+            if tube.put_line.length > 0:
+                self._note(tube, None)
 
     def _note_all(self, tube: Tube) -> None:
         """Look at every line of a tube when the command ends."""

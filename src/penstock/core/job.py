@@ -50,7 +50,7 @@ class Extra:
     retry: RetryPolicy | None  # Its own retry policy, instead of its tube's.
     name: bytes  # The id that its user chose, unique in its tube; empty if none.
     unique: bytes  # What it is the only job of; empty if nothing.
-    unique_pos: i32  # Its place among jobs that are alike: see unique.py.
+    unique_pos: i32  # Its place among jobs of the same body: see unique.py.
     priority_given: i64  # Its priority before urgent or requeue set it aside; else PRIORITY_UNSET.
     doomed: bool  # Deleted while a claim held it: it goes when the claim ends.
 
@@ -152,8 +152,8 @@ class Draft:
     urgent: bool  # Before all others.
     retry: RetryPolicy | None  # Its own, instead of the tube's.
     name: bytes | None  # An id of the producer's own, unique in the tube.
-    unique: bytes | None  # If a job of this value is there, this one is not put.
-    unique_states: int  # In which states such a job counts, a bit each; -1 for all.
+    unique: bytes | None  # If an unfinished job of this value is there, this one is not put.
+    same_body: bool  # If a ready job of the same body is there (or delayed, for a delayed one), this one is not put.
     dedup: bytes | None  # If a put of this value was seen lately, this one is not put.
 
     def __init__(
@@ -170,7 +170,7 @@ class Draft:
         retry: RetryPolicy | None = None,
         name: bytes | None = None,
         unique: bytes | None = None,
-        unique_states: int = -1,
+        same_body: bool = False,
         dedup: bytes | None = None,
     ) -> None:
         self.body = body
@@ -185,5 +185,5 @@ class Draft:
         self.retry = retry
         self.name = name
         self.unique = unique
-        self.unique_states = unique_states
+        self.same_body = same_body
         self.dedup = dedup

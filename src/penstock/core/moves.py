@@ -29,11 +29,9 @@ from penstock.core.retry import THEN_BURY, THEN_DROP, RetryPolicy
 from penstock.core.sessions import Session
 from penstock.core.table import JobTable, NumberSet
 from penstock.core.tube import Tube, key_of
-from penstock.core.unique import DedupWindow, UniqueIndex
+from penstock.core.unique import DedupWindow
 from penstock.core.waits import EndWait, PutWait, Wait, Waiting
 
-# Jobs that a put may be asked to be alike to.
-_COMPARED: Final = (1 << s.READY) | (1 << s.DELAYED)
 _MASK32: Final = 0xFFFFFFFF
 
 
@@ -148,20 +146,25 @@ class Moves:
         return released + 1
 
     def _end_claim(self, claim: Claim, now: i64) -> i64:
-        """Give back what a claim holds, all of it: it cannot be read again."""
-        for job in claim.jobs:
+        """Give back what a claim holds, as much as one turn may. It cannot be read any more."""
+        self._forget_claim(claim)
+        released: i64 = 0
+        while claim.jobs and released < FIRED_PER_TURN_MAX:
+            job = claim.jobs.pop()
             tube = self.tube_of(job)
             if job.extra is not None and job.extra.doomed:
                 self._move(job, tube, s.DELETED, now)
             else:
                 job.returns += 1
                 self._move(job, tube, s.CLAIM_ENDED, now)
-        self._forget_claim(claim)
-        return 1 + len(claim.jobs)
+            released += 1
+        if claim.jobs:
+            self.deadlines.set(claim, now)
+        return released + 1
 
     def _forget_claim(self, claim: Claim) -> None:
         self.deadlines.clear(claim)
-        del claim.consumer.claims[claim.number]
+        claim.consumer.claims.pop(claim.number, None)
 
     # Jobs
 
@@ -175,8 +178,10 @@ class Moves:
             self._count_key(job, tube, rule, came_from, state)
         if state != came_from:
             tube.displace(job, came_from)
-            if tube.bodies is not None:
-                _compare_bodies(tube.bodies, job, came_from, state)
+            if tube.ready_bodies is not None:
+                _index_body(tube, job, came_from, state)
+            if job.extra is not None and state >= s.DONE and job.extra.unique:
+                _no_longer_unique(tube, job)
             if came_from == s.TAKEN:
                 self._let_go(job, tube)
             if self._watchers and (state == s.GONE or state >= s.DONE):
@@ -228,8 +233,7 @@ class Moves:
             if extra.name:
                 del tube.names[extra.name]
             if extra.unique:
-                assert tube.uniques is not None
-                tube.uniques.remove(extra.unique, job)
+                _no_longer_unique(tube, job)
         tube.body_bytes -= i64(job.body_length())
         if tube.put_line.length > 0:
             self._note(tube, None)
@@ -262,10 +266,13 @@ class Moves:
                 job = self.jobs.find(job_id)
                 # One that is gone still has its id, and that is what a producer who asks again wants to know.
                 return job if job is not None else Job(job_id, tube.slot, b"", 0, now)
-        if draft.unique is not None:
-            index = tube.bodies if tube.bodies is not None else tube.uniques
-            if index is not None:
-                return index.find(draft.unique, draft.unique_states)
+        if draft.unique is not None and draft.unique in tube.uniques:
+            return tube.uniques[draft.unique]
+        if draft.same_body and tube.ready_bodies is not None and tube.delayed_bodies is not None:
+            alike = tube.ready_bodies.find(draft.body)
+            if alike is None and draft.delay_ms != 0:
+                alike = tube.delayed_bodies.find(draft.body)
+            return alike
         return None
 
     def _enter_tube(self, job: Job, tube: Tube, key: bytes, now: i64) -> None:
@@ -283,9 +290,7 @@ class Moves:
             if extra.name:
                 tube.names[extra.name] = job
             if extra.unique:
-                if tube.uniques is None:
-                    tube.uniques = UniqueIndex()
-                tube.uniques.add(extra.unique, job)
+                tube.uniques[extra.unique] = job
         tube.body_bytes += i64(job.body_length())
 
     def _creation(self, now: i64) -> i64:
@@ -311,11 +316,9 @@ class Moves:
         job.tube = target.slot
         job.order = self._newest_order(target, now)
         job.local = target.next_local if target.locals is not None else NO_SLOT
-        extra = job.extra
-        if extra is not None:
-            # What made it the only one of its kind was said of the tube it left.
-            extra.unique = b""
-            extra.name = b""
+        if job.extra is not None:
+            # Its name was unique in the tube it left.
+            job.extra.name = b""
         self._enter_tube(job, target, key, now)
         self._move(job, target, event, now)
 
@@ -600,16 +603,25 @@ def _count(tube: Tube, key: bytes, rule: i64, came_from: i64, state: i64) -> Non
             stats.states[state] += 1
 
 
-def _compare_bodies(bodies: UniqueIndex, job: Job, came_from: i64, state: i64) -> None:
-    """Keep the index of comparable bodies: it has the jobs that are ready or delayed."""
-    was = (_COMPARED >> came_from) & 1
-    is_now = (_COMPARED >> state) & 1
+def _index_body(tube: Tube, job: Job, came_from: i64, state: i64) -> None:
+    """Keep the indexes of ready and delayed jobs by their bodies."""
     body = job.body
-    if was != is_now and isinstance(body, bytes):
-        if is_now:
-            bodies.add(body, job)
-        else:
-            bodies.remove(body, job)
+    if isinstance(body, bytes) and tube.ready_bodies is not None and tube.delayed_bodies is not None:
+        if came_from == s.READY:
+            tube.ready_bodies.remove(body, job)
+        elif came_from == s.DELAYED:
+            tube.delayed_bodies.remove(body, job)
+        if state == s.READY:
+            tube.ready_bodies.add(body, job)
+        elif state == s.DELAYED:
+            tube.delayed_bodies.add(body, job)
+
+
+def _no_longer_unique(tube: Tube, job: Job) -> None:
+    """A job ended, or left its tube: another of its value may be put."""
+    extra = job.rare()
+    del tube.uniques[extra.unique]
+    extra.unique = b""
 
 
 def later(moment: i64, more_ms: int) -> i64:

@@ -8,6 +8,8 @@ heapq of tuples (four times slower at a million jobs, 100 bytes an entry, no rem
 
 from __future__ import annotations
 
+import heapq
+
 from mypy_extensions import i32
 
 from penstock.core.deadlines import NOWHERE
@@ -29,6 +31,18 @@ class JobHeap:
         """The job to serve next."""
         items = self.items
         return items[0] if items else None
+
+    def first_many(self, count: int) -> list[Job]:
+        """Up to `count` jobs in the order they would be served; it looks at about four times as many, not at all."""
+        items = self.items
+        found: list[Job] = []
+        reached = [(items[0].priority, items[0].order, 0)] if items else []
+        while reached and len(found) < count:
+            _, _, pos = heapq.heappop(reached)
+            found.append(items[pos])
+            for child in range(4 * pos + 1, min(4 * pos + 5, len(items))):
+                heapq.heappush(reached, (items[child].priority, items[child].order, child))
+        return found
 
     def push(self, job: Job) -> None:
         """Add a job in its place."""

@@ -6,6 +6,7 @@ changes no state and looks at no clock. The engine does both.
 
 from __future__ import annotations
 
+import heapq
 from typing import Final
 
 from mypy_extensions import i32, i64, u8
@@ -30,7 +31,7 @@ from penstock.core.order import JobBag, JobHeap
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import RetryPolicy, parse_retry
 from penstock.core.table import JobTable
-from penstock.core.unique import DedupWindow, UniqueIndex
+from penstock.core.unique import BodyIndex, DedupWindow
 from penstock.core.waits import Line
 
 # Disque's RETRY when the producer does not say: a tenth of the ttl, 1 s to 5 min.
@@ -89,8 +90,9 @@ class Tube:
     next_local: i64
     reserved: i64  # Integers below this one may be given out; the log knows.
     names: dict[bytes, Job]  # Jobs by the name their producer gave.
-    uniques: UniqueIndex | None  # Jobs by what they are the only ones of; made on first need.
-    bodies: UniqueIndex | None  # Ready and delayed jobs by their bodies.
+    uniques: dict[bytes, Job]  # Unfinished jobs by what they are the only ones of.
+    ready_bodies: BodyIndex | None  # Ready jobs by their bodies, where puts may ask for them.
+    delayed_bodies: BodyIndex | None
     dedups: DedupWindow | None  # Puts seen lately; made on first need.
     body_bytes: i64  # Of all its jobs.
     counts: list[int]  # How often each rule of states.py was applied since start.
@@ -124,8 +126,9 @@ class Tube:
         self.next_local = policy.first_integer
         self.reserved = self.next_local
         self.names = {}
-        self.uniques = None
-        self.bodies = UniqueIndex() if policy.unique_bodies else None
+        self.uniques = {}
+        self.ready_bodies = BodyIndex() if policy.unique_bodies else None
+        self.delayed_bodies = BodyIndex() if policy.unique_bodies else None
         self.dedups = None
         self.body_bytes = 0
         self.counts = [0] * s.RULES_COUNT
@@ -202,6 +205,12 @@ class Tube:
         if policy.capacity > 0 and self.total() >= policy.capacity:
             return False
         return policy.capacity_bytes == 0 or self.body_bytes + body_length <= policy.capacity_bytes
+
+    def first_jobs(self, state: int, count: int) -> list[Job]:
+        """Up to `count` jobs of a state in the order they would be served."""
+        if state == s.READY and self.keys is None:
+            return self.ready.first_many(count)
+        return heapq.nsmallest(count, self.jobs_in(state), key=_place)
 
     def jobs_in(self, state: int) -> list[Job]:
         """Its jobs in a state, in no particular order. It may be the container itself: read it, and let it be."""
@@ -337,6 +346,8 @@ class Tube:
             job.rare().name = self.check_label(draft.name, "a job's name")
         if draft.unique is not None:
             job.rare().unique = self.check_label(draft.unique, "a unique value")
+        if draft.same_body and not policy.unique_bodies:
+            raise self.lacks("index of bodies (unique_bodies)")
         if draft.dedup is not None:
             self.check_label(draft.dedup, "a dedup id")
         if self.locals is not None:
@@ -393,6 +404,10 @@ class Tube:
             tenth = ttl_ms // 10_000 * 1_000
             return max(_RETRY_MS_MIN, min(tenth, _RETRY_MS_MAX))
         return ttl_ms if ttl_ms > 0 else NEVER
+
+
+def _place(job: Job) -> tuple[int, int]:
+    return job.priority, job.order
 
 
 def key_of(tube: Tube, job: Job) -> bytes:

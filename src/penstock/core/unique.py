@@ -1,8 +1,8 @@
-"""Which jobs are alike: by a value their producer gave, by their bodies, or by a put seen lately.
+"""Which puts are alike: by their bodies, or by a put seen lately.
 
-`UniqueIndex` finds a present job of a value; most values have one job, and those that have more keep them in a bag.
-`DedupWindow` remembers puts, also of jobs that are gone, for so long and so many: what it has forgotten can be put again,
-and docs/GUARANTEES.md says so.
+`BodyIndex` finds a ready or a delayed job of the same body; most bodies have one job, and those that have more keep
+them in a bag, so a million jobs of one body cost no more than one. `DedupWindow` remembers puts, also of jobs that are
+gone, for so long and so many: what it has forgotten can be put again, and docs/GUARANTEES.md says so.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from mypy_extensions import i64
 from penstock.core.job import Job
 
 
-class UniqueIndex:
-    """Jobs by value."""
+class BodyIndex:
+    """The jobs of one state by their bodies."""
 
     _one: dict[bytes, Job]
-    _more: dict[bytes, list[Job]]  # Values of several jobs; extra.unique_pos is the index.
+    _more: dict[bytes, list[Job]]  # Bodies of several jobs; extra.unique_pos is the index.
 
     def __init__(self) -> None:
         self._one = {}
@@ -25,37 +25,32 @@ class UniqueIndex:
     def __len__(self) -> int:
         return len(self._one) + sum(len(jobs) for jobs in self._more.values())
 
-    def find(self, value: bytes, states: int) -> Job | None:
-        """A job of this value in one of these states, a bit each."""
-        one = self._one.get(value)
-        if one is not None:
-            return one if states >> one.state & 1 else None
-        for job in self._more.get(value, []):
-            if states >> job.state & 1:
-                return job
-        return None
+    def find(self, body: bytes) -> Job | None:
+        """A job of this body."""
+        more = self._more.get(body)
+        return more[0] if more is not None else self._one.get(body)
 
-    def add(self, value: bytes, job: Job) -> None:
+    def add(self, body: bytes, job: Job) -> None:
         """Enter a job."""
-        more = self._more.get(value)
+        more = self._more.get(body)
         if more is None:
-            one = self._one.get(value)
+            one = self._one.get(body)
             if one is None:
-                self._one[value] = job
+                self._one[body] = job
                 return
-            del self._one[value]
+            del self._one[body]
             one.rare().unique_pos = 0
             more = [one]
-            self._more[value] = more
+            self._more[body] = more
         job.rare().unique_pos = len(more)
         more.append(job)
 
-    def remove(self, value: bytes, job: Job) -> None:
+    def remove(self, body: bytes, job: Job) -> None:
         """Remove a job that was entered."""
-        more = self._more.get(value)
+        more = self._more.get(body)
         if more is None:
-            assert self._one[value] is job
-            del self._one[value]
+            assert self._one[body] is job
+            del self._one[body]
             return
         last = more.pop()
         if last is not job:
@@ -63,26 +58,26 @@ class UniqueIndex:
             more[pos] = last
             last.rare().unique_pos = pos
         if not more:
-            del self._more[value]
+            del self._more[body]
 
 
 class DedupWindow:
     """Puts by their dedup ids: the newest so many, of the last so long."""
 
-    _jobs: dict[bytes, int]  # The id of the job that was put.
-    _ring: list[bytes]  # In the order they were seen; empty where forgotten.
-    _times: list[int]
-    _start: int
     count_max: i64
     window_ms: i64
+    _jobs: dict[bytes, int]  # The id of the job that was put.
+    _ring: list[bytes]  # In the order they were seen.
+    _times: list[int]
+    _start: int  # Everything before this index is forgotten.
 
     def __init__(self, count_max: i64, window_ms: i64) -> None:
+        self.count_max = count_max
+        self.window_ms = window_ms
         self._jobs = {}
         self._ring = []
         self._times = []
         self._start = 0
-        self.count_max = count_max
-        self.window_ms = window_ms
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -101,18 +96,18 @@ class DedupWindow:
 
     def entries(self) -> list[tuple[bytes, int, int]]:
         """Everything remembered, oldest first: dedup id, job id, when."""
-        return [
-            (self._ring[i], self._jobs[self._ring[i]], self._times[i]) for i in range(self._start, len(self._ring))
-        ]
+        seen = range(self._start, len(self._ring))
+        return [(self._ring[i], self._jobs[self._ring[i]], self._times[i]) for i in seen]
 
     def _forget(self, now: i64) -> None:
-        """Forget what is too old or too much: never more than was added since, so it costs no put more than one."""
-        while self._start < len(self._ring) and (
-            self._times[self._start] + self.window_ms <= now or len(self._ring) - self._start > self.count_max
+        """Forget what is too old or too much. Each is forgotten once, so a put pays for one on average."""
+        ring = self._ring
+        while self._start < len(ring) and (
+            self._times[self._start] + self.window_ms <= now or len(ring) - self._start > self.count_max
         ):
-            del self._jobs[self._ring[self._start]]
+            del self._jobs[ring[self._start]]
             self._start += 1
-        if self._start > 64 and self._start * 2 > len(self._ring):
-            self._ring = self._ring[self._start :]
+        if self._start > 64 and self._start * 2 > len(ring):
+            self._ring = ring[self._start :]
             self._times = self._times[self._start :]
             self._start = 0

@@ -1,0 +1,310 @@
+"""Write what the documentation says about tables in the code: docs/STATES.md, and marked parts of other pages.
+
+    python scripts/generate_docs.py
+
+A generated part of a page stands between two comments, `<!-- generated: NAME -->` and `<!-- end -->`; the words around
+it are written by hand. tests/docs/test_generated.py fails when a page does not say what this script would write.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import penstock
+from penstock.core import limits
+from penstock.core import policy as p
+from penstock.core import states as s
+from penstock.core.errors import CommandError
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+
+def table(headings: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+# ---- States ----------------------------------------------------------------------------------------------------------
+
+STATE_MEANINGS = {
+    s.GONE: "Not in the queue: before its put, and after its end.",
+    s.READY: "Can be taken.",
+    s.TAKEN: "Somebody works on it.",
+    s.DELAYED: "Cannot be taken before a certain moment.",
+    s.BURIED: "Put aside until somebody digs it up.",
+    s.DONE: "Acked, and kept.",
+    s.ZOMBIE: "Acked, and kept for a while.",
+}
+
+# How the vocabularies of the originals write a state: the Tarantool queue, the xqueue, the 1.5 API, Disque.
+SHOWN_AS = {
+    s.GONE: ["`-`", "`X`", "", ""],
+    s.READY: ["`r`", "`R`", "`ready`", "`queued`"],
+    s.TAKEN: ["`t`", "`T`", "`taken`", "`active`"],
+    s.DELAYED: ["`~`", "`W`", "`delayed`", "`active`"],
+    s.BURIED: ["`!`", "`B`", "`buried`", "`active`"],
+    s.DONE: ["`-`", "`D`", "`done`", "`acked`"],
+    s.ZOMBIE: ["`-`", "`Z`", "`done`", "`acked`"],
+}
+
+EVENT_MEANINGS = {
+    s.PUT: "It was put.",
+    s.PUT_DELAYED: "It was put with a delay.",
+    s.DELAY_PASSED: "Its delay ended.",
+    s.TOOK: "A consumer took it.",
+    s.UNDELIVERED: "Its taker was gone before a byte of it was handed over; this delivery is not counted.",
+    s.RELEASED: "It was given back: to its old place.",
+    s.POSTPONED: "It was given back with a delay.",
+    s.NACKED: "Its taker said that it failed.",
+    s.TTR_PASSED: "Its taker held it longer than its ttr.",
+    s.DISCONNECTED: "The session that held it ended.",
+    s.ACKED: "It was acked, and goes.",
+    s.BURIED_BY: "It was buried.",
+    s.KICKED: "It was dug up.",
+    s.KICKED_DELAYED: "It was dug up with a delay.",
+    s.DELETED: "It was deleted.",
+    s.EXPIRED: "Its ttl ended.",
+    s.TRUNCATED: "Its tube was emptied.",
+    s.TOUCHED: "Its taker got more time.",
+    s.REQUEUED: "It was given back to behind all others.",
+    s.KEPT: "It was acked, and stays.",
+    s.LINGERED: "It was acked, and stays for a while.",
+    s.ZOMBIE_PASSED: "The while is over.",
+    s.HELD_BACK: "It had failed, and its retry policy lets it wait.",
+    s.EXHAUSTED: "It had failed as often as it may, and is buried.",
+    s.DISCARDED: "It had failed as often as it may, and is dropped.",
+    s.SNATCHED: "It was taken away from its holder.",
+    s.SNATCHED_DELAYED: "It was taken away from its holder, with a delay.",
+    s.RESTARTED: "It was brought back.",
+    s.RESTARTED_DELAYED: "It was brought back with a delay.",
+    s.SWITCHED_READY: "Somebody made it ready.",
+    s.SWITCHED_DELAYED: "Somebody made it delayed.",
+    s.SWITCHED_BURIED: "Somebody made it buried.",
+    s.SWITCHED_DONE: "Somebody made it done.",
+    s.SWITCHED_ZOMBIE: "Somebody made it a zombie.",
+    s.MOVED_OUT: "It left for another tube.",
+    s.MOVED_IN_READY: "It came from another tube.",
+    s.MOVED_IN_DELAYED: "It came from another tube, delayed.",
+    s.MOVED_IN_BURIED: "It came from another tube, buried.",
+    s.MOVED_IN_DONE: "It came from another tube, done.",
+    s.CLAIMED: "A claim took it.",
+    s.CLAIM_ENDED: "The claim that held it ended without an ack.",
+}
+
+# Left out of the diagram, which would otherwise be a net: what can happen in nearly every state.
+NOT_DRAWN = {s.DELETED, s.TRUNCATED, s.MOVED_OUT} | set(range(s.SWITCHED_READY, s.SWITCHED_ZOMBIE + 1))
+
+
+def _node(state: int) -> str:
+    return "[*]" if state == s.GONE else s.STATE_NAMES[state]
+
+
+def diagram() -> str:
+    """The states and what leads from one to another, for Mermaid."""
+    edges: dict[tuple[int, int], list[str]] = {}
+    for event, source, target in s.TRANSITIONS:
+        if event not in NOT_DRAWN:
+            edges.setdefault((source, target), []).append(s.EVENT_NAMES[event])
+    lines = [f"    {_node(a)} --> {_node(b)} : {', '.join(names)}" for (a, b), names in edges.items()]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
+
+
+def states_table() -> str:
+    """Every state: what it means, and how each vocabulary writes it."""
+    headings = ["the job is", "which means", "Tarantool queue", "xqueue", "1.5 API", "Disque"]
+    rows = [
+        [f"**{s.STATE_NAMES[state]}**", STATE_MEANINGS[state], *SHOWN_AS[state]]
+        for state in range(s.STATES_COUNT)
+    ]
+    return table(headings, rows)
+
+
+def events_table() -> str:
+    """Every event and what happened then."""
+    rows = [[str(event), s.EVENT_NAMES[event], EVENT_MEANINGS[event]] for event in range(s.EVENTS_COUNT)]
+    return table(["number", "event", "what happened"], rows)
+
+
+def rules_table() -> str:
+    """Every rule: event, from, to."""
+    rows = [
+        [str(rule), s.EVENT_NAMES[event], s.STATE_NAMES[source], s.STATE_NAMES[target]]
+        for rule, (event, source, target) in enumerate(s.TRANSITIONS)
+    ]
+    return table(["rule", "event", "from", "to"], rows)
+
+
+def states_page() -> str:
+    """docs/STATES.md, whole."""
+    parts = [
+        "# The states of a job",
+        "This page is generated from the table in `src/penstock/core/states.py` by `make docs`. Do not edit it.",
+        "A job is in one state at a time. An event takes it to the next. Which event is allowed in which state, and "
+        "where it\nleads, is one table; nothing else changes a job's state.",
+        "## The diagram",
+        "Left out, because they can happen to a job in nearly every state: deleting it, emptying its tube, moving it to "
+        "another\ntube, switching it by hand. They are in the table of rules below.",
+        diagram(),
+        "## The states, and how each vocabulary writes them",
+        "The names in the first column are used in Python, in errors and in statistics. The other columns are how the\n"
+        "vocabularies of the originals write the same state; the servers that speak them are not there yet. An empty "
+        "field\nmeans that the vocabulary never shows it. Disque has no word for a job that is buried: it is neither "
+        "queued nor acked.",
+        states_table(),
+        "## The events",
+        "The numbers are for ever. `tube.events()` counts by these names.",
+        events_table(),
+        "## The rules",
+        f"{s.RULES_COUNT} rules. A tube counts how often it applied each one; every statistic is a sum over these counts.",
+        rules_table(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+# ---- Errors ----------------------------------------------------------------------------------------------------------
+
+
+def refusals() -> list[type[CommandError]]:
+    """Every class of refusal that the package has, in the order they were written."""
+    found: list[type[CommandError]] = []
+    waiting = [CommandError]
+    while waiting:
+        kind = waiting.pop(0)
+        found.append(kind)
+        waiting.extend(kind.__subclasses__())
+    return found[1:]
+
+
+def errors_table() -> str:
+    """Every code and its sentence."""
+    return table(["code", "class", "sentence"], [[f"`{k.code}`", k.__name__, str(k())] for k in refusals()])
+
+
+# ---- Limits ----------------------------------------------------------------------------------------------------------
+
+# What a user can run into, and in which unit.
+LIMITS = {
+    "DURATION_MS_MAX": ("the longest ttl, ttr, delay or timeout that ends", "ms"),
+    "PRIORITY_MAX": ("the greatest priority; the least is its negative", ""),
+    "NAME_BYTES_MAX": ("the name of a tube, a key, a job's name, a unique value, a dedup id", "bytes"),
+    "BODY_BYTES_MAX": ("a body", "bytes"),
+    "REASON_BYTES_MAX": ("the reason of a nack or bury", "bytes"),
+    "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
+    "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),
+    "WAITS_PER_CONNECTION_MAX": ("calls of one session that wait at a time", "calls"),
+    "DEDUP_COUNT": ("dedup ids that a tube remembers, unless it says otherwise", "ids"),
+    "DEDUP_MS": ("how long it remembers them, unless it says otherwise", "ms"),
+    "CLAIMS_OPEN_MAX": ("claims that a consumer has open", "claims"),
+    "FIRED_PER_TURN_MAX": ("deadlines that fire in one turn", "deadlines"),
+    "SCAN_EXAMINED_MAX": ("jobs that a scan looks at for one page of results", "jobs"),
+}
+# What only the engine sees: values that stand for something, and sizes without a consequence.
+NOT_LIMITS = {"NEVER", "UNSET", "PRIORITY_UNSET", "PRIORITY_FRONT", "PRIORITY_BACK", "LOCAL_IDS_BLOCK"}
+
+
+def limit_reasons() -> dict[str, str]:
+    """The comment above each constant of core/limits.py; a constant right below another one shares its comment."""
+    reasons: dict[str, str] = {}
+    comment: list[str] = []
+    for line in (ROOT / "src/penstock/core/limits.py").read_text().splitlines():
+        constant = re.match(r"([A-Z_]+): Final\b", line)
+        if line.startswith("# "):
+            comment.append(line[2:])
+        elif constant:
+            reasons[constant[1]] = " ".join(comment)
+        elif not line:
+            comment = []
+    return reasons
+
+
+def limits_table() -> str:
+    """Every limit that a user can meet, and its reason."""
+    reasons = limit_reasons()
+    assert set(reasons) == set(LIMITS) | NOT_LIMITS, "each constant of limits.py is in LIMITS or in NOT_LIMITS"
+    rows = [
+        [f"`{name}`", what, f"{getattr(limits, name):,} {unit}".strip(), reasons[name]]
+        for name, (what, unit) in LIMITS.items()
+    ]
+    return table(["limit", "of what", "value", "reason"], rows)
+
+
+# ---- Types of tube ---------------------------------------------------------------------------------------------------
+
+ORDERS = {p.BY_ARRIVAL: "arrival", p.BY_PRIORITY: "priority, arrival", p.BY_CREATION: "creation"}
+KEYS = {
+    p.KEYS_NONE: "–",
+    p.KEYS_NAMED: "take by key",
+    p.KEYS_TAGGED: "take by key, or any",
+}
+AFTER_ACK = {p.GOES: "gone", p.KEPT: "kept as done", p.LINGERS: "kept as zombie"}
+IDS = {p.ID_LONG: "40 characters", p.ID_HEX: "32 hex digits", p.ID_NAME: "its name"}
+
+
+def _preset_row(policy: p.TubePolicy) -> list[str]:
+    times = [
+        name
+        for name, has in [("ttl", policy.has_ttl), ("ttr", policy.has_ttr), ("delay", policy.has_delay)]
+        if has
+    ]
+    keys = f"{policy.key_limit} taken a key" if policy.keys == p.KEYS_LIMITED else KEYS[policy.keys]
+    return [
+        f"[{policy.type}]({policy.type}.md)",
+        ORDERS[policy.order],
+        ", ".join(times) or "–",
+        keys,
+        "what you set" if policy.type == "limfifottl" else "any number",
+        "the session that took it" if policy.owner == p.SESSION else "anyone",
+        AFTER_ACK[policy.after_ack],
+        IDS.get(policy.ids, f"integer from {policy.first_integer}"),
+    ]
+
+
+def tubes_table() -> str:
+    """The presets side by side."""
+    headings = ["type", "order", "times", "keys", "capacity", "who may ack", "after ack", "id of its vocabulary"]
+    return table(headings, [_preset_row(policy) for policy in p.PRESETS.values()])
+
+
+# ---- Pages -----------------------------------------------------------------------------------------------------------
+
+# A generated part: the page it is on, and what writes it.
+PARTS: dict[str, tuple[str, Callable[[], str]]] = {
+    "errors": ("EMBEDDED.md", errors_table),
+    "limits": ("COMPATIBILITY.md", limits_table),
+    "tubes": ("tubes/README.md", tubes_table),
+}
+
+
+def with_part(text: str, name: str, content: str) -> str:
+    """A page with one of its generated parts as it should be."""
+    begin, end = f"<!-- generated: {name} -->\n", "\n<!-- end -->"
+    head, found, rest = text.partition(begin)
+    assert found, f"the page has no {begin.strip()}"
+    _, found, tail = rest.partition(end)
+    assert found, f"the part {name} of the page has no end"
+    return f"{head}{begin}\n{content}\n{end}{tail}"
+
+
+def pages() -> dict[Path, str]:
+    """Every page that has something generated in it, as it should be."""
+    found = {DOCS / "STATES.md": states_page()}
+    for name, (page, write) in PARTS.items():
+        path = DOCS / page
+        found[path] = with_part(found.get(path) or path.read_text(), name, write())
+    return found
+
+
+def main() -> int:
+    """Write the pages that are not as they should be, and name them."""
+    for path, text in pages().items():
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            print(f"wrote {path.relative_to(ROOT)} (penstock {penstock.__version__})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

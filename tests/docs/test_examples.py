@@ -1,0 +1,160 @@
+"""Every example in the documentation runs and prints what the page says; every link leads somewhere.
+
+The ```python blocks of a page run in order and share one namespace, as a reader would type them. A ```text block right
+below one is its exact output; without one it prints nothing. Shell blocks are parsed, not run, and name only targets of
+make that exist.
+"""
+
+import contextlib
+import io
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+# Examples may let a moment pass, but no reader and no test run waits for the documentation.
+SLEEP_S_MAX = 0.1
+_real_sleep = time.sleep
+
+
+@dataclass
+class Block:
+    """One fenced block: its language, where its code begins, the code, and the output that the page promises."""
+
+    language: str
+    line: int
+    code: str
+    expected: str = ""
+
+
+@dataclass
+class Page:
+    """One page, and how far its examples have run."""
+
+    path: Path
+    blocks: list[Block]
+    namespace: dict[str, object] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
+
+    def run(self, block: Block) -> str:
+        """The output of a block; those before it run first, if they have not."""
+        wanted = self.blocks.index(block)
+        while len(self.outputs) <= wanted:
+            self.outputs.append(self._execute(self.blocks[len(self.outputs)]))
+        return self.outputs[wanted]
+
+    def _execute(self, block: Block) -> str:
+        printed = io.StringIO()
+        # Padded, so that a traceback names the line of the page.
+        code = compile("\n" * (block.line - 1) + block.code, str(self.path), "exec")
+        with contextlib.redirect_stdout(printed):
+            exec(code, self.namespace)
+        return printed.getvalue()
+
+
+def blocks_of(text: str) -> Iterator[Block]:
+    """The fenced blocks of a page; a text block right below another is that one's output."""
+    previous: Block | None = None
+    end = 0
+    for fence in FENCE.finditer(text):
+        block = Block(fence[1], text.count("\n", 0, fence.start()) + 2, fence[2])
+        adjacent = previous is not None and not text[end : fence.start()].strip()
+        if block.language == "text" and adjacent and previous is not None:
+            previous.expected = block.code
+        yield block
+        previous, end = block, fence.end()
+
+
+def name_of(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+EXAMPLES: list[tuple[Page, Block]] = []
+SHELL: list[tuple[Path, Block]] = []
+for _path in PAGES:
+    _blocks = list(blocks_of(_path.read_text()))
+    _page = Page(_path, [block for block in _blocks if block.language == "python"], {"__name__": "__main__"})
+    EXAMPLES += [(_page, block) for block in _page.blocks]
+    SHELL += [(_path, block) for block in _blocks if block.language in ("sh", "bash", "console")]
+
+
+@pytest.fixture(scope="module")
+def slept() -> Iterator[list[float]]:
+    """How long the examples have slept."""
+    seconds: list[float] = []
+
+    def sleep(duration: float) -> None:
+        seconds.append(duration)
+        _real_sleep(duration)
+
+    time.sleep = sleep
+    yield seconds
+    time.sleep = _real_sleep
+
+
+@pytest.mark.parametrize(
+    ("page", "block"), [pytest.param(p, b, id=name_of(p.path, b.line)) for p, b in EXAMPLES]
+)
+def test_an_example_runs_and_prints_what_the_page_says(page: Page, block: Block, slept: list[float]) -> None:
+    assert page.run(block) == block.expected
+    assert sum(slept) <= SLEEP_S_MAX, "the examples sleep too long"
+
+
+def commands_of(block: Block) -> str:
+    """The commands of a shell block; in a console block, what follows the prompts."""
+    if block.language != "console":
+        return block.code
+    return "".join(line[2:] for line in block.code.splitlines(keepends=True) if line.startswith("$ "))
+
+
+@pytest.mark.parametrize(
+    ("path", "block"), [pytest.param(p, b, id=name_of(p, b.line)) for p, b in SHELL]
+)
+def test_a_shell_example_is_well_formed(
+    path: Path, block: Block, needs: Callable[[object, str], None]
+) -> None:
+    bash = shutil.which("bash")
+    needs(bash, "bash is not installed")
+    checked = subprocess.run(
+        [str(bash), "-n"], input=commands_of(block), capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: name_of(path, 1))
+def test_a_page_names_only_targets_that_make_has(path: Path) -> None:
+    text = path.read_text()
+    shell = "".join(commands_of(block) for _path, block in SHELL if _path == path)
+    named = re.findall(r"`make ([a-z-]+)", text) + re.findall(r"\bmake ([a-z-]+)", shell)
+    assert set(named) <= TARGETS
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: name_of(path, 1))
+def test_every_link_within_the_repository_leads_somewhere(path: Path) -> None:
+    prose = FENCE.sub("", path.read_text())
+    local = [link.partition("#")[0] for link in LINK.findall(prose) if "://" not in link]
+    assert not [link for link in local if link and not (path.parent / link).exists()]
+
+
+def test_an_output_belongs_to_the_block_right_above() -> None:
+    page = "```python\nprint(1)\n```\n\n```text\n1\n```\n\n```python\nx = 1\n```\n\nwords\n\n```text\n2\n```\n"
+    first, _, second, _ = blocks_of(page)
+    assert (first.line, first.expected) == (2, "1\n")
+    assert (second.line, second.expected) == (10, "")
+
+
+def test_only_what_follows_a_prompt_is_a_command() -> None:
+    assert commands_of(Block("console", 1, "$ make test\n3 passed (in 1 s\n$ make\n")) == "make test\nmake\n"

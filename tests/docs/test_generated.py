@@ -1,0 +1,60 @@
+"""What the documentation says about tables in the code is what the code says: run `make docs` when this fails."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from penstock.core import states as s
+from penstock.core.policy import PRESETS
+
+ROOT = Path(__file__).parent.parent.parent
+_spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "scripts" / "generate_docs.py")
+assert _spec is not None and _spec.loader is not None
+generate = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(generate)
+
+
+@pytest.mark.parametrize("page", ["STATES.md", *sorted({page for page, _ in generate.PARTS.values()})])
+def test_a_generated_page_is_not_stale(page: str) -> None:
+    path = ROOT / "docs" / page
+    assert path.read_text() == generate.pages()[path], f"docs/{page} is stale: run `make docs`"
+
+
+def test_every_state_and_event_is_explained() -> None:
+    assert set(generate.STATE_MEANINGS) == set(generate.SHOWN_AS) == set(range(s.STATES_COUNT))
+    assert set(generate.EVENT_MEANINGS) == set(range(s.EVENTS_COUNT))
+
+
+def test_every_rule_is_in_the_table_of_rules() -> None:
+    assert len(generate.rules_table().splitlines()) == 2 + s.RULES_COUNT
+
+
+def test_every_drawn_rule_is_in_the_diagram() -> None:
+    drawn = generate.diagram()
+    for event, _, _ in s.TRANSITIONS:
+        assert event in generate.NOT_DRAWN or s.EVENT_NAMES[event] in drawn
+
+
+def test_every_refusal_has_a_code_of_its_own_and_a_sentence() -> None:
+    kinds = generate.refusals()
+    assert len({kind.code for kind in kinds}) == len(kinds)
+    for kind in kinds:
+        assert kind.code.isupper() and str(kind()).endswith(".")
+
+
+def test_every_limit_has_a_reason() -> None:
+    assert all(generate.limit_reasons().values())
+
+
+@pytest.mark.parametrize("type", PRESETS)
+def test_every_type_of_tube_has_its_page(type: str) -> None:
+    assert (ROOT / "docs" / "tubes" / f"{type}.md").read_text().startswith(f"# {type}")
+
+
+def test_a_stale_part_is_found() -> None:
+    page = "before\n<!-- generated: x -->\n\nold\n\n<!-- end -->\nafter\n"
+    assert generate.with_part(page, "x", "old") == page
+    assert generate.with_part(page, "x", "new") == page.replace("old", "new")
+    with pytest.raises(AssertionError):
+        generate.with_part(page, "y", "new")

@@ -1,0 +1,185 @@
+"""How to open a queue: one adapter for each face, so that a scenario is written once and runs over all of them.
+
+A scenario is written against the shape of the async face: everything that may take time is awaited, everything a handle
+knows by itself (`job.id`, `job.state`, `tube.name`) is an attribute. The sync face is given that shape by `Awaited`.
+A face to come (a client of a server) needs one more subclass of `Face` and one more line in FACES.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import penstock
+
+# Far more than anything here takes: a test that needs so long has lost a wake-up.
+PATIENCE_S = 10.0
+
+
+class Face:
+    """One way to a queue."""
+
+    def open(self, **options: Any) -> AbstractAsyncContextManager[Any]:
+        """Open a queue for a scenario; it is closed at the end, whatever happened."""
+        raise NotImplementedError
+
+    def waiting(self, queue: Any) -> int:
+        """How many calls of this session wait for something now: a take, a put, or somebody who waits for an end."""
+        raise NotImplementedError
+
+    def hex_id(self, job: Any) -> str:
+        """The id of a job in its other form."""
+        raise NotImplementedError
+
+
+class AsyncFace(Face):
+    """The embedded queue for asyncio, as it is."""
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncIterator[Any]:
+        async with penstock.open_async(**options) as queue:
+            yield queue
+
+    def waiting(self, queue: Any) -> int:
+        return len(queue.sync._session.connection.waits)
+
+    def hex_id(self, job: Any) -> str:
+        return job.sync._tube._host.ids.hex(job.sync._core.id).decode()
+
+
+class SyncFace(Face):
+    """The embedded queue for threads: calls that may sleep get a thread each."""
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncIterator[Any]:
+        with penstock.open(**options) as queue:
+            yield Awaited(queue)
+
+    def waiting(self, queue: Any) -> int:
+        return len(queue.inner._session.connection.waits)
+
+    def hex_id(self, job: Any) -> str:
+        return job.inner._tube._host.ids.hex(job.inner._core.id).decode()
+
+
+FACES: dict[str, Face] = {"memory-sync": SyncFace(), "memory-async": AsyncFace()}
+
+
+class Awaited:
+    """A queue, tube or job of the sync face in the shape of its async twin."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.inner, name)
+        if not callable(value):
+            return value
+
+        async def call(*args: Any, **options: Any) -> Any:
+            args = tuple(_plain(arg) for arg in args)
+            if _may_sleep(value, args, options):
+                return _awaited(await in_thread(value, *args, **options))
+            return _awaited(value(*args, **options))
+
+        return call
+
+    async def __aenter__(self) -> Awaited:
+        self.inner.__enter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self.inner.__exit__(*error)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        jobs = iter(self.inner)
+        while True:
+            yield _awaited(await in_thread(next, jobs))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Awaited) and self.inner == other.inner
+
+    def __hash__(self) -> int:
+        return hash(self.inner)
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+
+def _may_sleep(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    try:
+        given = inspect.signature(function).bind(*args, **options)
+    except TypeError:
+        return False  # The call itself says what is wrong with it.
+    given.apply_defaults()
+    timeout = given.arguments.get("timeout", 0)
+    return timeout is None or isinstance(timeout, (int, float)) and timeout > 0
+
+
+def _awaited(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_awaited(item) for item in value]
+    return Awaited(value) if isinstance(value, (penstock.Queue, penstock.Tube, penstock.Job)) else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.inner if isinstance(value, Awaited) else value
+
+
+async def in_thread(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Run something in a thread of its own. An executor would have too few of them, and wait for them at the end."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Any] = loop.create_future()
+
+    def tell(result: Any, error: BaseException | None) -> None:
+        if not outcome.done():
+            outcome.set_result(result) if error is None else outcome.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function(*args, **options)
+        except BaseException as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(tell, result, error)
+        except RuntimeError:
+            pass  # The test is over, and nobody wants to know any more.
+
+    threading.Thread(target=run, daemon=True).start()
+    return await outcome
+
+
+async def settled(value: Any) -> Any:
+    """Await what is awaitable. Where one face answers at once and another asks a server, scenarios do not care."""
+    return await value if inspect.isawaitable(value) else value
+
+
+async def another(queue: Any) -> Any:
+    """Another session on the same queue."""
+    return await settled(queue.session())
+
+
+async def eventually(condition: Callable[[], Awaitable[Any]] | Callable[[], Any]) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + PATIENCE_S
+    while not await settled(condition()):
+        assert time.monotonic() < end, "this never came true"
+        await asyncio.sleep(0.001)
+
+
+async def code_of(call: Awaitable[Any]) -> str:
+    """The code with which a call is refused."""
+    try:
+        answer = await call
+    except penstock.CommandError as refusal:
+        assert len(str(refusal)) > 15, "a refusal says what to do"
+        return refusal.code
+    raise AssertionError(f"it was not refused, but gave {answer!r}")
