@@ -5,7 +5,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-compiled test-interpreted lint format bench wheel clean FORCE
+.PHONY: help setup demo test test-compiled test-interpreted lint format docs bench wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -42,6 +42,9 @@ lint: $(VENV)/tools ## check style and types
 format: $(VENV)/tools ## put the source into the house format
 	@$(PY) -m ruff check --fix --quiet
 	@$(PY) -m ruff format --quiet
+
+docs: $(VENV)/tools ## write the generated parts of the documentation anew
+	@PYTHONPATH=src $(PY) scripts/generate_docs.py
 
 bench: setup ## measure the speed
 	@$(PY) -m bench

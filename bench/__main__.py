@@ -22,15 +22,9 @@ FAMILIES = (cycle, producers, backlog, keys, delays, memory, pauses, waits)
 def main(arguments: list[str]) -> int:
     """Measure what is asked for. 0 unless a row could not be measured at all."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the engine.")
-    parser.add_argument(
-        "names", metavar="NAME", nargs="*", help="a row (cycle/fifo) or a family (cycle); all if none"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="the short form, with fewer jobs: less than 20 seconds"
-    )
-    parser.add_argument(
-        "--json", metavar="FILE", type=Path, help="also write the figures there, with every sample"
-    )
+    parser.add_argument("names", metavar="NAME", nargs="*", help="a row (cycle/fifo) or a family (cycle); all if none")
+    parser.add_argument("--quick", action="store_true", help="the short form, with fewer jobs: less than 20 seconds")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the figures there, with every sample")
     parser.add_argument("--list", action="store_true", help="name the rows, and measure nothing")
     options = parser.parse_args(arguments)
     scale = Scale(options.quick, is_compiled())
@@ -60,15 +54,22 @@ def _measure(families: list[list[Trial]], scale: Scale) -> list[Row]:
     show_heading(console, scale)
     rows: list[Row] = []
     try:
-        with Console(stderr=True).status("") as status:
-            for family in families:
-                rows += run(family, status.update)
+        for family in families:
+            rows += run(family, scale.rounds, _tell)
+        _tell("")
     except KeyboardInterrupt:
+        _tell("")
         console.print("Interrupted. The families that were finished:")
         show_rows(console, rows, scale.compiled)
         sys.exit(130)
     show_rows(console, rows, scale.compiled)
     return rows
+
+
+def _tell(what: str) -> None:
+    """Say what is under way, to whoever looks. By hand: a spinner has a thread, which would run while we measure."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what}", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

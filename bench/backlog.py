@@ -14,7 +14,7 @@ from bench.scale import Scale, said
 from bench.trial import Sample, Trial
 from penstock.core.policy import FIFOTTL
 
-_CYCLES = 30_000
+_CYCLES = 4_000
 _BASE_JOBS = 1_000
 _EXTRA_NS_MAX = 1_500
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -25,14 +26,33 @@ def per_second(work: Callable[[], object], count: int) -> float:
 
 def typical_ns(step: Callable[[], int], count: int) -> float:
     """The median of what a step says its one call took, less what reading the clock costs."""
-    return statistics.median(step() for _ in range(count)) - statistics.median(
-        _nothing() for _ in range(count)
-    )
+    return statistics.median(step() for _ in range(count)) - statistics.median(_nothing() for _ in range(count))
 
 
 def _nothing() -> int:
     began = clock()
     return clock() - began
+
+
+class Repeated:
+    """The least that each of a series of calls took, in all the runs of the series.
+
+    The engine is deterministic: its n-th call does the same work in every run. What other processes do to the machine
+    falls on other calls each time, so what remains is the engine's own.
+    """
+
+    def __init__(self) -> None:
+        self._least_ns: array[int] | None = None
+
+    def add(self, took_ns: array[int]) -> None:
+        """One more run of the series."""
+        least = self._least_ns
+        self._least_ns = took_ns if least is None else array("q", map(min, least, took_ns))
+
+    def longest_ms(self) -> float:
+        """The longest call of the series."""
+        assert self._least_ns is not None
+        return max(self._least_ns) / 1e6
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from bench.scale import Scale
 from bench.trial import Sample, Trial
 from penstock.core.policy import FIFO, PRESETS, TubePolicy
 
-_CYCLES = 50_000
+_CYCLES = 4_000
 _GOALS = {
     "fifo": Goal(8 * XQUEUE.value),
     "fifottl": Goal(8 * XQUEUE.value),
@@ -26,11 +26,7 @@ def trials(scale: Scale) -> list[Trial]:
     return [
         *(_trial(name, policy, count) for name, policy in PRESETS.items()),
         Trial(
-            (
-                Spec(
-                    "cycle/fifo+gc", "fifo, the host's garbage collector untouched", Unit.CYCLES, "cycle/fifo"
-                ),
-            ),
+            (Spec("cycle/fifo+gc", "fifo, the host's garbage collector untouched", Unit.CYCLES, "cycle/fifo"),),
             partial(_prepare, FIFO, count),
             host_gc=True,
         ),

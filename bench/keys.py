@@ -12,7 +12,7 @@ from bench.trial import Sample, Trial
 from penstock.core.job import Draft
 from penstock.core.policy import UTUBE
 
-_TAKES = 5_000
+_TAKES = 1_000
 _BUSY_KEYS = 10_000
 _READY_BEHIND = 10  # Jobs of a busy key that wait behind the taken one.
 _BASE = "keys/free"

@@ -37,9 +37,7 @@ def _trial(name: str, what: str, jobs: int) -> Trial:
     said = f"a waiting job beyond its {BODY_BYTES}-byte body, {what}"
     base = None if name == "fifo" else "memory/fifo"
     # Once: what a process allocates does not depend on how busy the machine is.
-    return Trial(
-        (Spec(f"memory/{name}", said, Unit.BYTES, base, _GOAL),), partial(_prepare, name, jobs), rounds=1
-    )
+    return Trial((Spec(f"memory/{name}", said, Unit.BYTES, base, _GOAL),), partial(_prepare, name, jobs), rounds=1)
 
 
 def _prepare(name: str, jobs: int) -> Sample:

@@ -14,7 +14,7 @@ from bench.scale import Scale
 from bench.trial import Sample, Trial
 from penstock.core.policy import FIFOTTL
 
-_CYCLES = 30_000
+_CYCLES = 4_000
 _PRODUCERS = (1, 2, 4, 8, 12, 16, 20, 24)
 
 

@@ -13,7 +13,6 @@ from rich.table import Table
 
 from bench.rows import Of, Reference, Row, Unit
 from bench.scale import Scale
-from bench.trial import ROUNDS
 
 GC = "frozen and off while measuring, as in the server; rows ending in +gc leave it as a host process has it"
 
@@ -26,7 +25,10 @@ def machine() -> str:
 
 def method(scale: Scale) -> str:
     """How samples become figures."""
-    return f"best of {ROUNDS} samples taken in turns, of {scale.rounds_long} where one takes seconds; memory once"
+    return (
+        f"best of {scale.rounds} short samples taken in turns, of {scale.rounds_long} where one takes seconds; "
+        f"pauses: what a call took at least in {scale.rounds_long} runs; memory: once"
+    )
 
 
 def show_heading(console: Console, scale: Scale) -> None:

@@ -24,17 +24,17 @@ def unknown(families: Iterable[Sequence[Trial]], names: Sequence[str]) -> list[s
     return [name for name in names if not any(_named(spec, [name]) for spec in rows)]
 
 
-def run(family: Sequence[Trial], tell: Tell) -> list[Row]:
-    """Measure the rows of one family."""
-    runs = [_Run(trial) for trial in family]
+def run(family: Sequence[Trial], rounds: int, tell: Tell) -> list[Row]:
+    """Measure the rows of one family, by so many samples where a trial does not say how many."""
+    runs = [_Run(trial, trial.rounds or rounds) for trial in family]
     with server_gc():
         for each in runs:
             tell(f"{each.name}: setting up")
             each.prepare()
-        for number in range(max((trial.rounds for trial in family), default=0)):
+        for number in range(max((each.rounds for each in runs), default=0)):
             for each in runs:
-                if number < each.trial.rounds:
-                    tell(f"{each.name}: sample {number + 1} of {each.trial.rounds}")
+                if number < each.rounds:
+                    tell(f"{each.name}: sample {number + 1} of {each.rounds}")
                     each.sample()
     return list(_rows(runs))
 
@@ -44,6 +44,7 @@ class _Run:
     """A trial under way."""
 
     trial: Trial
+    rounds: int
     readings: list[Sequence[float]] = field(default_factory=list)
     error: str = ""
     _sample: Sample | None = None

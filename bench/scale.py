@@ -16,14 +16,18 @@ class Scale:
     compiled: bool
 
     @property
+    def rounds(self) -> int:
+        """How many short samples: among many of a few milliseconds, some fall between the turns of other processes."""
+        return 15 if self.quick else 50
+
+    @property
     def rounds_long(self) -> int:
-        """How many samples to take where one takes seconds."""
+        """How many samples where one takes seconds."""
         return 2 if self.quick else 3
 
-    def calls(self, full: int) -> int:
-        """How often to do a thing in one sample."""
-        count = full // 8 if self.quick else full
-        return count if self.compiled else count // INTERPRETED_FACTOR
+    def calls(self, compiled: int) -> int:
+        """How often to do a thing in one short sample."""
+        return compiled if self.compiled else compiled // INTERPRETED_FACTOR
 
     def jobs(self, full: int, quick: int) -> int:
         """How many jobs to put into a queue. Interpreted, the quick number takes as long as the full one compiled."""

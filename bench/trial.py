@@ -10,9 +10,6 @@ from bench.rows import Spec
 # One sample: a figure for each row of the trial, in their order.
 Sample = Callable[[], Sequence[float]]
 
-# Many short samples find a quiet moment of a busy machine where few long ones find none.
-ROUNDS = 9
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -20,5 +17,5 @@ class Trial:
 
     rows: tuple[Spec, ...]
     prepare: Callable[[], Sample]
-    rounds: int = ROUNDS  # How many samples; the best one counts.
+    rounds: int | None = None  # How many samples; None for as many short ones as the form of the run has.
     host_gc: bool = False  # Leave the garbage collector as a host process has it.

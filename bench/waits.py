@@ -14,7 +14,7 @@ from penstock.core.errors import OK
 from penstock.core.job import Draft
 from penstock.core.policy import FIFO
 
-_PUTS = 5_000
+_PUTS = 1_000
 _WAITING = 10_000
 
 

@@ -16,6 +16,7 @@ from penstock.core import limits
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import CommandError
+from penstock.dialects import tarantool, tarantool15, xqueue
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -39,16 +40,8 @@ STATE_MEANINGS = {
     s.ZOMBIE: "Acked, and kept for a while.",
 }
 
-# How the vocabularies of the originals write a state: the Tarantool queue, the xqueue, the 1.5 API, Disque.
-SHOWN_AS = {
-    s.GONE: ["`-`", "`X`", "", ""],
-    s.READY: ["`r`", "`R`", "`ready`", "`queued`"],
-    s.TAKEN: ["`t`", "`T`", "`taken`", "`active`"],
-    s.DELAYED: ["`~`", "`W`", "`delayed`", "`active`"],
-    s.BURIED: ["`!`", "`B`", "`buried`", "`active`"],
-    s.DONE: ["`-`", "`D`", "`done`", "`acked`"],
-    s.ZOMBIE: ["`-`", "`Z`", "`done`", "`acked`"],
-}
+# Disque knows two things of a job that is there: whether it is queued, and whether it was acked.
+DISQUE_WORDS = ["", "queued", "active", "active", "active", "acked", "acked"]
 
 EVENT_MEANINGS = {
     s.PUT: "It was put.",
@@ -92,6 +85,8 @@ EVENT_MEANINGS = {
     s.MOVED_IN_DONE: "It came from another tube, done.",
     s.CLAIMED: "A claim took it.",
     s.CLAIM_ENDED: "The claim that held it ended without an ack.",
+    s.PUT_URGENT: "It was put before all others.",
+    s.DOOMED: "It was deleted while a claim holds it, and goes when the claim ends.",
 }
 
 # Left out of the diagram, which would otherwise be a net: what can happen in nearly every state.
@@ -114,16 +109,27 @@ def diagram() -> str:
 
 def states_table() -> str:
     """Every state: what it means, and how each vocabulary writes it."""
-    headings = ["the job is", "which means", "Tarantool queue", "xqueue", "1.5 API", "Disque"]
+    words = {
+        "Tarantool queue": tarantool.STATE_LETTERS,
+        "xqueue": xqueue.STATUS_LETTERS,
+        "1.5 API": tarantool15.STATE_WORDS,
+        "Disque": DISQUE_WORDS,
+    }
     rows = [
-        [f"**{s.STATE_NAMES[state]}**", STATE_MEANINGS[state], *SHOWN_AS[state]]
+        [
+            f"**{s.STATE_NAMES[state]}**",
+            STATE_MEANINGS[state],
+            *(f"`{shown[state]}`" if shown[state] else "" for shown in words.values()),
+        ]
         for state in range(s.STATES_COUNT)
     ]
-    return table(headings, rows)
+    return table(["the job is", "which means", *words], rows)
 
 
 def events_table() -> str:
     """Every event and what happened then."""
+    unexplained = [name for event, name in enumerate(s.EVENT_NAMES) if event not in EVENT_MEANINGS]
+    assert not unexplained, f"say in EVENT_MEANINGS what happened: {', '.join(unexplained)}"
     rows = [[str(event), s.EVENT_NAMES[event], EVENT_MEANINGS[event]] for event in range(s.EVENTS_COUNT)]
     return table(["number", "event", "what happened"], rows)
 
@@ -145,20 +151,21 @@ def states_page() -> str:
         "A job is in one state at a time. An event takes it to the next. Which event is allowed in which state, and "
         "where it\nleads, is one table; nothing else changes a job's state.",
         "## The diagram",
-        "Left out, because they can happen to a job in nearly every state: deleting it, emptying its tube, moving it to "
-        "another\ntube, switching it by hand. They are in the table of rules below.",
+        "Left out, because they can happen to a job in nearly every state: deleting it, emptying its tube, "
+        "moving it to another\ntube, switching it by hand. They are in the table of rules below.",
         diagram(),
         "## The states, and how each vocabulary writes them",
         "The names in the first column are used in Python, in errors and in statistics. The other columns are how the\n"
-        "vocabularies of the originals write the same state; the servers that speak them are not there yet. An empty "
-        "field\nmeans that the vocabulary never shows it. Disque has no word for a job that is buried: it is neither "
-        "queued nor acked.",
+        "vocabularies of the originals write the same state; the servers that speak them are not there yet. Disque has "
+        "no word\nfor a job that is gone, and none for one that is buried: that is neither queued nor acked. "
+        "The xqueue's statistics also\nhave `S`, another tube, which is `elsewhere` in `tube.transitions()`.",
         states_table(),
         "## The events",
         "The numbers are for ever. `tube.events()` counts by these names.",
         events_table(),
         "## The rules",
-        f"{s.RULES_COUNT} rules. A tube counts how often it applied each one; every statistic is a sum over these counts.",
+        f"{s.RULES_COUNT} rules. A tube counts how often it applied each one; "
+        "every statistic is a sum over these counts.",
         rules_table(),
     ]
     return "\n\n".join(parts) + "\n"
@@ -174,7 +181,7 @@ def refusals() -> list[type[CommandError]]:
     while waiting:
         kind = waiting.pop(0)
         found.append(kind)
-        waiting.extend(kind.__subclasses__())
+        waiting.extend(each for each in kind.__subclasses__() if each.__module__.startswith("penstock."))
     return found[1:]
 
 
@@ -245,9 +252,7 @@ IDS = {p.ID_LONG: "40 characters", p.ID_HEX: "32 hex digits", p.ID_NAME: "its na
 
 def _preset_row(policy: p.TubePolicy) -> list[str]:
     times = [
-        name
-        for name, has in [("ttl", policy.has_ttl), ("ttr", policy.has_ttr), ("delay", policy.has_delay)]
-        if has
+        name for name, has in [("ttl", policy.has_ttl), ("ttr", policy.has_ttr), ("delay", policy.has_delay)] if has
     ]
     keys = f"{policy.key_limit} taken a key" if policy.keys == p.KEYS_LIMITED else KEYS[policy.keys]
     return [

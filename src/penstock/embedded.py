@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from penstock.core import claiming, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
-from penstock.core.errors import OK, Full, NoJournal, OutOfRange, UnknownJob, Unsupported, WrongType, refuse
+from penstock.core.errors import OK, CommandError, Full, OutOfRange, UnknownJob, Unsupported, WrongType, refuse
 from penstock.core.job import Draft
 from penstock.core.job import Job as CoreJob
-from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, duration_ms
+from penstock.core.limits import BODY_BYTES_MAX, NEVER, PRIORITY_UNSET, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.tube import key_of
 from penstock.core.waits import Wait, Waiting
 from penstock.host import Change, Host, Session
+from penstock.journal.disk import RealDisk
+from penstock.journal.log import FSYNC_CHOICES
 from penstock.options import (
     Body,
     Duration,
@@ -43,14 +46,35 @@ from penstock.options import (
 )
 
 
-def open(path: str | os.PathLike[str] = ":memory:", *, grace: Seconds = 0) -> Queue:
-    """Open a queue in this process.
+def open(
+    path: str | os.PathLike[str] = ":memory:",
+    *,
+    fsync: Literal["always", "everysec", "never"] = "always",
+    grace: Seconds = 0,
+    max_body: int = BODY_BYTES_MAX,
+) -> Queue:
+    """Open a queue in this process: in memory, or in a directory of its own, which is made if it is not there.
 
-    `grace` is how long the jobs of a session that was closed wait for `identify` to take it over, in seconds.
+    `fsync`: when a call returns, what it did is on disk (always), will be within a second (everysec), or when the
+    system pleases (never). `grace`: how long the jobs of a session that ended wait for `identify`, in seconds.
+    `max_body`: how many bytes a body may have.
     """
-    if os.fspath(path) != ":memory:":
-        raise NoJournal()
-    return Queue(Session(Host(duration_ms(grace, "grace"))))
+    host = open_host(path, fsync, grace)
+    host.engine.body_bytes_max = integer(max_body, "max_body")
+    return Queue(Session(host))
+
+
+def open_host(path: str | os.PathLike[str], fsync: str, grace: Seconds) -> Host:
+    """The engine behind a queue."""
+    grace_ms = duration_ms(grace, "grace")
+    if fsync not in FSYNC_CHOICES:
+        raise OutOfRange(f"fsync is one of {', '.join(FSYNC_CHOICES)}, not {fsync!r}")
+    if os.fspath(path) == ":memory:":
+        return Host(grace_ms)
+    host = Host(grace_ms, RealDisk(os.fspath(path)), fsync)
+    for warning in host.warnings:
+        warnings.warn(warning, RuntimeWarning, stacklevel=3)
+    return host
 
 
 # Types of tubes whose order is decided by code: drivers.py enters them here.
@@ -75,10 +99,11 @@ class _Thread:
 
 
 def _sleep_through(host: Host, wait: Waiting, sleeper: _Thread) -> None:
-    """Sleep until a wait is over."""
+    """Sleep until a wait is over, and what ended it is durable."""
     try:
         while (timeout_ms := host.how_long(wait, sleeper)) is not None:
             sleeper.sleep(timeout_ms)
+        host.flush()
     except BaseException:
         host.take_back(wait)
         raise
@@ -145,7 +170,10 @@ class Queue:
 
     def stats(self) -> dict[str, dict[str, int]]:
         """For each tube, how many jobs are in each state."""
-        return {name: self.tube(name).stats() for name in self.tubes()}
+        with self._session.guard:
+            self._host.engine.advance(self._host.now())
+            self._host.settle()
+            return {to_text(core.name): _states(core) for core in self._host.engine.tubes.values()}
 
     def job(self, id: str) -> Job:
         """The job of this id, in either form."""
@@ -156,6 +184,8 @@ class Queue:
     def take(self, tubes: Iterable[Tube], count: int = 1, timeout: Duration = 0) -> list[Job]:
         """Take up to `count` jobs from several tubes, one of each in turn; wait for the first up to `timeout`."""
         places = list(tubes)
+        for tube in places:
+            tube._check_host(self._host)
         return _take(self, places, count, timeout, None, UNSET)
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
@@ -254,6 +284,8 @@ class Tube:
 
         `key`: only of this key. `ttr`: hold it this long instead of its own time.
         """
+        if timeout is not None and timeout < 0:
+            raise OutOfRange("timeout must be 0 or more seconds, or None for ever")
         if key is None and ttr is None:
             host = self._host
             session = self._session
@@ -377,8 +409,7 @@ class Tube:
         with self._session.guard:
             self._host.engine.advance(self._host.now())
             self._host.settle()
-            counts = stats.states(self._live())
-        return {s.STATE_NAMES[state]: counts[state] for state in range(1, s.STATES_COUNT)}
+            return _states(self._live())
 
     def events(self) -> dict[str, int]:
         """How often each thing happened to jobs of this tube."""
@@ -420,7 +451,10 @@ class Tube:
                 host.now(),
             )
             host.settle()
-        return None if made is None else [Job(self, core) for core in made.jobs]
+            if made is None:
+                return None
+            # A claim that was made before may be of another tube.
+            return [self._queue._tube(host.engine.tube_of(core))._job(core) for core in made.jobs]
 
     def _put_later(self, asked: Draft, timeout: Duration) -> CoreJob:
         host = self._host
@@ -443,6 +477,11 @@ class Tube:
         found = host.engine.take_many(owner, [self._live()], count, host.now(), key, ttr_ms)
         host.settle()
         return found
+
+    def _check_host(self, host: Host) -> None:
+        """Refuse to be used with another queue than the tube is of."""
+        if self._host is not host:
+            raise WrongType(f"tube {self.name!r} belongs to another queue")
 
     def _job(self, core: CoreJob) -> Job:
         """A job of this tube as users see it."""
@@ -505,11 +544,12 @@ class Job:
     """A job of this queue. Its state and counters are live: they tell how it is now."""
 
     # A core job is never used for another job, so holding on to one is safe; when it is gone, it says so.
-    __slots__ = ("_core", "_tube")
+    __slots__ = ("_core", "_finished", "_tube")
 
     def __init__(self, tube: Tube, core: CoreJob) -> None:
         self._tube = tube
         self._core = core
+        self._finished = False  # By hand, through this object: then leaving its `with` block does nothing more.
 
     @property
     def id(self) -> str:
@@ -519,7 +559,9 @@ class Job:
     @property
     def tube(self) -> str:
         """The name of its tube."""
-        return self._tube.name
+        if self._core.state == s.GONE:
+            return self._tube.name
+        return to_text(self._tube._host.engine.tube_of(self._core).name)
 
     @property
     def state(self) -> str:
@@ -567,6 +609,7 @@ class Job:
                 host.settle()
         if outcome != OK:
             refuse(outcome)
+        self._finished = True
 
     def done(self, result: Body) -> None:
         """The work is done, and its result takes the place of the body until the job's ttl ends."""
@@ -639,8 +682,8 @@ class Job:
     def move(self, tube: Tube, delay: Seconds = 0) -> None:
         """Move the job to the end of another tube; it keeps its id, its body and its ttl."""
         delay_ms = duration_ms(delay, "delay")
+        tube._check_host(self._tube._host)
         self._do(lambda engine, session, core, now: engine.move(session, core, tube._live(), now, delay_ms))
-        self._tube = tube
 
     def wait(self, timeout: Duration = None) -> bool:
         """Wait until the job ends; tell whether it was acked. False if it was deleted or expired, or time is over."""
@@ -698,12 +741,18 @@ class Job:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ack when the work is done, nack when it raised; leave alone what was finished by hand."""
-        if self._core.state != s.TAKEN:
+        if self._finished:
             return
         if kind is None:
             self.ack()
-        else:
-            self.nack(f"{kind.__name__}: {error}"[:1_000])
+            return
+        reason = f"{kind.__name__}: {error}"[:1_000].encode("utf-8", "backslashreplace").decode()
+        try:
+            # What may be delivered once only cannot go back; buried, it can still be looked at.
+            self.bury(reason) if self._core.once else self.nack(reason)
+        except CommandError:
+            # The job is not ours any more. What went wrong first is what the caller has to hear.
+            pass
 
     def _do(self, command: Callable[[Engine, Any, CoreJob, int], int]) -> None:
         """Do something to the job as it is now."""
@@ -718,6 +767,12 @@ class Job:
                 host.settle()
         if outcome != OK:
             refuse(outcome)
+        self._finished = self._core.state != s.TAKEN
+
+
+def _states(core: CoreTube) -> dict[str, int]:
+    counts = stats.states(core)
+    return {s.STATE_NAMES[state]: counts[state] for state in range(1, s.STATES_COUNT)}
 
 
 def _moment(moment: int) -> float | None:

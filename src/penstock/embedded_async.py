@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
-from penstock.core import states as s
 from penstock.core.errors import Full
-from penstock.core.limits import UNSET, duration_ms
+from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import Waiting
 from penstock.embedded import Job, Queue, Tube, as_jobs, open, take_now
@@ -33,9 +32,27 @@ from penstock.options import (
 )
 
 
-def open_async(path: str | os.PathLike[str] = ":memory:", *, grace: Seconds = 0) -> AsyncQueue:
-    """Open a queue in this process, for asyncio."""
-    return AsyncQueue(open(path, grace=grace))
+def open_async(
+    path: str | os.PathLike[str] = ":memory:",
+    *,
+    fsync: Literal["always", "everysec", "never"] = "always",
+    grace: Seconds = 0,
+    max_body: int = BODY_BYTES_MAX,
+) -> AsyncQueue:
+    """Open a queue in this process, for asyncio: see `open`."""
+    return AsyncQueue(open(path, fsync=fsync, grace=grace, max_body=max_body))
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def _call(host: Host, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Make a call of the other face, and return when what it did, or its refusal rests on, is durable."""
+    try:
+        return function(*args, **kwargs)
+    finally:
+        await host.until_durable()
 
 
 class _Task:
@@ -76,6 +93,7 @@ async def _sleep_through(host: Host, wait: Waiting, sleeper: _Task) -> None:
         raise
     finally:
         host.wake_up(sleeper)
+        await host.until_durable()
 
 
 class AsyncQueue:
@@ -83,6 +101,8 @@ class AsyncQueue:
 
     def __init__(self, queue: Queue) -> None:
         self.sync = queue
+        self._quick = Queue(queue._session.for_tasks())
+        self._host = queue._host
 
     def session(self) -> AsyncQueue:
         """Another session on the same queue."""
@@ -95,37 +115,40 @@ class AsyncQueue:
 
     async def identify(self, token: str) -> None:
         """Take over the session of this token, with the jobs it holds."""
-        self.sync.identify(token)
+        await _call(self._host, self._quick.identify, token)
 
     async def tube(
         self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
     ) -> AsyncTube:
         """The tube of this name, made if it is not there."""
-        return AsyncTube(self, self.sync.tube(name, type, **options))
+        return AsyncTube(self, await _call(self._host, lambda: self._quick.tube(name, type, **options)))
 
     async def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
-        return self.sync.tubes()
+        return await _call(self._host, self._quick.tubes)
 
     async def stats(self) -> dict[str, dict[str, int]]:
         """For each tube, how many jobs are in each state."""
-        return self.sync.stats()
+        return await _call(self._host, self._quick.stats)
 
     async def job(self, id: str) -> AsyncJob:
         """The job of this id, in either form."""
-        return AsyncJob(self.sync.job(id))
+        return AsyncJob(await _call(self._host, self._quick.job, id))
 
     async def take(self, tubes: Iterable[AsyncTube], count: int = 1, timeout: Duration = 0) -> list[AsyncJob]:
         """Take up to `count` jobs from several tubes, one of each in turn; wait for the first up to `timeout`."""
-        return await _take(self.sync, [tube.sync for tube in tubes], count, timeout, None, UNSET)
+        places = [tube._tube for tube in tubes]
+        for tube in places:
+            tube._check_host(self._host)
+        return await _take(self._quick, places, count, timeout, None, UNSET)
 
     async def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
-        return self.sync.ack_claims(consumer, upto, token=token)
+        return await _call(self._host, lambda: self._quick.ack_claims(consumer, upto, token=token))
 
     async def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
-        self.sync.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.sync.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,50 +162,52 @@ class AsyncTube:
 
     def __init__(self, queue: AsyncQueue, tube: Tube) -> None:
         self._queue = queue
-        self.sync = tube
+        self._tube = tube
+        self._host = tube._host
 
     @property
     def name(self) -> str:
         """The tube's name."""
-        return self.sync.name
+        return self._tube.name
 
     @property
     def type(self) -> str:
         """The type of the tube."""
-        return self.sync.type
+        return self._tube.type
 
     @property
     def policy(self) -> TubePolicy:
         """What the tube promises."""
-        return self.sync.policy
+        return self._tube.policy
 
     def __repr__(self) -> str:
-        return repr(self.sync)
+        return repr(self._tube)
 
     async def put(self, body: Body, *, timeout: Duration = 0, **options: Unpack[PutOptions]) -> AsyncJob:
         """Add a job; wait for room up to `timeout` seconds (None: for ever)."""
         try:
-            return AsyncJob(self.sync.put(body, **options))
+            return AsyncJob(await _call(self._host, lambda: self._tube.put(body, **options)))
         except Full:
             if timeout == 0:
                 raise
-        host, session = self.sync._host, self.sync._session
+        host, session = self._tube._host, self._tube._session
         sleeper = _Task()
         timeout_ms = duration_ms(timeout, "timeout")
         with session.guard:
             wait = host.engine.wait_put(
-                session.connection, self.sync._live(), draft(body, **options), host.now(), timeout_ms, sleeper
+                session.connection, self._tube._live(), draft(body, **options), host.now(), timeout_ms, sleeper
             )
             host.settle()
         await _sleep_through(host, wait, sleeper)
         if wait.job is None:
             with session.guard:
                 raise Full(f"tube {self.name!r} was full for {timeout} seconds; take from it, or wait longer")
-        return AsyncJob(Job(self.sync, wait.job))
+        return AsyncJob(Job(self._tube, wait.job))
 
     async def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[AsyncJob]:
         """Add a job for each body, or none at all."""
-        return [AsyncJob(job) for job in self.sync.put_many(bodies, **options)]
+        jobs = await _call(self._host, lambda: self._tube.put_many(bodies, **options))
+        return [AsyncJob(job) for job in jobs]
 
     async def take(
         self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None
@@ -202,7 +227,7 @@ class AsyncTube:
         """Take up to `count` jobs; wait for the first up to `timeout` seconds (None: for ever)."""
         ttr_ms = UNSET if ttr is None else duration_ms(ttr, "ttr")
         raw_key = None if key is None else to_bytes(key, "a key")
-        return await _take(self._queue.sync, [self.sync], count, timeout, raw_key, ttr_ms)
+        return await _take(self._queue._quick, [self._tube], count, timeout, raw_key, ttr_ms)
 
     async def __aiter__(self) -> AsyncIterator[AsyncJob]:
         """Take jobs for ever, waiting for each: `async for job in tube:`. Finish each one, best by `async with job:`."""
@@ -213,57 +238,59 @@ class AsyncTube:
 
     async def job(self, id: str) -> AsyncJob:
         """The job of this id, if it is in this tube."""
-        return AsyncJob(self.sync.job(id))
+        return AsyncJob(await _call(self._host, self._tube.job, id))
 
     async def named(self, name: str | bytes) -> AsyncJob:
         """The job that was put under this name."""
-        return AsyncJob(self.sync.named(name))
+        return AsyncJob(await _call(self._host, self._tube.named, name))
 
     async def jobs(self, state: StateName, limit: int = 1_000) -> list[AsyncJob]:
         """Up to `limit` jobs that are in a state, in the order they would be served."""
-        return [AsyncJob(job) for job in self.sync.jobs(state, limit)]
+        return [AsyncJob(job) for job in await _call(self._host, self._tube.jobs, state, limit)]
 
     async def kick(self, count: int = 1, *, delay: Seconds = 0) -> int:
         """Dig up to `count` buried jobs up; tell how many there were."""
-        return self.sync.kick(count, delay=delay)
+        return await _call(self._host, self._tube.kick, count, delay=delay)
 
     async def release_all(self) -> int:
         """Give every taken job back, whoever holds it; tell how many there were."""
-        return self.sync.release_all()
+        return await _call(self._host, self._tube.release_all)
 
     async def pause(self, *, puts: bool = False, takes: bool = False) -> None:
         """Refuse puts, hold takes back, or both; `pause()` with neither resumes."""
-        self.sync.pause(puts=puts, takes=takes)
+        await _call(self._host, self._tube.pause, puts=puts, takes=takes)
 
     async def alter(self, **options: Unpack[TubeOptions]) -> None:
         """Change what the tube promises while it runs."""
-        self.sync.alter(**options)
+        await _call(self._host, lambda: self._tube.alter(**options))
 
     async def truncate(self) -> int:
         """Remove every job, whatever its state; tell how many there were."""
-        return self.sync.truncate()
+        return await _call(self._host, self._tube.truncate)
 
     async def drop(self) -> None:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
-        self.sync.drop()
+        await _call(self._host, self._tube.drop)
 
     async def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""
-        return self.sync.stats()
+        return await _call(self._host, self._tube.stats)
 
     async def events(self) -> dict[str, int]:
         """How often each thing happened to jobs of this tube."""
-        return self.sync.events()
+        return await _call(self._host, self._tube.events)
 
     async def transitions(self) -> dict[str, int]:
         """How often jobs of this tube went from one state to another, as "ready-taken"."""
-        return self.sync.transitions()
+        return await _call(self._host, self._tube.transitions)
 
     async def claim(
         self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0
     ) -> list[AsyncJob] | None:
         """Claim number n of a consumer: the same jobs on every call until it is acked; None if there is nothing."""
-        jobs = self.sync.claim(consumer, number, count, lease=lease, token=token)
+        jobs = await _call(
+            self._host, self._tube.claim, consumer, number, count, lease=lease, token=token
+        )
         return None if jobs is None else [AsyncJob(job) for job in jobs]
 
 
@@ -289,63 +316,69 @@ async def _take(
         if not found:
             with session.guard:
                 return []
+    else:
+        try:
+            await host.until_durable()
+        except BaseException:
+            host.give_back(found)
+            raise
     return [AsyncJob(job) for job in as_jobs(tubes, found)]
 
 
 class AsyncJob:
     """A job of this queue, for asyncio. Its state and counters are live: they tell how it is now."""
 
-    __slots__ = ("sync",)
+    __slots__ = ("_job",)
 
     def __init__(self, job: Job) -> None:
-        self.sync = job
+        self._job = job
 
     @property
     def id(self) -> str:
         """Its id: 40 characters, the same for ever."""
-        return self.sync.id
+        return self._job.id
 
     @property
     def tube(self) -> str:
         """The name of its tube."""
-        return self.sync.tube
+        return self._job.tube
 
     @property
     def state(self) -> str:
         """What the job is now: ready, taken, delayed, buried, done, zombie or gone."""
-        return self.sync.state
+        return self._job.state
 
     @property
     def deliveries(self) -> int:
         """How often it was handed out."""
-        return self.sync.deliveries
+        return self._job.deliveries
 
     @property
     def nacks(self) -> int:
         """How often a taker said that it failed."""
-        return self.sync.nacks
+        return self._job.nacks
 
     @property
     def body(self) -> Any:
         """What was put."""
-        return self.sync.body
+        return self._job.body
 
     def __repr__(self) -> str:
-        return repr(self.sync)
+        return repr(self._job)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AsyncJob) and self.sync == other.sync
+        return isinstance(other, AsyncJob) and self._job == other._job
 
     def __hash__(self) -> int:
-        return hash(self.sync)
+        return hash(self._job)
 
     async def ack(self) -> None:
         """The work is done: the job goes, or is kept if its tube keeps acked jobs."""
-        self.sync.ack()
+        await self._call(self._job.ack)
 
     async def done(self, result: Body) -> None:
         """The work is done, and its result takes the place of the body until the job's ttl ends."""
-        self.sync.done(result)
+        await self._call(self._job.done, result)
 
     async def release(
         self,
@@ -356,62 +389,62 @@ class AsyncJob:
         key: str | bytes | None = None,
     ) -> None:
         """Give the job back unfinished: to its old place, or after `delay` seconds."""
-        self.sync.release(delay, ttl=ttl, priority=priority, key=key)
+        await self._call(self._job.release, delay, ttl=ttl, priority=priority, key=key)
 
     async def requeue(self) -> None:
         """Give the job back to behind all others."""
-        self.sync.requeue()
+        await self._call(self._job.requeue)
 
     async def nack(self, reason: str = "") -> None:
         """Give the job back because it failed: its retry policy says what becomes of it."""
-        self.sync.nack(reason)
+        await self._call(self._job.nack, reason)
 
     async def bury(self, reason: str = "") -> None:
         """Put the job aside until somebody kicks it, and say why."""
-        self.sync.bury(reason)
+        await self._call(self._job.bury, reason)
 
     async def touch(self, seconds: Seconds | None = None) -> None:
         """Ask for more time: so many seconds more, or without a number a whole ttr from now."""
-        self.sync.touch(seconds)
+        await self._call(self._job.touch, seconds)
 
     async def dig(self, delay: Seconds = 0) -> None:
         """Dig the buried job up: to its old place, or after `delay` seconds."""
-        self.sync.dig(delay)
+        await self._call(self._job.dig, delay)
 
     async def delete(self) -> None:
         """Remove the job, whatever its state and whoever holds it."""
-        self.sync.delete()
+        await self._call(self._job.delete)
 
     async def snatch(self, delay: Seconds = 0) -> None:
         """Take the job away from whoever holds it."""
-        self.sync.snatch(delay)
+        await self._call(self._job.snatch, delay)
 
     async def restart(self, delay: Seconds = 0) -> None:
         """Bring the job back that is delayed, or was acked and kept."""
-        self.sync.restart(delay)
+        await self._call(self._job.restart, delay)
 
     async def switch(self, state: StateName, delay: Seconds = 0) -> None:
         """Turn the job, if it is not taken, into another state."""
-        self.sync.switch(state, delay)
+        await self._call(self._job.switch, state, delay)
 
     async def move(self, tube: AsyncTube, delay: Seconds = 0) -> None:
         """Move the job to the end of another tube."""
-        self.sync.move(tube.sync, delay)
+        await self._call(self._job.move, tube._tube, delay)
 
     async def wait(self, timeout: Duration = None) -> bool:
         """Wait until the job ends; tell whether it was acked."""
-        host, session = self.sync._tube._host, self.sync._tube._session
+        host, session = self._job._tube._host, self._job._tube._session
         sleeper = _Task()
         timeout_ms = duration_ms(timeout, "timeout")
         with session.guard:
-            wait = host.engine.wait_end(session.connection, self.sync._core, host.now(), timeout_ms, sleeper)
+            wait = host.engine.wait_end(session.connection, self._job._core, host.now(), timeout_ms, sleeper)
             host.settle()
         await _sleep_through(host, wait, sleeper)
         return wait.processed
 
     async def meta(self) -> dict[str, Any]:
         """Everything the queue knows about the job, times in seconds since 1970."""
-        return self.sync.meta()
+        return await self._call(self._job.meta)
 
     async def __aenter__(self) -> Self:
         return self
@@ -420,5 +453,7 @@ class AsyncJob:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ack when the work is done, nack when it raised; leave alone what was finished by hand."""
-        if self.sync._core.state == s.TAKEN:
-            self.sync.__exit__(kind, error, trace)
+        await self._call(self._job.__exit__, kind, error, trace)
+
+    async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await _call(self._job._tube._host, function, *args, **kwargs)

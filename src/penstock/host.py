@@ -7,6 +7,7 @@ hands that duty on when it leaves.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import queue
 import secrets
@@ -16,18 +17,22 @@ import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
-from penstock.core.errors import BadId, Closed, CommandError, Forked, UnknownJob, WrongType
+from penstock.core.errors import BadId, Closed, CommandError, Forked, JournalFailed, UnknownJob, WrongType
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
 from penstock.core.outbox import Outbox
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Waiting
+from penstock.journal.disk import Disk
+from penstock.journal.log import ALWAYS, EVERYSEC, Log
+from penstock.journal.recovery import open_log
 from penstock.options import to_text
 
 
@@ -69,25 +74,110 @@ class Refusal:
     def __exit__(self, *_: object) -> None: ...
 
 
+class Guard(Protocol):
+    """What a call holds while it uses the engine."""
+
+    def __enter__(self) -> object: ...
+    def __exit__(self, *_: Any) -> object: ...
+
+
+class Committing:
+    """The lock of a queue with a journal: what a call has done is in the log when it lets go."""
+
+    def __init__(self, host: Host, log: Log) -> None:
+        self._host = host
+        self._log = log
+
+    def __enter__(self) -> None:
+        self._host.lock.acquire()
+        if self._log.failed:
+            self._host.lock.release()
+            self._log.check()
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if not self._host.closed:
+                self._log.commit(self._host.now(), wall_ms())
+                self._host.engine.room_bytes = self._log.room()
+        finally:
+            self._host.lock.release()
+
+
+class Durable(Committing):
+    """The same, and it is durable before the call returns: an answer, a read or a refusal too."""
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        if self._log.fsync == ALWAYS and not self._host.closed:
+            self._log.make_durable(self._log.written)
+
+
 class Host:
     """One engine of this process."""
 
-    def __init__(self, grace_ms: int) -> None:
+    guard: Guard  # What a thread's call holds: it returns when what it did is as durable as the queue promises.
+    quick_guard: Guard  # What a task's call holds: it awaits `until_durable` afterwards.
+
+    def __init__(self, grace_ms: int, disk: Disk | None = None, fsync: str = ALWAYS) -> None:
         self.lock = threading.Lock()
         self.closed = False
-        # Wall clock at open plus monotonic time since: deadlines do not move when somebody sets the clock.
-        self._offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
-        self.outbox = Outbox()
-        self.engine = Engine(1, self.now(), self.outbox, secrets.randbits(32))
-        self.engine.session_grace_ms = grace_ms
-        self.ids = IdForms(secrets.token_hex(4).encode(), secrets.token_bytes(32))
+        self.log: Log | None = None
+        self.warnings: list[str] = []
+        self.outbox: Outbox
+        if disk is None:
+            # Wall clock at open plus monotonic time since: deadlines do not move when somebody sets the clock.
+            self._offset_ms = wall_ms() - time.monotonic_ns() // 1_000_000
+            self.outbox = Outbox()
+            self.engine = Engine(1, self.now(), self.outbox, secrets.randbits(32))
+            self.engine.session_grace_ms = grace_ms
+            self.ids = IdForms(secrets.token_hex(4).encode(), secrets.token_bytes(32))
+            self.guard = self.quick_guard = self.lock
+        else:
+            self._recover(disk, grace_ms, fsync)
         # Until when the keeper sleeps, or -1 when nobody sleeps: then a command has nobody to wake.
         self.keeper_until = -1
         self._keeper: Sleeper | None = None
         self._sleepers: dict[Sleeper, None] = {}
         self._sessions = 0
+        self._teller: _Teller | None = None
         # Those who decide what tubes of theirs serve next: they look at every change before it is told.
         self.drivers: dict[Tube, Attendant] = {}
+
+    def _recover(self, disk: Disk, grace_ms: int, fsync: str) -> None:
+        """Go on where the log of a directory ends."""
+        disk.lock()
+        try:
+            opened = open_log(
+                disk, wall_ms(), boot_id(), fsync=fsync, entropy=secrets.randbits(32), grace_ms=grace_ms
+            )
+        except BaseException:
+            disk.unlock()
+            raise
+        self._disk = disk
+        self.log, self.engine, self.outbox = opened.log, opened.engine, opened.log.writer
+        self.warnings = opened.warnings
+        self._offset_ms = self.engine.now - time.monotonic_ns() // 1_000_000
+        self.ids = IdForms(opened.node[:8].encode(), opened.key)
+        self.engine.room_bytes = self.log.room()
+        self.guard = Durable(self, self.log)
+        self.quick_guard = Committing(self, self.log)
+        if fsync == EVERYSEC:
+            self._stopping = threading.Event()
+            threading.Thread(target=self._sync_every_second, name="penstock-sync", daemon=True).start()
+
+    def _sync_every_second(self) -> None:
+        assert self.log is not None
+        while not self._stopping.wait(1):
+            try:
+                self.log.make_durable(self.log.written)
+            except JournalFailed:
+                return  # The next call is told.
+
+    async def until_durable(self) -> None:
+        """Return when everything that was done so far is as durable as the queue promises."""
+        log = self.log
+        if log is not None and log.fsync == ALWAYS and log.durable < log.written:
+            await asyncio.get_running_loop().run_in_executor(None, log.make_durable, log.written)
 
     def now(self) -> int:
         """Engine time, in ms."""
@@ -105,11 +195,26 @@ class Host:
         self.engine.disconnect(connection, self.now())
         self._sessions -= 1
         self.closed = self._sessions == 0
-        if self.closed and isinstance(self.outbox, _Telling):
-            self.outbox.stop()
+        if self.closed:
+            self._close()
         self.settle()
         for sleeper in self._sleepers:
             sleeper.wake()
+
+    def _close(self) -> None:
+        if self._teller is not None:
+            self._teller.stop()
+        if self.log is not None:
+            if self.log.fsync == EVERYSEC:
+                self._stopping.set()
+            self.log.close(self.now(), wall_ms())
+            self._disk.unlock()
+
+    def flush(self) -> None:
+        """Let what was done outside of a guard reach the log."""
+        if not self.closed:
+            with self.guard:
+                pass
 
     def settle(self) -> None:
         """Wake whoever a command has served, and the keeper if the next deadline came nearer."""
@@ -125,7 +230,7 @@ class Host:
 
     def how_long(self, wait: Waiting, sleeper: Sleeper) -> int | None:
         """How many ms a sleeper may sleep before it asks again: -1 for until it is woken, None if its wait is over."""
-        with self.lock:
+        with self.quick_guard if not self.closed else self.lock:
             self.engine.advance(self.now())
             self.settle()
             if wait.outcome != w.WAITING:
@@ -151,11 +256,17 @@ class Host:
 
     def take_back(self, wait: Waiting) -> None:
         """Somebody was interrupted in its wait: nobody saw what it was served with, so that was not delivered."""
-        with self.lock:
+        with self.quick_guard if not self.closed else self.lock:
             self.engine.cancel(wait)
-            if isinstance(wait, w.Wait):
-                for job in wait.jobs:
-                    self.engine.undelivered(job, self.now())
+            self.settle()
+        if isinstance(wait, w.Wait):
+            self.give_back(wait.jobs)
+
+    def give_back(self, jobs: list[Job]) -> None:
+        """Nobody saw these jobs, so they were not delivered."""
+        with self.quick_guard if not self.closed else self.lock:
+            for job in jobs:
+                self.engine.undelivered(job, self.now())
             self.settle()
 
     def find(self, id: str) -> Job:
@@ -179,24 +290,23 @@ class Host:
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
         """Call back on every change of a job, in order, from a thread of its own; gives a function that ends it."""
-        if not isinstance(self.outbox, _Telling):
-            telling = _Telling(self.ids)
-            telling.ended_waits = self.outbox.ended_waits
-            self.engine.outbox = self.outbox = telling
-        return self.outbox.subscribe(callback, tube)
+        if self._teller is None:
+            self._teller = _Teller(self.ids)
+            self.engine.watch = self._teller.moved
+        return self._teller.subscribe(callback, tube)
 
 
-class _Telling(Outbox):
-    """An outbox that also tells subscribers. They run in one thread of their own, so they may use the queue."""
+class _Teller:
+    """Tells subscribers what happens. They run in one thread of their own, so they may use the queue."""
 
     def __init__(self, ids: IdForms) -> None:
-        super().__init__()
         self._ids = ids
         self._subscribers: dict[object, tuple[Callable[[Change], None], bytes | None]] = {}
         self._changes: queue.SimpleQueue[tuple[bytes, Change] | None] = queue.SimpleQueue()
         threading.Thread(target=self._tell, name="penstock-subscribers", daemon=True).start()
 
     def moved(self, job: Job, tube: Tube, rule: int, now: int) -> None:
+        """Something happened to a job: pass it on."""
         event, before, after = s.TRANSITIONS[rule]
         change = Change(
             self._ids.long(job.id, job.ttl_minutes).decode(),
@@ -235,22 +345,34 @@ class _Telling(Outbox):
 class Session:
     """One session on a host, and the lock that guards it: the host's, until the session is closed or forked."""
 
-    guard: threading.Lock | Refusal
+    guard: Guard
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.guard = host.lock
-        with host.lock:
+        self.guard = host.guard
+        with host.guard:
             self.connection = host.join()
+        self._twins: list[Session] = [self]
         _sessions.add(self)
+
+    def for_tasks(self) -> Session:
+        """The same session for asyncio: its calls return at once, and `until_durable` is awaited after them."""
+        twin = Session.__new__(Session)
+        twin.host, twin.guard, twin.connection = self.host, self.host.quick_guard, self.connection
+        twin._twins = self._twins
+        self._twins.append(twin)
+        _sessions.add(twin)
+        return twin
 
     def close(self) -> None:
         """End the session: what it has taken goes back to its tubes."""
         if isinstance(self.guard, Refusal):
             return
-        with self.guard:
-            self.guard = Refusal(Closed)
+        with self.host.lock:
+            for twin in self._twins:
+                twin.guard = Refusal(Closed)
             self.host.leave(self.connection)
+        self.host.flush()
 
 
 # Sessions of this process, for the child of a fork to be told that they are not its own.
@@ -263,3 +385,16 @@ def _refuse_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)
+
+
+def wall_ms() -> int:
+    """What the clock on the wall shows."""
+    return time.time_ns() // 1_000_000
+
+
+def boot_id() -> str:
+    """Which start of the kernel this is: a power cut can only have happened between two of them."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"

@@ -137,10 +137,11 @@ def altered(
     }
     if zombie is not None:
         changes["after_ack"], changes["zombie_ms"] = p.LINGERS, duration_ms(zombie, "zombie")
-    if keep:
-        if zombie is not None:
+    if keep is not None:
+        if keep and zombie is not None:
             raise Unsupported("keep and zombie exclude each other: acked jobs stay for ever, or for a while")
-        changes["after_ack"] = p.KEPT
+        if zombie is None:
+            changes["after_ack"], changes["zombie_ms"] = p.KEPT if keep else p.GOES, UNSET
     return dataclasses.replace(base, **{field: value for field, value in changes.items() if value is not None})
 
 
@@ -167,7 +168,7 @@ def encode_body(body: Body) -> tuple[bytes, int]:
     if isinstance(body, bytes):
         return body, BODY_BYTES
     if isinstance(body, str):
-        return body.encode(), BODY_TEXT
+        return to_bytes(body, "a body"), BODY_TEXT
     if isinstance(body, (bytearray, memoryview)):
         return bytes(body), BODY_BYTES
     try:
@@ -186,7 +187,10 @@ def decode_body(raw: bytes, kind: int) -> Any:
 def to_bytes(value: str | bytes, what: str) -> bytes:
     """A name or key as the engine has it."""
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise WrongType(f"{what} is text that cannot be written as UTF-8 (a lone surrogate)") from None
     if isinstance(value, bytes):
         return value
     raise WrongType(f"{what} is text or bytes, not {type(value).__name__}")

@@ -1,17 +1,10 @@
-"""The kinds of tubes that the machines run: every preset, and what a policy can say and no preset does.
-
-A new preset is a new line in KINDS.
-"""
+"""The kinds of tubes that the machines run: every preset, what a policy can say and no preset does, and a mixture."""
 
 from __future__ import annotations
 
 from penstock.core import policy as p
-from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBE, TubePolicy
+from penstock.core.policy import DISQUE, FIFO, FIFOTTL, PRESETS, STUBE, UTUBE, TubePolicy
 
-KEYED_TTL = TubePolicy(
-    type="keyed with ttl", order=p.BY_PRIORITY, keys=p.KEYS_LIMITED, has_ttl=True, has_ttr=True, has_delay=True
-)
-NAMED = TubePolicy(type="named", keys=p.KEYS_NAMED)
 STRICT = TubePolicy(
     type="strict",
     order=p.BY_PRIORITY,
@@ -28,13 +21,11 @@ STRICT = TubePolicy(
     ids=p.ID_HEX,
 )
 
+TAGGED = TubePolicy(type="tagged", keys=p.KEYS_TAGGED, owner=p.ANYONE, has_ttl=True)
+
 KINDS: dict[str, list[TubePolicy]] = {
-    "fifo": [FIFO],
-    "fifottl": [FIFOTTL],
-    "utube": [UTUBE],
-    "disque": [DISQUE],
-    "keyed with ttl": [KEYED_TTL],
-    "named": [NAMED],
+    **{name: [policy] for name, policy in PRESETS.items()},
     "strict": [STRICT],
-    "many at once": [FIFOTTL, UTUBE, DISQUE, NAMED, FIFO],
+    "tagged": [TAGGED],
+    "many at once": [FIFOTTL, UTUBE, DISQUE, STUBE, FIFO],
 }

@@ -34,6 +34,9 @@ class ModelTube:
     paused_out: bool = False
     next_local: int = 0
 
+    def __post_init__(self) -> None:
+        self.next_local = self.policy.first_integer
+
 
 @dataclass(eq=False)
 class ModelSession:
@@ -380,7 +383,7 @@ class Model:
 
     def ack(self, session: ModelSession, job: ModelJob, now: int) -> str:
         refusal = not_held(job, session)
-        if refusal != "OK" and job.tube.policy.owner == p.SESSION:
+        if refusal != "OK" and not job.tube.policy.ack_cancels:
             return refusal
         self.happen(job, "acked", "gone")
         self.settle()
@@ -412,9 +415,7 @@ class Model:
         self.send_back(job, ("kicked", "kicked delayed"), delay_ms, ttl_ms, priority)
         return "OK"
 
-    def send_back(
-        self, job: ModelJob, events: tuple[str, str], delay_ms: int, ttl_ms: int, priority: int
-    ) -> None:
+    def send_back(self, job: ModelJob, events: tuple[str, str], delay_ms: int, ttl_ms: int, priority: int) -> None:
         check_return(job.tube, delay_ms, ttl_ms, priority)
         job.returns += 1
         if ttl_ms != UNSET:
@@ -422,7 +423,8 @@ class Model:
         if priority != PRIORITY_UNSET:
             job.priority = priority
         if delay_ms:
-            if job.tube.policy.delay_stretches_ttl:
+            policy = job.tube.policy
+            if policy.delay_stretches_ttl and (ttl_ms != UNSET or policy.release_stretches_ttl):
                 job.expiry = later(job.expiry, delay_ms)
             job.wake = self.now + delay_ms
             self.happen(job, events[1], "delayed")
@@ -472,9 +474,10 @@ class Model:
         return "OK"
 
     def undelivered(self, job: ModelJob, now: int) -> None:
-        job.deliveries -= 1
-        self.happen(job, "undelivered", "ready")
-        self.settle()
+        if job.state == "taken":
+            job.deliveries -= 1
+            self.happen(job, "undelivered", "ready")
+            self.settle()
 
     def kick(self, tube: ModelTube, count: int, now: int) -> int:
         self.advance(now)

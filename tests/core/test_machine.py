@@ -1,4 +1,4 @@
-"""The engine does what the model does, whatever is asked of it, by whom, and when: one machine for each kind of tube."""
+"""The engine does what the model does, whatever is asked of it, by whom, and when: a machine for each kind of tube."""
 
 from __future__ import annotations
 
@@ -68,23 +68,14 @@ class Queue(RuleBasedStateMachine):
         return n % len(self.policies)
 
     def client(self, n: int) -> int:
-        return n % len(self.pair.connections)
+        return self.pair.client(n)
 
     def job(self, n: int, *states: str) -> int:
-        """The number of a job in one of these states, or of none at all."""
-        those = [job.number for job in self.pair.model.jobs if job.state in states]
-        return those[n % len(those)] if those else self.pair.model.made + n
+        return self.pair.job(n, *states)
 
     def holder(self, number: int, c: int) -> int:
-        """A client of the session that holds this job; for some values of `c` a stranger."""
-        for job in self.pair.model.jobs:
-            for i, (_, connection) in enumerate(self.pair.connections):
-                if job.number == number and connection.session is job.holder and c != 3:
-                    return i
-        return self.client(c)
-
-    def policy_of(self, number: int) -> TubePolicy:
-        return next((job.tube.policy for job in self.pair.model.jobs if job.number == number), self.policies[0])
+        """A client that holds this job; for some values of `c` a stranger."""
+        return self.client(c) if c == 3 else self.pair.holder(number)
 
     # Time
 
@@ -152,9 +143,7 @@ class Queue(RuleBasedStateMachine):
         key=KEY,
         ttr=TTR,
     )
-    def wait(
-        self, c: int, ts: list[int], step: int, timeout: int, count: int, key: bytes | None, ttr: int
-    ) -> None:
+    def wait(self, c: int, ts: list[int], step: int, timeout: int, count: int, key: bytes | None, ttr: int) -> None:
         self.pair.pass_time(step)
         tubes = [self.tube(t) for t in ts]
         key = key if all(self.policies[t].keys != p.KEYS_NONE for t in tubes) and c < 5 else None
@@ -198,7 +187,7 @@ class Queue(RuleBasedStateMachine):
 
     def on_return(self, number: int, delay: int, ttl: int, priority: int) -> tuple[int, int, int]:
         """What a job is given on its way back, without what its tube lacks."""
-        policy = self.policy_of(number)
+        policy = self.pair.policy_of(number)
         return (
             delay if policy.has_delay else 0,
             ttl if policy.has_ttl else UNSET,

@@ -102,9 +102,7 @@ def slept() -> Iterator[list[float]]:
     time.sleep = _real_sleep
 
 
-@pytest.mark.parametrize(
-    ("page", "block"), [pytest.param(p, b, id=name_of(p.path, b.line)) for p, b in EXAMPLES]
-)
+@pytest.mark.parametrize(("page", "block"), [pytest.param(p, b, id=name_of(p.path, b.line)) for p, b in EXAMPLES])
 def test_an_example_runs_and_prints_what_the_page_says(page: Page, block: Block, slept: list[float]) -> None:
     assert page.run(block) == block.expected
     assert sum(slept) <= SLEEP_S_MAX, "the examples sleep too long"
@@ -117,17 +115,11 @@ def commands_of(block: Block) -> str:
     return "".join(line[2:] for line in block.code.splitlines(keepends=True) if line.startswith("$ "))
 
 
-@pytest.mark.parametrize(
-    ("path", "block"), [pytest.param(p, b, id=name_of(p, b.line)) for p, b in SHELL]
-)
-def test_a_shell_example_is_well_formed(
-    path: Path, block: Block, needs: Callable[[object, str], None]
-) -> None:
+@pytest.mark.parametrize(("path", "block"), [pytest.param(p, b, id=name_of(p, b.line)) for p, b in SHELL])
+def test_a_shell_example_is_well_formed(path: Path, block: Block, needs: Callable[[object, str], None]) -> None:
     bash = shutil.which("bash")
     needs(bash, "bash is not installed")
-    checked = subprocess.run(
-        [str(bash), "-n"], input=commands_of(block), capture_output=True, text=True, check=False
-    )
+    checked = subprocess.run([str(bash), "-n"], input=commands_of(block), capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
 
 

@@ -118,7 +118,7 @@ def _may_sleep(function: Callable[..., Any], args: tuple[Any, ...], options: dic
         return False  # The call itself says what is wrong with it.
     given.apply_defaults()
     timeout = given.arguments.get("timeout", 0)
-    return timeout is None or isinstance(timeout, (int, float)) and timeout > 0
+    return timeout is None or (isinstance(timeout, (int, float)) and timeout > 0)
 
 
 def _awaited(value: Any) -> Any:

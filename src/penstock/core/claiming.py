@@ -35,7 +35,9 @@ def claim(
     if there is None:
         there = _new_claim(engine, consumer, number, tube, count, now)
     if there is not None:
+        consumer.lease_ms = lease_ms
         engine.deadlines.set(there, now + i64(lease_ms))
+        engine.outbox.consumer_changed(consumer, now)
     return there
 
 
@@ -75,13 +77,15 @@ def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> 
         finished = consumer.claims[number]
         for job in finished.jobs:
             tube = engine.tube_of(job)
-            event: i64 = s.ACKED if tube.goes else engine._after_ack(job, tube, UNSET, now)
+            goes = tube.goes or job.rare().doomed
+            event: i64 = s.ACKED if goes else engine._after_ack(job, tube, UNSET, now)
             engine._move(job, tube, event, now)
             acked += 1
         engine._forget_claim(finished)
         consumer.acked = max(consumer.acked, number)
     if acked == 0:
         consumer.acked = max(consumer.acked, upto)
+    engine.outbox.consumer_changed(consumer, now)
     engine._settle(now)
     return acked
 
@@ -131,6 +135,9 @@ def _new_claim(engine: Engine, consumer: Consumer, number: int, tube: Tube, coun
         job.deliveries += 1
         job.wake = NEVER
         job.holder = HELD_BY_CLAIM
+        extra = job.rare()
+        extra.consumer = consumer.name
+        extra.claim = number
         engine._move(job, tube, s.CLAIMED, now)
         made.jobs.append(job)
     if not made.jobs:

@@ -40,6 +40,7 @@ class Consumer:
     token: i64  # The greatest it was seen with.
     acked: i64  # Every claim up to this number is acked.
     newest: i64  # The number of its newest claim.
+    lease_ms: i64  # The lease it asked for last; its claims get it anew after a restart.
     claims: dict[int, Claim]  # Those neither acked nor ended.
 
     def __init__(self, name: bytes, token: i64) -> None:
@@ -47,4 +48,5 @@ class Consumer:
         self.token = token
         self.acked = 0
         self.newest = 0
+        self.lease_ms = 0
         self.claims = {}

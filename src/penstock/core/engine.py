@@ -29,6 +29,7 @@ from penstock.core.errors import (
     OK,
     ONLY_ONCE,
     Full,
+    NoSpace,
     OutOfRange,
     Paused,
     TooManyWaits,
@@ -69,11 +70,13 @@ class Engine(Moves):
     """The commands of one node."""
 
     body_bytes_max: i64
+    room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says.
 
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
         """Start empty. The epoch is one that no earlier opening had (ids.py); entropy seeds the jitter of retries."""
         super().__init__(epoch, now, outbox, entropy)
         self.body_bytes_max = BODY_BYTES_MAX
+        self.room_bytes = NEVER
 
     # Tubes
 
@@ -134,7 +137,7 @@ class Engine(Moves):
             # From the end, where leaving a heap or a bag is cheapest.
             for job in jobs[: -(limit - removed) - 1 : -1]:
                 if job.holder == HELD_BY_CLAIM:
-                    job.rare().doomed = True
+                    self._doom(job, tube, now)
                 else:
                     self._move(job, tube, s.TRUNCATED, now)
                     removed += 1
@@ -213,6 +216,8 @@ class Engine(Moves):
                 if draft.name in names:
                     raise OutOfRange("two jobs of one put have the same name")
                 names.add(draft.name)
+        if body_bytes > self.room_bytes:
+            raise NoSpace()
         if tube.limited and not self._has_room_for(tube, len(drafts), body_bytes):
             raise Full(f"tube {shown(tube.name)} has no room for all of these; wait, or put fewer")
         jobs: list[Job] = []
@@ -244,6 +249,8 @@ class Engine(Moves):
         if tube.paused_in:
             raise Paused(f"tube {shown(tube.name)} is paused for puts; try later, or resume it")
         check_body(len(draft.body), self.body_bytes_max)
+        if len(draft.body) > self.room_bytes:
+            raise NoSpace()
 
     def _has_room_for(self, tube: Tube, jobs: int, body_bytes: int) -> bool:
         policy = tube.policy
@@ -530,6 +537,10 @@ class Engine(Moves):
             if extra.priority_given == PRIORITY_UNSET:
                 extra.priority_given = job.priority
             job.priority = PRIORITY_BACK
+        elif job.extra is not None and job.extra.priority_given != PRIORITY_UNSET:
+            # It was urgent, and is so no longer.
+            job.priority = job.extra.priority_given
+            job.extra.priority_given = PRIORITY_UNSET
         job.order = self._newest_order(tube, now)
         job.returns += 1
         self._move(job, tube, s.REQUEUED, now)
@@ -620,7 +631,7 @@ class Engine(Moves):
         if job.state == s.GONE:
             return NO_JOB
         if job.holder == HELD_BY_CLAIM:
-            job.rare().doomed = True
+            self._doom(job, self.tube_of(job), now)
             return OK
         self._move(job, self.tube_of(job), s.DELETED, now)
         self._settle(now)
@@ -738,6 +749,12 @@ class Engine(Moves):
         source = self.tube_of(job)
         if source is target:
             raise OutOfRange("the job is in that tube already")
+        if job.once and target.owned:
+            raise target.lacks("at-most-once delivery: what a session holds goes back when it disconnects")
+        if target.paused_in:
+            raise Paused(f"tube {shown(target.name)} is paused for puts; try later, or resume it")
+        if target.limited and not self._has_room_for(target, 1, job.body_length()):
+            raise Full(f"tube {shown(target.name)} is full; wait for room, or take from it")
         state = i64(job.state)
         if state == s.TAKEN:
             refusal = self._not_returnable(job, session)
@@ -768,6 +785,8 @@ class Engine(Moves):
             self._session_slots[slot] = session
         self.sessions[token] = session
         session.connections = 1
+        if self.session_grace_ms > 0:
+            self.outbox.session_made(session, self.now)
         return Connection(self._number(), session)
 
     def identify(self, connection: Connection, token: bytes, now: i64) -> Session:
@@ -823,6 +842,13 @@ class Engine(Moves):
             return ONLY_ONCE
         return refusal
 
+    def _doom(self, job: Job, tube: Tube, now: i64) -> None:
+        """Delete a job that a claim holds: the claim must stay as it is, so it goes when the claim ends."""
+        extra = job.rare()
+        if not extra.doomed:
+            extra.doomed = True
+            self._move(job, tube, s.DOOMED, now)
+
     def _set_body(self, job: Job, tube: Tube, body: bytes | None, body_kind: int) -> None:
         """Replace the body of a job, if there is a new one."""
         if body is not None:
@@ -830,6 +856,7 @@ class Engine(Moves):
             tube.body_bytes += i64(len(body) - job.body_length())
             job.body = body
             job.body_kind = u8(body_kind)
+            self.outbox.body_changed()
             if tube.put_line.length > 0:
                 self._note(tube, None)
 

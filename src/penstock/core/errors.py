@@ -87,6 +87,12 @@ class Unsupported(CommandError):
     code: ClassVar[str] = "UNSUPPORTED"
 
 
+class BadRetry(CommandError):
+    """A retry policy reads like: 5x exp(1s..10m) jitter then bury."""
+
+    code: ClassVar[str] = "BADRETRY"
+
+
 class Paused(CommandError):
     """The tube is paused for puts; try later, or resume it."""
 
@@ -178,9 +184,33 @@ class Forked(CommandError):
 
 
 class NoJournal(CommandError):
-    """Queues on disk need the journal, which this version does not have yet; open ":memory:" instead."""
+    """This queue has no journal, so it has neither a memory nor a history; open a directory instead of ":memory:"."""
 
     code: ClassVar[str] = "NOJOURNAL"
+
+
+class NoSpace(CommandError):
+    """The disk is full: nothing was put. Takes and acks go on; make room, and puts will too."""
+
+    code: ClassVar[str] = "NOSPACE"
+
+
+class JournalFailed(CommandError):
+    """The disk refused to write or sync, so nothing more can be promised; look at the disk, then open the queue again."""
+
+    code: ClassVar[str] = "JOURNALFAILED"
+
+
+class DamagedJournal(CommandError):
+    """The log is damaged in the middle; restore a backup, or salvage what can be read."""
+
+    code: ClassVar[str] = "DAMAGED"
+
+
+class InUse(CommandError):
+    """Another process has this queue open."""
+
+    code: ClassVar[str] = "INUSE"
 
 
 class UnknownSession(CommandError):

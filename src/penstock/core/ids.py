@@ -5,7 +5,9 @@ Inside, an id is 63 bits: the epoch of the opening in which the job was made, an
     63       43                                         0
     | epoch 20 |             sequence 43                |
 
-The epoch is raised and made durable at every open, so no crash, whatever it lost, lets an id name a second job.
+The epoch is raised and made durable at every open, so no crash, whatever it lost, lets an id name a second job. A
+sequence that ran over (after 8.8 million million jobs in one opening) flows into the next epoch, and the next open
+begins behind that.
 Outside, the number is masked and followed by a keyed tag: an id cannot be guessed, and a forged one is recognised
 without a lookup. Both forms hold the same number:
 

@@ -52,6 +52,8 @@ class Extra:
     unique: bytes  # What it is the only job of; empty if nothing.
     unique_pos: i32  # Its place among jobs of the same body: see unique.py.
     priority_given: i64  # Its priority before urgent or requeue set it aside; else PRIORITY_UNSET.
+    consumer: bytes  # Whose claim holds it; empty if none.
+    claim: i64  # The number of that claim.
     doomed: bool  # Deleted while a claim held it: it goes when the claim ends.
 
     def __init__(self) -> None:
@@ -62,6 +64,8 @@ class Extra:
         self.unique = b""
         self.unique_pos = NOWHERE
         self.priority_given = PRIORITY_UNSET
+        self.consumer = b""
+        self.claim = 0
         self.doomed = False
 
 

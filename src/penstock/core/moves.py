@@ -10,6 +10,7 @@ argument; `engine.py` does that, and then lets things happen here:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import i32, i64
@@ -40,6 +41,7 @@ class Moves:
 
     now: i64  # The latest moment it was told of; time never goes back.
     outbox: Outbox
+    watch: Callable[[Job, Tube, int, int], None] | None  # Told what the outbox is told of jobs, for subscribers.
     jobs: JobTable
     deadlines: Deadlines
     tubes: dict[bytes, Tube]
@@ -64,6 +66,7 @@ class Moves:
         """Start empty. The epoch is one that no earlier opening had; see ids.py."""
         self.now = now
         self.outbox = outbox
+        self.watch = None
         self.jobs = JobTable()
         self.deadlines = Deadlines()
         self.tubes = {}
@@ -187,7 +190,7 @@ class Moves:
             if self._watchers and (state == s.GONE or state >= s.DONE):
                 self._tell_end(job, event)
             if state == s.GONE:
-                self.outbox.moved(job, tube, rule, now)
+                self._tell(job, tube, rule, now)
                 self._leave_tube(job, tube)
                 if event != s.MOVED_OUT:
                     self.jobs.remove(job)
@@ -198,7 +201,12 @@ class Moves:
             if state == s.READY:
                 self._wake(tube, job)
         self._arm(job, tube)
+        self._tell(job, tube, rule, now)
+
+    def _tell(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
         self.outbox.moved(job, tube, rule, now)
+        if self.watch is not None:
+            self.watch(job, tube, rule, now)
 
     def _let_go(self, job: Job, tube: Tube) -> None:
         """A job is taken no longer: its holder forgets it, and another of its key may be had."""
@@ -206,6 +214,10 @@ class Moves:
             holder = self._session_slots[job.holder]
             assert holder is not None
             holder.let_go(job)
+        elif job.holder == HELD_BY_CLAIM:
+            extra = job.rare()
+            extra.consumer = b""
+            extra.claim = 0
         job.holder = NO_SLOT
         if tube.keys is not None:
             self._wake(tube, job)
@@ -252,7 +264,8 @@ class Moves:
         if draft.dedup is not None:
             if tube.dedups is None:
                 tube.dedups = DedupWindow(i64(tube.policy.dedup_count), i64(tube.policy.dedup_ms))
-            tube.dedups.add(draft.dedup, job.id, now)
+            tube.dedups.add(draft.dedup, job.id, i64(job.ttl_minutes), now)
+            self.outbox.put_seen(job, tube, draft.dedup)
         self.jobs.add(job)
         self._move(job, tube, event, now)
 
@@ -265,7 +278,10 @@ class Moves:
             if job_id >= 0:
                 job = self.jobs.find(job_id)
                 # One that is gone still has its id, and that is what a producer who asks again wants to know.
-                return job if job is not None else Job(job_id, tube.slot, b"", 0, now)
+                if job is None:
+                    job = Job(job_id, tube.slot, b"", 0, now)
+                    job.ttl_minutes = i32(tube.dedups.ttl_minutes(draft.dedup))
+                return job
         if draft.unique is not None and draft.unique in tube.uniques:
             return tube.uniques[draft.unique]
         if draft.same_body and tube.ready_bodies is not None and tube.delayed_bodies is not None:
@@ -315,6 +331,8 @@ class Moves:
         self._move(job, source, s.MOVED_OUT, now)
         job.tube = target.slot
         job.order = self._newest_order(target, now)
+        if not target.by_priority:
+            job.priority = target.policy.default_priority
         job.local = target.next_local if target.locals is not None else NO_SLOT
         if job.extra is not None:
             # Its name was unique in the tube it left.
@@ -372,7 +390,7 @@ class Moves:
             return
         extra = job.rare()
         if not extra.reason:
-            extra.reason = b"failed %d times" % job.deliveries
+            extra.reason = b"given up after %d deliveries" % job.deliveries
         if retry.then == THEN_BURY:
             extra.buries += 1
             self._move(job, tube, s.EXHAUSTED, now)
@@ -568,7 +586,7 @@ class Moves:
         waits = self._watchers.get(job.id)
         if waits is None:
             return
-        processed = event == s.ACKED or event == s.KEPT or event == s.LINGERED
+        processed = event == s.ACKED or job.state >= s.DONE
         for wait in list(waits):
             wait.processed = processed
             self._end_wait(wait, w.SERVED)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core.claims import Consumer
 from penstock.core.job import Job
+from penstock.core.sessions import Session
 from penstock.core.tube import Tube
 from penstock.core.waits import Waiting
 
@@ -37,3 +39,15 @@ class Outbox:
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
         """The tube may give out integers below this one; after a crash it goes on from here."""
+
+    def session_made(self, session: Session, now: i64) -> None:
+        """A session began that may outlive its connections."""
+
+    def consumer_changed(self, consumer: Consumer, now: i64) -> None:
+        """A consumer of claims got further, or was taken over."""
+
+    def body_changed(self) -> None:
+        """The job that moves next has another body than before."""
+
+    def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
+        """The job that enters next was put under this dedup id."""

@@ -19,7 +19,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.core.errors import CommandError
+from penstock.core.errors import BadRetry
 from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX
 
 AT_ONCE: Final = 0
@@ -35,12 +35,6 @@ TRIES_MAX: Final = 1_000_000
 
 _UNITS_MS: Final[dict[str, int]] = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SHAPES: Final[dict[str, int]] = {"const": CONST, "linear": LINEAR, "exp": EXP}
-
-
-class BadRetry(CommandError):
-    """A retry policy reads like: 5x exp(1s..10m) jitter then bury."""
-
-    code = "BADRETRY"
 
 
 @mypyc_attr(acyclic=True)

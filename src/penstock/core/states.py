@@ -68,6 +68,7 @@ MOVED_IN_DONE: Final = 38
 CLAIMED: Final = 39  # Taken by a claim: see claims.py.
 CLAIM_ENDED: Final = 40
 PUT_URGENT: Final = 41  # Put before all others.
+DOOMED: Final = 42  # Deleted while a claim holds it: it goes when the claim ends.
 
 EVENT_NAMES: Final = [
     "put",
@@ -112,8 +113,9 @@ EVENT_NAMES: Final = [
     "claimed",
     "claim ended",
     "put urgent",
+    "doomed",
 ]
-EVENTS_COUNT: Final = 42
+EVENTS_COUNT: Final = 43
 
 _PRESENT: Final = [READY, TAKEN, DELAYED, BURIED, DONE, ZOMBIE]
 _NOT_TAKEN: Final = [READY, DELAYED, BURIED, DONE, ZOMBIE]
@@ -173,8 +175,9 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (MOVED_IN_DONE, GONE, DONE),
     (CLAIMED, READY, TAKEN),
     (CLAIM_ENDED, TAKEN, READY),
+    (DOOMED, TAKEN, TAKEN),
 ]
-RULES_COUNT: Final = 90
+RULES_COUNT: Final = 91
 NO_RULE: Final = 255
 
 
@@ -190,6 +193,8 @@ def _rule_index() -> bytes:
 
 
 RULE_OF: Final[bytes] = _rule_index()
+EVENT_OF: Final[bytes] = bytes([event for event, _, _ in TRANSITIONS])
+SOURCE_OF: Final[bytes] = bytes([source for _, source, _ in TRANSITIONS])
 TARGET_OF: Final[bytes] = bytes([target for _, _, target in TRANSITIONS])
 
 
@@ -224,3 +229,8 @@ def move(job: Job, event: i64) -> i64:
     assert rule != NO_RULE, f"{EVENT_NAMES[event]} cannot happen to a job that is {STATE_NAMES[state]}"
     job.state = u8(TARGET_OF[rule])
     return rule
+
+
+def restore(job: Job, state: i64) -> None:
+    """Set the state of a job that is read back from the log, before anybody knows it."""
+    job.state = u8(state)

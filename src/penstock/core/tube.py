@@ -75,6 +75,7 @@ class Tube:
     goes: bool  # An acked job goes at once.
     limited: bool  # It has a capacity.
     driven: bool  # The engine serves nobody by itself.
+    temporary: bool  # The log does not hear of it.
     retry: RetryPolicy | None
 
     ready: JobHeap  # Where keys do not matter.
@@ -155,6 +156,7 @@ class Tube:
         self.goes = policy.after_ack == p.GOES
         self.limited = policy.capacity > 0 or policy.capacity_bytes > 0
         self.driven = policy.driven
+        self.temporary = policy.temporary
         self.retry = parse_retry(policy.retry) if policy.retry else None
         if policy.keys != p.KEYS_NONE:
             limit: i32 = i32(policy.key_limit) if policy.keys == p.KEYS_LIMITED else 0
@@ -167,6 +169,9 @@ class Tube:
                     keys.set_limit(limit)
                 if keys.fair != fair:
                     keys.set_fair(fair)
+        if self.dedups is not None:
+            self.dedups.count_max = policy.dedup_count
+            self.dedups.window_ms = policy.dedup_ms
         for key in policy.key_stats:
             if key.encode() not in self.key_stats:
                 self.key_stats[key.encode()] = KeyStats()

@@ -66,7 +66,7 @@ class DedupWindow:
 
     count_max: i64
     window_ms: i64
-    _jobs: dict[bytes, int]  # The id of the job that was put.
+    _jobs: dict[bytes, tuple[int, int]]  # The job that was put: its id, and the ttl class that its long form shows.
     _ring: list[bytes]  # In the order they were seen.
     _times: list[int]
     _start: int  # Everything before this index is forgotten.
@@ -85,11 +85,16 @@ class DedupWindow:
     def find(self, dedup: bytes, now: i64) -> int:
         """The id of the job that was put under this dedup id, or -1."""
         self._forget(now)
-        return self._jobs.get(dedup, -1)
+        seen = self._jobs.get(dedup)
+        return -1 if seen is None else seen[0]
 
-    def add(self, dedup: bytes, job_id: i64, now: i64) -> None:
+    def ttl_minutes(self, dedup: bytes) -> int:
+        """The ttl class of the job that was put under this dedup id."""
+        return self._jobs[dedup][1]
+
+    def add(self, dedup: bytes, job_id: i64, ttl_minutes: i64, now: i64) -> None:
         """Remember a put."""
-        self._jobs[dedup] = job_id
+        self._jobs[dedup] = (job_id, ttl_minutes)
         self._ring.append(dedup)
         self._times.append(now)
         self._forget(now)
@@ -97,7 +102,7 @@ class DedupWindow:
     def entries(self) -> list[tuple[bytes, int, int]]:
         """Everything remembered, oldest first: dedup id, job id, when."""
         seen = range(self._start, len(self._ring))
-        return [(self._ring[i], self._jobs[self._ring[i]], self._times[i]) for i in seen]
+        return [(self._ring[i], self._jobs[self._ring[i]][0], self._times[i]) for i in seen]
 
     def _forget(self, now: i64) -> None:
         """Forget what is too old or too much. Each is forgotten once, so a put pays for one on average."""

@@ -1,130 +1,136 @@
 """One line that stands for the whole state of an engine: equal digests, equal engines.
 
 `describe` spells the state out, a line for each thing in it, in an order that depends on nothing but the state;
-`digest` hashes these lines. Neither Python's hash seed nor compilation changes a byte. When two digests differ, a diff
-of the two descriptions shows where.
+`digest` hashes these lines. Fields are found by looking, not by a list of names, so a field that is new is in it from
+its first day. Neither Python's hash seed nor compilation changes a byte. When two digests differ, a diff of the two
+descriptions shows where.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Iterator
 from typing import Final
 
+from penstock.core.claims import Claim, Consumer
 from penstock.core.engine import Engine
-from penstock.core.job import BodyRef, Job
+from penstock.core.job import Draft, Job
+from penstock.core.outbox import Outbox
+from penstock.core.policy import TubePolicy
+from penstock.core.retry import RetryPolicy
 from penstock.core.sessions import Session
+from penstock.core.table import JobTable
 from penstock.core.tube import Tube
-from penstock.core.waits import Line, Wait
+from penstock.core.waits import Connection, Line, Link, Waiting
 
-# What a job is.
-JOB_FIELDS: Final = (
-    *("id", "state", "tube", "local", "priority", "order", "key", "holder", "body_kind", "once"),
-    *("created", "expiry", "ttr", "wake", "ttl_minutes", "deliveries", "nacks", "returns"),
-)
-# Where a job stands: in the containers, among equal deadlines, in the log. Other histories can lead to the same jobs
-# standing elsewhere, as recovery does.
-PLACE_FIELDS: Final = ("pos", "held_pos", "due", "due_seq", "deadline_pos", "position")
-# Spelled out by hand, because they are more than a value.
-OTHER_FIELDS: Final = ("body", "extra")
-EXTRA_FIELDS: Final = ("reason", "buries")
-
-TUBE_FIELDS: Final = (
-    *("number", "slot", "created", "policy", "paused_in", "paused_out", "next_local", "reserved"),
-    *("body_bytes", "counts", "counts_before", "woken", "woken_keys"),
-)
+# What is not the engine's: whom the shell answers.
+OMITTED: Final = frozenset(["tag"])
+# A longer body is shown by its hash.
+SHOWN_BYTES_MAX: Final = 100
 
 
-def digest(engine: Engine, places: bool = True) -> str:
-    """A hash of the whole state; without `places`, of what the jobs are and not of where they stand."""
+def digest(engine: Engine) -> str:
+    """A hash of the whole state of an engine: every field of everything in it."""
     hashed = hashlib.blake2b(digest_size=16)
-    for line in describe(engine, places):
-        hashed.update(line.encode() + b"\n")
+    for line in describe(engine):
+        hashed.update(line.encode())
+        hashed.update(b"\n")
     return hashed.hexdigest()
 
 
-def describe(engine: Engine, places: bool = True) -> Iterator[str]:
+def describe(engine: Engine) -> Iterator[str]:
     """The whole state of an engine, a line for each thing in it."""
-    yield f"engine {_engine_fields(engine)}"
-    for tube in sorted(engine.tubes.values(), key=_tube_number):
-        yield from _describe_tube(tube)
-    for session in sorted(engine.sessions.values(), key=_session_number):
-        yield _describe_session(session, places)
+    yield f"engine: {_fields(engine)}"
+    for tube in sorted(engine.tubes.values(), key=lambda tube: tube.number):
+        yield _spelled(tube)
+    for session in sorted(engine.sessions.values(), key=lambda session: session.number):
+        yield _spelled(session)
+    for consumer in sorted(engine.consumers.values(), key=lambda consumer: consumer.name):
+        yield _spelled(consumer)
+        for claim in consumer.claims.values():
+            yield _spelled(claim)
     for job in engine.jobs.scan(0, engine.jobs.count + 1):
-        yield _describe_job(job, places)
-    if places:
-        yield f"deadlines {[_named(item) for item in engine.deadlines._items]} {engine.deadlines._seq}"
-        yield f"slots {engine._tube_slots_free} {engine._session_slots_free}"
+        yield _spelled(job)
+    waits = _waits(engine)
+    for number in sorted(waits):
+        yield _spelled(waits[number])
 
 
-def _engine_fields(engine: Engine) -> str:
-    return (
-        f"now={engine.now} body_bytes_max={engine.body_bytes_max} session_grace_ms={engine.session_grace_ms}"
-        f" next_id={engine._next_id} last_creation={engine._last_creation} next_number={engine._next_number}"
-        f" woken={[tube.number for tube in engine._woken]} ended={[_wait(w) for w in engine.outbox.ended_waits]}"
-    )
+def _waits(engine: Engine) -> dict[int, Waiting]:
+    """Everybody who waits, and who was answered and not yet told, by number."""
+    found = {wait.number: wait for wait in engine.outbox.ended_waits}
+    for watching in engine._watchers.values():
+        found |= {wait.number: wait for wait in watching}
+    for tube in engine.tubes.values():
+        for line in (tube.line, tube.put_line, *tube.key_lines.values()):
+            found |= {wait.number: wait for wait in _standing(line)}
+    return found
 
 
-def _describe_tube(tube: Tube) -> Iterator[str]:
-    yield f"tube {tube.name!r} {_fields(tube, TUBE_FIELDS)}"
-    yield f"line of {tube.name!r} {_line(tube.line)}"
-    for name in sorted(tube.key_lines):
-        yield f"line of {tube.name!r} for {name!r} {_line(tube.key_lines[name])}"
-    if tube.keys is not None:
-        for key in sorted(tube.keys.all_keys(), key=lambda key: key.slot):
-            yield f"key {key.name!r} of {tube.name!r} slot={key.slot} jobs={key.jobs} taken={key.taken}"
-
-
-def _describe_session(session: Session, places: bool) -> str:
-    held = [job.id for job in session.held]
-    return (
-        f"session {session.number} slot={session.slot} token={session.token!r} connections={session.connections}"
-        f" due={session.due if session.deadline_pos >= 0 else None} held={held if places else sorted(held)}"
-    )
-
-
-def _describe_job(job: Job, places: bool) -> str:
-    body = job.body
-    if isinstance(body, BodyRef):
-        shown = f"{body.segment}:{body.offset}+{body.length}"
-    else:
-        shown = hashlib.blake2b(body, digest_size=16).hexdigest()
-    extra = "" if job.extra is None else f" {_fields(job.extra, EXTRA_FIELDS)}"
-    where = f" {_fields(job, PLACE_FIELDS)}" if places else ""
-    return f"job {_fields(job, JOB_FIELDS)} body={shown}{extra}{where}"
-
-
-def _line(line: Line) -> str:
-    waits: list[str] = []
+def _standing(line: Line) -> Iterator[Waiting]:
     link = line.head
     while link is not None:
-        waits.append(_wait(link.wait))
+        yield link.wait
         link = link.after
-    return f"{line.length}: {', '.join(waits)}"
 
 
-def _wait(wait: Wait) -> str:
-    return (
-        f"wait {wait.number} of {wait.connection.number} in session {wait.connection.session.number}"
-        f" want={wait.want} ttr_ms={wait.ttr_ms} outcome={wait.outcome} jobs={[job.id for job in wait.jobs]}"
-        f" due={wait.due if wait.deadline_pos >= 0 else None}"
-    )
+def _spelled(thing: object) -> str:
+    return f"{_name(thing)}: {_fields(thing)}"
 
 
-def _named(item: object) -> str:
-    if isinstance(item, Job):
-        return f"job {item.id}"
-    assert isinstance(item, (Wait, Session))
-    return f"{type(item).__name__} {item.number}"
+def _fields(thing: object) -> str:
+    return " ".join(f"{name}={_shown(getattr(thing, name))}" for name in field_names(type(thing)))
 
 
-def _fields(thing: object, names: tuple[str, ...]) -> str:
-    return " ".join(f"{name}={getattr(thing, name)!r}" for name in names)
+def field_names(kind: type) -> list[str]:
+    """The fields of a class of the engine, in a fixed order; compiled classes list theirs, others annotate them."""
+    names = getattr(kind, "__mypyc_attrs__", None)
+    if names is None:
+        names = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
+    return sorted(set(names) - OMITTED)
 
 
-def _tube_number(tube: Tube) -> int:
-    return tube.number
+def _shown(value: object) -> str:
+    """A value in full; of what has a line of its own, the name."""
+    if isinstance(value, (bytes, bytearray)) and len(value) > SHOWN_BYTES_MAX:
+        return f"{len(value)} bytes, blake2b {hashlib.blake2b(value, digest_size=16).hexdigest()}"
+    if value is None or isinstance(value, (int, str, bytes)):
+        return repr(value)
+    if isinstance(value, (Job, Tube, Session, Consumer, Claim, Waiting, Connection, Link)):
+        return _name(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(_shown, value)))}}}"
+    if isinstance(value, dict):
+        return f"{{{', '.join(sorted(f'{_shown(key)}: {_shown(value[key])}' for key in value))}}}"
+    if isinstance(value, Line):
+        return f"[{', '.join(map(_name, _standing(value)))}]"
+    if isinstance(value, Outbox):
+        return f"[{', '.join(map(_name, value.ended_waits))}]"
+    if isinstance(value, JobTable):
+        return f"{value.count} jobs"
+    if isinstance(value, (TubePolicy, RetryPolicy)):
+        return repr(value) if isinstance(value, TubePolicy) else repr(value.text)
+    assert isinstance(value, Draft) or type(value).__module__.startswith("penstock.core."), type(value)
+    return f"{type(value).__name__}({_fields(value)})"
 
 
-def _session_number(session: Session) -> int:
-    return session.number
+def _name(thing: object) -> str:
+    if isinstance(thing, Job):
+        return f"job {thing.id}"
+    if isinstance(thing, Tube):
+        return f"tube {thing.number}"
+    if isinstance(thing, Session):
+        return f"session {thing.number}"
+    if isinstance(thing, Connection):
+        return f"connection {thing.number} of {_name(thing.session)}"
+    if isinstance(thing, Consumer):
+        return f"consumer {thing.name!r}"
+    if isinstance(thing, Claim):
+        return f"claim {thing.number} of {_name(thing.consumer)}"
+    if isinstance(thing, Link):
+        return f"link of {_name(thing.wait)}"
+    assert isinstance(thing, Waiting)
+    return f"{type(thing).__name__} {thing.number}"

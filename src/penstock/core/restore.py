@@ -1,0 +1,135 @@
+"""How an engine is filled from what a log says: tubes and jobs put where they were, with no rule applied.
+
+Jobs are handed over when all rows have been read. Nothing here decides anything; `finish` then lets happen what the
+restart itself causes, by ordinary events: sessions that are gone give back what they held.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from penstock.core import states as s
+from penstock.core.claims import Claim, Consumer
+from penstock.core.engine import Engine
+from penstock.core.ids import SEQUENCE_BITS
+from penstock.core.job import HELD_BY_CLAIM, NO_SLOT, Job
+from penstock.core.policy import TubePolicy
+from penstock.core.sessions import Session
+from penstock.core.tube import Tube
+from penstock.core.unique import DedupWindow
+
+
+def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, created: i64) -> Tube:
+    """Make a tube that was there."""
+    tube = Tube(name, number, len(engine._tube_slots), policy, created)
+    engine._tube_slots.append(tube)
+    engine.tubes[name] = tube
+    engine._tube_numbers.add(number)
+    engine._tubes_by_number[number] = tube
+    used_number(engine, number)
+    return tube
+
+
+def restore_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, bytes]) -> None:
+    """Give a tube its jobs, by their ids in ascending order, with the keys they have."""
+    for job in jobs:
+        job.tube = tube.slot
+        if tube.keys is not None:
+            tube.keys.join(job, keys[job.id])
+        extra = job.extra
+        if extra is not None:
+            if extra.name:
+                tube.names[extra.name] = job
+            if extra.unique:
+                tube.uniques[extra.unique] = job
+        tube.body_bytes += i64(job.body_length())
+        if job.state == s.TAKEN and tube.keys is not None:
+            tube.keys.of(job).taken += 1
+    for job in jobs:
+        tube.place(job)
+        engine._arm(job, tube)
+        _index(tube, job)
+    if tube.locals is not None:
+        for job in sorted(jobs, key=_local):
+            tube.locals.add(job)
+
+
+def _local(job: Job) -> int:
+    return job.local
+
+
+def _index(tube: Tube, job: Job) -> None:
+    body = job.body
+    if isinstance(body, bytes) and tube.ready_bodies is not None and tube.delayed_bodies is not None:
+        if job.state == s.READY:
+            tube.ready_bodies.add(body, job)
+        elif job.state == s.DELAYED:
+            tube.delayed_bodies.add(body, job)
+    stats = tube.key_stats.get(tube.keys.of(job).name) if tube.key_stats and tube.keys is not None else None
+    if stats is not None:
+        stats.states[i64(job.state)] += 1
+
+
+def restore_dedup(tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
+    """Remember a put that was seen."""
+    if tube.dedups is None:
+        tube.dedups = DedupWindow(i64(tube.policy.dedup_count), i64(tube.policy.dedup_ms))
+    if tube.dedups.find(dedup, when) < 0:
+        tube.dedups.add(dedup, job_id, ttl_minutes, when)
+
+
+def restore_session(engine: Engine, number: i64, token: bytes, held: list[Job], now: i64) -> None:
+    """Bring a session back that has no connection now: its grace begins."""
+    slot = len(engine._session_slots)
+    session = Session(number, slot, token)
+    engine._session_slots.append(session)
+    engine.sessions[token] = session
+    for job in held:
+        session.hold(job)
+    used_number(engine, number)
+    engine.deadlines.set(session, now + engine.session_grace_ms)
+
+
+def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64) -> None:
+    """Bring the claims of a consumer back, with their jobs in the order they were claimed; their leases begin anew."""
+    engine.consumers[consumer.name] = consumer
+    for job in sorted(jobs, key=_position):
+        number = job.rare().claim
+        job.holder = HELD_BY_CLAIM
+        claim = consumer.claims.get(number)
+        if claim is None:
+            claim = Claim(consumer, number)
+            consumer.claims[number] = claim
+            engine.deadlines.set(claim, now + consumer.lease_ms)
+        claim.jobs.append(job)
+
+
+def _position(job: Job) -> int:
+    return job.position
+
+
+def release_orphans(engine: Engine, jobs: list[Job], now: i64) -> None:
+    """Give back jobs whose sessions did not survive, as if these had just disconnected."""
+    for job in jobs:
+        assert job.state == s.TAKEN and job.holder == NO_SLOT
+        job.returns += 1
+        engine._fail(job, engine.tube_of(job), s.DISCONNECTED, now)
+
+
+def used_number(engine: Engine, number: i64) -> None:
+    """Never give this number of a tube or session out again."""
+    if number >= engine._next_number:
+        engine._next_number = number + 1
+
+
+def used_orders(engine: Engine, front: i64, creation: i64) -> None:
+    """Go on with the orders of urgent jobs and of creation where the log ends."""
+    if front < engine._next_front:
+        engine._next_front = front
+    if creation > engine._last_creation:
+        engine._last_creation = creation
+
+
+def next_epoch(highest_id: i64, epoch: i64) -> i64:
+    """An epoch that no id has had: also where ids flowed over into the epoch after theirs."""
+    return max(epoch, highest_id >> SEQUENCE_BITS) + 1

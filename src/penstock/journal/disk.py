@@ -1,0 +1,165 @@
+"""The only file that creates, writes and syncs. Everything above it speaks to a `Disk`, and a test's disk is another one.
+
+Names are those of files in one directory. What `create` and `replace` made is there after a power cut once they return;
+what `write` wrote is there once `sync` returns.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Protocol
+
+from penstock.core.errors import InUse
+
+
+class File(Protocol):
+    """One open file of a log."""
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write at a place."""
+
+    def sync(self) -> None:
+        """Return when everything written is on disk."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, and return when that is on disk."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Disk(Protocol):
+    """One directory."""
+
+    def lock(self) -> None:
+        """Own the directory, or raise InUse."""
+
+    def unlock(self) -> None:
+        """Own it no longer."""
+
+    def names(self) -> list[str]:
+        """The names of its files, sorted."""
+
+    def read(self, name: str) -> bytes:
+        """A whole file."""
+
+    def create(self, name: str, size: int, head: bytes) -> File:
+        """Make a file of zeros of this size that begins with these bytes, durably."""
+
+    def open(self, name: str) -> File:
+        """Open a file that is there."""
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Make a small file have this content: the old one or the new one is there, never half of one."""
+
+    def rename(self, name: str, target: str) -> None:
+        """Give a file another name, durably."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._fd = descriptor
+
+    def write(self, offset: int, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            written = os.pwrite(self._fd, rest, offset)
+            rest = rest[written:]
+            offset += written
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealDisk:
+    """A directory of the operating system: 0700, its files 0600."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        self._lock_fd = -1
+
+    def lock(self) -> None:
+        descriptor = os.open(self._at("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise InUse(f"{self.path} is open in another process (pid {holder}); close it there first") from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        self._lock_fd = descriptor
+
+    def unlock(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def names(self) -> list[str]:
+        return sorted(entry.name for entry in os.scandir(self.path) if entry.is_file(follow_symlinks=False))
+
+    def read(self, name: str) -> bytes:
+        with open(self._at(name), "rb") as file:
+            return file.read()
+
+    def create(self, name: str, size: int, head: bytes) -> RealFile:
+        descriptor = os.open(self._at(name), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = RealFile(descriptor)
+        try:
+            # Blocks that are there already make fdatasync twice as fast, and a full disk is known now, not later.
+            os.posix_fallocate(descriptor, 0, size)
+            file.write(0, head)
+            os.fsync(descriptor)
+            self._sync_directory()
+        except OSError:
+            file.close()
+            os.unlink(self._at(name))
+            raise
+        return file
+
+    def open(self, name: str) -> RealFile:
+        return RealFile(os.open(self._at(name), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+
+    def replace(self, name: str, data: bytes) -> None:
+        temporary = self._at(name + ".new")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        file = RealFile(descriptor)
+        try:
+            file.write(0, data)
+            os.fsync(descriptor)
+        finally:
+            file.close()
+        os.rename(temporary, self._at(name))
+        self._sync_directory()
+
+    def rename(self, name: str, target: str) -> None:
+        os.rename(self._at(name), self._at(target))
+        self._sync_directory()
+
+    def remove(self, name: str) -> None:
+        os.unlink(self._at(name))
+        self._sync_directory()
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,421 @@
+"""The bytes of the log: rows and frames. Pure, compiled, and public: docs/JOURNAL.md is written from these boxes.
+
+A *row* is the complete state of a job after something happened to it, so recovery is "the last row wins" and runs no
+rule of the engine. A *frame* is one commit: all its rows, or none. All integers are little-endian.
+
+Frame header, 64 bytes:
+
+     0  magic u32 "PENF" │  4 version u8 │  5 kind u8 │  6 flags u16
+     8  length u32: of the whole frame, a multiple of 8
+    12  crc32 u32: of bytes 0 to 12 and 16 to length, begun with the seed of this segment and offset
+    16  position u64: of the first row; rows are numbered from 1 in the life of a log
+    24  engine time i64 │ 32  wall time i64, both ms since 1970
+    40  rows u32 │ 44  bytes a row u16 │ 46  0
+    48  var bytes u32 │ 52  crc32 of the frame before u32
+    56  durable u64: every position below it was on disk when this frame was written
+
+then the rows, then the var bytes, then zeros up to the length.
+
+Row, 144 bytes:
+
+     0  job id i64 (epoch 20 bits, sequence 43), or the number of a tube, session or consumer
+     8  order i64 │ 16  wake i64 │ 24  expiry i64 │ 32  ttr i64 (2^62 in these: never)
+    40  priority i64 │ 48  time of the event i64 │ 56  created i64
+    64  position of the job's row before this one u64, 0 for none
+    72  session number i64, 0 for none │ 80  integer within the tube i64, -1 for none
+    88  tube number i64
+    96  deliveries u32 │ 100  nacks u32 │ 104  returns u32 │ 108  ttl class u32
+   112  event u8 │ 113  from u8 │ 114  to u8 │ 115  flags u8 (1: at most once, 2: held by a claim, 4: deleted while claimed)
+   116  body kind u8 │ 117  0 │ 118  origin node u16
+   120  var offset u32, within the var bytes │ 124  var length u32
+   128  claim number i64 │ 136  0, reserved for transactions
+
+Var fields of a row, one after the other: tag u8, length u32, bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from typing import Final
+
+from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
+from mypy_extensions import i32, i64, mypyc_attr, u8
+
+from penstock.core import states as s
+from penstock.core.claims import Consumer
+from penstock.core.errors import PenstockError
+from penstock.core.job import HELD_BY_CLAIM, Extra, Job
+from penstock.core.limits import PRIORITY_UNSET
+from penstock.core.outbox import Outbox
+from penstock.core.sessions import Session
+from penstock.core.tube import Tube, key_of
+
+FRAME_MAGIC: Final = 0x464E4550  # "PENF"
+FRAME_VERSION: Final = 1
+FRAME_HEADER_BYTES: Final = 64
+ROW_BYTES: Final = 144
+
+# A frame's kind.
+LIVE: Final = 1  # What one turn of the loop decided.
+
+# A frame longer than this is no frame: the length is checked before anything is read by it.
+FRAME_BYTES_MAX: Final = 1 << 30
+
+# Events of rows that are not about jobs; those of jobs are numbered by states.py.
+TUBE_MADE: Final = 128
+TUBE_CHANGED: Final = 129
+TUBE_DROPPED: Final = 130
+INTEGERS_RESERVED: Final = 131
+SESSION_MADE: Final = 132
+CONSUMER_CHANGED: Final = 133
+STOPPED: Final = 134  # The log was closed in order: nothing of it can be missing.
+
+FLAG_ONCE: Final = 1
+FLAG_CLAIMED: Final = 2
+FLAG_DOOMED: Final = 4
+
+# Tags of var fields.
+TAG_BODY: Final = 1
+TAG_KEY: Final = 2
+TAG_REASON: Final = 3
+TAG_RETRY: Final = 4
+TAG_NAME: Final = 5
+TAG_UNIQUE: Final = 6
+TAG_DEDUP: Final = 7
+TAG_CONSUMER: Final = 8
+TAG_JSON: Final = 9
+TAG_PRIORITY_GIVEN: Final = 10
+TAG_BURIES: Final = 11
+
+
+class DamagedFrame(PenstockError):
+    """These bytes are no frame of this segment at this place."""
+
+
+class RowWriter(Outbox):
+    """The outbox of an engine whose changes are logged: one row for each, until `take_frame` makes a frame of them."""
+
+    position: i64  # Of the next row.
+    rows: i64  # Rows since the last frame.
+    promised: bool  # One of them promises what must hold whatever is lost: it has to be synced, whatever the policy.
+    _rows: BytesWriter
+    _vars: BytesWriter
+    _sessions: list[Session | None]  # The engine's own list, by slot.
+    _dedup: bytes  # Of the job that enters next.
+    _new_body: bool  # The job that moves next has another body than its rows before say.
+
+    def __init__(self, position: i64) -> None:
+        super().__init__()
+        self.position = position
+        self.rows = 0
+        self.promised = False
+        self._rows = BytesWriter()
+        self._vars = BytesWriter()
+        self._sessions = []
+        self._dedup = b""
+        self._new_body = False
+
+    def attach(self, sessions: list[Session | None]) -> None:
+        """Know who the engine's sessions are."""
+        self._sessions = sessions
+
+    def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
+        """Write the row of a job."""
+        if tube.temporary:
+            return
+        before = job.position
+        job.position = self.position
+        event: i64 = s.EVENT_OF[rule]
+        source: i64 = s.SOURCE_OF[rule]
+        state = i64(job.state)
+        flags: i64 = 0
+        if job.once:
+            flags = FLAG_ONCE
+        session: i64 = 0
+        claim: i64 = 0
+        holder = job.holder
+        if holder >= 0:
+            held_by = self._sessions[holder]
+            if held_by is not None:
+                session = held_by.number
+        elif holder == HELD_BY_CLAIM:
+            flags |= FLAG_CLAIMED
+        start: i64 = len(self._vars)
+        extra = job.extra
+        if source == s.GONE or self._new_body:
+            # Only where it is new: otherwise the rows before have it.
+            self._new_body = False
+            body = job.body
+            if isinstance(body, bytes):
+                self._var(TAG_BODY, body)
+        if tube.keys is not None:
+            self._var(TAG_KEY, key_of(tube, job))
+        if extra is not None:
+            claim = extra.claim
+            if extra.doomed:
+                flags |= FLAG_DOOMED
+            self._write_extra(extra)
+        if self._dedup:
+            self._var(TAG_DEDUP, self._dedup)
+            self._dedup = b""
+        self._fixed(
+            job, tube.number, now, before, session, claim, event, source | (state << 8) | (flags << 16), start
+        )
+
+    def body_changed(self) -> None:
+        """Write the body in the row that comes next."""
+        self._new_body = True
+
+    def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
+        """Remember a dedup id for the row that comes next."""
+        self._dedup = dedup
+
+    def tube_made(self, tube: Tube, now: i64) -> None:
+        """Write what a tube is."""
+        self._tube_row(TUBE_MADE, tube, now, True)
+
+    def tube_changed(self, tube: Tube, now: i64) -> None:
+        """Write what a tube has become."""
+        self._tube_row(TUBE_CHANGED, tube, now, True)
+
+    def tube_dropped(self, tube: Tube, now: i64) -> None:
+        """Write that a tube is gone."""
+        self._tube_row(TUBE_DROPPED, tube, now, False)
+
+    def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
+        """Write up to where a tube may give out integers. A crash must not let them be given out again."""
+        self.promised = True
+        self._tube_row(INTEGERS_RESERVED, tube, now, False)
+
+    def session_made(self, session: Session, now: i64) -> None:
+        """Write that a session began."""
+        start: i64 = len(self._vars)
+        self._var(TAG_NAME, session.token)
+        self._plain(SESSION_MADE, session.number, 0, 0, now, start)
+
+    def consumer_changed(self, consumer: Consumer, now: i64) -> None:
+        """Write how far a consumer is."""
+        start: i64 = len(self._vars)
+        self._var(TAG_NAME, consumer.name)
+        told = {
+            "token": consumer.token,
+            "acked": consumer.acked,
+            "newest": consumer.newest,
+            "lease_ms": consumer.lease_ms,
+        }
+        self._var(TAG_JSON, json.dumps(told).encode())
+        self._plain(CONSUMER_CHANGED, 0, 0, 0, now, start)
+
+    def stopped(self, now: i64) -> None:
+        """Write that the log is closed in order."""
+        self._plain(STOPPED, 0, 0, 0, now, len(self._vars))
+
+    def frame_bytes(self) -> i64:
+        """How long the frame of the rows so far is going to be."""
+        return (FRAME_HEADER_BYTES + len(self._rows) + len(self._vars) + 7) & ~7
+
+    def take_frame(self, now: i64, wall: i64, durable: i64, seed: int, crc_before: int) -> bytes:
+        """Make a frame of the rows so far, and begin anew."""
+        rows = self._rows.getvalue()
+        var = self._vars.getvalue()
+        bare = FRAME_HEADER_BYTES + len(rows) + len(var)
+        length = (bare + 7) & ~7
+        header = BytesWriter()
+        write_i64_le(header, self.position - self.rows)
+        write_i64_le(header, now)
+        write_i64_le(header, wall)
+        write_i32_le(header, i32(self.rows))
+        write_i32_le(header, ROW_BYTES)
+        write_i32_le(header, i32(len(var)))
+        write_i32_le(header, i32(_signed(crc_before)))
+        write_i64_le(header, durable)
+        rest = header.getvalue() + rows + var + bytes(length - bare)
+        top = BytesWriter()
+        write_i32_le(top, FRAME_MAGIC)
+        write_i32_le(top, FRAME_VERSION | (LIVE << 8))
+        write_i32_le(top, i32(length))
+        crc = zlib.crc32(rest, zlib.crc32(top.getvalue(), seed))
+        write_i32_le(top, i32(_signed(crc)))
+        self.rows = 0
+        self._rows = BytesWriter()
+        self._vars = BytesWriter()
+        return top.getvalue() + rest
+
+    def _write_extra(self, extra: Extra) -> None:
+        if extra.reason:
+            self._var(TAG_REASON, extra.reason)
+        retry = extra.retry
+        if retry is not None:
+            self._var(TAG_RETRY, retry.text.encode())
+        if extra.name:
+            self._var(TAG_NAME, extra.name)
+        if extra.unique:
+            self._var(TAG_UNIQUE, extra.unique)
+        if extra.consumer:
+            self._var(TAG_CONSUMER, extra.consumer)
+        if extra.priority_given != PRIORITY_UNSET:
+            self._var(TAG_PRIORITY_GIVEN, b"%d" % extra.priority_given)
+        if extra.buries:
+            self._var(TAG_BURIES, b"%d" % extra.buries)
+
+    def _var(self, tag: u8, value: bytes) -> None:
+        self._vars.append(tag)
+        write_i32_le(self._vars, i32(len(value)))
+        self._vars.write(value)
+
+    def _tube_row(self, event: i64, tube: Tube, now: i64, whole: bool) -> None:
+        if tube.temporary:
+            return
+        start: i64 = len(self._vars)
+        self._var(TAG_NAME, tube.name)
+        if whole:
+            told = {
+                "policy": dataclasses.asdict(tube.policy),
+                "created": tube.created,
+                "paused_in": tube.paused_in,
+                "paused_out": tube.paused_out,
+            }
+            self._var(TAG_JSON, json.dumps(told).encode())
+        self._plain(event, tube.number, tube.number, tube.reserved, now, start)
+
+    def _plain(self, event: i64, number: i64, tube: i64, local: i64, now: i64, var_start: i64) -> None:
+        """A row that is not about a job."""
+        job = Job(number, 0, b"", 0, now)
+        job.local = local
+        self._fixed(job, tube, now, 0, 0, 0, event, 0, var_start)
+
+    def _fixed(
+        self,
+        job: Job,
+        tube: i64,
+        now: i64,
+        before: i64,
+        session: i64,
+        claim: i64,
+        event: i64,
+        states: i64,
+        var_start: i64,
+    ) -> None:
+        out = self._rows
+        write_i64_le(out, job.id)
+        write_i64_le(out, job.order)
+        write_i64_le(out, job.wake)
+        write_i64_le(out, job.expiry)
+        write_i64_le(out, job.ttr)
+        write_i64_le(out, job.priority)
+        write_i64_le(out, now)
+        write_i64_le(out, job.created)
+        write_i64_le(out, before)
+        write_i64_le(out, session)
+        write_i64_le(out, job.local)
+        write_i64_le(out, tube)
+        write_i32_le(out, job.deliveries)
+        write_i32_le(out, job.nacks)
+        write_i32_le(out, job.returns)
+        write_i32_le(out, job.ttl_minutes)
+        write_i32_le(out, i32(event | (states << 8)))
+        write_i32_le(out, i32(job.body_kind))
+        write_i32_le(out, i32(var_start))
+        write_i32_le(out, i32(len(self._vars) - var_start))
+        write_i64_le(out, claim)
+        write_i64_le(out, 0)
+        self.rows += 1
+        self.position += 1
+
+
+@mypyc_attr(acyclic=True)
+class Frame:
+    """A frame that was read: where its parts are in the bytes it was read from."""
+
+    at: i64  # Where the frame begins.
+    length: i64
+    crc: i64
+    position: i64
+    engine_ms: i64
+    wall_ms: i64
+    rows: i64
+    rows_at: i64
+    var_at: i64
+    durable: i64
+
+    def __init__(self, data: bytes, at: i64) -> None:
+        """Read a header whose magic, version and length were found good."""
+        self.at = at
+        self.length = i64(read_i32_le(data, at + 8))
+        self.crc = i64(read_i32_le(data, at + 12)) & 0xFFFFFFFF
+        self.position = read_i64_le(data, at + 16)
+        self.engine_ms = read_i64_le(data, at + 24)
+        self.wall_ms = read_i64_le(data, at + 32)
+        self.rows = i64(read_i32_le(data, at + 40))
+        self.rows_at = at + FRAME_HEADER_BYTES
+        self.var_at = self.rows_at + self.rows * ROW_BYTES
+        self.durable = read_i64_le(data, at + 56)
+
+
+def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
+    """The frame that begins here; None where the log ends, in zeros. Anything else is DamagedFrame."""
+    left = len(data) - at
+    if left < FRAME_HEADER_BYTES:
+        if any(data[at:]):
+            raise DamagedFrame("a frame header is cut")
+        return None
+    magic = i64(read_i32_le(data, at))
+    if magic == 0 and not any(data[at : at + FRAME_HEADER_BYTES]):
+        return None
+    if magic != FRAME_MAGIC:
+        raise DamagedFrame("no frame begins here")
+    version = i64(data[at + 4])
+    if version != FRAME_VERSION:
+        raise DamagedFrame(f"frame version {version} is not known")
+    length = i64(read_i32_le(data, at + 8))
+    if length < FRAME_HEADER_BYTES or length > FRAME_BYTES_MAX or length & 7 or length > left:
+        raise DamagedFrame("the frame's length is wrong, or it is cut")
+    crc = zlib.crc32(data[at + 16 : at + length], zlib.crc32(data[at : at + 12], seed))
+    if crc != i64(read_i32_le(data, at + 12)) & 0xFFFFFFFF:
+        raise DamagedFrame("the frame's checksum is wrong")
+    frame = Frame(data, at)
+    if frame.rows < 0 or FRAME_HEADER_BYTES + frame.rows * ROW_BYTES > length:
+        raise DamagedFrame("the frame's number of rows is wrong")
+    return frame
+
+
+def load_row(job: Job, data: bytes, at: i64, position: i64) -> None:
+    """Set the fields of a job to what a row says; its state and its var fields aside."""
+    job.order = read_i64_le(data, at + 8)
+    job.wake = read_i64_le(data, at + 16)
+    job.expiry = read_i64_le(data, at + 24)
+    job.ttr = read_i64_le(data, at + 32)
+    job.priority = read_i64_le(data, at + 40)
+    job.created = read_i64_le(data, at + 56)
+    job.position = position
+    job.local = read_i64_le(data, at + 80)
+    job.deliveries = read_i32_le(data, at + 96)
+    job.nacks = read_i32_le(data, at + 100)
+    job.returns = read_i32_le(data, at + 104)
+    job.ttl_minutes = read_i32_le(data, at + 108)
+    job.body_kind = data[at + 116]
+    job.once = (i64(data[at + 115]) & FLAG_ONCE) != 0
+
+
+def integer_at(data: bytes, at: i64) -> i64:
+    """A 64-bit field of a row."""
+    return read_i64_le(data, at)
+
+
+def var_fields(data: bytes, row_at: i64, frame: Frame) -> list[tuple[int, bytes]]:
+    """The var fields of a row: their tags and bytes."""
+    at = frame.var_at + i64(read_i32_le(data, row_at + 120))
+    end = at + i64(read_i32_le(data, row_at + 124))
+    found: list[tuple[int, bytes]] = []
+    while at < end:
+        length = i64(read_i32_le(data, at + 1))
+        found.append((data[at], data[at + 5 : at + 5 + length]))
+        at += 5 + length
+    return found
+
+
+def _signed(crc: int) -> int:
+    """An unsigned 32-bit number as the signed one of the same bits."""
+    return crc - (1 << 32) if crc >= 1 << 31 else crc

@@ -1,0 +1,85 @@
+"""What must hold of those who wait: see invariants.py for the names."""
+
+from __future__ import annotations
+
+from penstock.core import states as s
+from penstock.core import waits as w
+from penstock.core.engine import Engine
+from penstock.core.tube import Tube
+from penstock.core.waits import Line, PutWait, Wait, Waiting
+from penstock.testing.assertions import same, shown
+
+
+def check_lines(engine: Engine) -> list[Waiting]:
+    """E2: everybody who waits stands in their lines, first come first; tell who they are."""
+    standing: list[Waiting] = []
+    for tube in engine.tubes.values():
+        assert not tube.named or tube.line.length == 0, f"E2: a take of {tube.name!r} waits without a name"
+        standing += _check_line(tube, tube.line, Wait)
+        standing += _check_line(tube, tube.put_line, PutWait)
+        for name, line in tube.key_lines.items():
+            assert line.key == name and line.length > 0, f"E2: {tube.name!r} keeps an empty line for {name!r}"
+            standing += _check_line(tube, line, Wait)
+    waits = {wait.number: wait for wait in standing}
+    for wait in waits.values():
+        same("E2", f"links of wait {wait.number}", len(wait.links), standing.count(wait))
+    for job_id, watching in engine._watchers.items():
+        job = engine.jobs.find(job_id)
+        assert watching and job is not None, f"E2: job {job_id} is watched by nobody, or is gone"
+        assert job.state < s.DONE, f"E9: {shown(job)}, and somebody still waits for its end"
+        waits |= {wait.number: wait for wait in watching}
+    for wait in waits.values():
+        _check_wait(engine, wait, waits)
+    return list(waits.values())
+
+
+def _check_wait(engine: Engine, wait: Waiting, waits: dict[int, Waiting]) -> None:
+    assert wait.outcome == w.WAITING, f"E2: wait {wait.number} ended, and still stands in line"
+    assert not isinstance(wait, Wait) or not wait.jobs, f"E2: wait {wait.number} has jobs, and still stands in line"
+    own = wait.connection.waits
+    assert own.get(wait.number) is wait, f"E2: the connection of wait {wait.number} does not know of it"
+    assert all(number in waits for number in own), "E2: a connection remembers a wait that stands in no line"
+    session = wait.connection.session
+    alive = engine.sessions.get(session.token) is session and session.connections > 0
+    assert alive, f"E8: wait {wait.number} is of a session that has ended"
+
+
+def _check_line(tube: Tube, line: Line, kind: type[Waiting]) -> list[Waiting]:
+    waits: list[Waiting] = []
+    before = None
+    link = line.head
+    while link is not None:
+        assert link.line is line and link.before is before, f"E2: a link in a line of {tube.name!r} is astray"
+        assert link in link.wait.links, f"E2: wait {link.wait.number} does not know of its place in {tube.name!r}"
+        assert isinstance(link.wait, kind), f"E2: wait {link.wait.number} stands in the wrong line of {tube.name!r}"
+        waits.append(link.wait)
+        before = link
+        link = link.after
+    numbers = [wait.number for wait in waits]
+    assert numbers == sorted(numbers), f"E2: in a line of {tube.name!r} somebody stands before one who came first"
+    assert line.tail is before, f"E2: the end of a line of {tube.name!r} is not its last link"
+    same("E2", f"length of a line of {tube.name!r}", line.length, len(waits))
+    return waits
+
+
+def check_served(engine: Engine) -> None:
+    """E9: whoever waits has nothing that they could have, and nothing is left to be looked at."""
+    assert not engine._woken, "E9: the engine has tubes left to look at"
+    for tube in engine.tubes.values():
+        assert not tube.woken and not tube.woken_keys, f"E9: {tube.name!r} is left to be looked at"
+        _check_room(tube)
+        if tube.paused_out or tube.driven:
+            continue
+        job = tube.first_ready(None)
+        assert job is None or tube.line.length == 0, f"E9: a take waits on {tube.name!r}, which has {shown(job)}"
+        for name in tube.key_lines:
+            job = tube.first_ready(name)
+            assert job is None, f"E9: a take waits on {name!r} of {tube.name!r}, which has {shown(job)}"
+
+
+def _check_room(tube: Tube) -> None:
+    head = tube.put_line.head
+    if head is not None and not tube.paused_in:
+        assert isinstance(head.wait, PutWait)
+        fits = tube.has_room(len(head.wait.draft.body))
+        assert not fits, f"E9: a put waits on {tube.name!r}, which has room for it"

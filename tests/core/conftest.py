@@ -1,0 +1,13 @@
+"""What the tests of the engine share."""
+
+from __future__ import annotations
+
+import pytest
+
+from .desk import Desk
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """An engine with a clock and one client."""
+    return Desk()

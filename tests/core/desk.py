@@ -1,0 +1,107 @@
+"""An engine, a clock and a few clients, for tests that tell a story: jobs by their ids, refusals by their codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from penstock.core import states as s
+from penstock.core import waits as w
+from penstock.core.engine import Engine
+from penstock.core.errors import OK, REFUSALS, CommandError
+from penstock.core.job import Draft, Job
+from penstock.core.outbox import Outbox
+from penstock.core.policy import TubePolicy
+from penstock.core.tube import Tube
+from penstock.core.waits import Connection, Wait
+from penstock.testing import FakeClock, check, digest
+
+
+class Recorder(Outbox):
+    """An outbox that remembers what happened: (event, job id), in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.happened: list[tuple[str, int]] = []
+
+    def moved(self, job: Job, tube: Tube, rule: int, now: int) -> None:
+        self.happened.append((s.EVENT_NAMES[s.TRANSITIONS[rule][0]], job.id))
+
+
+class Desk:
+    """Every call happens at the clock's moment, and leaves the engine consistent."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(1_000_000)
+        self.outbox = Recorder()
+        self.engine = Engine(1, self.clock.ms, self.outbox)
+        self.clients = 0
+        self.me = self.connect()
+
+    def connect(self) -> Connection:
+        self.clients += 1
+        return self.engine.connect(b"token %d" % self.clients)
+
+    def tube(self, policy: TubePolicy, name: bytes = b"tube") -> Tube:
+        return self.engine.create_tube(name, policy, self.clock.ms)
+
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass, and what falls due happen."""
+        self.engine.advance(self.clock.advance(ms))
+        check(self.engine)
+
+    def put(self, tube: Tube, body: bytes = b"work", **options: object) -> int:
+        job = self.engine.put(tube, Draft(body, **options), self.clock.ms)
+        check(self.engine)
+        return job.id
+
+    def puts(self, tube: Tube, count: int, **options: object) -> list[int]:
+        return [self.put(tube, **options) for _ in range(count)]
+
+    def take(self, tube: Tube, by: Connection | None = None, **options: object) -> int | None:
+        job = self.engine.take((by or self.me).session, tube, self.clock.ms, **options)
+        check(self.engine)
+        return None if job is None else job.id
+
+    def wait(self, *tubes: Tube, by: Connection | None = None, **options: object) -> Wait:
+        wait = self.engine.wait(by or self.me, list(tubes), self.clock.ms, **options)
+        check(self.engine)
+        return wait
+
+    def do(self, command: str, job_id: int, *args: object, by: Connection | None = None, **options: object) -> str:
+        """A command on one job; dig, delete and the like are nobody's in particular."""
+        job = self.engine.find(job_id, self.clock.ms)
+        if job is None:
+            return "NOJOB"
+        anyones = command in ("dig", "delete", "snatch", "restart", "switch")
+        who = () if anyones else ((by or self.me).session,)
+        after_job = args if command != "switch" else ()
+        before = args if command == "switch" else ()
+        outcome = getattr(self.engine, command)(*who, job, *before, self.clock.ms, *after_job, **options)
+        check(self.engine)
+        return "OK" if outcome == OK else REFUSALS[outcome].code
+
+    def job(self, job_id: int) -> Job:
+        found = self.engine.find(job_id, self.clock.ms)
+        assert found is not None
+        return found
+
+    def state(self, job_id: int) -> str:
+        job = self.engine.find(job_id, self.clock.ms)
+        return "gone" if job is None else s.STATE_NAMES[job.state]
+
+    def served(self, wait: Wait) -> list[int] | None:
+        """What a wait was served with, or None while it waits; an empty list if its time is over."""
+        return None if wait.outcome == w.WAITING else [job.id for job in wait.jobs]
+
+    @contextmanager
+    def refuses(self, code: str) -> Iterator[None]:
+        """What happens inside is refused with this code, and nothing has changed."""
+        before = digest(self.engine)
+        with pytest.raises(CommandError) as refusal:
+            yield
+        assert refusal.value.code == code
+        assert digest(self.engine) == before
+        check(self.engine)

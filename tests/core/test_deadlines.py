@@ -1,0 +1,83 @@
+"""Deadlines fall due by moment, then in the order they were set; taking one away leaves nothing behind."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.deadlines import NOWHERE, Deadlines, Timed
+from penstock.core.limits import NEVER
+
+
+def drain(deadlines: Deadlines) -> list[Timed]:
+    """Everything in the order it falls due."""
+    found = []
+    while len(deadlines):
+        first = deadlines.first()
+        assert first.due == deadlines.next_due
+        found.append(first)
+        deadlines.clear(first)
+    assert deadlines.next_due == NEVER
+    return found
+
+
+# A script: which of a few entities, and its new deadline; None takes it away.
+SCRIPTS = st.lists(st.tuples(st.integers(0, 12), st.one_of(st.integers(0, 6), st.none())), max_size=100)
+
+
+@given(SCRIPTS)
+def test_the_heap_does_what_a_sorted_list_does(script: list[tuple[int, int | None]]) -> None:
+    deadlines, entities = Deadlines(), [Timed() for _ in range(13)]
+    expected: dict[int, tuple[int, int]] = {}
+    for step, (which, due) in enumerate(script):
+        deadlines.set(entities[which], NEVER if due is None else due)
+        expected.pop(which, None)
+        if due is not None:
+            expected[which] = (due, step)
+        assert len(deadlines) == len(expected)
+        assert deadlines.next_due == min((due for due, _ in expected.values()), default=NEVER)
+        for position, item in enumerate(deadlines._items):
+            assert item.deadline_pos == position
+    assert drain(deadlines) == [entities[which] for which in sorted(expected, key=lambda which: expected[which])]
+    assert all(entity.deadline_pos == NOWHERE for entity in entities)
+
+
+def test_equal_moments_fall_due_in_the_order_they_were_set() -> None:
+    deadlines, entities = Deadlines(), [Timed() for _ in range(50)]
+    for entity in entities:
+        deadlines.set(entity, 7)
+    assert drain(deadlines) == entities
+
+
+def test_setting_the_same_moment_again_goes_behind_those_set_meanwhile() -> None:
+    deadlines, a, b = Deadlines(), Timed(), Timed()
+    deadlines.set(a, 5)
+    deadlines.set(b, 5)
+    deadlines.set(a, 5)
+    assert drain(deadlines) == [b, a]
+
+
+def test_an_entity_has_one_entry_however_often_it_is_set() -> None:
+    deadlines, entity = Deadlines(), Timed()
+    for due in (9, 3, 12, 3, 3):
+        deadlines.set(entity, due)
+    assert len(deadlines) == 1 and deadlines.next_due == 3
+
+
+def test_never_takes_a_deadline_away_and_clearing_twice_is_nothing() -> None:
+    deadlines, entity = Deadlines(), Timed()
+    deadlines.set(entity, NEVER)
+    assert len(deadlines) == 0 and deadlines.next_due == NEVER
+    deadlines.set(entity, 4)
+    deadlines.set(entity, NEVER)
+    deadlines.clear(entity)
+    deadlines.clear(entity)
+    assert len(deadlines) == 0 and deadlines.next_due == NEVER and entity.deadline_pos == NOWHERE
+
+
+def test_moments_next_to_never_are_kept_and_ordered() -> None:
+    deadlines, last, first = Deadlines(), Timed(), Timed()
+    deadlines.set(last, NEVER - 1)
+    deadlines.set(first, -5)
+    assert deadlines.next_due == -5
+    assert drain(deadlines) == [first, last]

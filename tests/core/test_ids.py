@@ -1,0 +1,162 @@
+"""Ids go round in both forms, are unique for ever on a node, and nobody can make one up."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.ids import (
+    EPOCH_MAX,
+    HEX_ID_BYTES,
+    LONG_ID_BYTES,
+    NOT_AN_ID,
+    SEQUENCE_BITS,
+    IdForms,
+    epoch_of,
+    first_id,
+    ttl_class,
+)
+from penstock.core.limits import DURATION_MS_MAX, NEVER
+
+KEY = bytes(range(32))
+FORMS = IdForms(b"4e6f6465", KEY)
+IDS = st.integers(0, 2**63 - 1)
+SOME_IDS = [first_id(1), first_id(1) + 1, first_id(EPOCH_MAX), 2**63 - 1, 0, 12_345_678_901]
+
+
+@given(IDS, st.integers(0, 0xFFFF))
+def test_the_long_form_goes_round(job_id: int, minutes: int) -> None:
+    text = FORMS.long(job_id, minutes)
+    assert len(text) == LONG_ID_BYTES
+    assert text.startswith(b"D-4e6f6465-") and text.endswith(b"-%04x" % minutes)
+    assert FORMS.parse_long(text) == job_id
+
+
+@given(IDS)
+def test_the_hex_form_goes_round(job_id: int) -> None:
+    text = FORMS.hex(job_id)
+    assert len(text) == HEX_ID_BYTES and set(text) <= set(b"0123456789abcdef")
+    assert FORMS.parse_hex(text) == job_id
+
+
+@given(st.lists(IDS, max_size=200))
+def test_the_cache_of_tags_changes_nothing(job_ids: list[int]) -> None:
+    warm = IdForms(b"4e6f6465", KEY)
+    for job_id in (*job_ids, *job_ids):
+        fresh = IdForms(b"4e6f6465", KEY)
+        assert warm.long(job_id, 1) == fresh.long(job_id, 1)
+        assert fresh.parse_hex(warm.hex(job_id)) == job_id
+
+
+def changed(text: bytes) -> list[bytes]:
+    """Every text that differs in one character, over all 256 of them."""
+    return [
+        text[:at] + bytes([other]) + text[at + 1 :]
+        for at in range(len(text))
+        for other in range(256)
+        if other != text[at]
+    ]
+
+
+@pytest.mark.parametrize("job_id", SOME_IDS)
+def test_no_change_of_one_character_leaves_a_hex_id_an_id(job_id: int) -> None:
+    assert {FORMS.parse_hex(text) for text in changed(FORMS.hex(job_id))} == {NOT_AN_ID}
+
+
+@pytest.mark.parametrize("job_id", SOME_IDS)
+def test_no_change_of_one_character_before_its_ttl_class_leaves_a_long_id_an_id(job_id: int) -> None:
+    text = FORMS.long(job_id, 1441)
+    assert {FORMS.parse_long(bad + text[36:]) for bad in changed(text[:36])} == {NOT_AN_ID}
+
+
+def test_a_long_id_with_another_ttl_class_is_no_id() -> None:
+    """The class says whether a job may be delivered again: whoever could change it could make two of one job."""
+    text = FORMS.long(first_id(1), 1441)
+    taken_for_ids = [text[:36] + bad for bad in changed(text[36:]) if FORMS.parse_long(text[:36] + bad) != NOT_AN_ID]
+    assert taken_for_ids == []
+
+
+@pytest.mark.parametrize("job_id", SOME_IDS)
+def test_what_is_too_short_or_too_long_is_no_id(job_id: int) -> None:
+    long, hexed = FORMS.long(job_id, 1), FORMS.hex(job_id)
+    for length in range(LONG_ID_BYTES):
+        assert FORMS.parse_long(long[:length]) == NOT_AN_ID
+    for length in range(HEX_ID_BYTES):
+        assert FORMS.parse_hex(hexed[:length]) == NOT_AN_ID
+    for more in (b"\0", b" ", b"a", long):
+        assert FORMS.parse_long(long + more) == NOT_AN_ID
+        assert FORMS.parse_hex(hexed + more) == NOT_AN_ID
+
+
+@given(st.binary(min_size=0, max_size=60))
+def test_no_bytes_upset_the_parsers(text: bytes) -> None:
+    assert FORMS.parse_long(text) == NOT_AN_ID
+    assert FORMS.parse_hex(text) == NOT_AN_ID
+    assert FORMS.parse_long((b"D-4e6f6465-" + text)[:40].ljust(40, b"=")) == NOT_AN_ID
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_a_guessed_hex_id_is_no_id(raw: bytes) -> None:
+    assert FORMS.parse_hex(raw.hex().encode()) == NOT_AN_ID
+
+
+def test_one_form_is_not_taken_for_the_other() -> None:
+    assert FORMS.parse_long(FORMS.hex(7)) == NOT_AN_ID
+    assert FORMS.parse_hex(FORMS.long(7, 1)) == NOT_AN_ID
+
+
+def test_an_id_of_another_node_is_not_ours() -> None:
+    other_name, other_key = IdForms(b"4e6f6466", KEY), IdForms(b"4e6f6465", KEY[::-1])
+    for job_id in SOME_IDS:
+        assert FORMS.parse_long(other_name.long(job_id, 1)) == NOT_AN_ID
+        assert FORMS.parse_long(other_key.long(job_id, 1)) == NOT_AN_ID
+        assert FORMS.parse_hex(other_key.hex(job_id)) == NOT_AN_ID
+
+
+def test_upper_case_digits_are_no_id() -> None:
+    """One job has one name: a client that compares ids as text must not see two."""
+    hexed = next(text for text in map(FORMS.hex, range(50)) if text != text.upper())
+    assert FORMS.parse_hex(hexed.upper()) == NOT_AN_ID
+    assert FORMS.parse_long(FORMS.long(7, 0xABCD)[:36] + b"ABCD") == NOT_AN_ID
+
+
+def test_neighbouring_ids_do_not_look_alike() -> None:
+    texts = [FORMS.hex(first_id(1) + n) for n in range(1_000)]
+    assert len({text[:8] for text in texts}) > 990
+
+
+def test_ids_of_different_epochs_never_meet() -> None:
+    """However many jobs an opening makes, it ends before the next one begins."""
+    for epoch in (1, 2, 1_000, EPOCH_MAX - 1):
+        last = first_id(epoch) + (1 << SEQUENCE_BITS) - 1
+        assert last < first_id(epoch + 1)
+        assert epoch_of(last) == epoch_of(first_id(epoch)) == epoch
+    assert first_id(EPOCH_MAX) + (1 << SEQUENCE_BITS) - 1 == 2**63 - 1
+
+
+@pytest.mark.parametrize("epoch", [0, -1, EPOCH_MAX + 1])
+def test_an_epoch_that_does_not_fit_is_refused(epoch: int) -> None:
+    with pytest.raises(AssertionError):
+        first_id(epoch)
+
+
+@given(st.one_of(st.integers(0, DURATION_MS_MAX), st.just(NEVER)))
+def test_the_ttl_class_is_odd_exactly_where_a_job_may_be_delivered_again(ttl_ms: int) -> None:
+    again, once = ttl_class(ttl_ms, False), ttl_class(ttl_ms, True)
+    assert again % 2 == 1 and once % 2 == 0
+    for shown in (again, once):
+        assert 0 <= shown <= 0xFFFF
+        assert abs(shown - min(ttl_ms // 60_000, 0xFFFF)) <= 1
+
+
+@pytest.mark.parametrize("node", [b"", b"short", b"too long for a node"])
+def test_a_node_name_of_the_wrong_length_is_refused(node: bytes) -> None:
+    with pytest.raises(AssertionError):
+        IdForms(node, KEY)
+
+
+@pytest.mark.parametrize("key", [b"", b"k" * 15, b"k" * 65])
+def test_a_key_that_is_too_short_or_too_long_is_refused(key: bytes) -> None:
+    with pytest.raises(AssertionError):
+        IdForms(b"4e6f6465", key)

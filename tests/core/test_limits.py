@@ -1,0 +1,312 @@
+"""Every limit holds at its edge, and no number gets into the engine that does not fit, compiled or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core import limits
+from penstock.core.errors import CommandError, OutOfRange, WrongType
+from penstock.core.job import Draft
+from penstock.core.limits import (
+    BATCH_JOBS_MAX,
+    DURATION_MS_MAX,
+    LOCAL_IDS_BLOCK,
+    NAME_BYTES_MAX,
+    NEVER,
+    PRIORITY_MAX,
+    REASON_BYTES_MAX,
+    SCAN_EXAMINED_MAX,
+    WAIT_TUBES_MAX,
+    WAITS_PER_CONNECTION_MAX,
+    duration_ms,
+)
+from penstock.core.policy import FIFO, FIFOTTL, UTUBE
+from penstock.testing import digest
+
+from .desk import Desk
+
+DoorCall = Callable[[Desk, object], object]
+
+
+def taken(desk: Desk) -> int:
+    desk.put(desk.tube(FIFOTTL))
+    job = desk.take(desk.tube(FIFOTTL))
+    assert job is not None
+    return job
+
+
+def buried(desk: Desk) -> int:
+    job = desk.put(desk.tube(FIFOTTL))
+    assert desk.do("bury", job) == "OK"
+    return job
+
+
+# Where a duration comes in, and whether it may be for ever.
+DURATIONS: dict[str, tuple[bool, DoorCall]] = {
+    "ttl of a put": (True, lambda desk, ms: desk.put(desk.tube(FIFOTTL), ttl_ms=ms)),
+    "ttr of a put": (True, lambda desk, ms: desk.put(desk.tube(FIFOTTL), ttr_ms=ms)),
+    "delay of a put": (False, lambda desk, ms: desk.put(desk.tube(FIFOTTL), delay_ms=ms)),
+    "ttr of a take": (True, lambda desk, ms: desk.take(desk.tube(FIFOTTL), ttr_ms=ms)),
+    "timeout of a wait": (True, lambda desk, ms: desk.wait(desk.tube(FIFOTTL), timeout_ms=ms)),
+    "ttr of a wait": (True, lambda desk, ms: desk.wait(desk.tube(FIFOTTL), ttr_ms=ms)),
+    "delay of a release": (False, lambda desk, ms: desk.do("release", taken(desk), delay_ms=ms)),
+    "ttl of a release": (True, lambda desk, ms: desk.do("release", taken(desk), ttl_ms=ms)),
+    "time of a touch": (False, lambda desk, ms: desk.do("touch", taken(desk), ms)),
+    "delay of a dig": (False, lambda desk, ms: desk.do("dig", buried(desk), delay_ms=ms)),
+    "ttl of a dig": (True, lambda desk, ms: desk.do("dig", buried(desk), ttl_ms=ms)),
+    "delay of a kick": (False, lambda desk, ms: desk.engine.kick(desk.tube(FIFOTTL), 1, desk.clock.ms, ms)),
+}
+PRIORITIES: dict[str, DoorCall] = {
+    "put": lambda desk, priority: desk.put(desk.tube(FIFOTTL), priority=priority),
+    "release": lambda desk, priority: desk.do("release", taken(desk), priority=priority),
+    "dig": lambda desk, priority: desk.do("dig", buried(desk), priority=priority),
+}
+COUNTS: dict[str, DoorCall] = {
+    "take": lambda desk, n: desk.engine.take_many(desk.me.session, [desk.tube(FIFO)], n, desk.clock.ms),
+    "wait": lambda desk, n: desk.wait(desk.tube(FIFO), count=n),
+    "kick": lambda desk, n: desk.engine.kick(desk.tube(FIFO), n, desk.clock.ms),
+    "scan": lambda desk, n: desk.engine.scan(0, n),
+    "scan of tubes": lambda desk, n: desk.engine.scan_tubes(0, n),
+}
+
+
+@pytest.mark.parametrize("door", DURATIONS)
+@pytest.mark.parametrize("ms", [1, DURATION_MS_MAX - 1, DURATION_MS_MAX, NEVER])
+def test_a_duration_up_to_its_limit_is_let_in(desk: Desk, door: str, ms: int) -> None:
+    may_be_never, call = DURATIONS[door]
+    if ms != NEVER or may_be_never:
+        call(desk, ms)
+        desk.pass_ms(1)
+
+
+@pytest.mark.parametrize("door", DURATIONS)
+@pytest.mark.parametrize(
+    "ms", [-2, DURATION_MS_MAX + 1, NEVER - 1, NEVER + 1, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, -(10**30)]
+)
+def test_a_duration_beyond_its_limit_is_refused(desk: Desk, door: str, ms: int) -> None:
+    with pytest.raises(OutOfRange):
+        DURATIONS[door][1](desk, ms)
+
+
+@pytest.mark.parametrize("door", [door for door, (may_be_never, _) in DURATIONS.items() if not may_be_never])
+def test_what_has_to_end_cannot_be_for_ever(desk: Desk, door: str) -> None:
+    with pytest.raises(OutOfRange):
+        DURATIONS[door][1](desk, NEVER)
+
+
+def test_a_ttr_of_nothing_is_refused_everywhere(desk: Desk) -> None:
+    for door in ("ttr of a put", "ttr of a take", "ttr of a wait"):
+        with pytest.raises(OutOfRange):
+            DURATIONS[door][1](desk, 0)
+
+
+@pytest.mark.parametrize("door", PRIORITIES)
+def test_a_priority_within_53_bits_is_let_in_and_no_other(desk: Desk, door: str) -> None:
+    for good in (PRIORITY_MAX, PRIORITY_MAX - 1, 0, -PRIORITY_MAX):
+        PRIORITIES[door](desk, good)
+    for bad in (PRIORITY_MAX + 1, -PRIORITY_MAX - 1, 2**60 - 1, 2**63 - 1, 2**63, -(2**63), 10**30):
+        with pytest.raises(OutOfRange):
+            PRIORITIES[door](desk, bad)
+
+
+@pytest.mark.parametrize("door", COUNTS)
+def test_a_count_from_one_to_a_batch_is_let_in_and_no_other(desk: Desk, door: str) -> None:
+    for good in (1, 2, BATCH_JOBS_MAX - 1, BATCH_JOBS_MAX):
+        COUNTS[door](desk, good)
+    for bad in (0, -1, BATCH_JOBS_MAX + 1, 2**63 - 1, 2**63, -(2**63), 10**30):
+        with pytest.raises(OutOfRange):
+            COUNTS[door](desk, bad)
+
+
+def test_a_batch_of_puts_has_a_size(desk: Desk) -> None:
+    tube, draft = desk.tube(FIFO), Draft(b"")
+    assert limits.check_count(BATCH_JOBS_MAX, "jobs") == BATCH_JOBS_MAX
+    for drafts in ([], [draft] * (BATCH_JOBS_MAX + 1)):
+        with desk.refuses("RANGE"):
+            desk.engine.put_many(tube, drafts, desk.clock.ms)
+
+
+def test_a_name_has_one_to_65535_bytes(desk: Desk) -> None:
+    for good in (b"x", b"\0", b"x" * (NAME_BYTES_MAX - 1), b"x" * NAME_BYTES_MAX):
+        desk.tube(FIFO, good)
+    for bad in (b"", b"x" * (NAME_BYTES_MAX + 1)):
+        with desk.refuses("BADNAME"):
+            desk.tube(FIFO, bad)
+
+
+def test_a_key_has_up_to_65535_bytes(desk: Desk) -> None:
+    tube = desk.tube(UTUBE)
+    for good in (b"", b"x" * (NAME_BYTES_MAX - 1), b"x" * NAME_BYTES_MAX):
+        desk.put(tube, key=good)
+        assert desk.take(tube, key=good) is not None
+    too_long = b"x" * (NAME_BYTES_MAX + 1)
+    for call in (lambda: desk.put(tube, key=too_long), lambda: desk.take(tube, key=too_long)):
+        with desk.refuses("BADNAME"):
+            call()
+
+
+def test_a_body_has_up_to_its_limit(desk: Desk) -> None:
+    desk.engine.body_bytes_max = 100
+    tube = desk.tube(FIFO)
+    for length in (0, 99, 100):
+        desk.put(tube, b"x" * length)
+    for call in (
+        lambda: desk.put(tube, b"x" * 101),
+        lambda: desk.engine.put_many(tube, [Draft(b"x"), Draft(b"x" * 101)], desk.clock.ms),
+    ):
+        with desk.refuses("TOOBIG"):
+            call()
+
+
+def test_a_reason_has_up_to_its_limit(desk: Desk) -> None:
+    job = desk.put(desk.tube(FIFO))
+    with desk.refuses("RANGE"):
+        desk.do("bury", job, b"x" * (REASON_BYTES_MAX + 1))
+    assert desk.do("bury", job, b"x" * REASON_BYTES_MAX) == "OK"
+
+
+def test_a_take_waits_on_one_to_1024_tubes(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    for count in (1, WAIT_TUBES_MAX - 1, WAIT_TUBES_MAX):
+        desk.engine.cancel(desk.wait(*[tube] * count))
+    for count in (0, WAIT_TUBES_MAX + 1):
+        with desk.refuses("RANGE"):
+            desk.wait(*[tube] * count)
+
+
+def test_a_connection_has_up_to_1024_waits(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    waits = [desk.engine.wait(desk.me, [tube], desk.clock.ms) for _ in range(WAITS_PER_CONNECTION_MAX)]
+    with pytest.raises(CommandError) as refusal:
+        desk.wait(tube)
+    assert refusal.value.code == "TOOMANYWAITS"
+    desk.engine.cancel(waits[0])
+    desk.wait(tube)
+    desk.wait(tube, by=desk.connect())
+
+
+def test_a_scan_looks_at_no_more_than_its_limit(desk: Desk) -> None:
+    """A filter that matches nothing gives a cursor to go on from, and does not hold everybody up."""
+    tube, other = desk.tube(FIFO), desk.tube(FIFO, b"other")
+    for _ in range(SCAN_EXAMINED_MAX + 2_000):
+        desk.engine.put(tube, Draft(b""), desk.clock.ms)
+    last = desk.put(other)
+    found, cursor = desk.engine.scan(0, 10, other)
+    assert found == [] and cursor > 0
+    found, cursor = desk.engine.scan(cursor, 10, other)
+    assert [job.id for job in found] == [last]
+
+
+@pytest.mark.parametrize("cursor", [-1, 2**63, 10**30])
+def test_a_cursor_that_no_scan_gave_is_refused(desk: Desk, cursor: int) -> None:
+    with desk.refuses("RANGE"):
+        desk.engine.scan(cursor, 10)
+
+
+def test_integers_are_reserved_in_blocks(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    desk.put(tube)
+    assert tube.reserved == LOCAL_IDS_BLOCK
+    for _ in range(LOCAL_IDS_BLOCK - 1):
+        desk.engine.put(tube, Draft(b""), desk.clock.ms)
+    assert (tube.next_local, tube.reserved) == (LOCAL_IDS_BLOCK, LOCAL_IDS_BLOCK)
+    desk.put(tube)
+    assert tube.reserved == 2 * LOCAL_IDS_BLOCK
+
+
+def test_truncating_fewer_than_no_jobs_is_refused(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    desk.puts(tube, 3)
+    with desk.refuses("RANGE"):
+        desk.engine.truncate(tube, desk.clock.ms, -1)
+
+
+def test_a_kind_of_body_that_is_none_is_refused(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    for kind in (-1, 256, 2**63):
+        with desk.refuses("RANGE"):
+            desk.put(tube, body_kind=kind)
+
+
+# What is no integer at all. Compiled code refuses it at its door as a TypeError; interpreted code must not let it in.
+NO_INTEGERS = [math.nan, math.inf, 1.5, "60", b"60", None]
+DOORS: dict[str, DoorCall] = {
+    **{door: call for door, (_, call) in DURATIONS.items()},
+    **{f"priority of a {door}": call for door, call in PRIORITIES.items()},
+    **{f"count of a {door}": call for door, call in COUNTS.items()},
+}
+
+
+@pytest.mark.parametrize("value", NO_INTEGERS, ids=repr)
+def test_what_is_no_integer_is_refused_at_every_door(value: object) -> None:
+    let_in = []
+    for door, call in DOORS.items():
+        try:
+            call(Desk(), value)
+        except (TypeError, CommandError):
+            continue
+        let_in.append(door)
+    assert let_in == []
+
+
+# Seconds, as people and clients give them.
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ms"),
+    [
+        (None, NEVER),
+        (math.inf, NEVER),
+        (0, 0),
+        (0.0, 0),
+        (-0.0, 0),
+        (1, 1_000),
+        (1.5, 1_500),
+        (0.07, 70),
+        (60.1, 60_100),
+        (0.0001, 1),
+        (0.001, 1),
+        (0.0011, 2),
+        (1e-9, 1),
+        (DURATION_MS_MAX // 1_000, DURATION_MS_MAX),
+        (DURATION_MS_MAX / 1_000, DURATION_MS_MAX),
+    ],
+)
+def test_seconds_become_milliseconds_and_never_fewer(seconds: object, ms: int) -> None:
+    assert duration_ms(seconds, "ttl") == ms
+
+
+@given(st.integers(0, 10**9))
+def test_a_whole_number_of_milliseconds_stays_what_it_is(ms: int) -> None:
+    assert duration_ms(ms / 1_000, "ttl") == ms
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [math.nan, -math.inf, -1, -0.001, 1e300, DURATION_MS_MAX // 1_000 + 1, 2**63 - 1, 2**63, -(2**63), 10**30],
+    ids=repr,
+)
+def test_seconds_out_of_range_are_refused(seconds: object) -> None:
+    with pytest.raises(OutOfRange):
+        duration_ms(seconds, "ttl")
+
+
+@pytest.mark.parametrize("seconds", [True, False, "60", b"60", [], {}, 1j], ids=repr)
+def test_seconds_that_are_no_number_are_refused(seconds: object) -> None:
+    with pytest.raises(WrongType):
+        duration_ms(seconds, "ttl")
+
+
+def test_a_refusal_leaves_no_trace(desk: Desk) -> None:
+    """Whatever is wrong with a put, the next one gets the id it would have had."""
+    tube = desk.tube(FIFOTTL)
+    before = digest(desk.engine)
+    for options in ({"ttl_ms": -2}, {"ttr_ms": 0}, {"delay_ms": 10**30}, {"priority": 2**63}, {"key": b"k"}):
+        with pytest.raises(CommandError):
+            desk.put(tube, **options)
+    assert digest(desk.engine) == before

@@ -1,0 +1,158 @@
+"""The job table finds what a dict would, scans in order and exactly once, and gives its memory back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.job import Job
+from penstock.core.table import PAGE_SLOTS, SPARSE_JOBS, JobTable, NumberSet
+from penstock.testing.tube_checks import check_table
+
+
+def job(number: int) -> Job:
+    made = Job(number, 0, b"", 0, 0)
+    made.local = number
+    return made
+
+
+def page_slots(table: JobTable) -> int:
+    """How much the table holds for its pages."""
+    return sum(len(page.slots) for page in table._pages.values())
+
+
+# Steps: how far the next id jumps, and how many to remove from which end or middle.
+STEPS = st.lists(
+    st.tuples(st.sampled_from([1, 1, 1, 2, 100, 255, 256, 257, 5_000]), st.integers(0, 3), st.integers(0, 10**6)),
+    max_size=200,
+)
+
+
+@pytest.mark.parametrize("local", [False, True])
+@given(steps=STEPS)
+def test_the_table_does_what_a_dict_does(local: bool, steps: list[tuple[int, int, int]]) -> None:
+    table, there, number = JobTable(local), {}, 0
+    for jump, removals, where in steps:
+        number += jump
+        there[number] = job(number)
+        table.add(there[number])
+        for _ in range(min(removals, len(there))):
+            gone = list(there)[where % len(there)]
+            table.remove(there.pop(gone))
+            assert table.find(gone) is None
+    assert table.count == len(there)
+    assert table.scan(0, len(there) + 1) == [there[n] for n in sorted(there)]
+    for n in (*there, 0, number + 1, -1, 2**62):
+        assert table.find(n) is there.get(n)
+    check_table(table, number + 1, (lambda x: x.local) if local else (lambda x: x.id))
+
+
+@given(
+    count=st.integers(1, 900),
+    examine=st.integers(1, 400),
+    stable_every=st.integers(2, 9),
+    removals=st.lists(st.integers(0, 10**6), max_size=300),
+)
+def test_a_scan_sees_what_stays_exactly_once_and_nothing_twice(
+    count: int, examine: int, stable_every: int, removals: list[int]
+) -> None:
+    """Jobs come and go between the pages of a scan."""
+    table = JobTable()
+    there = {number: job(number) for number in range(1, count + 1)}
+    for made in there.values():
+        table.add(made)
+    stable = {number for number in there if number % stable_every == 0}
+    seen: list[int] = []
+    cursor, newest = 0, count
+    while batch := table.scan(cursor, examine):
+        seen += [made.id for made in batch]
+        cursor = batch[-1].id + 1
+        movable = sorted(set(there) - stable)
+        for choice in removals[:20]:
+            if movable:
+                table.remove(there.pop(movable.pop(choice % len(movable))))
+        del removals[:20]
+        if newest < count + 300:
+            newest += 7
+            there[newest] = job(newest)
+            table.add(there[newest])
+    assert len(seen) == len(set(seen)) and seen == sorted(seen)
+    assert stable <= set(seen)
+
+
+def test_a_scan_gives_at_least_what_was_asked_for_if_there_is_that_much() -> None:
+    table = JobTable()
+    for number in range(1, 1_001):
+        table.add(job(number))
+    assert 10 <= len(table.scan(0, 10)) <= 10 + PAGE_SLOTS
+    assert [made.id for made in table.scan(990, 1_000)] == list(range(990, 1_001))
+    assert table.scan(1_001, 10) == []
+
+
+def test_a_page_that_is_nearly_empty_shrinks_to_what_is_left() -> None:
+    table, jobs = JobTable(), [job(number) for number in range(3 * PAGE_SLOTS)]
+    for made in jobs:
+        table.add(made)
+    for made in jobs[: PAGE_SLOTS - SPARSE_JOBS - 1]:
+        table.remove(made)
+    assert page_slots(table) == 3 * PAGE_SLOTS  # One too many to shrink.
+    table.remove(jobs[PAGE_SLOTS - SPARSE_JOBS - 1])
+    assert page_slots(table) == 2 * PAGE_SLOTS + SPARSE_JOBS
+    left = jobs[PAGE_SLOTS - SPARSE_JOBS : PAGE_SLOTS]
+    assert [table.find(made.id) for made in left] == left
+    assert table.find(0) is None
+
+
+def test_a_page_goes_with_its_last_job() -> None:
+    table, jobs = JobTable(), [job(number) for number in range(10 * PAGE_SLOTS)]
+    for made in jobs:
+        table.add(made)
+    for made in jobs[:-1]:
+        table.remove(made)
+    assert table.scan(0, 10) == [jobs[-1]]
+    assert page_slots(table) <= PAGE_SLOTS  # The newest is still filling.
+    for number in range(10 * PAGE_SLOTS, 12 * PAGE_SLOTS):
+        made = job(number)
+        table.add(made)
+        table.remove(made)
+    assert page_slots(table) <= PAGE_SLOTS + SPARSE_JOBS
+
+
+def test_one_old_job_on_each_page_costs_little() -> None:
+    table, jobs = JobTable(), [job(number) for number in range(100 * PAGE_SLOTS)]
+    for made in jobs:
+        table.add(made)
+    for made in jobs:
+        if made.id % PAGE_SLOTS:
+            table.remove(made)
+    assert table.count == 100
+    assert page_slots(table) <= 99 * SPARSE_JOBS + PAGE_SLOTS
+    assert [made.id for made in table.scan(0, 200)] == [n * PAGE_SLOTS for n in range(100)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans(), st.integers(0, 10**6)), max_size=300))
+def test_a_number_set_walks_what_is_left_in_order(steps: list[tuple[int, bool, int]]) -> None:
+    numbers, there, newest = NumberSet(), [], 0
+    for jump, remove, where in steps:
+        newest += jump
+        numbers.add(newest)
+        there.append(newest)
+        if remove:
+            numbers.remove(there.pop(where % len(there)))
+    for start in (0, newest // 2, newest + 1):
+        index, walked = numbers.index_from(start), []
+        while (number := numbers.at(index)) >= 0:
+            index += 1
+            if number not in numbers._gone:
+                walked.append(number)
+        assert walked == [number for number in there if number >= start]
+
+
+def test_a_number_set_does_not_keep_what_is_gone() -> None:
+    numbers = NumberSet()
+    for number in range(10_000):
+        numbers.add(number)
+    for number in range(1, 9_999):
+        numbers.remove(number)
+    assert len(numbers._numbers) + len(numbers._gone) < 200

@@ -1,0 +1,163 @@
+"""Those who sleep in the host: one of them keeps the time for all, and the duty is never lost.
+
+Here nobody really sleeps. A `Dozer` only notes that it was woken, so every order of events can be played through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.core.waits import WAITING
+
+
+class Dozer:
+    """Somebody who would sleep."""
+
+    def __init__(self, queue: penstock.Queue, tube: penstock.Tube, timeout_ms: int = 60_000) -> None:
+        self.host: Any = queue._host
+        self.woken = 0
+        session = queue._session
+        with session.guard:
+            engine = self.host.engine
+            self.wait = engine.wait(session.connection, [tube._core], self.host.now(), timeout_ms, tag=self)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def ask(self) -> int | None:
+        """How long it may sleep."""
+        return self.host.how_long(self.wait, self)
+
+    def leave(self) -> None:
+        """Wake up for good."""
+        assert self.ask() is None
+        self.host.wake_up(self)
+
+
+@pytest.fixture
+def queue() -> Iterator[penstock.Queue]:
+    with penstock.open() as queue:
+        yield queue
+
+
+def test_the_first_to_sleep_keeps_the_time_and_the_others_sleep_until_woken(queue: penstock.Queue) -> None:
+    tube = queue.tube("x")
+    keeper, other = Dozer(queue, tube, 60_000), Dozer(queue, tube, 30_000)
+    asleep_ms = keeper.ask()
+    assert asleep_ms is not None and 25_000 < asleep_ms <= 30_000, "it keeps the time of the other, too"
+    assert other.ask() == -1
+
+
+def test_a_deadline_that_comes_nearer_wakes_the_keeper_only(queue: penstock.Queue) -> None:
+    tube, quiet = queue.tube("x"), queue.tube("quiet")
+    keeper, other = Dozer(queue, quiet), Dozer(queue, quiet)
+    keeper.ask(), other.ask()
+    tube.put("later", delay=3_000)
+    assert (keeper.woken, other.woken) == (0, 0), "it wakes before that anyway"
+    tube.put("sooner", delay=5)
+    assert (keeper.woken, other.woken) == (1, 0)
+    assert 0 <= keeper.ask() <= 5_000
+
+
+def test_a_keeper_that_leaves_hands_the_time_on(queue: penstock.Queue) -> None:
+    first, second = queue.tube("first"), queue.tube("second")
+    keeper, other = Dozer(queue, first), Dozer(queue, second, 30_000)
+    keeper.ask(), other.ask()
+    first.put("x")
+    assert keeper.woken == 1
+    keeper.leave()
+    assert other.woken == 1
+    asleep_ms = other.ask()
+    assert asleep_ms is not None and 0 < asleep_ms <= 30_000
+
+
+def test_the_time_is_handed_on_past_one_who_leaves_too(queue: penstock.Queue) -> None:
+    busy, quiet = queue.tube("busy"), queue.tube("quiet")
+    keeper, leaver, stayer = Dozer(queue, busy), Dozer(queue, busy), Dozer(queue, quiet)
+    keeper.ask(), leaver.ask(), stayer.ask()
+    busy.put_many([1, 2])  # Serves the keeper and the one who would keep the time after it.
+    keeper.leave()
+    leaver.leave()
+    assert stayer.woken > 0, "nobody keeps the time, and nobody will wake the one who still sleeps"
+
+
+def test_who_sleeps_hears_of_a_put_while_nobody_keeps_the_time(queue: penstock.Queue) -> None:
+    busy, quiet = queue.tube("busy"), queue.tube("quiet")
+    keeper, leaver, stayer = Dozer(queue, busy), Dozer(queue, busy), Dozer(queue, quiet)
+    keeper.ask(), leaver.ask(), stayer.ask()
+    busy.put_many([1, 2])
+    keeper.leave()
+    leaver.leave()
+    stayer.woken = 0
+    quiet.put("x")
+    assert stayer.woken == 1
+
+
+def test_a_wait_that_ended_before_its_sleeper_slept_does_not_sleep(queue: penstock.Queue) -> None:
+    tube = queue.tube("x")
+    early = Dozer(queue, tube)
+    tube.put("x")
+    assert early.ask() is None
+    early.host.wake_up(early)
+    assert early.wait.jobs[0].state != 0
+
+
+def test_leaving_twice_is_harmless(queue: penstock.Queue) -> None:
+    tube = queue.tube("x")
+    keeper, other = Dozer(queue, tube), Dozer(queue, tube)
+    keeper.ask(), other.ask()
+    for _ in range(2):
+        other.host.wake_up(other)
+    assert keeper.woken == 0
+    for _ in range(2):
+        keeper.host.wake_up(keeper)
+
+
+def test_a_job_whose_taker_was_interrupted_was_never_delivered(queue: penstock.Queue) -> None:
+    tube = queue.tube("x", max_deliveries=1)
+    job = tube.put("x", delay=0)
+    assert tube.take() == job
+    interrupted, next_in_line = Dozer(queue, tube), Dozer(queue, tube)
+    job.release()
+    assert interrupted.wait.jobs and job.deliveries == 2
+    interrupted.host.take_back(interrupted.wait)
+    assert next_in_line.wait.jobs == [job._core], "the next in line has it"
+    assert job.deliveries == 2 and tube.events()["undelivered"] == 1
+    next_in_line.host.take_back(next_in_line.wait)
+    assert (job.state, job.deliveries) == ("ready", 1)
+
+
+def test_a_wait_that_was_taken_back_is_served_nothing_later(queue: penstock.Queue) -> None:
+    tube = queue.tube("x")
+    interrupted = Dozer(queue, tube)
+    interrupted.host.take_back(interrupted.wait)
+    assert interrupted.wait.outcome != WAITING
+    assert tube.put("x").state == "ready"
+    interrupted.host.take_back(interrupted.wait)
+
+
+def test_what_was_taken_back_late_is_not_taken_from_whoever_has_it_now(queue: penstock.Queue) -> None:
+    tube = queue.tube("x")
+    interrupted = Dozer(queue, tube)
+    job = tube.put("x")
+    job.snatch()
+    other = queue.session()
+    assert other.tube("x").take() == job
+    interrupted.host.take_back(interrupted.wait)
+    assert job.state == "taken" and job.deliveries == 2
+    other.job(job.id).ack()
+
+
+def test_closing_wakes_everybody(queue: penstock.Queue) -> None:
+    other = queue.session()
+    mine, theirs = Dozer(queue, queue.tube("x")), Dozer(other, other.tube("x"))
+    mine.ask(), theirs.ask()
+    other.close()
+    assert theirs.woken >= 1 and theirs.ask() is None
+    assert mine.wait.outcome == WAITING
+    queue.close()
+    assert mine.ask() is None

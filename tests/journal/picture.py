@@ -1,0 +1,55 @@
+"""What of an engine has to survive a restart, as plain data that can be compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core import states as s
+from penstock.core import stats
+from penstock.core.engine import Engine
+from penstock.core.job import Job
+from penstock.core.limits import NEVER
+from penstock.core.tube import Tube, key_of
+
+
+def picture(engine: Engine, restarted: bool) -> dict[str, Any]:
+    """The tubes and jobs; with `restarted`, as they will be when the process has started anew."""
+    return {
+        tube.name.decode(): {
+            "policy": tube.policy,
+            "paused": (tube.paused_in, tube.paused_out),
+            "jobs": [_job(job, tube, restarted) for job in _jobs(tube)],
+            "put": sum(stats.events(tube, life=True)[event] for event in (s.PUT, s.PUT_DELAYED, s.PUT_URGENT)),
+            "acked": stats.events(tube, life=True)[s.ACKED],
+            "dedups": [] if tube.dedups is None else tube.dedups.entries(),
+        }
+        for tube in engine.tubes.values()
+        if not tube.temporary
+    }
+
+
+def _jobs(tube: Tube) -> list[Job]:
+    found = [job for state in range(1, s.STATES_COUNT) for job in tube.jobs_in(state)]
+    return sorted(found, key=lambda job: job.id)
+
+
+def _job(job: Job, tube: Tube, restarted: bool) -> dict[str, Any]:
+    extra = job.rare()
+    state, wake, returns = job.state, job.wake, job.returns
+    if restarted and state == s.TAKEN and tube.owned and not extra.consumer:
+        # Its session is gone: as if it had just disconnected.
+        state, wake, returns = s.READY, NEVER, returns + 1
+    return {
+        "id": job.id,
+        "local": job.local,
+        "state": s.STATE_NAMES[state],
+        "wake": wake,
+        "returns": returns,
+        "body": (job.body, job.body_kind),
+        "key": key_of(tube, job),
+        "times": (job.created, job.expiry, job.ttr),
+        "place": (job.priority, job.order),
+        "counters": (job.deliveries, job.nacks, extra.buries, job.ttl_minutes, job.once),
+        "extra": (extra.reason, extra.name, extra.unique, extra.priority_given, extra.consumer, extra.claim, extra.doomed),
+        "retry": None if extra.retry is None else extra.retry.text,
+    }

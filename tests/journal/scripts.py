@@ -1,0 +1,153 @@
+"""Commands for an engine with a log, drawn from a seed: every kind of change that a log has to know."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+
+from penstock.core import claiming
+from penstock.core import policy as p
+from penstock.core.engine import Engine
+from penstock.core.errors import CommandError
+from penstock.core.job import Draft
+from penstock.core.tube import Tube
+from penstock.core.waits import Connection
+
+POLICIES = [
+    p.FIFO,
+    p.FIFOTTL,
+    p.UTUBE,
+    dataclasses.replace(p.UTUBETTL, key_limit=2, key_order=p.FAIR),
+    p.STUBE,
+    p.DISQUE,
+    p.QUEUE15,
+    dataclasses.replace(p.XQUEUE, after_ack=p.KEPT),
+    dataclasses.replace(p.FIFOTTL, after_ack=p.LINGERS, zombie_ms=5_000),
+]
+
+Step = Callable[[int], None]
+
+
+class Script:
+    """Random but repeatable work on one engine."""
+
+    def __init__(self, engine: Engine, seed: int) -> None:
+        self.engine = engine
+        self.chance = random.Random(seed)
+        self.connection: Connection = engine.connect(b"%016d" % seed)
+        self.steps: list[Callable[[int], None]] = [
+            self.put,
+            self.put,
+            self.put_many,
+            self.take,
+            self.take,
+            self.ack,
+            self.finish,
+            self.anyone,
+            self.claims,
+            self.tubes,
+        ]
+
+    def step(self, now: int) -> None:
+        """Do one thing, or be refused."""
+        try:
+            self.chance.choice(self.steps)(now)
+        except CommandError:
+            pass
+
+    def tube(self, now: int) -> Tube:
+        number = self.chance.randrange(len(POLICIES))
+        return self.engine.create_tube(b"tube-%d" % number, POLICIES[number], now)
+
+    def draft(self, tube: Tube) -> Draft:
+        chance, policy = self.chance, tube.policy
+        draft = Draft(chance.randbytes(chance.randrange(60)))
+        if tube.keys is not None and chance.random() < 0.8:
+            draft.key = b"key-%d" % chance.randrange(3)
+        if policy.has_ttl and chance.random() < 0.5:
+            draft.ttl_ms = chance.randrange(1_000, 60_000)
+        if policy.has_delay and chance.random() < 0.3:
+            draft.delay_ms = chance.randrange(1, 900)
+        if tube.by_priority and chance.random() < 0.5:
+            draft.priority = chance.randrange(-2, 3)
+        draft.urgent = chance.random() < 0.1
+        draft.once = policy.type == "disque" and chance.random() < 0.3
+        if chance.random() < 0.2:
+            draft.unique = b"unique-%d" % chance.randrange(3)
+        if chance.random() < 0.2:
+            draft.dedup = b"dedup-%d" % chance.randrange(5)
+        if chance.random() < 0.1:
+            draft.name = b"name-%d" % chance.randrange(5)
+        return draft
+
+    def put(self, now: int) -> None:
+        tube = self.tube(now)
+        self.engine.put(tube, self.draft(tube), now)
+
+    def put_many(self, now: int) -> None:
+        tube = self.tube(now)
+        self.engine.put_many(tube, [self.draft(tube) for _ in range(self.chance.randrange(1, 4))], now)
+
+    def take(self, now: int) -> None:
+        tube = self.tube(now)
+        key = b"key-%d" % self.chance.randrange(3) if tube.named else None
+        self.engine.take(self.connection.session, tube, now, key)
+
+    def ack(self, now: int) -> None:
+        held = self.connection.session.held
+        if held:
+            self.engine.ack(self.connection.session, self.chance.choice(held), now)
+
+    def finish(self, now: int) -> None:
+        engine, session = self.engine, self.connection.session
+        if not session.held:
+            return
+        job = self.chance.choice(session.held)
+        what = self.chance.randrange(6)
+        if what == 0:
+            engine.release(session, job, now, body=b"changed" if self.chance.random() < 0.5 else None)
+        elif what == 1:
+            engine.nack(session, job, now, b"failed")
+        elif what == 2:
+            engine.bury(session, job, now, b"buried")
+        elif what == 3:
+            engine.requeue(session, job, now)
+        elif what == 4:
+            engine.touch(session, job, now, 500)
+        else:
+            engine.done(session, job, b"result", 0, now)
+
+    def anyone(self, now: int) -> None:
+        jobs, _ = self.engine.scan(0, 1_000)
+        if not jobs:
+            return
+        job = self.chance.choice(jobs)
+        what = self.chance.randrange(5)
+        if what == 0:
+            self.engine.delete(job, now)
+        elif what == 1:
+            self.engine.dig(job, now)
+        elif what == 2:
+            self.engine.move(self.connection.session, job, self.tube(now), now)
+        elif what == 3:
+            self.engine.kick(self.engine.tube_of(job), 2, now)
+        else:
+            self.engine.ack(self.connection.session, job, now)
+
+    def claims(self, now: int) -> None:
+        if self.chance.random() < 0.5:
+            newest = self.engine.consumers[b"reader"].newest if b"reader" in self.engine.consumers else 0
+            claiming.claim(self.engine, b"reader", 1, newest + 1, self.tube(now), 3, 10**9, now)
+        elif b"reader" in self.engine.consumers:
+            claiming.ack_claims(self.engine, b"reader", 1, self.engine.consumers[b"reader"].newest, now)
+
+    def tubes(self, now: int) -> None:
+        tube = self.tube(now)
+        what = self.chance.randrange(4)
+        if what == 0:
+            self.engine.pause(tube, self.chance.random() < 0.2, self.chance.random() < 0.2, now)
+        elif what == 1 and self.chance.random() < 0.2:
+            self.engine.truncate(tube, now)
+        elif what == 2 and self.chance.random() < 0.2:
+            self.engine.drop(tube, now)
