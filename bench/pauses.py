@@ -21,7 +21,7 @@ _GOAL = Goal(5)
 def trials(scale: Scale) -> list[Trial]:
     """The collector as the server keeps it; and untouched, as an embedded queue finds it."""
     jobs = scale.jobs(5_000_000, 500_000)
-    jobs_gc = scale.jobs(500_000, 100_000)
+    jobs_gc = scale.jobs(500_000, 50_000)
     with_gc = f"the longest call of {jobs_gc:,} jobs, the host's garbage collector untouched"
     return [
         Trial(

@@ -36,7 +36,7 @@ from penstock.core.sessions import Session as CoreSession
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.waits import Wait
 from penstock.embedded import Job, Queue, Tube, driven_types
-from penstock.host import Host
+from penstock.host import Host, Session
 from penstock.options import Body, Duration, Seconds, encode_body, to_text
 
 Task = tuple[Any, ...]
@@ -209,7 +209,7 @@ class DrivenTube(Tube):
 
     def put(self, body: Body, *, timeout: Duration = 0, **options: Any) -> Job:
         """Add a job; the options are the driver's own."""
-        with self._session.guard:
+        with self._session:
             core = self._running.put(body, dict(options), self._session.connection.session)
             self._host.settle()
         return self._job(core)
@@ -225,7 +225,7 @@ class DrivenTube(Tube):
 
     def kick(self, count: int = 1, *, delay: Seconds = 0) -> int:
         """Dig up to `count` buried jobs up; tell how many there were."""
-        with self._session.guard:
+        with self._session:
             running = self._running
             kicked = running.tube.kick(count)
             running.follow(None, self._session.connection.session)
@@ -234,7 +234,7 @@ class DrivenTube(Tube):
 
     def truncate(self) -> int:
         """Remove every job, whatever its state; tell how many there were."""
-        with self._session.guard:
+        with self._session:
             running = self._running
             ids = [_id(core) for state in range(1, s.STATES_COUNT) for core in self._core.jobs_in(state)]
             for id in ids:
@@ -257,7 +257,7 @@ class DrivenTube(Tube):
         assert isinstance(running, _Running)
         return running
 
-    def _take_now(self, count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
+    def _take_now(self, session: Session, count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
         found: list[CoreJob] = []
         host = self._host
         host.engine.advance(host.now())
@@ -266,7 +266,7 @@ class DrivenTube(Tube):
             core = self._running.next()
             if core is None:
                 break
-            host.engine.take_this(self._session.connection.session, core, host.now())
+            host.engine.take_this(session.connection.session, core, host.now())
             found.append(core)
         return found
 
@@ -310,7 +310,7 @@ class DrivenJob(Job):
         assert isinstance(tube, DrivenTube)
         core = self._core
         owner = tube._session.connection.session
-        with tube._session.guard:
+        with tube._session:
             if core.state == s.GONE:
                 raise UnknownJob()
             if held and core.state != s.TAKEN:

@@ -11,20 +11,20 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from penstock.core import claiming, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
-from penstock.core.errors import OK, CommandError, Full, OutOfRange, UnknownJob, Unsupported, WrongType, refuse
+from penstock.core.errors import OK, Closed, CommandError, Full, OutOfRange, UnknownJob, Unsupported, WrongType, refuse
 from penstock.core.job import Draft
 from penstock.core.job import Job as CoreJob
-from penstock.core.limits import BODY_BYTES_MAX, NEVER, PRIORITY_UNSET, UNSET, duration_ms
+from penstock.core.limits import BATCH_JOBS_MAX, BODY_BYTES_HARD_MAX, BODY_BYTES_MAX, NEVER, PRIORITY_UNSET, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.tube import key_of
-from penstock.core.waits import Wait, Waiting
-from penstock.host import Change, Host, Session
+from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
+from penstock.host import Change, Host, Session, ThreadSleeper
 from penstock.journal.disk import RealDisk
 from penstock.journal.log import FSYNC_CHOICES
 from penstock.options import (
@@ -36,6 +36,7 @@ from penstock.options import (
     TubeOptions,
     TubeType,
     altered,
+    boolean,
     decode_body,
     draft,
     encode_body,
@@ -59,14 +60,18 @@ def open(
     system pleases (never). `grace`: how long the jobs of a session that ended wait for `identify`, in seconds.
     `max_body`: how many bytes a body may have.
     """
+    if not 0 <= integer(max_body, "max_body") <= BODY_BYTES_HARD_MAX:
+        raise OutOfRange(f"max_body must be 0 to {BODY_BYTES_HARD_MAX}")
     host = open_host(path, fsync, grace)
-    host.engine.body_bytes_max = integer(max_body, "max_body")
+    host.engine.body_bytes_max = max_body
     return Queue(Session(host))
 
 
 def open_host(path: str | os.PathLike[str], fsync: str, grace: Seconds) -> Host:
     """The engine behind a queue."""
     grace_ms = duration_ms(grace, "grace")
+    if not isinstance(path, (str, os.PathLike)):
+        raise WrongType(f'a queue is opened by the path of a directory, or ":memory:", not {type(path).__name__}')
     if fsync not in FSYNC_CHOICES:
         raise OutOfRange(f"fsync is one of {', '.join(FSYNC_CHOICES)}, not {fsync!r}")
     if os.fspath(path) == ":memory:":
@@ -77,28 +82,13 @@ def open_host(path: str | os.PathLike[str], fsync: str, grace: Seconds) -> Host:
     return host
 
 
+T = TypeVar("T")
+
 # Types of tubes whose order is decided by code: drivers.py enters them here.
 driven_types: dict[str, Callable[[Queue, bytes, dict[str, Any]], Tube]] = {}
 
 
-class _Thread:
-    """A thread in a wait. A bare lock is the cheapest thing to sleep on."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def sleep(self, timeout_ms: int) -> None:
-        self._lock.acquire(timeout=-1 if timeout_ms < 0 else min(timeout_ms / 1000, threading.TIMEOUT_MAX))
-
-    def wake(self) -> None:
-        if self._lock.locked():
-            self._lock.release()
-
-
-def _sleep_through(host: Host, wait: Waiting, sleeper: _Thread) -> None:
+def _sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
     """Sleep until a wait is over, and what ended it is durable."""
     try:
         while (timeout_ms := host.how_long(wait, sleeper)) is not None:
@@ -114,13 +104,14 @@ def _sleep_through(host: Host, wait: Waiting, sleeper: _Thread) -> None:
 class Queue:
     """A session on a queue: its tubes, and the jobs that this session has taken."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, blocking: Queue | None = None) -> None:
         self._session = session
         self._host = session.host
+        self._blocking = self if blocking is None else blocking  # The face of the same session for threads.
 
     def session(self) -> Queue:
         """Another session on the same queue: a consumer with jobs of its own. Close it to give them back."""
-        with self._session.guard:
+        with self._session:
             pass
         return Queue(Session(self._host))
 
@@ -135,7 +126,7 @@ class Queue:
             raw = bytes.fromhex(token)
         except (TypeError, ValueError):
             raise WrongType("a session's token is 32 hexadecimal digits") from None
-        with self._session.guard:
+        with self._session:
             self._host.engine.identify(self._session.connection, raw, self._host.now())
             self._host.settle()
 
@@ -149,7 +140,7 @@ class Queue:
         """
         raw = to_bytes(name, "a tube's name")
         engine = self._host.engine
-        with self._session.guard:
+        with self._session:
             core = engine.tubes.get(raw)
             if core is None or type is not None or options:
                 if isinstance(type, str) and type in driven_types:
@@ -165,32 +156,32 @@ class Queue:
 
     def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
-        with self._session.guard:
+        with self._session:
             return [to_text(name) for name in self._host.engine.tubes]
 
     def stats(self) -> dict[str, dict[str, int]]:
         """For each tube, how many jobs are in each state."""
-        with self._session.guard:
+        with self._session:
             self._host.engine.advance(self._host.now())
             self._host.settle()
             return {to_text(core.name): _states(core) for core in self._host.engine.tubes.values()}
 
     def job(self, id: str) -> Job:
         """The job of this id, in either form."""
-        with self._session.guard:
+        with self._session:
             core = self._host.find(id)
             return self._tube(self._host.engine.tube_of(core))._job(core)
 
     def take(self, tubes: Iterable[Tube], count: int = 1, timeout: Duration = 0) -> list[Job]:
         """Take up to `count` jobs from several tubes, one of each in turn; wait for the first up to `timeout`."""
-        places = list(tubes)
+        places = check_tubes(tubes, Tube)
         for tube in places:
             tube._check_host(self._host)
         return _take(self, places, count, timeout, None, UNSET)
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Call back on every change of every job, in order; call what this returns to end it."""
-        with self._session.guard:
+        with self._session:
             return self._host.subscribe(callback, None)
 
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
@@ -200,7 +191,7 @@ class Queue:
         acked = 0
         while True:
             # A turn's worth at a time, so that other threads get theirs.
-            with self._session.guard:
+            with self._session:
                 some = claiming.ack_claims(host.engine, raw, integer(token, "token"), last, host.now())
                 host.settle()
             if some == 0:
@@ -255,24 +246,29 @@ class Tube:
         """
         asked = Draft(body) if not options and isinstance(body, bytes) else draft(body, **options)
         host = self._host
+        timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
         try:
             with self._session.guard:
+                if self._session.closed:
+                    raise Closed()
                 core = host.engine.put(self._live() if self._core.dropped else self._core, asked, host.now())
-                if host.keeper_until >= 0:
+                if host.watched:
                     host.settle()
         except Full:
-            if timeout == 0:
+            if timeout_ms == 0:
                 raise
-            core = self._put_later(asked, timeout)
+            core = self._put_later(asked, timeout_ms)
         return Job(self, core)
 
     def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
         """Add a job for each body, or none at all."""
+        if isinstance(bodies, (str, bytes)) or not isinstance(bodies, Iterable):
+            raise WrongType("give a list of bodies")
         drafts = [draft(body, **options) for body in bodies]
         if not drafts:
             return []
         host = self._host
-        with self._session.guard:
+        with self._session:
             cores = host.engine.put_many(self._live(), drafts, host.now())
             host.settle()
         return [Job(self, core) for core in cores]
@@ -284,18 +280,20 @@ class Tube:
 
         `key`: only of this key. `ttr`: hold it this long instead of its own time.
         """
-        if timeout is not None and timeout < 0:
-            raise OutOfRange("timeout must be 0 or more seconds, or None for ever")
+        if timeout != 0:
+            duration_ms(timeout, "timeout")
         if key is None and ttr is None:
             host = self._host
             session = self._session
             with session.guard:
+                if session.closed:
+                    raise Closed()
                 core = host.engine.take(
                     session.connection.session,
                     self._live() if self._core.dropped else self._core,
                     host.now(),
                 )
-                if host.keeper_until >= 0:
+                if host.watched:
                     host.settle()
             if core is not None:
                 return Job(self, core)
@@ -326,7 +324,7 @@ class Tube:
 
     def job(self, id: str) -> Job:
         """The job of this id, if it is in this tube."""
-        with self._session.guard:
+        with self._session:
             core = self._host.find(id)
             if core.tube != self._live().slot:
                 raise UnknownJob()
@@ -334,7 +332,7 @@ class Tube:
 
     def named(self, name: str | bytes) -> Job:
         """The job that was put under this name."""
-        with self._session.guard:
+        with self._session:
             raw = to_bytes(name, "a job's name")
             core = self._host.engine.find_named(self._live(), raw, self._host.now())
             self._host.settle()
@@ -346,16 +344,18 @@ class Tube:
         """Up to `limit` jobs that are in a state, in the order they would be served."""
         if state not in s.STATE_NAMES[1:]:
             raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {state!r}")
-        with self._session.guard:
+        with self._session:
             self._host.engine.advance(self._host.now())
             self._host.settle()
-            found = self._live().first_jobs(s.STATE_NAMES.index(state), integer(limit, "limit"))
+            if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
+                raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
+            found = self._live().first_jobs(s.STATE_NAMES.index(state), limit)
         return [self._job(core) for core in found]
 
     def kick(self, count: int = 1, *, delay: Seconds = 0) -> int:
         """Dig up to `count` buried jobs up; tell how many there were."""
         delay_ms = duration_ms(delay, "delay")
-        with self._session.guard:
+        with self._session:
             number = integer(count, "count")
             kicked = self._host.engine.kick(self._live(), number, self._host.now(), delay_ms)
             self._host.settle()
@@ -363,20 +363,21 @@ class Tube:
 
     def release_all(self) -> int:
         """Give every taken job back, whoever holds it; tell how many there were."""
-        with self._session.guard:
+        with self._session:
             released = self._host.engine.release_all(self._live(), self._host.now())
             self._host.settle()
         return released
 
     def pause(self, *, puts: bool = False, takes: bool = False) -> None:
         """Refuse puts, hold takes back, or both; `pause()` with neither resumes."""
-        with self._session.guard:
-            self._host.engine.pause(self._live(), puts, takes, self._host.now())
+        with self._session:
+            inward, outward = boolean(puts, "puts"), boolean(takes, "takes")
+            self._host.engine.pause(self._live(), inward, outward, self._host.now())
             self._host.settle()
 
     def alter(self, **options: Unpack[TubeOptions]) -> None:
         """Change what the tube promises while it runs."""
-        with self._session.guard:
+        with self._session:
             core = self._live()
             self._host.engine.alter(core, altered(core.policy, **options), self._host.now())
             self._host.settle()
@@ -384,11 +385,11 @@ class Tube:
     def truncate(self) -> int:
         """Remove every job, whatever its state; tell how many there were."""
         removed = 0
-        with self._session.guard:
+        with self._session:
             left = self._live().total()
         while left > 0:
             # In slices, so that other threads get their turn.
-            with self._session.guard:
+            with self._session:
                 gone = self._host.engine.truncate(self._live(), self._host.now(), min(left, 1_000))
                 self._host.settle()
             removed += gone
@@ -397,36 +398,40 @@ class Tube:
 
     def drop(self) -> None:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
-        with self._session.guard:
+        with self._session:
             self._host.engine.check_drop(self._live(), self._host.now())
         self.truncate()
-        with self._session.guard:
+        with self._session:
             self._host.engine.drop(self._live(), self._host.now())
             self._host.settle()
 
     def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""
-        with self._session.guard:
+        with self._session:
             self._host.engine.advance(self._host.now())
             self._host.settle()
             return _states(self._live())
 
     def events(self) -> dict[str, int]:
         """How often each thing happened to jobs of this tube."""
-        with self._session.guard:
+        with self._session:
+            self._host.engine.advance(self._host.now())
+            self._host.settle()
             counts = stats.events(self._live(), life=True)
         return {name: count for name, count in zip(s.EVENT_NAMES, counts, strict=True) if count}
 
     def transitions(self) -> dict[str, int]:
         """How often jobs of this tube went from one state to another, as "ready-taken"."""
-        with self._session.guard:
+        with self._session:
+            self._host.engine.advance(self._host.now())
+            self._host.settle()
             counts = stats.transitions(self._live(), life=True)
         names = stats.TRANSITION_NAMES
         return {f"{names[source]}-{names[target]}": count for (source, target), count in counts.items()}
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Call back on every change of a job of this tube, in order; call what this returns to end it."""
-        with self._session.guard:
+        with self._session:
             return self._host.subscribe(callback, self._live().name)
 
     def claim(
@@ -439,7 +444,7 @@ class Tube:
         host = self._host
         lease_ms = duration_ms(lease, "lease")
         raw = to_bytes(consumer, "a consumer")
-        with self._session.guard:
+        with self._session:
             made = claiming.claim(
                 host.engine,
                 raw,
@@ -456,25 +461,30 @@ class Tube:
             # A claim that was made before may be of another tube.
             return [self._queue._tube(host.engine.tube_of(core))._job(core) for core in made.jobs]
 
-    def _put_later(self, asked: Draft, timeout: Duration) -> CoreJob:
+    def _put_later(self, asked: Draft, timeout_ms: int) -> CoreJob:
         host = self._host
-        sleeper = _Thread()
-        timeout_ms = duration_ms(timeout, "timeout")
-        with self._session.guard:
+        sleeper = ThreadSleeper()
+        with self._session:
             connection = self._session.connection
             wait = host.engine.wait_put(connection, self._live(), asked, host.now(), timeout_ms, sleeper)
             host.settle()
         _sleep_through(host, wait, sleeper)
-        if wait.job is None:
-            with self._session.guard:
-                raise Full(f"tube {self.name!r} was full for {timeout} seconds; take from it, or wait longer")
-        return wait.job
+        return self._put_at_last(wait)
 
-    def _take_now(self, count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
-        """Take up to so many jobs without waiting; under the lock."""
+    def _put_at_last(self, wait: PutWait) -> CoreJob:
+        """What became of a put that waited for room."""
+        if wait.job is not None:
+            return wait.job
+        if wait.outcome == CANCELLED:
+            raise Closed()
+        raise wait.refusal or Full(f"tube {self.name!r} was full all the time; take from it, or wait longer")
+
+    def _take_now(self, session: Session, count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
+        """Take up to so many jobs for a session without waiting; under the lock."""
         host = self._host
-        owner = self._session.connection.session
-        found = host.engine.take_many(owner, [self._live()], count, host.now(), key, ttr_ms)
+        found = host.engine.take_many(
+            session.connection.session, [self._live()], count, host.now(), key, ttr_ms
+        )
         host.settle()
         return found
 
@@ -501,12 +511,12 @@ def _take(
     session = queue._session
     timeout_ms = duration_ms(timeout, "timeout")
     number = integer(count, "count")
-    with session.guard:
+    with session:
         cores = [tube._live() for tube in tubes]
         found = take_now(queue, tubes, number, key, ttr_ms)
         wait: Wait | None = None
         if not found and timeout_ms > 0:
-            sleeper = _Thread()
+            sleeper = ThreadSleeper()
             wait = host.engine.wait(
                 session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper
             )
@@ -516,15 +526,26 @@ def _take(
         found = wait.jobs
         if not found:
             # Nobody had anything, or the session was closed under us: then say so.
-            with session.guard:
+            with session:
                 return []
-    return as_jobs(tubes, found)
+    return as_jobs(queue, found)
+
+
+def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
+    """Refuse what is not a list of tubes; a tube itself can be iterated, and would be emptied."""
+    if isinstance(tubes, (kind, str, bytes)) or not isinstance(tubes, Iterable):
+        raise WrongType("give a list of tubes")
+    places = list(tubes)
+    for tube in places:
+        if not isinstance(tube, kind):
+            raise WrongType(f"a tube is what queue.tube() gave, not {type(tube).__name__}")
+    return places
 
 
 def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
     """Take what there is without waiting; under the lock. Of tubes that are driven, each only by itself."""
     if len(tubes) == 1:
-        return tubes[0]._take_now(count, key, ttr_ms)
+        return tubes[0]._take_now(queue._session, count, key, ttr_ms)
     if any(tube._core.driven for tube in tubes):
         raise Unsupported("a tube with a driver can only be taken from by itself")
     host = queue._host
@@ -534,10 +555,10 @@ def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr
     return found
 
 
-def as_jobs(tubes: list[Tube], cores: list[CoreJob]) -> list[Job]:
-    """What was taken from several tubes, as users see it."""
-    by_slot = {tube._core.slot: tube for tube in tubes}
-    return [by_slot[core.tube]._job(core) for core in cores]
+def as_jobs(queue: Queue, cores: list[CoreJob]) -> list[Job]:
+    """What a session has taken, as its user sees it."""
+    engine = queue._host.engine
+    return [queue._tube(engine.tube_of(core))._job(core) for core in cores]
 
 
 class Job:
@@ -566,6 +587,7 @@ class Job:
     @property
     def state(self) -> str:
         """What the job is now: ready, taken, delayed, buried, done, zombie or gone."""
+        self._tube._host.catch_up()
         return s.STATE_NAMES[self._core.state]
 
     @property
@@ -602,10 +624,12 @@ class Job:
         host = tube._host
         session = tube._session
         with session.guard:
+            if session.closed:
+                raise Closed()
             now = host.now()
             host.engine.advance(now)
             outcome = host.engine.ack(session.connection.session, self._core, now)
-            if host.keeper_until >= 0:
+            if host.watched:
                 host.settle()
         if outcome != OK:
             refuse(outcome)
@@ -682,6 +706,7 @@ class Job:
     def move(self, tube: Tube, delay: Seconds = 0) -> None:
         """Move the job to the end of another tube; it keeps its id, its body and its ttl."""
         delay_ms = duration_ms(delay, "delay")
+        check_tubes([tube], Tube)
         tube._check_host(self._tube._host)
         self._do(lambda engine, session, core, now: engine.move(session, core, tube._live(), now, delay_ms))
 
@@ -689,18 +714,20 @@ class Job:
         """Wait until the job ends; tell whether it was acked. False if it was deleted or expired, or time is over."""
         host = self._tube._host
         session = self._tube._session
-        sleeper = _Thread()
+        sleeper = ThreadSleeper()
         timeout_ms = duration_ms(timeout, "timeout")
-        with session.guard:
+        with session:
             wait = host.engine.wait_end(session.connection, self._core, host.now(), timeout_ms, sleeper)
             host.settle()
         _sleep_through(host, wait, sleeper)
+        if wait.outcome == CANCELLED:
+            raise Closed()
         return wait.processed
 
     def meta(self) -> dict[str, Any]:
         """Everything the queue knows about the job, times in seconds since 1970."""
         host = self._tube._host
-        with self._tube._session.guard:
+        with self._tube._session:
             host.engine.advance(host.now())
             host.settle()
             core = self._core
@@ -758,7 +785,7 @@ class Job:
         """Do something to the job as it is now."""
         host = self._tube._host
         session = self._tube._session
-        with session.guard:
+        with session:
             now = host.now()
             host.engine.advance(now)
             try:

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
-from penstock.core.errors import Full
+from penstock.core.errors import Closed, Full
 from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
-from penstock.core.waits import Waiting
-from penstock.embedded import Job, Queue, Tube, as_jobs, open, take_now
-from penstock.host import Host
+from penstock.core.waits import CANCELLED, Waiting
+from penstock.embedded import Job, Queue, Tube, as_jobs, check_tubes, open, take_now
+from penstock.host import Change, Host
 from penstock.options import (
     Body,
     Duration,
@@ -56,9 +56,11 @@ async def _call(host: Host, function: Callable[P, T], *args: P.args, **kwargs: P
 
 
 class _Task:
-    """A task in a wait."""
+    """A task in a wait. It keeps no time: its loop may be busy with something else."""
 
     __slots__ = ("_event", "_loop")
+
+    keeps_time = False
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -101,7 +103,7 @@ class AsyncQueue:
 
     def __init__(self, queue: Queue) -> None:
         self.sync = queue
-        self._quick = Queue(queue._session.for_tasks())
+        self._quick = Queue(queue._session.for_tasks(), queue)
         self._host = queue._host
 
     def session(self) -> AsyncQueue:
@@ -137,10 +139,14 @@ class AsyncQueue:
 
     async def take(self, tubes: Iterable[AsyncTube], count: int = 1, timeout: Duration = 0) -> list[AsyncJob]:
         """Take up to `count` jobs from several tubes, one of each in turn; wait for the first up to `timeout`."""
-        places = [tube._tube for tube in tubes]
+        places = [tube._tube for tube in check_tubes(tubes, AsyncTube)]
         for tube in places:
             tube._check_host(self._host)
         return await _take(self._quick, places, count, timeout, None, UNSET)
+
+    async def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+        """Call back, from a thread of its own, on every change of every job; call what this returns to end it."""
+        return self._quick.subscribe(callback)
 
     async def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
@@ -180,29 +186,31 @@ class AsyncTube:
         """What the tube promises."""
         return self._tube.policy
 
+    @property
+    def sync(self) -> Tube:
+        """The same tube for threads."""
+        return self._queue.sync._tube(self._tube._core)
+
     def __repr__(self) -> str:
         return repr(self._tube)
 
     async def put(self, body: Body, *, timeout: Duration = 0, **options: Unpack[PutOptions]) -> AsyncJob:
         """Add a job; wait for room up to `timeout` seconds (None: for ever)."""
+        timeout_ms = duration_ms(timeout, "timeout")
         try:
             return AsyncJob(await _call(self._host, lambda: self._tube.put(body, **options)))
         except Full:
-            if timeout == 0:
+            if timeout_ms == 0:
                 raise
         host, session = self._tube._host, self._tube._session
         sleeper = _Task()
-        timeout_ms = duration_ms(timeout, "timeout")
-        with session.guard:
+        with session:
             wait = host.engine.wait_put(
                 session.connection, self._tube._live(), draft(body, **options), host.now(), timeout_ms, sleeper
             )
             host.settle()
         await _sleep_through(host, wait, sleeper)
-        if wait.job is None:
-            with session.guard:
-                raise Full(f"tube {self.name!r} was full for {timeout} seconds; take from it, or wait longer")
-        return AsyncJob(Job(self._tube, wait.job))
+        return AsyncJob(Job(self._tube, self._tube._put_at_last(wait)))
 
     async def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[AsyncJob]:
         """Add a job for each body, or none at all."""
@@ -284,6 +292,10 @@ class AsyncTube:
         """How often jobs of this tube went from one state to another, as "ready-taken"."""
         return await _call(self._host, self._tube.transitions)
 
+    async def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+        """Call back, from a thread of its own, on every change of a job of this tube; call what this returns to end it."""
+        return self._tube.subscribe(callback)
+
     async def claim(
         self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0
     ) -> list[AsyncJob] | None:
@@ -300,9 +312,10 @@ async def _take(
     host, session = queue._host, queue._session
     timeout_ms = duration_ms(timeout, "timeout")
     number = integer(count, "count")
-    with session.guard:
+    with session:
         cores = [tube._live() for tube in tubes]
         found = take_now(queue, tubes, number, key, ttr_ms)
+        deliveries = [job.deliveries for job in found]
         wait = None
         if not found and timeout_ms > 0:
             sleeper = _Task()
@@ -314,15 +327,15 @@ async def _take(
         await _sleep_through(host, wait, sleeper)
         found = wait.jobs
         if not found:
-            with session.guard:
+            with session:
                 return []
     else:
         try:
             await host.until_durable()
         except BaseException:
-            host.give_back(found)
+            host.give_back(found, deliveries)
             raise
-    return [AsyncJob(job) for job in as_jobs(tubes, found)]
+    return [AsyncJob(job) for job in as_jobs(queue, found)]
 
 
 class AsyncJob:
@@ -362,6 +375,12 @@ class AsyncJob:
     def body(self) -> Any:
         """What was put."""
         return self._job.body
+
+    @property
+    def sync(self) -> Job:
+        """The same job for threads."""
+        blocking = self._job._tube._queue._blocking
+        return blocking._tube(self._job._tube._core)._job(self._job._core)
 
     def __repr__(self) -> str:
         return repr(self._job)
@@ -436,10 +455,12 @@ class AsyncJob:
         host, session = self._job._tube._host, self._job._tube._session
         sleeper = _Task()
         timeout_ms = duration_ms(timeout, "timeout")
-        with session.guard:
+        with session:
             wait = host.engine.wait_end(session.connection, self._job._core, host.now(), timeout_ms, sleeper)
             host.settle()
         await _sleep_through(host, wait, sleeper)
+        if wait.outcome == CANCELLED:
+            raise Closed()
         return wait.processed
 
     async def meta(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ hands that duty on when it leaves.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import secrets
@@ -38,6 +39,10 @@ from penstock.options import to_text
 
 class Sleeper(Protocol):
     """Somebody who sleeps until something it waits for has happened."""
+
+    @property
+    def keeps_time(self) -> bool:
+        """Whether it may keep the time for others."""
 
     def wake(self) -> None:
         """Wake it, from any thread; waking somebody who is awake does no harm."""
@@ -112,6 +117,50 @@ class Durable(Committing):
             self._log.make_durable(self._log.written)
 
 
+class ThreadSleeper:
+    """A thread that sleeps. A bare lock is the cheapest thing to sleep on."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    @property
+    def keeps_time(self) -> bool:
+        return True
+
+    def sleep(self, timeout_ms: int) -> None:
+        """Sleep until woken, or so long; -1 for no limit."""
+        self._lock.acquire(timeout=-1 if timeout_ms < 0 else min(timeout_ms / 1000, threading.TIMEOUT_MAX))
+
+    def wake(self) -> None:
+        # Under the host's lock, so nobody else releases it in between.
+        if self._lock.locked():
+            self._lock.release()
+
+
+class _Keeper(ThreadSleeper):
+    """A thread that does nothing but keep the time. It ends with its host, closed or forgotten."""
+
+    __slots__ = ("_host",)
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self._host = weakref.ref(host, lambda _: self.wake())
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="penstock-keeper", daemon=True).start()
+
+    def _run(self) -> None:
+        while (timeout_ms := self._turn()) is not None:
+            self.sleep(timeout_ms)
+
+    def _turn(self) -> int | None:
+        host = self._host()
+        return None if host is None or host.closed else host.keep_time(self)
+
+
 class Host:
     """One engine of this process."""
 
@@ -134,8 +183,9 @@ class Host:
             self.guard = self.quick_guard = self.lock
         else:
             self._recover(disk, grace_ms, fsync)
-        # Until when the keeper sleeps, or -1 when nobody sleeps: then a command has nobody to wake.
-        self.keeper_until = -1
+        self.engine.waits_per_connection_max = NEVER  # Threads and tasks of one process bound themselves.
+        self.watched = False  # Whether anybody sleeps; if not, a command has nobody to wake.
+        self._keeper_until = -1
         self._keeper: Sleeper | None = None
         self._sleepers: dict[Sleeper, None] = {}
         self._sessions = 0
@@ -202,6 +252,8 @@ class Host:
             sleeper.wake()
 
     def _close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.wake()
         if self._teller is not None:
             self._teller.stop()
         if self.log is not None:
@@ -225,7 +277,7 @@ class Host:
                 sleeper: Sleeper = wait.tag  # type: ignore[assignment]
                 sleeper.wake()
             self.outbox.ended_waits.clear()
-        if self._keeper is not None and self.engine.deadlines.next_due < self.keeper_until:
+        if self._keeper is not None and self.engine.deadlines.next_due < self._keeper_until:
             self._keeper.wake()
 
     def how_long(self, wait: Waiting, sleeper: Sleeper) -> int | None:
@@ -236,23 +288,46 @@ class Host:
             if wait.outcome != w.WAITING:
                 return None
             self._sleepers[sleeper] = None
+            self.watched = True
             if self._keeper is None:
+                if not sleeper.keeps_time:
+                    self._start_keeper()
+                    return -1
                 self._keeper = sleeper
             if self._keeper is not sleeper:
                 return -1
-            self.keeper_until = self.engine.deadlines.next_due
-            return -1 if self.keeper_until == NEVER else max(0, self.keeper_until - self.now())
+            self._keeper_until = self.engine.deadlines.next_due
+            return -1 if self._keeper_until == NEVER else max(0, self._keeper_until - self.now())
 
     def wake_up(self, sleeper: Sleeper) -> None:
-        """A sleeper sleeps no more; if it kept the time, another one does now."""
+        """A sleeper sleeps no more; if nobody keeps the time now, another one has to."""
         with self.lock:
             self._sleepers.pop(sleeper, None)
+            self.watched = bool(self._sleepers)
             if self._keeper is sleeper:
                 self._keeper = None
-                self.keeper_until = -1
+                self._keeper_until = -1
+            if self._keeper is None:
+                # Also where it was not the keeper: it may be the one whom the keeper woke to take over.
                 for other in self._sleepers:
                     other.wake()
                     break
+
+    def keep_time(self, keeper: Sleeper) -> int | None:
+        """How long the keeper may sleep before it looks at the time again; None if it need not."""
+        with self.quick_guard:
+            self.engine.advance(self.now())
+            self.settle()
+            if self._keeper is not keeper:
+                return None
+            self._keeper_until = self.engine.deadlines.next_due
+            return -1 if self._keeper_until == NEVER else max(0, self._keeper_until - self.now())
+
+    def _start_keeper(self) -> None:
+        """Let a thread keep the time for tasks: their loop may be busy, and others must not wait for it."""
+        keeper = _Keeper(self)
+        self._keeper = keeper
+        keeper.start()
 
     def take_back(self, wait: Waiting) -> None:
         """Somebody was interrupted in its wait: nobody saw what it was served with, so that was not delivered."""
@@ -260,20 +335,27 @@ class Host:
             self.engine.cancel(wait)
             self.settle()
         if isinstance(wait, w.Wait):
-            self.give_back(wait.jobs)
+            self.give_back(wait.jobs, wait.deliveries)
 
-    def give_back(self, jobs: list[Job]) -> None:
-        """Nobody saw these jobs, so they were not delivered."""
+    def give_back(self, jobs: list[Job], deliveries: list[int]) -> None:
+        """Nobody saw these deliveries of these jobs, so there were none."""
         with self.quick_guard if not self.closed else self.lock:
-            for job in jobs:
-                self.engine.undelivered(job, self.now())
+            for job, delivery in zip(jobs, deliveries, strict=True):
+                self.engine.undelivered(job, self.now(), delivery)
             self.settle()
+
+    def catch_up(self) -> None:
+        """Let happen what fell due, if anything did: for those who only look."""
+        if self.engine.deadlines.next_due <= self.now() and not self.closed:
+            with self.quick_guard:
+                self.engine.advance(self.now())
+                self.settle()
 
     def find(self, id: str) -> Job:
         """The job of an id in either form."""
         if not isinstance(id, str):
             raise WrongType(f"a job's id is text, not {type(id).__name__}")
-        raw = id.encode()
+        raw = id.encode("utf-8", "replace")
         number = NOT_AN_ID
         if len(raw) == LONG_ID_BYTES:
             number = self.ids.parse_long(raw)
@@ -290,6 +372,8 @@ class Host:
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
         """Call back on every change of a job, in order, from a thread of its own; gives a function that ends it."""
+        if not callable(callback):
+            raise WrongType(f"a subscriber is a function, not {type(callback).__name__}")
         if self._teller is None:
             self._teller = _Teller(self.ids)
             self.engine.watch = self._teller.moved
@@ -338,18 +422,23 @@ class _Teller:
                     try:
                         callback(change)
                     except Exception as error:
-                        # A subscriber that fails harms neither the queue nor the others.
-                        warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
+                        # A subscriber that fails harms neither the queue nor the others, not even where warnings raise.
+                        with contextlib.suppress(Warning):
+                            warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
 
 
 class Session:
-    """One session on a host, and the lock that guards it: the host's, until the session is closed or forked."""
+    """One session on a host, and the lock that guards it: the host's, until the session is closed or forked.
 
-    guard: Guard
+    A session is a context: `with session:` holds the lock. Hot paths hold `guard` and look at `closed` themselves.
+    """
+
+    guard: Guard | Refusal
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.guard = host.guard
+        self.closed = False
+        self.guard = self._lock = host.guard
         with host.guard:
             self.connection = host.join()
         self._twins: list[Session] = [self]
@@ -358,18 +447,31 @@ class Session:
     def for_tasks(self) -> Session:
         """The same session for asyncio: its calls return at once, and `until_durable` is awaited after them."""
         twin = Session.__new__(Session)
-        twin.host, twin.guard, twin.connection = self.host, self.host.quick_guard, self.connection
-        twin._twins = self._twins
+        twin.host, twin.connection, twin.closed, twin._twins = self.host, self.connection, self.closed, self._twins
+        twin.guard = twin._lock = self.host.quick_guard
         self._twins.append(twin)
         _sessions.add(twin)
         return twin
+
+    def __enter__(self) -> None:
+        self.guard.__enter__()
+        if self.closed:
+            # It was closed while we waited for the lock.
+            self._lock.__exit__(None, None, None)
+            raise Closed()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.__exit__(None, None, None)
 
     def close(self) -> None:
         """End the session: what it has taken goes back to its tubes."""
         if isinstance(self.guard, Refusal):
             return
         with self.host.lock:
+            if self.closed:
+                return
             for twin in self._twins:
+                twin.closed = True
                 twin.guard = Refusal(Closed)
             self.host.leave(self.connection)
         self.host.flush()

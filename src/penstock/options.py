@@ -89,9 +89,9 @@ def draft(
         duration_ms(delay, "delay"),
         PRIORITY_UNSET if priority is None else integer(priority, "priority"),
         None if key is None else to_bytes(key, "a key"),
-        once,
+        boolean(once, "once"),
         kind,
-        urgent,
+        boolean(urgent, "urgent"),
         None if retry is None else parse_retry(text(retry, "retry")),
         None if name is None else to_bytes(name, "a job's name"),
         None if unique is None else to_bytes(unique, "a unique value"),
@@ -127,18 +127,18 @@ def altered(
         "default_priority": None if priority is None else integer(priority, "priority"),
         "ttl_while_taken": ttl_while_taken,
         "key_limit": None if key_limit is None else integer(key_limit, "key_limit"),
-        "key_order": None if fair is None else (p.FAIR if fair else p.STRICT),
+        "key_order": None if fair is None else (p.FAIR if boolean(fair, "fair") else p.STRICT),
         "capacity": None if capacity is None else integer(capacity, "capacity"),
         "capacity_bytes": None if capacity_bytes is None else integer(capacity_bytes, "capacity_bytes"),
         "retry": _retry(retry, max_deliveries, dead_letter),
         "dedup_ms": None if dedup_window is None else duration_ms(dedup_window, "dedup_window"),
         "dedup_count": None if dedup_count is None else integer(dedup_count, "dedup_count"),
-        "temporary": temporary,
+        "temporary": None if temporary is None else boolean(temporary, "temporary"),
     }
     if zombie is not None:
         changes["after_ack"], changes["zombie_ms"] = p.LINGERS, duration_ms(zombie, "zombie")
     if keep is not None:
-        if keep and zombie is not None:
+        if boolean(keep, "keep") and zombie is not None:
             raise Unsupported("keep and zombie exclude each other: acked jobs stay for ever, or for a while")
         if zombie is None:
             changes["after_ack"], changes["zombie_ms"] = p.KEPT if keep else p.GOES, UNSET
@@ -173,7 +173,7 @@ def encode_body(body: Body) -> tuple[bytes, int]:
         return bytes(body), BODY_BYTES
     try:
         return json.dumps(body, separators=(",", ":"), allow_nan=False).encode(), BODY_JSON
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise WrongType(f"a body is bytes, text, or a value that JSON can hold: {error}") from None
 
 
@@ -205,6 +205,13 @@ def text(value: str, what: str) -> str:
     """Let text through, and nothing else."""
     if not isinstance(value, str):
         raise WrongType(f"{what} must be text, not {type(value).__name__}")
+    return value
+
+
+def boolean(value: bool, what: str) -> bool:
+    """Let True and False through, and nothing else."""
+    if not isinstance(value, bool):
+        raise WrongType(f"{what} must be True or False, not {type(value).__name__}")
     return value
 
 

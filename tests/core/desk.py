@@ -18,6 +18,8 @@ from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Wait
 from penstock.testing import FakeClock, check, digest
 
+ANYONES = ("dig", "delete", "snatch", "restart", "switch")
+
 
 class Recorder(Outbox):
     """An outbox that remembers what happened: (event, job id), in order."""
@@ -71,15 +73,13 @@ class Desk:
         return wait
 
     def do(self, command: str, job_id: int, *args: object, by: Connection | None = None, **options: object) -> str:
-        """A command on one job; dig, delete and the like are nobody's in particular."""
+        """A command on one job; `dig`, `delete` and the like are nobody's in particular."""
         job = self.engine.find(job_id, self.clock.ms)
         if job is None:
             return "NOJOB"
-        anyones = command in ("dig", "delete", "snatch", "restart", "switch")
-        who = () if anyones else ((by or self.me).session,)
-        after_job = args if command != "switch" else ()
-        before = args if command == "switch" else ()
-        outcome = getattr(self.engine, command)(*who, job, *before, self.clock.ms, *after_job, **options)
+        who = () if command in ANYONES else ((by or self.me).session,)
+        what = (*args[:1], self.clock.ms, *args[1:]) if command in ("switch", "move") else (self.clock.ms, *args)
+        outcome = getattr(self.engine, command)(*who, job, *what, **options)
         check(self.engine)
         return "OK" if outcome == OK else REFUSALS[outcome].code
 

@@ -26,7 +26,8 @@ JOBS_MAX = 40
 class History:
     """One random history. Commands that are asked for more often have a greater weight."""
 
-    def __init__(self, seed: int, kind: str = "many at once") -> None:
+    def __init__(self, seed: int, kind: str = "many at once", swarm: bool = True) -> None:
+        """With `swarm`, each seed leaves some commands out, so that common ones do not drown rare combinations."""
         self.random = Random(seed)
         self.policies = KINDS[kind]
         self.pair = Pair(self.policies, grace_ms=self.random.choice([0, 0, 15]))
@@ -37,8 +38,7 @@ class History:
             *[(3, self.touch), (2, self.delete), (4, self.any_job), (2, self.pause), (1, self.empty)],
             *[(2, self.connect), (2, self.disconnect), (2, self.identify)],
         ]
-        # Each history leaves some commands out, so that rare combinations are not drowned by common ones.
-        kept = [pair for pair in commands if self.random.random() < 0.8]
+        kept = [pair for pair in commands if not swarm or self.random.random() < 0.8]
         self.commands = [command for _, command in kept] or [self.put]
         self.weights = [weight for weight, _ in kept] or [1]
 
@@ -197,4 +197,5 @@ class History:
 
 
 if __name__ == "__main__":
-    print(digest(History(int(sys.argv[1]), *sys.argv[3:]).play(int(sys.argv[2]), compare_every=100).engine))
+    played = History(int(sys.argv[1]), *sys.argv[3:], swarm=False).play(int(sys.argv[2]), compare_every=100)
+    print(digest(played.engine))

@@ -28,4 +28,5 @@ KINDS: dict[str, list[TubePolicy]] = {
     "strict": [STRICT],
     "tagged": [TAGGED],
     "many at once": [FIFOTTL, UTUBE, DISQUE, STUBE, FIFO],
+    "all": [*PRESETS.values(), STRICT, TAGGED],
 }

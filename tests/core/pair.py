@@ -20,7 +20,8 @@ from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube, key_of
 from penstock.testing import check
 
-from .model import Model, ModelJob, ModelTube, Refused
+from .model import Model
+from .model_parts import ModelJob, ModelTube, Refused
 
 EPOCH = 7
 FIRST_ID = first_id(EPOCH)

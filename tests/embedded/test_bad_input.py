@@ -30,15 +30,27 @@ NOT_A_REASON = [(5, "WRONGTYPE"), (None, "WRONGTYPE"), ("x" * 4_097, "RANGE")]
 NOT_A_RETRY = [(5, "WRONGTYPE"), (b"5x", "WRONGTYPE"), ("nonsense", "BADRETRY"), ("0x", "BADRETRY")]
 EMPTY = [("", "BADNAME"), (b"", "BADNAME")]
 
-deep: list[Any] = []
-for _ in range(100_000):
-    deep = [deep]
+
+class Nested(list[Any]):
+    """A list of lists of lists, which must not be shown in full."""
+
+    def __repr__(self) -> str:
+        return "<nested too deep>"
+
+
+def nested() -> Nested:
+    inner: list[Any] = []
+    for _ in range(100_000):
+        inner = [inner]
+    return Nested(inner)
+
+
 NOT_A_BODY = [
     (object(), "WRONGTYPE"),
     ({1}, "WRONGTYPE"),
     (math.nan, "WRONGTYPE"),
     ("\udcff", "WRONGTYPE"),
-    (deep, "WRONGTYPE"),
+    (nested(), "WRONGTYPE"),
 ]
 
 
@@ -84,6 +96,8 @@ def cases() -> list[Any]:
         found.append(pytest.param(call, values, id=what))
 
     add("open grace", NOT_A_DURATION, lambda t, v: penstock.open(grace=v))
+    add("open max_body", [*NOT_A_NUMBER, (-1, "RANGE")], lambda t, v: penstock.open(max_body=v))
+    add("open fsync", [("sometimes", "RANGE"), (5, "RANGE"), (None, "RANGE")], lambda t, v: penstock.open(fsync=v))
     add("open path", [(5, "WRONGTYPE"), (None, "WRONGTYPE")], lambda t, v: penstock.open(v))
     # Queue
     add("tube name", NOT_A_LABEL + EMPTY + [(None, "WRONGTYPE")], lambda t, v: t.queue.tube(v))
@@ -236,8 +250,7 @@ def test_bad_input_is_refused_and_changes_nothing(call: Any, values: list[tuple[
             before = picture(things.queue)
             outcome = outcome_of(call, things, value)
             if outcome != code:
-                shown = "nested too deep" if value is deep else repr(value)[:40]
-                complaints.append(f"{shown}: {outcome}, not {code}")
+                complaints.append(f"{value!r:.40}: {outcome}, not {code}")
             elif picture(things.queue) != before:
                 complaints.append(f"{value!r:.40}: refused, and yet something changed")
     assert not complaints, "\n".join(complaints)
@@ -248,11 +261,21 @@ def outcome_of(call: Any, things: Things, value: Any) -> str:
     try:
         answer = call(things, value)
     except penstock.CommandError as refusal:
-        assert len(str(refusal)) > 15 and str(refusal)[-1] not in ":;,", "a refusal is a sentence"
+        assert str(refusal) and str(refusal)[-1] not in ":;,", "a refusal is a sentence"
         return refusal.code
     except Exception as error:
         return f"{type(error).__name__}({str(error)[:60]!r})"
     return f"answered {answer!r:.80}"
+
+
+def refusals(of: type[penstock.CommandError] = penstock.CommandError) -> list[type[penstock.CommandError]]:
+    return [of, *(each for child in of.__subclasses__() for each in refusals(child))]
+
+
+def test_every_refusal_has_a_code_of_its_own_and_a_sentence_that_says_what_to_do() -> None:
+    assert len({refusal.code for refusal in refusals()}) == len(refusals()) > 20
+    speechless = [refusal.__name__ for refusal in refusals() if " " not in str(refusal())]
+    assert not speechless
 
 
 @pytest.mark.parametrize(

@@ -162,14 +162,3 @@ async def test_tokens_are_unguessable_and_wrong_ones_are_refused(queue: Any) -> 
     for token in ("not hexadecimal", "0" * 31, 5, None, b"00"):
         assert await code_of(queue.identify(token)) == "WRONGTYPE", token
     await (await queue.tube("works")).put("still")
-
-
-async def test_opening_a_path_says_that_there_is_no_journal_yet(face: Face, tmp_path: Any) -> None:
-    for path in (tmp_path / "queue", str(tmp_path / "queue"), ""):
-
-        async def opened(path: Any = path) -> None:
-            async with face.open(path=path):
-                pass
-
-        assert await code_of(opened()) == "NOJOURNAL"
-    assert not list(tmp_path.iterdir())

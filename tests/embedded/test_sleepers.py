@@ -5,6 +5,9 @@ Here nobody really sleeps. A `Dozer` only notes that it was woken, so every orde
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,9 +16,13 @@ import pytest
 import penstock
 from penstock.core.waits import WAITING
 
+from .faces import PATIENCE_S
+
 
 class Dozer:
     """Somebody who would sleep."""
+
+    keeps_time = True
 
     def __init__(self, queue: penstock.Queue, tube: penstock.Tube, timeout_ms: int = 60_000) -> None:
         self.host: Any = queue._host
@@ -95,6 +102,38 @@ def test_who_sleeps_hears_of_a_put_while_nobody_keeps_the_time(queue: penstock.Q
     stayer.woken = 0
     quiet.put("x")
     assert stayer.woken == 1
+
+
+def test_a_thread_keeps_the_time_for_those_who_cannot(queue: penstock.Queue) -> None:
+    tube = queue.tube("x")
+    tasks = [Dozer(queue, tube, 30) for _ in range(2)]
+    for task in tasks:
+        task.keeps_time = False
+        assert task.ask() == -1
+    end = time.monotonic() + PATIENCE_S
+    while not all(task.woken for task in tasks):
+        assert time.monotonic() < end, "nobody keeps the time"
+        time.sleep(0.001)
+    for task in tasks:
+        task.leave()
+
+
+def test_the_thread_that_keeps_the_time_ends_with_its_queue() -> None:
+    for forget in (False, True):
+        queue = penstock.open()
+        task = Dozer(queue, queue.tube("x"))
+        task.keeps_time = False
+        task.ask()
+        [keeper] = [thread for thread in threading.enumerate() if thread.name == "penstock-keeper"]
+        if forget:
+            del queue, task
+        else:
+            queue.close()
+        end = time.monotonic() + PATIENCE_S
+        while keeper.is_alive():
+            assert time.monotonic() < end, "it keeps the time for nobody"
+            gc.collect()  # More than once: it may just be looking at the queue.
+            keeper.join(0.01)
 
 
 def test_a_wait_that_ended_before_its_sleeper_slept_does_not_sleep(queue: penstock.Queue) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import embedded
+from penstock.host import ThreadSleeper
 from penstock.testing import check
 
 from .faces import PATIENCE_S
@@ -301,7 +301,7 @@ def test_a_job_served_to_a_take_that_is_interrupted_was_not_delivered(
         assert tube.put("x").state == "taken"
         raise Interrupted
 
-    monkeypatch.setattr(embedded._Thread, "sleep", sleep)
+    monkeypatch.setattr(ThreadSleeper, "sleep", sleep)
     with pytest.raises(Interrupted):
         tube.take(timeout=None)
     [job] = tube.jobs("ready")

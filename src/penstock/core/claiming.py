@@ -27,13 +27,13 @@ def claim(
     None if there is nothing to claim; the number is then still free. Either way the lease begins anew.
     """
     engine.advance(now)
-    check_name(name, "the name of a consumer")
     check_count(count, "count")
     check_finite(lease_ms, "lease")
-    consumer = _admit(engine, name, token)
+    consumer = _consumer(engine, name, token)
     there = consumer.claims.get(number)
     if there is None:
         there = _new_claim(engine, consumer, number, tube, count, now)
+    _admit(engine, consumer, token)
     if there is not None:
         consumer.lease_ms = lease_ms
         engine.deadlines.set(there, now + i64(lease_ms))
@@ -55,7 +55,8 @@ def renew_claims(engine: Engine, name: bytes, token: int, lease_ms: int, now: i6
     """Let the leases of all claims of a consumer begin anew; tell how many."""
     engine.advance(now)
     check_finite(lease_ms, "lease")
-    consumer = _admit(engine, name, token)
+    consumer = _consumer(engine, name, token)
+    _admit(engine, consumer, token)
     for held in consumer.claims.values():
         engine.deadlines.set(held, now + i64(lease_ms))
     return len(consumer.claims)
@@ -67,9 +68,10 @@ def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> 
     Call again until it tells 0. Acking what was acked does nothing.
     """
     engine.advance(now)
-    consumer = _admit(engine, name, token)
+    consumer = _consumer(engine, name, token)
     if upto > consumer.newest:
         raise OutOfRange(f"there is no claim {upto} to ack; the newest is {consumer.newest}")
+    _admit(engine, consumer, token)
     acked = 0
     for number in [number for number in consumer.claims if number <= upto]:
         if acked >= FIRED_PER_TURN_MAX:
@@ -93,7 +95,8 @@ def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> 
 def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
     """Give the jobs of all claims of a consumer back; tell how many claims there were."""
     engine.advance(now)
-    consumer = _admit(engine, name, token)
+    consumer = _consumer(engine, name, token)
+    _admit(engine, consumer, token)
     held = list(consumer.claims.values())
     for each in held:
         engine._end_claim(each, now)
@@ -101,18 +104,23 @@ def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
     return len(held)
 
 
-def _admit(engine: Engine, name: bytes, token: int) -> Consumer:
-    """The consumer of this name, if the one who asks is the newest who called itself so."""
+def _consumer(engine: Engine, name: bytes, token: int) -> Consumer:
+    """The consumer of this name, if the one who asks is not older than the newest who called itself so."""
+    check_name(name, "the name of a consumer")
     if token < 0 or token >= NEVER:
         raise OutOfRange("a consumer's token must be 0 or more, and fit in 62 bits")
     consumer = engine.consumers.get(name)
     if consumer is None:
-        consumer = Consumer(name, token)
-        engine.consumers[name] = consumer
+        return Consumer(name, token)
     if token < consumer.token:
         raise Fenced()
-    consumer.token = token
     return consumer
+
+
+def _admit(engine: Engine, consumer: Consumer, token: int) -> None:
+    """Whoever was not refused is the newest of its name from now on."""
+    consumer.token = token
+    engine.consumers[consumer.name] = consumer
 
 
 def _new_claim(engine: Engine, consumer: Consumer, number: int, tube: Tube, count: int, now: i64) -> Claim | None:

@@ -28,6 +28,7 @@ from penstock.core.errors import (
     NOT_TAKEN,
     OK,
     ONLY_ONCE,
+    BodyTooLarge,
     Full,
     NoSpace,
     OutOfRange,
@@ -70,6 +71,7 @@ class Engine(Moves):
     """The commands of one node."""
 
     body_bytes_max: i64
+    waits_per_connection_max: i64
     room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says.
 
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
@@ -77,6 +79,7 @@ class Engine(Moves):
         super().__init__(epoch, now, outbox, entropy)
         self.body_bytes_max = BODY_BYTES_MAX
         self.room_bytes = NEVER
+        self.waits_per_connection_max = WAITS_PER_CONNECTION_MAX
 
     # Tubes
 
@@ -206,19 +209,22 @@ class Engine(Moves):
         self.advance(now)
         check_count(len(drafts), "the number of jobs in one put")
         body_bytes = 0
+        added = 0
         names: set[bytes] = set()
         for draft in drafts:
             self._check_put(tube, draft)
             tube.make(self._next_id, draft, now)
-            self._twin(tube, draft, now)
+            if self._twin(tube, draft, now) is not None:
+                continue
             body_bytes += len(draft.body)
+            added += 1
             if draft.name is not None:
                 if draft.name in names:
                     raise OutOfRange("two jobs of one put have the same name")
                 names.add(draft.name)
         if body_bytes > self.room_bytes:
             raise NoSpace()
-        if tube.limited and not self._has_room_for(tube, len(drafts), body_bytes):
+        if tube.limited and added > 0 and not self._has_room_for(tube, added, body_bytes):
             raise Full(f"tube {shown(tube.name)} has no room for all of these; wait, or put fewer")
         jobs: list[Job] = []
         for draft in drafts:
@@ -249,6 +255,8 @@ class Engine(Moves):
         if tube.paused_in:
             raise Paused(f"tube {shown(tube.name)} is paused for puts; try later, or resume it")
         check_body(len(draft.body), self.body_bytes_max)
+        if tube.limited and 0 < tube.policy.capacity_bytes < len(draft.body):
+            raise BodyTooLarge(f"the body has {len(draft.body)} bytes, and the whole tube has room for fewer")
         if len(draft.body) > self.room_bytes:
             raise NoSpace()
 
@@ -343,7 +351,7 @@ class Engine(Moves):
     def hand(self, wait: Wait, job: Job, now: i64) -> None:
         """Serve a waiting take with just this job, ready in a tube that is driven from outside."""
         self.take_this(wait.connection.session, job, now)
-        wait.jobs.append(job)
+        wait.give(job)
         self._end_wait(wait, w.SERVED)
 
     def cancel(self, wait: Waiting) -> None:
@@ -351,9 +359,12 @@ class Engine(Moves):
         if wait.outcome == w.WAITING:
             self._end_wait(wait, w.CANCELLED)
 
-    def undelivered(self, job: Job, now: i64) -> None:
-        """Take a job back whose taker vanished before a byte of it was written: it was never delivered."""
-        if job.state != s.TAKEN:
+    def undelivered(self, job: Job, now: i64, deliveries: int = UNSET) -> None:
+        """Take a job back whose taker vanished before a byte of it was written: it was never delivered.
+
+        Given which delivery it was, a job that came back meanwhile and was handed to another is left alone.
+        """
+        if job.state != s.TAKEN or (deliveries != UNSET and job.deliveries != deliveries):
             return
         job.deliveries -= 1
         self._move(job, self.tube_of(job), s.UNDELIVERED, now)
@@ -361,7 +372,7 @@ class Engine(Moves):
 
     def _begin_wait(self, wait: Waiting, timeout_ms: int, now: i64) -> None:
         connection = wait.connection
-        if len(connection.waits) >= WAITS_PER_CONNECTION_MAX:
+        if len(connection.waits) >= self.waits_per_connection_max:
             raise TooManyWaits()
         if connection.session.connections == 0:
             raise UnknownSession()

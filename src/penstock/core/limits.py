@@ -39,6 +39,9 @@ NAME_BYTES_MAX: Final = 65_535
 # such bodies through memory serves nobody else meanwhile.
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 
+# No limit on bodies can be set higher: one more byte would not fit in a frame of the log.
+BODY_BYTES_HARD_MAX: Final = 512 * 1024 * 1024
+
 # Why a job was buried: a sentence for people, kept with the job and in its history.
 REASON_BYTES_MAX: Final = 4_096
 

@@ -271,8 +271,6 @@ class Moves:
 
     def _twin(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
         """The job that already stands for a draft, because it is unique or was put lately; None if there is none."""
-        if draft.name is not None and draft.name in tube.names:
-            raise NameTaken()
         if draft.dedup is not None and tube.dedups is not None:
             job_id: i64 = tube.dedups.find(draft.dedup, now)
             if job_id >= 0:
@@ -288,7 +286,11 @@ class Moves:
             alike = tube.ready_bodies.find(draft.body)
             if alike is None and draft.delay_ms != 0:
                 alike = tube.delayed_bodies.find(draft.body)
-            return alike
+            if alike is not None:
+                return alike
+        # A put that is repeated is no second job, so its name is not taken; any other put's is.
+        if draft.name is not None and draft.name in tube.names:
+            raise NameTaken()
         return None
 
     def _enter_tube(self, job: Job, tube: Tube, key: bytes, now: i64) -> None:
@@ -424,6 +426,8 @@ class Moves:
             job.wake = now + i64(delay_ms)
         if priority != PRIORITY_UNSET:
             job.priority = priority
+            if job.extra is not None:
+                job.extra.priority_given = PRIORITY_UNSET
         self._move(job, tube, event if delay_ms == 0 else event_delayed, now)
 
     def _random32(self) -> i64:
@@ -498,8 +502,9 @@ class Moves:
             try:
                 twin = self._twin(tube, draft, now)
                 job = tube.make(self._next_id, draft, now) if twin is None else twin
-            except CommandError:
+            except CommandError as refusal:
                 # What the tube would have let in when the put began to wait, it does not any more.
+                wait.refusal = refusal
                 self._end_wait(wait, w.TIMED_OUT)
                 continue
             if twin is None:
@@ -541,7 +546,7 @@ class Moves:
             job = self._take(session, tube, key, wait.ttr_ms, now)
             if job is None:
                 break
-            wait.jobs.append(job)
+            wait.give(job)
         if not wait.jobs:
             return False
         self._end_wait(wait, w.SERVED)

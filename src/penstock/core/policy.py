@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.errors import OutOfRange, UnknownType, Unsupported
+from penstock.core.errors import OutOfRange, UnknownType, Unsupported, WrongType
 from penstock.core.limits import (
     DEDUP_COUNT,
     DEDUP_MS,
@@ -100,6 +100,8 @@ class TubePolicy:
 
     def check(self) -> None:
         """Refuse a policy that contradicts itself."""
+        if not isinstance(self.type, str) or not self.type:
+            raise WrongType("the type of a tube is a word")
         _one_of(self.order, "order", [BY_ARRIVAL, BY_PRIORITY, BY_CREATION])
         _one_of(self.keys, "keys", [KEYS_NONE, KEYS_LIMITED, KEYS_NAMED, KEYS_TAGGED])
         _one_of(self.key_order, "key_order", [STRICT, FAIR])
@@ -148,6 +150,8 @@ def _one_of(value: str, what: str, choices: list[str]) -> None:
 
 
 def _between(value: int, what: str, least: int, most: int) -> None:
+    if not isinstance(value, int):
+        raise WrongType(f"{what} must be a whole number")
     if value < least or value > most:
         raise OutOfRange(f"{what} must be {least} to {most}")
 

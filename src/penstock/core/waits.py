@@ -12,6 +12,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.core.deadlines import Timed
+from penstock.core.errors import CommandError
 from penstock.core.job import Draft, Job
 from penstock.core.sessions import Session
 
@@ -58,12 +59,19 @@ class Wait(Waiting):
     want: i64  # How many jobs it takes at most.
     ttr_ms: i64  # The ttr it asked for, or UNSET.
     jobs: list[Job]  # What it was served with.
+    deliveries: list[int]  # Which delivery of each that was.
 
     def __init__(self, number: i64, connection: Connection, want: i64, ttr_ms: i64, tag: object) -> None:
         super().__init__(number, connection, tag)
         self.want = want
         self.ttr_ms = ttr_ms
         self.jobs = []
+        self.deliveries = []
+
+    def give(self, job: Job) -> None:
+        """Serve it with a job that was just taken for it."""
+        self.jobs.append(job)
+        self.deliveries.append(job.deliveries)
 
 
 class PutWait(Waiting):
@@ -71,11 +79,13 @@ class PutWait(Waiting):
 
     draft: Draft
     job: Job | None  # What was put when there was room.
+    refusal: CommandError | None  # Why it was not put although there was room.
 
     def __init__(self, number: i64, connection: Connection, draft: Draft, tag: object) -> None:
         super().__init__(number, connection, tag)
         self.draft = draft
         self.job = None
+        self.refusal = None
 
 
 class EndWait(Waiting):

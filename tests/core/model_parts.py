@@ -1,0 +1,176 @@
+"""What the model is made of: its jobs, tubes and clients, and the rules that need nothing but these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.core import limits
+from penstock.core import policy as p
+from penstock.core.job import Draft
+from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
+from penstock.core.policy import TubePolicy
+
+
+class Refused(Exception):
+    """The command is refused; `code` says why."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass(eq=False)
+class ModelTube:
+    name: bytes
+    policy: TubePolicy
+    paused_in: bool = False
+    paused_out: bool = False
+    next_local: int = 0
+
+    def __post_init__(self) -> None:
+        self.next_local = self.policy.first_integer
+
+
+@dataclass(eq=False)
+class ModelSession:
+    token: bytes
+    connections: int = 1
+    due: int = NEVER  # The end of its grace time, while nobody is connected.
+    set_at: int = 0
+    held: list[ModelJob] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class ModelConnection:
+    session: ModelSession
+
+
+@dataclass(eq=False)
+class ModelWait:
+    number: int
+    connection: ModelConnection
+    tubes: list[ModelTube]
+    key: bytes | None
+    want: int
+    ttr: int
+    due: int
+    set_at: int
+    outcome: str = "waiting"
+    jobs: list[ModelJob] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class ModelJob:
+    number: int
+    local: int
+    tube: ModelTube
+    body: bytes
+    key: bytes
+    once: bool
+    priority: int
+    ttr: int
+    expiry: int
+    wake: int = NEVER  # When being delayed or taken ends by itself.
+    state: str = "gone"
+    holder: ModelSession | None = None
+    deliveries: int = 0
+    nacks: int = 0
+    returns: int = 0
+    buries: int = 0
+    reason: bytes = b""
+    set_at: int = 0
+
+    @property
+    def due(self) -> int:
+        if self.state == "taken" and self.tube.policy.ttl_while_taken == p.WAITS:
+            return self.wake
+        return min(self.wake, self.expiry)
+
+
+def require(truth: bool, code: str) -> None:
+    if not truth:
+        raise Refused(code)
+
+
+def rank(job: ModelJob) -> tuple[int, int]:
+    """Jobs are served by priority, then in the order in which they were made, which is also how they arrived."""
+    return job.priority, job.number
+
+
+def not_held(job: ModelJob, session: ModelSession) -> str:
+    """Why this session may not act as the taker of this job, or OK."""
+    if job.state != "taken":
+        return "NOTTAKEN"
+    return "OK" if job.holder in (session, None) else "NOTOWNER"
+
+
+def is_spent(job: ModelJob) -> bool:
+    return job.once and job.deliveries > 0
+
+
+def is_duration(ms: int) -> bool:
+    return 0 <= ms <= limits.DURATION_MS_MAX or ms == NEVER
+
+
+def later(moment: int, ms: int) -> int:
+    return NEVER if moment == NEVER else moment + ms
+
+
+def ttl_of(tube: ModelTube, draft: Draft) -> int:
+    return tube.policy.default_ttl_ms if draft.ttl_ms == UNSET else draft.ttl_ms
+
+
+def ttr_of(tube: ModelTube, draft: Draft) -> int:
+    """What the job says, else what its tube says, else its ttl (in disque tubes a tenth of it, 1 s to 5 min)."""
+    policy = tube.policy
+    ttl = ttl_of(tube, draft)
+    if draft.ttr_ms != UNSET:
+        return draft.ttr_ms
+    if policy.default_ttr_ms != UNSET:
+        return policy.default_ttr_ms
+    if not policy.has_ttr or ttl == NEVER:
+        return NEVER
+    if policy.ttr_rule == p.TTR_IS_TENTH:
+        return min(max(ttl // 10_000 * 1_000, 1_000), 300_000)
+    return ttl or NEVER
+
+
+def check_ttr(tube: ModelTube, ttr_ms: int) -> None:
+    require(tube.policy.has_ttr, "UNSUPPORTED")
+    require(ttr_ms != 0 and is_duration(ttr_ms), "RANGE")
+
+
+def check_key(tube: ModelTube, key: bytes) -> None:
+    require(tube.policy.keys != p.KEYS_NONE, "UNSUPPORTED")
+    require(len(key) <= limits.NAME_BYTES_MAX, "BADNAME")
+
+
+def check_taking(tubes: list[ModelTube], key: bytes | None, ttr_ms: int) -> None:
+    for tube in tubes:
+        if key is not None:
+            check_key(tube, key)
+        if ttr_ms != UNSET:
+            check_ttr(tube, ttr_ms)
+
+
+def check_return(tube: ModelTube, delay_ms: int, ttl_ms: int, priority: int) -> None:
+    if delay_ms != 0:
+        require(tube.policy.has_delay, "UNSUPPORTED")
+        require(0 < delay_ms <= limits.DURATION_MS_MAX, "RANGE")
+    if ttl_ms != UNSET:
+        require(tube.policy.has_ttl, "UNSUPPORTED")
+        require(is_duration(ttl_ms), "RANGE")
+    if priority != PRIORITY_UNSET:
+        require(tube.policy.order == p.BY_PRIORITY, "UNSUPPORTED")
+        require(abs(priority) <= limits.PRIORITY_MAX, "RANGE")
+
+
+def swap_out(held: list[ModelJob], job: ModelJob) -> None:
+    """Leave a bag: the last takes the place of the one that goes.
+
+    Nothing is promised about the order in which a session that ends gives its jobs back. Yet of two tubes it decides
+    which is looked at first, so the model does as the engine does.
+    """
+    last = held.pop()
+    if last is not job:
+        held[held.index(job)] = last

@@ -1,0 +1,192 @@
+"""Promises that the engine does not keep yet. A test that passes moves to the file of its subject."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from penstock.core import claiming
+from penstock.core import policy as p
+from penstock.core import states as s
+from penstock.core.errors import CommandError
+from penstock.core.ids import NOT_AN_ID, IdForms, first_id
+from penstock.core.job import Draft
+from penstock.core.limits import FIRED_PER_TURN_MAX
+from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBE, TubePolicy
+from penstock.testing import check
+
+from .desk import Desk
+from .test_ids import changed
+from .test_limits import DOORS
+
+# At most once
+
+
+def test_an_at_most_once_job_does_not_come_back_by_way_of_another_tube(desk: Desk) -> None:
+    """Put into a tube that sessions own it would be refused; moved there, it goes back when its taker disconnects."""
+    disque, fifo, taker = desk.tube(DISQUE), desk.tube(FIFO, b"fifo"), desk.connect()
+    job = desk.put(disque, once=True)
+    try:
+        desk.do("move", job, fifo)
+    except CommandError:
+        return  # Refusing to move it is one way to keep the promise.
+    assert desk.take(fifo, by=taker) == job
+    desk.engine.disconnect(taker, desk.clock.ms)
+    assert desk.take(fifo) is None
+
+
+def test_an_at_most_once_job_does_not_come_back_by_way_of_a_switch(desk: Desk) -> None:
+    tube = desk.tube(DISQUE)
+    job = desk.put(tube, once=True)
+    desk.take(tube)
+    desk.do("bury", job)
+    desk.do("switch", job, s.DELAYED, delay_ms=10)
+    desk.pass_ms(10)
+    assert desk.take(tube) is None
+
+
+# A refused command has changed nothing
+
+
+def test_a_take_of_several_tubes_that_one_of_them_refuses_takes_nothing(desk: Desk) -> None:
+    keyed, plain = desk.tube(UTUBE), desk.tube(FIFO, b"plain")
+    desk.put(keyed, key=b"a")
+    desk.put(plain)
+    for option in ({"key": b"a"}, {"ttr_ms": 1_000}):
+        with desk.refuses("UNSUPPORTED"):
+            desk.engine.take_many(desk.me.session, [keyed, plain], 2, desk.clock.ms, **option)
+
+
+@pytest.mark.parametrize(("after_ack", "delay"), [(p.KEPT, ()), (p.LINGERS, (5_000,))])
+def test_an_ack_with_a_body_too_large_changes_nothing(desk: Desk, after_ack: str, delay: tuple[int, ...]) -> None:
+    desk.engine.body_bytes_max = 10
+    tube = desk.tube(TubePolicy(type="keeping", after_ack=after_ack, has_ttl=True, has_ttr=True, has_delay=True))
+    job = desk.put(tube, ttl_ms=900, ttr_ms=50)
+    desk.take(tube)
+    with desk.refuses("TOOBIG"):
+        desk.do("ack", job, *delay, body=b"x" * 11)
+
+
+def test_a_refused_claim_leaves_no_consumer_behind(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    with desk.refuses("RANGE"):
+        claiming.claim(desk.engine, b"nobody", 1, 7, tube, 10, 1_000, desk.clock.ms)
+    with desk.refuses("RANGE"):
+        claiming.ack_claims(desk.engine, b"nobody", 1, 7, desk.clock.ms)
+
+
+# No number gets in that does not fit
+
+
+@pytest.mark.parametrize("value", [math.nan, 1.5], ids=repr)
+def test_what_is_no_integer_is_refused_at_every_door(value: object) -> None:
+    let_in = []
+    for door, call in DOORS.items():
+        try:
+            call(Desk(), value)
+        except (TypeError, CommandError):
+            continue
+        let_in.append(door)
+    assert let_in == []
+
+
+def test_truncating_fewer_than_no_jobs_is_refused(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    desk.puts(tube, 3)
+    with desk.refuses("RANGE"):
+        desk.engine.truncate(tube, desk.clock.ms, -1)
+
+
+def test_a_kind_of_body_that_is_none_is_refused(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    for kind in (-1, 256, 2**63):
+        with desk.refuses("RANGE"):
+            desk.put(tube, body_kind=kind)
+
+
+def test_a_long_id_with_another_ttl_class_is_no_id() -> None:
+    """The class says whether a job may be delivered again; whoever reads it must be able to believe it."""
+    forms = IdForms(b"4e6f6465", b"k" * 32)
+    text = forms.long(first_id(1), 1441)
+    believed = [bad for bad in changed(text[36:]) if forms.parse_long(text[:36] + bad) != NOT_AN_ID]
+    assert believed == []
+
+
+# Who waits
+
+
+def test_one_who_came_later_and_takes_several_leaves_a_key_to_who_waits_for_it(desk: Desk) -> None:
+    """Two jobs come at once; the first of them is nobody's in particular, the second somebody waited for first.
+
+    When this holds, KEY_WAITS_CAN_STARVE in pair.py can go.
+    """
+    tube = desk.tube(UTUBE)
+    for_a, for_any = desk.wait(tube, key=b"a"), desk.wait(tube, count=2)
+    jobs = desk.engine.put_many(tube, [Draft(b"", key=b"x"), Draft(b"", key=b"a")], desk.clock.ms)
+    assert desk.served(for_any) == [jobs[0].id]
+    assert desk.served(for_a) == [jobs[1].id]
+
+
+def test_a_put_that_waited_for_room_is_taken_by_who_waits_for_its_key(desk: Desk) -> None:
+    tube = desk.tube(dataclasses.replace(UTUBE, capacity=1))
+    job = desk.put(tube, key=b"a")
+    desk.take(tube)
+    put = desk.engine.wait_put(desk.me, tube, Draft(b"", key=b"b"), desk.clock.ms, 1_000)
+    take = desk.wait(tube, key=b"b")
+    desk.engine.ack(desk.me.session, desk.job(job), desk.clock.ms)
+    assert put.job is not None and desk.served(take) == [put.job.id]
+    check(desk.engine)
+
+
+def test_a_command_that_lets_a_waiting_put_in_leaves_nothing_to_be_looked_at(desk: Desk) -> None:
+    tube = desk.tube(dataclasses.replace(FIFO, capacity=1))
+    job = desk.put(tube)
+    desk.take(tube)
+    desk.engine.wait_put(desk.me, tube, Draft(b""), desk.clock.ms, 1_000)
+    desk.wait(tube)
+    desk.do("ack", job)
+
+
+def test_a_job_that_was_ready_in_time_goes_to_the_wait_though_the_shell_is_late(desk: Desk) -> None:
+    """The job is ready at 100, the wait ends at 200; a shell that comes at 300 finds both due."""
+    tube = desk.tube(FIFOTTL)
+    job = desk.put(tube, delay_ms=100)
+    wait = desk.wait(tube, timeout_ms=200)
+    desk.pass_ms(300)
+    assert desk.served(wait) == [job]
+
+
+# Time
+
+
+@pytest.mark.parametrize("command", ["ack", "release", "nack", "touch"])
+def test_what_comes_after_the_ttr_is_refused_however_far_behind_the_engine_is(desk: Desk, command: str) -> None:
+    tube = desk.tube(FIFOTTL)
+    for _ in range(3 * FIRED_PER_TURN_MAX):
+        desk.engine.put(tube, Draft(b"", ttr_ms=100), desk.clock.ms)
+        last = desk.engine.take(desk.me.session, tube, desk.clock.ms)
+    assert last is not None
+    desk.clock.advance(100)
+    assert desk.do(command, last.id) == "NOTTAKEN"
+
+
+# Tubes that change while they run
+
+
+def test_a_tube_that_sessions_come_to_own_does_not_strand_what_is_taken(desk: Desk) -> None:
+    tube = desk.tube(dataclasses.replace(FIFO, owner=p.ANYONE))
+    job = desk.put(tube)
+    desk.take(tube)
+    desk.engine.alter(tube, FIFO, desk.clock.ms)
+    check(desk.engine)
+    assert desk.do("ack", job) == "OK" or desk.state(job) == "ready"
+
+
+def test_a_key_that_comes_to_be_counted_apart_counts_the_jobs_it_has(desk: Desk) -> None:
+    tube = desk.tube(UTUBE)
+    job = desk.put(tube, key=b"a")
+    desk.engine.alter(tube, dataclasses.replace(UTUBE, key_stats=("a",)), desk.clock.ms)
+    desk.do("delete", job)
+    assert tube.key_stats[b"a"].states == [0] * s.STATES_COUNT
