@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack
 from penstock.core import claiming, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
-from penstock.core.errors import OK, Closed, CommandError, Full, OutOfRange, UnknownJob, Unsupported, WrongType, refuse
+from penstock.core.errors import OK, Closed, CommandError, Full, NoSpace, OutOfRange, UnknownJob, Unsupported, WrongType, refuse
 from penstock.core.job import Draft
 from penstock.core.job import Job as CoreJob
 from penstock.core.limits import BATCH_JOBS_MAX, BODY_BYTES_HARD_MAX, BODY_BYTES_MAX, NEVER, PRIORITY_UNSET, UNSET, duration_ms
@@ -258,6 +258,12 @@ class Tube:
             if timeout_ms == 0:
                 raise
             core = self._put_later(asked, timeout_ms)
+        except NoSpace:
+            if not host.make_room(len(asked.body)):
+                raise
+            with self._session:
+                core = host.engine.put(self._live(), asked, host.now())
+                host.settle()
         return Job(self, core)
 
     def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
@@ -268,6 +274,9 @@ class Tube:
         if not drafts:
             return []
         host = self._host
+        total = sum(len(asked.body) for asked in drafts)
+        if total > host.engine.room_bytes:
+            host.make_room(total)
         with self._session:
             cores = host.engine.put_many(self._live(), drafts, host.now())
             host.settle()

@@ -268,6 +268,15 @@ class Host:
             with self.guard:
                 pass
 
+    def make_room(self, length: int) -> bool:
+        """Try to have room in the log for so many bytes of bodies that did not fit."""
+        if self.log is None:
+            return False
+        with self.quick_guard:
+            self.engine.room_bytes = self.log.make_room(length)
+            # Leaving the guard looks at the room again, and finds what was made.
+            return self.engine.room_bytes >= length
+
     def settle(self) -> None:
         """Wake whoever a command has served, and the keeper if the next deadline came nearer."""
         for driver in self.drivers.values():

