@@ -1,6 +1,7 @@
-"""What a cycle costs in front of a backlog: jobs of 256 priorities and a ttl, served first in, first out.
+"""What a cycle costs in front of a backlog of jobs with a ttl, served from its head.
 
-The backlog stays as it is while cycles run: each puts one more job behind it and takes the first.
+Of random priorities, jobs that follow each other lie anywhere in memory; in the order of arrival, side by side. The
+backlog stays as it is while cycles run: each puts one more job and takes the first.
 """
 
 from __future__ import annotations
@@ -16,27 +17,31 @@ from penstock.core.policy import FIFOTTL
 
 _CYCLES = 4_000
 _BASE_JOBS = 1_000
-_EXTRA_NS_MAX = 1_500
+_GOAL = Goal(1_500, Of.EXTRA)
 
 
 def trials(scale: Scale) -> list[Trial]:
     """A thousand jobs, and how much more of them cost more."""
     count = scale.calls(_CYCLES)
-    sizes = {_BASE_JOBS, 100_000, scale.jobs(5_000_000, 1_000_000)}
-    return [_trial(jobs, count) for jobs in sorted(sizes)]
+    large = scale.jobs(5_000_000, 1_000_000)
+    sizes = sorted({_BASE_JOBS, 100_000, large})
+    return [
+        *(_trial("", f"{PRIORITIES_COUNT} priorities", jobs, PRIORITIES_COUNT, count) for jobs in sizes),
+        *(_trial("arrival-", "one priority", jobs, 1, count) for jobs in (_BASE_JOBS, large)),
+    ]
 
 
-def _trial(jobs: int, count: int) -> Trial:
-    name = f"backlog/{said(jobs)}"
-    what = f"a cycle in front of {jobs:,} jobs of {PRIORITIES_COUNT} priorities, fifottl"
+def _trial(prefix: str, of: str, jobs: int, priorities: int, count: int) -> Trial:
+    name = f"backlog/{prefix}{said(jobs)}"
+    what = f"a cycle in front of {jobs:,} jobs of {of}, fifottl"
     if jobs == _BASE_JOBS:
         spec = Spec(name, what, Unit.NS)
     else:
-        spec = Spec(name, what, Unit.NS, f"backlog/{said(_BASE_JOBS)}", Goal(_EXTRA_NS_MAX, Of.EXTRA))
-    return Trial((spec,), partial(_prepare, jobs, count))
+        spec = Spec(name, what, Unit.NS, f"backlog/{prefix}{said(_BASE_JOBS)}", _GOAL)
+    return Trial((spec,), partial(_prepare, jobs, priorities, count))
 
 
-def _prepare(jobs: int, count: int) -> Sample:
-    rig = Rig(FIFOTTL)
+def _prepare(jobs: int, priorities: int, count: int) -> Sample:
+    rig = Rig(FIFOTTL, priorities)
     rig.fill(jobs)
     return lambda: [ns_each(lambda: rig.cycles(count), count)]

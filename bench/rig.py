@@ -44,7 +44,7 @@ def body() -> bytes:
 class Rig:
     """One engine, one tube, one consumer."""
 
-    def __init__(self, policy: p.TubePolicy) -> None:
+    def __init__(self, policy: p.TubePolicy, priorities: int = PRIORITIES_COUNT) -> None:
         self.now = START_MS
         self.outbox = Outbox()
         self.engine = Engine(1, self.now, self.outbox)
@@ -52,7 +52,8 @@ class Rig:
         self._tokens = count(1)
         self.consumer = self.connect()
         self._ttl_ms = TTL_MS if policy.has_ttl else UNSET
-        self._orders: Iterator[_Order] = cycle(_draw_orders(policy.order == p.BY_PRIORITY, policy.keys))
+        drawn = priorities if policy.order == p.BY_PRIORITY else 0
+        self._orders: Iterator[_Order] = cycle(_draw_orders(drawn, policy.keys))
         # A client names a job by the id that its vocabulary shows.
         self.number_of: Callable[[Job], int]
         self.find: Callable[[int, int], Job | None]
@@ -110,12 +111,12 @@ class Rig:
 
 
 @cache
-def _draw_orders(by_priority: bool, keys: str) -> list[_Order]:
+def _draw_orders(priorities: int, keys: str) -> list[_Order]:
     """What producers ask for: priorities and keys at random, the same in every run."""
     dice = random.Random(1)
     orders: list[_Order] = []
     for _ in range(_ORDERS_COUNT):
-        priority = dice.randrange(PRIORITIES_COUNT) if by_priority else PRIORITY_UNSET
+        priority = dice.randrange(priorities) if priorities else PRIORITY_UNSET
         key = b"key-%d" % dice.randrange(KEYS_COUNT) if keys != p.KEYS_NONE else None
         orders.append((priority, key, key if keys == p.KEYS_NAMED else None))
     return orders

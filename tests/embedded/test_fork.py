@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,3 +125,31 @@ def test_sessions_closed_before_the_fork_stay_closed_in_the_parent() -> None:
     queue.close()
     assert in_child(lambda: code_of(queue.tubes)) in ("CLOSED", "FORKED")
     assert code_of(queue.tubes) == "CLOSED"
+
+
+def test_a_child_that_lives_on_does_not_keep_its_parent_from_opening_the_queue_again(tmp_path: Path) -> None:
+    queue = penstock.open(tmp_path)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        os.read(reader, 1)  # Until the parent is done.
+        os._exit(0)
+    try:
+        queue.tube("x").put("x")
+        queue.close()
+        with penstock.open(tmp_path) as again:
+            assert again.tube("x").take().body == "x"
+    finally:
+        os.close(writer)
+        os.close(reader)
+        os.waitpid(child, 0)
+
+
+def test_a_child_that_ends_leaves_the_journal_to_its_parent(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        queue.tube("x").put("x")
+        assert in_child(lambda: [queue.close(), code_of(lambda: penstock.open(tmp_path))]) == [None, "INUSE"]
+        queue.tube("x").put("y")
+    with penstock.open(tmp_path) as again:
+        assert [job.body for job in again.tube("x").take_many(5)] == ["x", "y"]

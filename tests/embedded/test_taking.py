@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from .faces import Face, another, code_of, eventually
 
 
@@ -216,18 +218,16 @@ async def test_a_take_waits_on_all_its_tubes_and_then_on_none(queue: Any, face: 
     assert (await first.put("y")).state == "ready"
 
 
-async def test_tubes_of_another_session_are_taken_from_in_the_name_of_this_one(queue: Any) -> None:
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+async def test_tubes_of_another_session_are_taken_from_in_the_name_of_this_one(queue: Any, names: list[str]) -> None:
     other = await another(queue)
-    for tubes in ([await other.tube("a")], [await other.tube("a"), await other.tube("b")]):
-        await tubes[0].put("x")
-        [job] = await queue.take(tubes)
-        await job.ack()
-        await tubes[0].put("y")
-        [job] = await queue.take(tubes)
-        await other.close()
-        assert job.state == "taken", "the session that took it is still there"
-        await job.ack()
-        other = await another(queue)
+    tubes = [await other.tube(name) for name in names]
+    await tubes[0].put_many([1, 2])
+    [acked], [kept] = await queue.take(tubes), await queue.take(tubes)
+    await acked.ack()
+    await other.close()
+    assert kept.state == "taken", "the session that took it is still there"
+    await kept.ack()
 
 
 # ---- The consumer loop -----------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from penstock.core.errors import InUse
 class File(Protocol):
     """One open file of a log."""
 
-    def write(self, offset: int, data: bytes) -> None:
-        """Write at a place."""
+    def write(self, offset: int, *parts: bytes) -> None:
+        """Write parts, one after the other, at a place."""
 
     def sync(self) -> None:
         """Return when everything written is on disk."""
@@ -66,11 +66,16 @@ class RealFile:
     def __init__(self, descriptor: int) -> None:
         self._fd = descriptor
 
-    def write(self, offset: int, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            written = os.pwrite(self._fd, rest, offset)
-            rest = rest[written:]
+    def write(self, offset: int, *parts: bytes) -> None:
+        written = os.pwritev(self._fd, parts, offset)
+        if written < sum(map(len, parts)):
+            self._write_rest(offset + written, b"".join(parts)[written:])
+
+    def _write_rest(self, offset: int, data: bytes) -> None:
+        """The system may write less than it was asked to, and says so."""
+        while data:
+            written = os.pwrite(self._fd, data, offset)
+            data = data[written:]
             offset += written
 
     def sync(self) -> None:

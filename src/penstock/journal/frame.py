@@ -16,7 +16,7 @@ Frame header, 64 bytes:
 
 then the rows, then the var bytes, then zeros up to the length.
 
-Row, 144 bytes:
+Row, 128 bytes (a later version may append to it: readers go by the frame's "bytes a row"):
 
      0  job id i64 (epoch 20 bits, sequence 43), or the number of a tube, session or consumer
      8  order i64 │ 16  wake i64 │ 24  expiry i64 │ 32  ttr i64 (2^62 in these: never)
@@ -28,7 +28,6 @@ Row, 144 bytes:
    112  event u8 │ 113  from u8 │ 114  to u8 │ 115  flags u8 (1: at most once, 2: held by a claim, 4: deleted while claimed)
    116  body kind u8 │ 117  0 │ 118  origin node u16
    120  var offset u32, within the var bytes │ 124  var length u32
-   128  claim number i64 │ 136  0, reserved for transactions
 
 Var fields of a row, one after the other: tag u8, length u32, bytes.
 """
@@ -55,7 +54,7 @@ from penstock.core.tube import Tube, key_of
 FRAME_MAGIC: Final = 0x464E4550  # "PENF"
 FRAME_VERSION: Final = 1
 FRAME_HEADER_BYTES: Final = 64
-ROW_BYTES: Final = 144
+ROW_BYTES: Final = 128
 
 # A frame's kind.
 LIVE: Final = 1  # What one turn of the loop decided.
@@ -88,6 +87,7 @@ TAG_CONSUMER: Final = 8
 TAG_JSON: Final = 9
 TAG_PRIORITY_GIVEN: Final = 10
 TAG_BURIES: Final = 11
+TAG_CLAIM: Final = 12
 
 
 class DamagedFrame(PenstockError):
@@ -99,6 +99,7 @@ class RowWriter(Outbox):
 
     position: i64  # Of the next row.
     rows: i64  # Rows since the last frame.
+    crc: int  # Of the last frame.
     promised: bool  # One of them promises what must hold whatever is lost: it has to be synced, whatever the policy.
     _rows: BytesWriter
     _vars: BytesWriter
@@ -110,6 +111,7 @@ class RowWriter(Outbox):
         super().__init__()
         self.position = position
         self.rows = 0
+        self.crc = 0
         self.promised = False
         self._rows = BytesWriter()
         self._vars = BytesWriter()
@@ -134,7 +136,6 @@ class RowWriter(Outbox):
         if job.once:
             flags = FLAG_ONCE
         session: i64 = 0
-        claim: i64 = 0
         holder = job.holder
         if holder >= 0:
             held_by = self._sessions[holder]
@@ -153,16 +154,13 @@ class RowWriter(Outbox):
         if tube.keys is not None:
             self._var(TAG_KEY, key_of(tube, job))
         if extra is not None:
-            claim = extra.claim
             if extra.doomed:
                 flags |= FLAG_DOOMED
             self._write_extra(extra)
         if self._dedup:
             self._var(TAG_DEDUP, self._dedup)
             self._dedup = b""
-        self._fixed(
-            job, tube.number, now, before, session, claim, event, source | (state << 8) | (flags << 16), start
-        )
+        self._fixed(job, tube.number, now, before, session, event, source | (state << 8) | (flags << 16), start)
 
     def body_changed(self) -> None:
         """Write the body in the row that comes next."""
@@ -216,8 +214,8 @@ class RowWriter(Outbox):
         """How long the frame of the rows so far is going to be."""
         return (FRAME_HEADER_BYTES + len(self._rows) + len(self._vars) + 7) & ~7
 
-    def take_frame(self, now: i64, wall: i64, durable: i64, seed: int, crc_before: int) -> bytes:
-        """Make a frame of the rows so far, and begin anew."""
+    def take_frame(self, now: i64, wall: i64, durable: i64, seed: int, crc_before: int) -> list[bytes]:
+        """Make a frame of the rows so far, in parts that follow each other, and begin anew."""
         rows = self._rows.getvalue()
         var = self._vars.getvalue()
         bare = FRAME_HEADER_BYTES + len(rows) + len(var)
@@ -231,17 +229,20 @@ class RowWriter(Outbox):
         write_i32_le(header, i32(len(var)))
         write_i32_le(header, i32(_signed(crc_before)))
         write_i64_le(header, durable)
-        rest = header.getvalue() + rows + var + bytes(length - bare)
         top = BytesWriter()
         write_i32_le(top, FRAME_MAGIC)
         write_i32_le(top, FRAME_VERSION | (LIVE << 8))
         write_i32_le(top, i32(length))
-        crc = zlib.crc32(rest, zlib.crc32(top.getvalue(), seed))
+        rest = [header.getvalue(), rows, var, bytes(length - bare)]
+        crc = zlib.crc32(top.getvalue(), seed)
+        for part in rest:
+            crc = zlib.crc32(part, crc)
         write_i32_le(top, i32(_signed(crc)))
+        self.crc = crc
         self.rows = 0
         self._rows = BytesWriter()
         self._vars = BytesWriter()
-        return top.getvalue() + rest
+        return [top.getvalue(), *rest]
 
     def _write_extra(self, extra: Extra) -> None:
         if extra.reason:
@@ -255,6 +256,7 @@ class RowWriter(Outbox):
             self._var(TAG_UNIQUE, extra.unique)
         if extra.consumer:
             self._var(TAG_CONSUMER, extra.consumer)
+            self._var(TAG_CLAIM, b"%d" % extra.claim)
         if extra.priority_given != PRIORITY_UNSET:
             self._var(TAG_PRIORITY_GIVEN, b"%d" % extra.priority_given)
         if extra.buries:
@@ -284,7 +286,7 @@ class RowWriter(Outbox):
         """A row that is not about a job."""
         job = Job(number, 0, b"", 0, now)
         job.local = local
-        self._fixed(job, tube, now, 0, 0, 0, event, 0, var_start)
+        self._fixed(job, tube, now, 0, 0, event, 0, var_start)
 
     def _fixed(
         self,
@@ -293,7 +295,6 @@ class RowWriter(Outbox):
         now: i64,
         before: i64,
         session: i64,
-        claim: i64,
         event: i64,
         states: i64,
         var_start: i64,
@@ -319,8 +320,6 @@ class RowWriter(Outbox):
         write_i32_le(out, i32(job.body_kind))
         write_i32_le(out, i32(var_start))
         write_i32_le(out, i32(len(self._vars) - var_start))
-        write_i64_le(out, claim)
-        write_i64_le(out, 0)
         self.rows += 1
         self.position += 1
 
@@ -336,6 +335,7 @@ class Frame:
     engine_ms: i64
     wall_ms: i64
     rows: i64
+    row_bytes: i64
     rows_at: i64
     var_at: i64
     durable: i64
@@ -349,8 +349,9 @@ class Frame:
         self.engine_ms = read_i64_le(data, at + 24)
         self.wall_ms = read_i64_le(data, at + 32)
         self.rows = i64(read_i32_le(data, at + 40))
+        self.row_bytes = i64(read_i32_le(data, at + 44)) & 0xFFFF
         self.rows_at = at + FRAME_HEADER_BYTES
-        self.var_at = self.rows_at + self.rows * ROW_BYTES
+        self.var_at = self.rows_at + self.rows * self.row_bytes
         self.durable = read_i64_le(data, at + 56)
 
 
@@ -376,7 +377,7 @@ def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
     if crc != i64(read_i32_le(data, at + 12)) & 0xFFFFFFFF:
         raise DamagedFrame("the frame's checksum is wrong")
     frame = Frame(data, at)
-    if frame.rows < 0 or FRAME_HEADER_BYTES + frame.rows * ROW_BYTES > length:
+    if frame.rows < 0 or frame.row_bytes < ROW_BYTES or frame.var_at > at + length:
         raise DamagedFrame("the frame's number of rows is wrong")
     return frame
 

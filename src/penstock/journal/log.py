@@ -105,7 +105,6 @@ class Log:
         self._segment = segment
         self._segment_bytes = segment_bytes
         self._wall = wall
-        self._crc_before = 0
         self._spare: tuple[File, int] | None = None
         self._spare_not_before = 0
         self._syncing = threading.Lock()
@@ -125,13 +124,12 @@ class Log:
             if self._offset + length > self._size:
                 self._rotate(length)
             seed = frame_seed(self._node, self._segment, self._offset)
-            frame = self.writer.take_frame(now, wall, self.durable, seed, self._crc_before)
-            self._file.write(self._offset, frame)
+            parts = self.writer.take_frame(now, wall, self.durable, seed, self.writer.crc)
+            self._file.write(self._offset, *parts)
         except OSError as error:
             # The engine has already changed, and cannot be changed back: nothing more may be promised.
             self._failed = error
             raise JournalFailed(f"the log could not be written: {error}") from error
-        self._crc_before = int.from_bytes(frame[12:16], "little")
         self._offset += length
         self.written = self.writer.position
         if self.writer.promised:

@@ -236,7 +236,7 @@ def _apply(data: bytes, found: f.Frame, rebuild: _Rebuild) -> None:
             _apply_other(data, at, found, event, rebuild)
         else:
             _apply_job(data, at, found, event, position, rebuild)
-        at += f.ROW_BYTES
+        at += found.row_bytes
         position += 1
     rebuild.position = position
     rebuild.latest_ms = max(rebuild.latest_ms, found.engine_ms)
@@ -293,7 +293,8 @@ def _load_vars(job: Job, data: bytes, at: int, found: f.Frame, rebuild: _Rebuild
             rebuild.dedups.append((tube, value, job.id, job.ttl_minutes, f.integer_at(data, at + 48)))
         elif tag == f.TAG_CONSUMER:
             job.rare().consumer = value
-            job.rare().claim = f.integer_at(data, at + 128)
+        elif tag == f.TAG_CLAIM:
+            job.rare().claim = int(value)
         elif tag == f.TAG_PRIORITY_GIVEN:
             job.rare().priority_given = int(value)
         elif tag == f.TAG_BURIES:

@@ -92,7 +92,8 @@ class MemoryFile:
     def _name(self) -> str:
         return next(name for name, data in self._disk.files.items() if data is self._data)
 
-    def write(self, offset: int, data: bytes) -> None:
+    def write(self, offset: int, *parts: bytes) -> None:
+        data = b"".join(parts)
         assert offset + len(data) <= len(self._data), "a log never grows a file"
         self._disk.effects.append(Effect("write", self._name, offset, data))
         self._data[offset : offset + len(data)] = data

@@ -1,0 +1,80 @@
+"""When the disk gives up, everybody is told: whoever calls, and whoever sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.embedded import Queue
+from penstock.host import Host, Session
+from penstock.testing.disk import MemoryDisk
+
+from .faces import AsyncFace, code_of, eventually, in_thread
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+def queue(disk: MemoryDisk) -> Iterator[Queue]:
+    queue = Queue(Session(Host(0, disk)))
+    yield queue
+    try:
+        queue.close()
+    except penstock.CommandError:
+        pass  # It cannot promise anything any more, and says so.
+
+
+def fail(disk: MemoryDisk) -> None:
+    disk.sync_error = OSError(errno.EIO, "the disk is broken")
+
+
+async def test_the_call_that_could_not_be_made_durable_is_refused_and_all_after_it(
+    queue: Queue, disk: MemoryDisk
+) -> None:
+    tube = queue.tube("x")
+    fail(disk)
+    for _ in range(2):
+        assert await code_of(in_thread(tube.put, "x")) == "JOURNALFAILED"
+    assert await code_of(in_thread(tube.take)) == await code_of(in_thread(queue.tubes)) == "JOURNALFAILED"
+
+
+TIMEOUTS = pytest.mark.parametrize("timeouts", [(None, 0.2, 60), (None, None)], ids=["some end", "none ends"])
+
+
+@TIMEOUTS
+async def test_threads_that_sleep_are_told_that_the_journal_failed(
+    queue: Queue, disk: MemoryDisk, timeouts: tuple[float | None, ...]
+) -> None:
+    tube, quiet = queue.tube("x"), queue.tube("quiet")
+    sleepers = [asyncio.ensure_future(in_thread(quiet.take, timeout=timeout)) for timeout in timeouts]
+    await eventually(lambda: len(queue._session.connection.waits) == len(timeouts))
+    fail(disk)
+    assert await code_of(in_thread(tube.put, "x")) == "JOURNALFAILED"
+    await all_told(sleepers)
+
+
+@TIMEOUTS
+async def test_tasks_that_sleep_are_told_that_the_journal_failed(
+    queue: Queue, disk: MemoryDisk, timeouts: tuple[float | None, ...]
+) -> None:
+    tasks = penstock.AsyncQueue(queue)
+    tube, quiet = await tasks.tube("x"), await tasks.tube("quiet")
+    sleepers = [asyncio.ensure_future(quiet.take(timeout=timeout)) for timeout in timeouts]
+    await eventually(lambda: AsyncFace().waiting(tasks) == len(timeouts))
+    fail(disk)
+    assert await code_of(tube.put("x")) == "JOURNALFAILED"
+    await all_told(sleepers)
+
+
+async def all_told(sleepers: list[asyncio.Future[Any]]) -> None:
+    _, asleep = await asyncio.wait(sleepers, timeout=1)
+    assert not asleep
+    assert [await code_of(sleeper) for sleeper in sleepers] == ["JOURNALFAILED"] * len(sleepers)
