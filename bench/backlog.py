@@ -23,11 +23,11 @@ _GOAL = Goal(1_500, Of.EXTRA)
 def trials(scale: Scale) -> list[Trial]:
     """A thousand jobs, and how much more of them cost more."""
     count = scale.calls(_CYCLES)
-    large = scale.jobs(5_000_000, 1_000_000)
-    sizes = sorted({_BASE_JOBS, 100_000, large})
+    mixed = sorted({_BASE_JOBS, 100_000, scale.jobs(5_000_000, 1_000_000)})
+    alike = (_BASE_JOBS, scale.jobs(5_000_000, 200_000))
     return [
-        *(_trial("", f"{PRIORITIES_COUNT} priorities", jobs, PRIORITIES_COUNT, count) for jobs in sizes),
-        *(_trial("arrival-", "one priority", jobs, 1, count) for jobs in (_BASE_JOBS, large)),
+        *(_trial("", f"{PRIORITIES_COUNT} priorities", jobs, PRIORITIES_COUNT, count) for jobs in mixed),
+        *(_trial("arrival-", "one priority", jobs, 1, count) for jobs in alike),
     ]
 
 

@@ -21,7 +21,7 @@ _PAUSE_MS_MAX = 5
 
 def trials(scale: Scale) -> list[Trial]:
     """Idle without and with them, then all of them at once."""
-    jobs = scale.jobs(1_000_000, 200_000)
+    jobs = scale.jobs(1_000_000, 100_000)
     count = scale.calls(_IDLE_CALLS)
     idle = "advance() with nothing due"
     beside = f"{idle}, {jobs:,} delayed jobs"

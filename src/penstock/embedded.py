@@ -7,7 +7,6 @@ is a session: the jobs it takes are its own until it finishes them or is closed.
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -16,10 +15,29 @@ from typing import Any, Literal, Self, TypeVar, Unpack
 from penstock.core import claiming, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
-from penstock.core.errors import OK, Closed, CommandError, Full, NoSpace, OutOfRange, UnknownJob, Unsupported, WrongType, refuse
+from penstock.core.errors import (
+    OK,
+    Closed,
+    CommandError,
+    Full,
+    NoSpace,
+    OutOfRange,
+    UnknownJob,
+    Unsupported,
+    WrongType,
+    refuse,
+)
 from penstock.core.job import Draft
 from penstock.core.job import Job as CoreJob
-from penstock.core.limits import BATCH_JOBS_MAX, BODY_BYTES_HARD_MAX, BODY_BYTES_MAX, NEVER, PRIORITY_UNSET, UNSET, duration_ms
+from penstock.core.limits import (
+    BATCH_JOBS_MAX,
+    BODY_BYTES_HARD_MAX,
+    BODY_BYTES_MAX,
+    NEVER,
+    PRIORITY_UNSET,
+    UNSET,
+    duration_ms,
+)
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.tube import key_of
@@ -545,6 +563,8 @@ def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
     if isinstance(tubes, (kind, str, bytes)) or not isinstance(tubes, Iterable):
         raise WrongType("give a list of tubes")
     places = list(tubes)
+    if not places:
+        raise OutOfRange("give at least one tube")
     for tube in places:
         if not isinstance(tube, kind):
             raise WrongType(f"a tube is what queue.tube() gave, not {type(tube).__name__}")
@@ -636,7 +656,7 @@ class Job:
             if session.closed:
                 raise Closed()
             now = host.now()
-            host.engine.advance(now)
+            host.engine.look(self._core, now)
             outcome = host.engine.ack(session.connection.session, self._core, now)
             if host.watched:
                 host.settle()
@@ -776,7 +796,7 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ack when the work is done, nack when it raised; leave alone what was finished by hand."""
+        """Ack when the work is done, nack when it raised, release when it was interrupted; leave alone what was finished."""
         if self._finished:
             return
         if kind is None:
@@ -784,8 +804,14 @@ class Job:
             return
         reason = f"{kind.__name__}: {error}"[:1_000].encode("utf-8", "backslashreplace").decode()
         try:
-            # What may be delivered once only cannot go back; buried, it can still be looked at.
-            self.bury(reason) if self._core.once else self.nack(reason)
+            if self._core.once:
+                # It may be delivered once only, so it cannot go back; buried, it can still be looked at.
+                self.bury(reason)
+            elif issubclass(kind, Exception):
+                self.nack(reason)
+            else:
+                # An interrupt or a cancelled task says nothing about the job: that is no failed try.
+                self.release()
         except CommandError:
             # The job is not ours any more. What went wrong first is what the caller has to hear.
             pass
@@ -796,7 +822,7 @@ class Job:
         session = self._tube._session
         with session:
             now = host.now()
-            host.engine.advance(now)
+            host.engine.look(self._core, now)
             try:
                 outcome = command(host.engine, session.connection.session, self._core, now)
             finally:

@@ -106,8 +106,8 @@ class AsyncQueue:
         self._quick = Queue(queue._session.for_tasks(), queue)
         self._host = queue._host
 
-    def session(self) -> AsyncQueue:
-        """Another session on the same queue."""
+    async def session(self) -> AsyncQueue:
+        """Another session on the same queue: a consumer with jobs of its own. Close it to give them back."""
         return AsyncQueue(self.sync.session())
 
     @property

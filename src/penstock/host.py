@@ -104,6 +104,9 @@ class Committing:
             if not self._host.closed:
                 self._log.commit(self._host.now(), wall_ms())
                 self._host.engine.room_bytes = self._log.room()
+        except JournalFailed:
+            self._host.wake_everybody()
+            raise
         finally:
             self._host.lock.release()
 
@@ -114,7 +117,12 @@ class Durable(Committing):
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         if self._log.fsync == ALWAYS and not self._host.closed:
-            self._log.make_durable(self._log.written)
+            try:
+                self._log.make_durable(self._log.written)
+            except JournalFailed:
+                with self._host.lock:
+                    self._host.wake_everybody()
+                raise
 
 
 class ThreadSleeper:
@@ -158,7 +166,10 @@ class _Keeper(ThreadSleeper):
 
     def _turn(self) -> int | None:
         host = self._host()
-        return None if host is None or host.closed else host.keep_time(self)
+        try:
+            return None if host is None or host.closed else host.keep_time(self)
+        except JournalFailed:
+            return None  # Those who sleep were woken, and are told.
 
 
 class Host:
@@ -221,13 +232,20 @@ class Host:
             try:
                 self.log.make_durable(self.log.written)
             except JournalFailed:
-                return  # The next call is told.
+                with self.lock:
+                    self.wake_everybody()
+                return
 
     async def until_durable(self) -> None:
         """Return when everything that was done so far is as durable as the queue promises."""
         log = self.log
         if log is not None and log.fsync == ALWAYS and log.durable < log.written:
-            await asyncio.get_running_loop().run_in_executor(None, log.make_durable, log.written)
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, log.make_durable, log.written)
+            except JournalFailed:
+                with self.lock:
+                    self.wake_everybody()
+                raise
 
     def now(self) -> int:
         """Engine time, in ms."""
@@ -248,12 +266,16 @@ class Host:
         if self.closed:
             self._close()
         self.settle()
+        self.wake_everybody()
+
+    def wake_everybody(self) -> None:
+        """Wake all who sleep: the queue was closed, or its journal failed, and each has to hear of it. Under the lock."""
         for sleeper in self._sleepers:
             sleeper.wake()
-
-    def _close(self) -> None:
         if self._keeper is not None:
             self._keeper.wake()
+
+    def _close(self) -> None:
         if self._teller is not None:
             self._teller.stop()
         if self.log is not None:

@@ -125,7 +125,7 @@ def altered(
         "default_ttl_ms": None if ttl is ... else duration_ms(ttl, "ttl"),
         "default_ttr_ms": None if ttr is ... else duration_ms(ttr, "ttr"),
         "default_priority": None if priority is None else integer(priority, "priority"),
-        "ttl_while_taken": ttl_while_taken,
+        "ttl_while_taken": None if ttl_while_taken is None else text(ttl_while_taken, "ttl_while_taken"),
         "key_limit": None if key_limit is None else integer(key_limit, "key_limit"),
         "key_order": None if fair is None else (p.FAIR if boolean(fair, "fair") else p.STRICT),
         "capacity": None if capacity is None else integer(capacity, "capacity"),

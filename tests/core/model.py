@@ -105,7 +105,10 @@ class Model:
 
     def fire(self, item: ModelJob | ModelWait | ModelSession) -> None:
         if isinstance(item, ModelWait):
-            self.end_wait(item, "timed out")
+            # What it waits for may have come in time, and only the shell is late.
+            self.settle()
+            if item in self.waits:
+                self.end_wait(item, "timed out")
         elif isinstance(item, ModelSession):
             for job in reversed(list(item.held)):
                 job.returns += 1

@@ -160,7 +160,7 @@ async def test_thousands_of_tasks_may_wait_on_one_tube_in_one_session() -> None:
 
 async def test_thousands_of_tasks_may_wait_on_one_tube_in_several_sessions() -> None:
     async with penstock.open_async() as queue:
-        await thousands([queue, queue.session(), queue.session(), queue.session()], 3_000)
+        await thousands([queue, *[await queue.session() for _ in range(3)]], 3_000)
 
 
 async def test_a_take_that_waits_does_not_hold_the_loop_up() -> None:

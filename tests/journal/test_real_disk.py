@@ -86,9 +86,8 @@ def test_a_killed_process_loses_nothing_it_acknowledged_and_invents_nothing(tmp_
 
 
 def test_a_directory_is_open_in_one_process_at_a_time(tmp_path: Path) -> None:
-    with penstock.open(tmp_path / "queue"):
-        with pytest.raises(InUse, match=f"pid {os.getpid()}"):
-            penstock.open(tmp_path / "queue")
+    with penstock.open(tmp_path / "queue"), pytest.raises(InUse, match=f"pid {os.getpid()}"):
+        penstock.open(tmp_path / "queue")
     penstock.open(tmp_path / "queue").close()
 
 

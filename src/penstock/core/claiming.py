@@ -9,7 +9,15 @@ from penstock.core.claims import Claim, Consumer
 from penstock.core.engine import Engine
 from penstock.core.errors import ClaimGone, Fenced, OnlyOnce, OutOfRange
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY
-from penstock.core.limits import CLAIMS_OPEN_MAX, FIRED_PER_TURN_MAX, NEVER, UNSET, check_count, check_finite, check_name
+from penstock.core.limits import (
+    CLAIMS_OPEN_MAX,
+    FIRED_PER_TURN_MAX,
+    NEVER,
+    UNSET,
+    check_count,
+    check_finite,
+    check_name,
+)
 from penstock.core.tube import Tube
 
 
@@ -29,6 +37,9 @@ def claim(
     engine.advance(now)
     check_count(count, "count")
     check_finite(lease_ms, "lease")
+    _check_number(number)
+    if number == 0:
+        raise OutOfRange("claims are numbered from 1")
     consumer = _consumer(engine, name, token)
     there = consumer.claims.get(number)
     if there is None:
@@ -68,6 +79,7 @@ def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> 
     Call again until it tells 0. Acking what was acked does nothing.
     """
     engine.advance(now)
+    _check_number(upto)
     consumer = _consumer(engine, name, token)
     if upto > consumer.newest:
         raise OutOfRange(f"there is no claim {upto} to ack; the newest is {consumer.newest}")
@@ -104,11 +116,16 @@ def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
     return len(held)
 
 
+def _check_number(number: int) -> None:
+    if number < 0 or number >= NEVER:
+        raise OutOfRange("claims are numbered from 1, and their numbers fit in 61 bits")
+
+
 def _consumer(engine: Engine, name: bytes, token: int) -> Consumer:
     """The consumer of this name, if the one who asks is not older than the newest who called itself so."""
     check_name(name, "the name of a consumer")
     if token < 0 or token >= NEVER:
-        raise OutOfRange("a consumer's token must be 0 or more, and fit in 62 bits")
+        raise OutOfRange("a consumer's token must be 0 or more, and fit in 61 bits")
     consumer = engine.consumers.get(name)
     if consumer is None:
         return Consumer(name, token)

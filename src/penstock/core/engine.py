@@ -19,6 +19,7 @@ from mypy_extensions import i32, i64, u8
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import waits as w
+from penstock.core.deadlines import NOWHERE
 from penstock.core.errors import (
     IS_TAKEN,
     NO_JOB,
@@ -110,6 +111,8 @@ class Engine(Moves):
         rebuilt = policy.order != old.order or policy.keys != old.keys or policy.ids != old.ids
         if rebuilt or policy.unique_bodies != old.unique_bodies:
             raise Unsupported("order, keys, ids and unique_bodies of a tube are fixed; make another tube and move its jobs")
+        if policy.owner != old.owner and len(tube.taken):
+            raise TubeTaken(f"who may ack the {len(tube.taken)} taken jobs cannot change; wait for their acks, or release them")
         if policy == old:
             return
         tube.adopt(policy)
@@ -134,6 +137,8 @@ class Engine(Moves):
     def truncate(self, tube: Tube, now: i64, limit: int = BATCH_JOBS_MAX) -> int:
         """Remove up to `limit` jobs, in whatever state; tell how many went. Call again until none does."""
         self.advance(now)
+        if limit < 0:
+            raise OutOfRange("the number of jobs to remove must be 0 or more")
         removed = 0
         for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.TAKEN):
             jobs = tube.jobs_in(state)
@@ -175,17 +180,13 @@ class Engine(Moves):
         """Up to `count` tubes from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end."""
         check_count(count, "count")
         found: list[Tube] = []
-        index = self._tube_numbers.index_from(cursor)
-        while True:
-            number = self._tube_numbers.at(index)
-            if number < 0:
-                return found, 0
-            tube = self._tubes_by_number.get(number)
-            if tube is not None:
-                if len(found) == count:
-                    return found, number
-                found.append(tube)
-            index += 1
+        number = self._tube_numbers.next_from(cursor)
+        while number >= 0:
+            if len(found) == count:
+                return found, number
+            found.append(self._tubes_by_number[number])
+            number = self._tube_numbers.next_from(number + 1)
+        return found, 0
 
     # Putting
 
@@ -273,15 +274,18 @@ class Engine(Moves):
     ) -> Job | None:
         """Hand out the next job of a tube, if there is one."""
         self.advance(now)
+        self._check_take(session, tube, key, ttr_ms)
+        if key is None and tube.named:
+            key = NO_KEY
+        return self._take(session, tube, key, ttr_ms, now)
+
+    def _check_take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int) -> None:
         if key is not None:
             tube.check_key(key)
-        elif tube.named:
-            key = NO_KEY
         if ttr_ms != UNSET:
             tube.check_ttr(ttr_ms)
         if session.connections == 0:
             raise UnknownSession()
-        return self._take(session, tube, key, ttr_ms, now)
 
     def take_many(
         self,
@@ -294,6 +298,8 @@ class Engine(Moves):
     ) -> list[Job]:
         """Hand out up to `count` jobs: one of each tube in turn, as they are named, until none has any."""
         check_count(count, "count")
+        for tube in tubes:
+            self._check_take(session, tube, key, ttr_ms)
         jobs: list[Job] = []
         found = True
         while found:
@@ -385,17 +391,32 @@ class Engine(Moves):
     def find(self, job_id: i64, now: i64) -> Job | None:
         """The job of this id, as it is now."""
         self.advance(now)
-        return self.jobs.find(job_id)
+        return self._as_of(self.jobs.find(job_id), now)
+
+    def look(self, job: Job, now: i64) -> None:
+        """Let what fell due happen, to this job in any case: what is done to it next, is done to it as it is now."""
+        self.advance(now)
+        self._as_of(job, now)
+
+    def _as_of(self, job: Job | None, now: i64) -> Job | None:
+        """A job with its own deadlines behind it, also when a turn did not get round to them; None if it is gone."""
+        if job is None:
+            return None
+        while job.deadline_pos != NOWHERE and job.due <= now:
+            self._fire_job(job, now)
+        if self._woken:
+            self._settle(now)
+        return None if job.state == s.GONE else job
 
     def find_local(self, tube: Tube, local: i64, now: i64) -> Job | None:
         """The job of this integer within a tube, as it is now."""
         self.advance(now)
-        return None if tube.locals is None else tube.locals.find(local)
+        return None if tube.locals is None else self._as_of(tube.locals.find(local), now)
 
     def find_named(self, tube: Tube, name: bytes, now: i64) -> Job | None:
         """The job of this name within a tube, as it is now."""
         self.advance(now)
-        return tube.names.get(name)
+        return self._as_of(tube.names.get(name), now)
 
     def scan(self, cursor: int, count: int, tube: Tube | None = None, states: int = -1) -> tuple[list[Job], int]:
         """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
@@ -404,7 +425,7 @@ class Engine(Moves):
         nothing, with a cursor that is not 0.
         """
         check_count(count, "count")
-        if cursor < 0 or cursor >= NEVER * 2:
+        if cursor < 0 or cursor >= 1 << 63:
             raise OutOfRange("a cursor is 0, or what the scan before gave")
         start: i64 = cursor
         found: list[Job] = []
@@ -456,6 +477,8 @@ class Engine(Moves):
             refusal = self._not_held(job, session, tube.owned)
             if refusal != OK:
                 return refusal
+        if body is not None:
+            check_body(len(body), self.body_bytes_max)
         event: i64 = s.ACKED
         if not tube.goes:
             event = self._after_ack(job, tube, delay_ms, now)
@@ -523,13 +546,11 @@ class Engine(Moves):
         self._settle(now)
         return OK
 
-    def release_all(self, tube: Tube, now: i64, limit: int = BATCH_JOBS_MAX) -> int:
-        """Give back up to `limit` taken jobs of a tube, whoever holds them; tell how many. Claims keep theirs."""
+    def release_all(self, tube: Tube, now: i64) -> int:
+        """Give back every taken job of a tube, whoever holds it; tell how many. Claims keep theirs."""
         self.advance(now)
         released = 0
         for job in list(tube.taken.items):
-            if released == limit:
-                break
             if job.holder != HELD_BY_CLAIM and not job.once:
                 job.returns += 1
                 self._move(job, tube, s.RELEASED, now)
@@ -745,7 +766,7 @@ class Engine(Moves):
         timed = state == s.DELAYED or state == s.ZOMBIE
         if timed != (delay_ms > 0):
             raise OutOfRange("to be delayed or a zombie takes a delay, and nothing else does")
-        if state == s.READY and job.once and job.deliveries > 0:
+        if job.once and job.deliveries > 0 and (state == s.READY or state == s.DELAYED):
             return ONLY_ONCE
         if timed:
             job.wake = now + i64(delay_ms)

@@ -11,11 +11,11 @@ begins behind that.
 Outside, the number is masked and followed by a keyed tag: an id cannot be guessed, and a forged one is recognised
 without a lookup. Both forms hold the same number:
 
-    40 characters   D-node8-<24 base64 characters: masked number 8 bytes, tag 10 bytes>-<ttl class 4 hex digits>
+    40 characters   D-node8-<24 base64 characters: masked number 8 bytes, tag 8, masked ttl class 2>-<ttl class 4 digits>
     32 hex digits   masked number 8 bytes, tag 8 bytes
 
 The last four digits of the long form are the job's ttl in minutes: odd where it may be delivered again, even where it
-may not. Clients of Disque read them.
+may not. Clients of Disque read them, so they are masked by the tag as well: a changed one is as forged as any other.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class IdForms:
         """The 40-character form."""
         tag = self._tag(job_id)
         masked = (job_id ^ int.from_bytes(tag[:8], "big")).to_bytes(8, "big")
-        text = binascii.b2a_base64(masked + tag[:10], newline=False)
+        sealed = (ttl_minutes ^ int.from_bytes(tag[8:10], "big")).to_bytes(2, "big")
+        text = binascii.b2a_base64(masked + tag[:8] + sealed, newline=False)
         return b"%s%s-%04x" % (self._prefix, text, ttl_minutes)
 
     def hex(self, job_id: int) -> bytes:
@@ -97,19 +98,24 @@ class IdForms:
             return NOT_AN_ID
         if not _HEX_DIGITS.issuperset(text[36:]):
             return NOT_AN_ID
-        return self._unmask(raw, 10)
+        job_id = self._unmask(raw[:16])
+        if job_id == NOT_AN_ID:
+            return NOT_AN_ID
+        sealed = int.from_bytes(raw[16:], "big") ^ int.from_bytes(self._tag(job_id)[8:10], "big")
+        return job_id if sealed == int(text[36:], 16) else NOT_AN_ID
 
     def parse_hex(self, text: bytes) -> i64:
         """The number behind a 32-digit id, or NOT_AN_ID."""
         if len(text) != HEX_ID_BYTES or not _HEX_DIGITS.issuperset(text):
             return NOT_AN_ID
-        return self._unmask(binascii.unhexlify(text), 8)
+        return self._unmask(binascii.unhexlify(text))
 
-    def _unmask(self, raw: bytes, tag_bytes: int) -> i64:
-        if len(raw) != 8 + tag_bytes:
+    def _unmask(self, raw: bytes) -> i64:
+        """The number behind its masked form and its tag."""
+        if len(raw) != 16:
             return NOT_AN_ID
-        job_id = int.from_bytes(raw[:8], "big") ^ int.from_bytes(raw[8:16], "big")
-        if job_id >> 63 or self._tag(job_id)[:tag_bytes] != raw[8:]:
+        job_id = int.from_bytes(raw[:8], "big") ^ int.from_bytes(raw[8:], "big")
+        if job_id >> 63 or self._tag(job_id)[:8] != raw[8:]:
             return NOT_AN_ID
         return job_id
 

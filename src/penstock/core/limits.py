@@ -12,8 +12,9 @@ from typing import Final
 from penstock.core.errors import BadName, BodyTooLarge, OutOfRange, WrongType
 
 # A moment that never comes. Far beyond every deadline that can be set, yet small enough that adding a duration to it
-# by mistake does not wrap a 64-bit integer.
-NEVER: Final = 1 << 62
+# by mistake does not wrap a 64-bit integer. Below 2**62, where mypyc keeps a Python int in a register: one bit more and
+# every put allocated numbers for it.
+NEVER: Final = 1 << 61
 
 # "The caller said nothing": a default of the tube applies. No valid duration is negative.
 UNSET: Final = -1
@@ -64,7 +65,7 @@ CLAIMS_OPEN_MAX: Final = 64
 
 # How many deadlines fire in one turn: about a millisecond's work, compiled. The rest fire in the next turns, so that
 # a million jobs that fall due at once are a slope and not a wall.
-FIRED_PER_TURN_MAX: Final = 2_048
+FIRED_PER_TURN_MAX: Final = 1_024
 
 # How many jobs a scan looks at for one page of results, so that a filter which matches nothing cannot stall others.
 SCAN_EXAMINED_MAX: Final = 10_000
@@ -73,8 +74,15 @@ SCAN_EXAMINED_MAX: Final = 10_000
 LOCAL_IDS_BLOCK: Final = 1_024
 
 
+def check_integer(value: int, what: str) -> None:
+    """Refuse what is no whole number. Compiled code cannot even be given such a thing."""
+    if not isinstance(value, int):
+        raise WrongType(f"{what} must be a whole number, not {type(value).__name__}")
+
+
 def check_duration(value: int, what: str) -> int:
     """Let a duration in milliseconds through: 0 to DURATION_MS_MAX, or NEVER."""
+    check_integer(value, what)
     if value < 0 or (value > DURATION_MS_MAX and value != NEVER):
         raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds, or none for ever")
     return value
@@ -82,6 +90,7 @@ def check_duration(value: int, what: str) -> int:
 
 def check_finite(value: int, what: str) -> int:
     """Let a duration through that has to end: a delay for ever would be a job that nobody ever gets."""
+    check_integer(value, what)
     if value < 0 or value > DURATION_MS_MAX:
         raise OutOfRange(f"{what} must be 0 to {DURATION_MS_MAX // 1000} seconds")
     return value
@@ -89,6 +98,7 @@ def check_finite(value: int, what: str) -> int:
 
 def check_priority(value: int) -> int:
     """Let a priority through: lower is served first."""
+    check_integer(value, "a priority")
     if value < -PRIORITY_MAX or value > PRIORITY_MAX:
         raise OutOfRange(f"a priority must be between -{PRIORITY_MAX} and {PRIORITY_MAX}; lower is served first")
     return value
@@ -96,6 +106,7 @@ def check_priority(value: int) -> int:
 
 def check_count(value: int, what: str) -> int:
     """Let a count of jobs through: at least one, at most a batch."""
+    check_integer(value, what)
     if value < 1 or value > BATCH_JOBS_MAX:
         raise OutOfRange(f"{what} must be 1 to {BATCH_JOBS_MAX}")
     return value

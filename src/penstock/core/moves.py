@@ -60,6 +60,8 @@ class Moves:
     _session_slots: list[Session | None]
     _session_slots_free: list[i32]
     _woken: list[Tube]  # Tubes in which somebody who waits and what they wait for may have met.
+    _later: list[Tube]  # Tubes that were left with expired jobs in front, and the keys looked at.
+    _later_keys: list[bytes | None]
     _watchers: dict[int, list[EndWait]]  # Who wants to know when a job ends, by its id.
 
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
@@ -85,6 +87,8 @@ class Moves:
         self._session_slots = []
         self._session_slots_free = []
         self._woken = []
+        self._later = []
+        self._later_keys = []
         self._watchers = {}
 
     def tube_of(self, job: Job) -> Tube:
@@ -99,6 +103,8 @@ class Moves:
         """Let what fell due happen, as much as one turn may; `deadlines.next_due` tells when to come again."""
         if now > self.now:
             self.now = now
+        if self._later:
+            self._look_again()
         if self.deadlines.next_due <= now:
             fired: i64 = 0
             while self.deadlines.next_due <= now and fired < FIRED_PER_TURN_MAX:
@@ -112,7 +118,10 @@ class Moves:
             self._fire_job(item, now)
             return 1
         if isinstance(item, Waiting):
-            self._end_wait(item, w.TIMED_OUT)
+            # What it waits for may have come in time, and only the shell is late.
+            self._settle(now)
+            if item.outcome == w.WAITING:
+                self._end_wait(item, w.TIMED_OUT)
             return 1
         if isinstance(item, Claim):
             return self._end_claim(item, now)
@@ -176,7 +185,9 @@ class Moves:
         came_from = i64(job.state)
         rule = s.move(job, event)
         state = i64(job.state)
-        tube.counts[rule] += 1
+        # Written out: mypyc makes a generic call of += on an item.
+        counts = tube.counts
+        counts[rule] = counts[rule] + 1
         if tube.key_stats:
             self._count_key(job, tube, rule, came_from, state)
         if state != came_from:
@@ -472,21 +483,30 @@ class Moves:
             tube.woken = True
             self._woken.append(tube)
 
+    def _look_again(self) -> None:
+        """Look at the lines that a command before this one left because it had done enough."""
+        later = self._later
+        keys = self._later_keys
+        self._later = []
+        self._later_keys = []
+        for i in range(len(later)):
+            if not later[i].dropped:
+                self._note(later[i], keys[i])
+
     def _settle(self, now: i64) -> None:
-        """Bring those who wait and what they wait for together."""
-        if not self._woken:
-            return
-        woken = self._woken
-        self._woken = []
-        for tube in woken:
-            names = tube.woken_keys
-            tube.woken = False
-            tube.woken_keys = []
-            self._serve_puts(tube, now)
-            if not tube.paused_out and not tube.driven:
-                self._serve_any(tube, now)
-                for name in names:
-                    self._serve_key(tube, name, now)
+        """Bring those who wait and what they wait for together, until nobody is left who could be served."""
+        while self._woken:
+            woken = self._woken
+            self._woken = []
+            for tube in woken:
+                tube.woken = False
+                self._serve_puts(tube, now)
+                names = tube.woken_keys
+                tube.woken_keys = []
+                if not tube.paused_out and not tube.driven:
+                    self._serve_any(tube, now)
+                    for name in names:
+                        self._serve_key(tube, name, now)
 
     def _serve_puts(self, tube: Tube, now: i64) -> None:
         """Let waiting puts in while there is room."""
@@ -521,21 +541,23 @@ class Moves:
             job = self._first(tube, None, now)
             if job is None:
                 return
-            wait = head.wait
-            name: bytes | None = None
-            if tube.key_lines:
-                line = tube.key_lines.get(key_of(tube, job))
-                if line is not None and line.head is not None and line.head.wait.number < wait.number:
-                    wait = line.head.wait
-                    name = line.key
-            self._hand_to(wait, tube, name, now)
+            if tube.key_lines and self._awaited_longer(tube, head.wait, now):
+                self._serve_key(tube, key_of(tube, job), now, head.wait.number)
+            else:
+                self._hand_to(head.wait, tube, None, now)
 
-    def _serve_key(self, tube: Tube, name: bytes, now: i64) -> None:
-        """Serve the line of those who take one key."""
+    def _awaited_longer(self, tube: Tube, wait: Waiting, now: i64) -> bool:
+        """Tell whether somebody has waited for just the key of the next job, and longer than this one."""
+        job = self._first(tube, None, now)
+        line = None if job is None else tube.key_lines.get(key_of(tube, job))
+        return line is not None and line.head is not None and line.head.wait.number < wait.number
+
+    def _serve_key(self, tube: Tube, name: bytes, now: i64, before: i64 = NEVER) -> None:
+        """Serve the line of those who take one key, and came before a number."""
         line = tube.key_lines.get(name)
         while line is not None:
             head = line.head
-            if head is None or not self._hand_to(head.wait, tube, name, now):
+            if head is None or head.wait.number >= before or not self._hand_to(head.wait, tube, name, now):
                 return
 
     def _hand_to(self, wait: Waiting, tube: Tube, key: bytes | None, now: i64) -> bool:
@@ -543,6 +565,8 @@ class Moves:
         assert isinstance(wait, Wait)
         session = wait.connection.session
         while len(wait.jobs) < wait.want:
+            if key is None and wait.jobs and tube.key_lines and self._awaited_longer(tube, wait, now):
+                break
             job = self._take(session, tube, key, wait.ttr_ms, now)
             if job is None:
                 break
@@ -569,7 +593,8 @@ class Moves:
                 return job
             if expired == FIRED_PER_TURN_MAX:
                 # Enough for one command: the turns to come clear the rest, and look at who waits.
-                self._note(tube, key)
+                self._later.append(tube)
+                self._later_keys.append(key)
                 return None
             self._move(job, tube, s.EXPIRED, now)
             expired += 1

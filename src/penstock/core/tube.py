@@ -15,7 +15,7 @@ from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import BadName, OutOfRange, Unsupported
 from penstock.core.ids import ttl_class
-from penstock.core.job import NO_KEY, NO_SLOT, Draft, Job
+from penstock.core.job import BODY_BYTES, BODY_MSGPACK, NO_KEY, NO_SLOT, Draft, Job
 from penstock.core.keys import Keys
 from penstock.core.limits import (
     NAME_BYTES_MAX,
@@ -173,8 +173,19 @@ class Tube:
             self.dedups.count_max = policy.dedup_count
             self.dedups.window_ms = policy.dedup_ms
         for key in policy.key_stats:
-            if key.encode() not in self.key_stats:
-                self.key_stats[key.encode()] = KeyStats()
+            name = key.encode()
+            if name not in self.key_stats:
+                self.key_stats[name] = KeyStats()
+                self._count_states(name)
+
+    def _count_states(self, name: bytes) -> None:
+        """Begin to count a key apart: it may have jobs already."""
+        keys = self.keys
+        if keys is not None and keys.find(name) is not None:
+            for state in range(1, s.STATES_COUNT):
+                for job in self.jobs_in(state):
+                    if key_of(self, job) == name:
+                        self.key_stats[name].states[state] += 1
 
     def start_counting(self) -> None:
         """Begin a new count since start; what was counted so far belongs to the life before."""
@@ -331,6 +342,8 @@ class Tube:
             self.check_key(draft.key)
         if draft.once and self.owned:
             raise self.lacks("at-most-once delivery: what a session holds goes back when it disconnects")
+        if draft.body_kind < BODY_BYTES or draft.body_kind > BODY_MSGPACK:
+            raise OutOfRange(f"the kind of a body is {BODY_BYTES} to {BODY_MSGPACK}")
         job = Job(job_id, self.slot, draft.body, u8(draft.body_kind), now)
         job.priority = priority
         job.ttr = NEVER if draft.once else ttr_ms

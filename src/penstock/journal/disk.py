@@ -111,6 +111,8 @@ class RealDisk:
 
     def unlock(self) -> None:
         if self._lock_fd >= 0:
+            # The lock is of the open file, which a child of a fork shares: closing ours would leave it locked.
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
             os.close(self._lock_fd)
             self._lock_fd = -1
 

@@ -19,7 +19,7 @@ then the rows, then the var bytes, then zeros up to the length.
 Row, 128 bytes (a later version may append to it: readers go by the frame's "bytes a row"):
 
      0  job id i64 (epoch 20 bits, sequence 43), or the number of a tube, session or consumer
-     8  order i64 │ 16  wake i64 │ 24  expiry i64 │ 32  ttr i64 (2^62 in these: never)
+     8  order i64 │ 16  wake i64 │ 24  expiry i64 │ 32  ttr i64 (2^61 in these: never)
     40  priority i64 │ 48  time of the event i64 │ 56  created i64
     64  position of the job's row before this one u64, 0 for none
     72  session number i64, 0 for none │ 80  integer within the tube i64, -1 for none
