@@ -13,8 +13,8 @@ and `new(space, on_task_change, options)` makes the tube object, which has
     peek(id)               find a task
 
 A task is any tuple whose first field is its id and whose second is its state: `r` ready, `t` taken, `-` done, `!`
-buried, `~` delayed. The driver calls `on_task_change(task, event)` whenever a task changes. It raises nothing for a task
-that is not there; it returns None. Penstock does the rest: sessions and ownership, takes that wait, statistics and
+buried, `~` delayed. The driver calls `on_task_change(task, event)` whenever a task changes. It raises nothing for a
+task that is not there; it returns None. Penstock does the rest: sessions and ownership, takes that wait, statistics and
 history. The driver runs under the queue's lock, so it must not call the queue.
 
 The engine keeps a job for each task and follows the driver's word; no decision of a driver is ever taken again.

@@ -796,7 +796,7 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ack when the work is done, nack when it raised, release when it was interrupted; leave alone what was finished."""
+        """Ack when the work is done, nack when it raised, release when interrupted; leave alone what was finished."""
         if self._finished:
             return
         if kind is None:

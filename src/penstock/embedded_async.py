@@ -238,7 +238,7 @@ class AsyncTube:
         return await _take(self._queue._quick, [self._tube], count, timeout, raw_key, ttr_ms)
 
     async def __aiter__(self) -> AsyncIterator[AsyncJob]:
-        """Take jobs for ever, waiting for each: `async for job in tube:`. Finish each one, best by `async with job:`."""
+        """Take jobs for ever, waiting for each: `async for job in tube:`. Finish each, best by `async with job:`."""
         while True:
             job = await self.take(timeout=None)
             if job is not None:
@@ -293,7 +293,7 @@ class AsyncTube:
         return await _call(self._host, self._tube.transitions)
 
     async def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Call back, from a thread of its own, on every change of a job of this tube; call what this returns to end it."""
+        """Call back, from a thread of its own, on every change of a job here; call what this returns to end it."""
         return self._tube.subscribe(callback)
 
     async def claim(

@@ -269,7 +269,7 @@ class Host:
         self.wake_everybody()
 
     def wake_everybody(self) -> None:
-        """Wake all who sleep: the queue was closed, or its journal failed, and each has to hear of it. Under the lock."""
+        """Wake all who sleep, under the lock: the queue was closed or its journal failed, and each has to hear of it."""
         for sleeper in self._sleepers:
             sleeper.wake()
         if self._keeper is not None:

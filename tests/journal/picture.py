@@ -50,6 +50,7 @@ def _job(job: Job, tube: Tube, restarted: bool) -> dict[str, Any]:
         "times": (job.created, job.expiry, job.ttr),
         "place": (job.priority, job.order),
         "counters": (job.deliveries, job.nacks, extra.buries, job.ttl_minutes, job.once),
-        "extra": (extra.reason, extra.name, extra.unique, extra.priority_given, extra.consumer, extra.claim, extra.doomed),
+        "extra": (extra.reason, extra.name, extra.unique, extra.priority_given),
+        "claim": (extra.consumer, extra.claim, extra.doomed),
         "retry": None if extra.retry is None else extra.retry.text,
     }

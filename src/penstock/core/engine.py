@@ -104,15 +104,15 @@ class Engine(Moves):
         return tube
 
     def alter(self, tube: Tube, policy: TubePolicy, now: i64) -> None:
-        """Give a tube another policy while it runs. How it orders, keys and names its jobs can change only when empty."""
+        """Give a tube another policy while it runs. How it orders, keys and names its jobs is fixed."""
         self.advance(now)
         policy.check()
         old = tube.policy
         rebuilt = policy.order != old.order or policy.keys != old.keys or policy.ids != old.ids
         if rebuilt or policy.unique_bodies != old.unique_bodies:
-            raise Unsupported("order, keys, ids and unique_bodies of a tube are fixed; make another tube and move its jobs")
+            raise Unsupported("order, keys, ids and unique_bodies are fixed; make another tube and move the jobs")
         if policy.owner != old.owner and len(tube.taken):
-            raise TubeTaken(f"who may ack the {len(tube.taken)} taken jobs cannot change; wait for their acks, or release them")
+            raise TubeTaken(f"who may ack {len(tube.taken)} taken jobs cannot change; let them be acked or released first")
         if policy == old:
             return
         tube.adopt(policy)

@@ -196,7 +196,7 @@ class NoSpace(CommandError):
 
 
 class JournalFailed(CommandError):
-    """The disk refused to write or sync, so nothing more can be promised; look at the disk, then open the queue again."""
+    """The disk refused to write or sync, so nothing more can be promised; look at it, then open the queue again."""
 
     code: ClassVar[str] = "JOURNALFAILED"
 

@@ -11,7 +11,7 @@ begins behind that.
 Outside, the number is masked and followed by a keyed tag: an id cannot be guessed, and a forged one is recognised
 without a lookup. Both forms hold the same number:
 
-    40 characters   D-node8-<24 base64 characters: masked number 8 bytes, tag 8, masked ttl class 2>-<ttl class 4 digits>
+    40 characters   D-node8-<24 characters, base64: masked number 8 bytes, tag 8, masked ttl class 2>-<ttl class>
     32 hex digits   masked number 8 bytes, tag 8 bytes
 
 The last four digits of the long form are the job's ttl in minutes: odd where it may be delivered again, even where it

@@ -1,8 +1,8 @@
 """Who holds what.
 
-A session owns the jobs it has taken. Connections (`waits.py`) come and go; several may share a session. When the last one leaves,
-its session gets its grace time, in which a connection that names the session's token takes it over with all it holds.
-After that the jobs go back to their tubes.
+A session owns the jobs it has taken. Connections (`waits.py`) come and go; several may share a session. When the last
+one leaves, its session gets its grace time, in which a connection that names the session's token takes it over with all
+it holds. After that the jobs go back to their tubes.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def transitions(tube: Tube, life: bool = False) -> dict[tuple[int, int], int]:
 
 
 def sum_transitions(counts: list[int]) -> dict[tuple[int, int], int]:
-    """Add the counts of rules up by where they lead. Coming from and going to another tube have a state of their own."""
+    """Add the counts of rules up by where they lead. Coming from and going to another tube are states of their own."""
     found: dict[tuple[int, int], int] = {}
     for (event, source, target), count in zip(s.TRANSITIONS, counts, strict=True):
         if event == s.MOVED_OUT:

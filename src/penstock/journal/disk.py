@@ -1,4 +1,4 @@
-"""The only file that creates, writes and syncs. Everything above it speaks to a `Disk`, and a test's disk is another one.
+"""The only file that creates, writes and syncs. Everything above it speaks to a `Disk`; tests give it another one.
 
 Names are those of files in one directory. What `create` and `replace` made is there after a power cut once they return;
 what `write` wrote is there once `sync` returns.

@@ -25,7 +25,8 @@ Row, 128 bytes (a later version may append to it: readers go by the frame's "byt
     72  session number i64, 0 for none │ 80  integer within the tube i64, -1 for none
     88  tube number i64
     96  deliveries u32 │ 100  nacks u32 │ 104  returns u32 │ 108  ttl class u32
-   112  event u8 │ 113  from u8 │ 114  to u8 │ 115  flags u8 (1: at most once, 2: held by a claim, 4: deleted while claimed)
+   112  event u8 │ 113  from u8 │ 114  to u8
+   115  flags u8 (1: at most once, 2: held by a claim, 4: deleted while claimed)
    116  body kind u8 │ 117  0 │ 118  origin node u16
    120  var offset u32, within the var bytes │ 124  var length u32
 

@@ -2,11 +2,11 @@
 
     segment file = header, 4,096 bytes │ frame │ frame │ … │ zeros
 
-The header is the magic "PENSTOCK", a version u16, must-understand bits u16, a length u32, a crc32 u32, and that many bytes
-of JSON: node, segment, epoch, boot (of the kernel), first position, fsync, created.
+The header is the magic "PENSTOCK", a version u16, must-understand bits u16, a length u32, a crc32 u32, and that many
+bytes of JSON: node, segment, epoch, boot (of the kernel), first position, fsync, created.
 
 Every open begins a segment and an epoch of its own. Segments are made at their full size, so appending changes no
-metadata. The next one is made before it is needed: when that fails, the disk is full while there is still room for acks.
+metadata. The next one is made before it is needed: if that fails, the disk is full while there is still room for acks.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Log:
         return left
 
     def make_room(self, length: int) -> int:
-        """Try to have room for so many bytes of bodies, more than a segment perhaps; tell how many there is room for."""
+        """Try to have room for so many bytes of bodies, more than a segment perhaps; tell how much room there is."""
         if self.room() < length:
             self._drop_spare()
             self._make_spare(length + SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES)

@@ -12,6 +12,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from penstock.core import restore
@@ -139,7 +140,7 @@ def _read_segments(disk: Disk, node: str) -> list[_Segment]:
             if segment_name(header.segment) != name:
                 raise DamagedJournal(f"{name} says that it is segment {header.segment}; it was renamed by mistake")
             found.append(_Segment(name, header, data))
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in pairwise(found):
         if after.header.segment != before.header.segment + 1:
             raise DamagedJournal(f"{segment_name(before.header.segment + 1)} is missing between its neighbours")
     return found
@@ -172,7 +173,8 @@ def _read_frames(
             if found is None:
                 break
             if found.position != rebuild.position:
-                raise DamagedJournal(f"{segment.name} at offset {at}: position {found.position}, not {rebuild.position}")
+                wrong = f"position {found.position}, not {rebuild.position}"
+                raise DamagedJournal(f"{segment.name} is damaged at offset {at}: {wrong}")
             _apply(segment.data, found, rebuild)
             at += found.length
         segment.end = at

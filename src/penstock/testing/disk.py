@@ -1,8 +1,8 @@
 """A disk in memory that remembers every write and can be cut off at any moment, with every loss a real one allows.
 
-`MemoryDisk` does what it is told and keeps the list of it. `crashes` enumerates what a power cut may leave of a prefix of
-that list: what was synced is there; of what was written since, nothing, everything, any prefix of the last write, or any
-of its sectors without the others.
+`MemoryDisk` does what it is told and keeps the list of it. `crashes` enumerates what a power cut may leave of a prefix
+of that list: what was synced is there; of what was written since, nothing, everything, any prefix of the last write, or
+any of its sectors without the others.
 """
 
 from __future__ import annotations
