@@ -29,9 +29,7 @@ def pytest_configure() -> None:
     """Refuse to test the other build: a compiled run that quietly tests the source proves nothing."""
     expected = os.environ.get("PENSTOCK_EXPECT", UNDER_TEST)
     if expected != UNDER_TEST:
-        raise pytest.UsageError(
-            f"PENSTOCK_EXPECT={expected}, but penstock is {UNDER_TEST} from {PACKAGE_DIR}"
-        )
+        raise pytest.UsageError(f"PENSTOCK_EXPECT={expected}, but penstock is {UNDER_TEST} from {PACKAGE_DIR}")
 
 
 def pytest_report_header() -> str:

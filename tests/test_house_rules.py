@@ -164,9 +164,7 @@ def missing_docstring(source: str, module: str) -> list[str]:
 
 
 def lines_matching(pattern: re.Pattern[str], text: str, name: str) -> list[str]:
-    return [
-        f"{name}:{i}: {line.strip()}" for i, line in enumerate(text.splitlines(), 1) if pattern.search(line)
-    ]
+    return [f"{name}:{i}: {line.strip()}" for i, line in enumerate(text.splitlines(), 1) if pattern.search(line)]
 
 
 def wrong_titles(text: str, name: str) -> list[str]:
@@ -275,9 +273,7 @@ def test_an_import_cycle_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(IMPURE_MODULES))
-@pytest.mark.parametrize(
-    "form", ["import {}", "import {}.x as y", "from {} import x", "if 1:\n    import {}"]
-)
+@pytest.mark.parametrize("form", ["import {}", "import {}.x as y", "from {} import x", "if 1:\n    import {}"])
 def test_an_impure_import_is_found_in_pure_code_only(name: str, form: str) -> None:
     source = form.format(name)
     for module in ("core.job", "cluster.node", "wire.resp", "dialects.disque", "journal.frame"):

@@ -64,9 +64,7 @@ class Driver(Protocol):
     """A type of tube as code."""
 
     def create_space(self, name: str, options: dict[str, Any]) -> Any: ...
-    def new(
-        self, space: Any, on_task_change: Callable[[Task, str], None], options: dict[str, Any]
-    ) -> DriverTube: ...
+    def new(self, space: Any, on_task_change: Callable[[Task, str], None], options: dict[str, Any]) -> DriverTube: ...
 
 
 class BadDriver(CommandError):

@@ -300,9 +300,7 @@ class Tube:
             host.settle()
         return [Job(self, core) for core in cores]
 
-    def take(
-        self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None
-    ) -> Job | None:
+    def take(self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None) -> Job | None:
         """Take the next job; wait for one up to `timeout` seconds (None: for ever). None if there was none.
 
         `key`: only of this key. `ttr`: hold it this long instead of its own time.
@@ -461,9 +459,7 @@ class Tube:
         with self._session:
             return self._host.subscribe(callback, self._live().name)
 
-    def claim(
-        self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0
-    ) -> list[Job] | None:
+    def claim(self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0) -> list[Job] | None:
         """Claim number n of a consumer: the same jobs on every call until it is acked; None if there is nothing.
 
         The first claim is number 1. A consumer that comes with a greater token takes over from the one before.
@@ -509,9 +505,7 @@ class Tube:
     def _take_now(self, session: Session, count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
         """Take up to so many jobs for a session without waiting; under the lock."""
         host = self._host
-        found = host.engine.take_many(
-            session.connection.session, [self._live()], count, host.now(), key, ttr_ms
-        )
+        found = host.engine.take_many(session.connection.session, [self._live()], count, host.now(), key, ttr_ms)
         host.settle()
         return found
 
@@ -531,9 +525,7 @@ class Tube:
         return self._core
 
 
-def _take(
-    queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: bytes | None, ttr_ms: int
-) -> list[Job]:
+def _take(queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: bytes | None, ttr_ms: int) -> list[Job]:
     host = queue._host
     session = queue._session
     timeout_ms = duration_ms(timeout, "timeout")
@@ -544,9 +536,7 @@ def _take(
         wait: Wait | None = None
         if not found and timeout_ms > 0:
             sleeper = ThreadSleeper()
-            wait = host.engine.wait(
-                session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper
-            )
+            wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
             host.settle()
     if wait is not None:
         _sleep_through(host, wait, sleeper)
@@ -682,9 +672,7 @@ class Job:
         ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
         level = PRIORITY_UNSET if priority is None else integer(priority, "priority")
         raw = None if key is None else to_bytes(key, "a key")
-        self._do(
-            lambda engine, session, core, now: engine.release(session, core, now, delay_ms, ttl_ms, level, raw)
-        )
+        self._do(lambda engine, session, core, now: engine.release(session, core, now, delay_ms, ttl_ms, level, raw))
 
     def requeue(self) -> None:
         """Give the job back to behind all others."""

@@ -300,9 +300,7 @@ class AsyncTube:
         self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0
     ) -> list[AsyncJob] | None:
         """Claim number n of a consumer: the same jobs on every call until it is acked; None if there is nothing."""
-        jobs = await _call(
-            self._host, self._tube.claim, consumer, number, count, lease=lease, token=token
-        )
+        jobs = await _call(self._host, self._tube.claim, consumer, number, count, lease=lease, token=token)
         return None if jobs is None else [AsyncJob(job) for job in jobs]
 
 
@@ -319,9 +317,7 @@ async def _take(
         wait = None
         if not found and timeout_ms > 0:
             sleeper = _Task()
-            wait = host.engine.wait(
-                session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper
-            )
+            wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
             host.settle()
     if wait is not None:
         await _sleep_through(host, wait, sleeper)

@@ -208,9 +208,7 @@ class Host:
         """Go on where the log of a directory ends."""
         disk.lock()
         try:
-            opened = open_log(
-                disk, wall_ms(), boot_id(), fsync=fsync, entropy=secrets.randbits(32), grace_ms=grace_ms
-            )
+            opened = open_log(disk, wall_ms(), boot_id(), fsync=fsync, entropy=secrets.randbits(32), grace_ms=grace_ms)
         except BaseException:
             disk.unlock()
             raise
@@ -269,7 +267,7 @@ class Host:
         self.wake_everybody()
 
     def wake_everybody(self) -> None:
-        """Wake all who sleep, under the lock: the queue was closed or its journal failed, and each has to hear of it."""
+        """Wake all who sleep, under the lock: the queue was closed or its journal failed, and each must hear of it."""
         for sleeper in self._sleepers:
             sleeper.wake()
         if self._keeper is not None:

@@ -35,9 +35,7 @@ def show_version(wanted: bool) -> None:
 def penstock(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=show_version, is_eager=True, help="Show the version and how it was built."
-        ),
+        typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and how it was built."),
     ] = False,
 ) -> None:
     """A job queue that speaks the languages of the queues people already use."""

@@ -3,8 +3,8 @@
 A stream reader plans a batch, reads it in several places, may fail and read it again, and learns only later that it was
 finished. So a consumer asks for claim number n and gets the same jobs however often it asks, until it acks the claim
 or the claim's lease runs out. Within a claim jobs have no ttr and their ttl waits; others cannot ack, release or bury
-them, and a delete takes effect when the claim ends. A consumer is fenced by its token: one that comes with a greater token
-takes over, and the one before is refused from then on.
+them, and a delete takes effect when the claim ends. A consumer is fenced by its token: one that comes with a greater
+token takes over, and the one before is refused from then on.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Engine(Moves):
         if rebuilt or policy.unique_bodies != old.unique_bodies:
             raise Unsupported("order, keys, ids and unique_bodies are fixed; make another tube and move the jobs")
         if policy.owner != old.owner and len(tube.taken):
-            raise TubeTaken(f"who may ack {len(tube.taken)} taken jobs cannot change; let them be acked or released first")
+            raise TubeTaken(f"who may ack {len(tube.taken)} taken jobs cannot change; let them be acked first")
         if policy == old:
             return
         tube.adopt(policy)
@@ -269,9 +269,7 @@ class Engine(Moves):
 
     # Taking
 
-    def take(
-        self, session: Session, tube: Tube, now: i64, key: bytes | None = None, ttr_ms: int = UNSET
-    ) -> Job | None:
+    def take(self, session: Session, tube: Tube, now: i64, key: bytes | None = None, ttr_ms: int = UNSET) -> Job | None:
         """Hand out the next job of a tube, if there is one."""
         self.advance(now)
         self._check_take(session, tube, key, ttr_ms)

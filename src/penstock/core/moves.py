@@ -533,24 +533,11 @@ class Moves:
             self._end_wait(wait, w.SERVED)
 
     def _serve_any(self, tube: Tube, now: i64) -> None:
-        """Serve the line of those who take any job; one who waits for just this key and came first goes first."""
+        """Serve the line of those who take any job."""
         while True:
             head = tube.line.head
-            if head is None:
+            if head is None or not self._hand_to(head.wait, tube, None, now):
                 return
-            job = self._first(tube, None, now)
-            if job is None:
-                return
-            if tube.key_lines and self._awaited_longer(tube, head.wait, now):
-                self._serve_key(tube, key_of(tube, job), now, head.wait.number)
-            else:
-                self._hand_to(head.wait, tube, None, now)
-
-    def _awaited_longer(self, tube: Tube, wait: Waiting, now: i64) -> bool:
-        """Tell whether somebody has waited for just the key of the next job, and longer than this one."""
-        job = self._first(tube, None, now)
-        line = None if job is None else tube.key_lines.get(key_of(tube, job))
-        return line is not None and line.head is not None and line.head.wait.number < wait.number
 
     def _serve_key(self, tube: Tube, name: bytes, now: i64, before: i64 = NEVER) -> None:
         """Serve the line of those who take one key, and came before a number."""
@@ -565,8 +552,8 @@ class Moves:
         assert isinstance(wait, Wait)
         session = wait.connection.session
         while len(wait.jobs) < wait.want:
-            if key is None and wait.jobs and tube.key_lines and self._awaited_longer(tube, wait, now):
-                break
+            if key is None and tube.key_lines:
+                self._serve_earlier(tube, wait, now)
             job = self._take(session, tube, key, wait.ttr_ms, now)
             if job is None:
                 break
@@ -575,6 +562,18 @@ class Moves:
             return False
         self._end_wait(wait, w.SERVED)
         return True
+
+    def _serve_earlier(self, tube: Tube, wait: Waiting, now: i64) -> None:
+        """Before one who takes any job gets the next: those who wait for just its key, and came before."""
+        while True:
+            job = self._first(tube, None, now)
+            if job is None:
+                return
+            name = key_of(tube, job)
+            line = tube.key_lines.get(name)
+            if line is None or line.head is None or line.head.wait.number >= wait.number:
+                return
+            self._serve_key(tube, name, now, wait.number)
 
     def _take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int, now: i64) -> Job | None:
         if tube.paused_out or tube.driven:

@@ -59,9 +59,7 @@ class JobHeap:
         if last is not job:
             if pos > 0:
                 parent = items[(pos - 1) >> 2]
-                if last.priority < parent.priority or (
-                    last.priority == parent.priority and last.order < parent.order
-                ):
+                if last.priority < parent.priority or (last.priority == parent.priority and last.order < parent.order):
                     self._up(last, pos)
                     return
             self._down(last, pos)
@@ -100,9 +98,7 @@ class JobHeap:
             child += 1
             while child < end:
                 other = items[child]
-                if other.priority < best.priority or (
-                    other.priority == best.priority and other.order < best.order
-                ):
+                if other.priority < best.priority or (other.priority == best.priority and other.order < best.order):
                     best = other
                     best_pos = child
                 child += 1

@@ -196,8 +196,7 @@ QUEUE15: Final = TubePolicy(
 XQUEUE: Final = TubePolicy(type="xqueue", bury_by=SESSION, first_integer=1)
 
 PRESETS: Final[dict[str, TubePolicy]] = {
-    policy.type: policy
-    for policy in [FIFO, FIFOTTL, LIMFIFOTTL, UTUBE, UTUBETTL, STUBE, DISQUE, QUEUE15, XQUEUE]
+    policy.type: policy for policy in [FIFO, FIFOTTL, LIMFIFOTTL, UTUBE, UTUBETTL, STUBE, DISQUE, QUEUE15, XQUEUE]
 }
 
 

@@ -38,6 +38,5 @@ def _counts(states: list[int], names: list[str]) -> dict[str, int]:
 
 def _transitions(counts: list[int], names: list[str]) -> dict[str, int]:
     return {
-        f"{names[source]}-{names[target]}": count
-        for (source, target), count in stats.sum_transitions(counts).items()
+        f"{names[source]}-{names[target]}": count for (source, target), count in stats.sum_transitions(counts).items()
     }
