@@ -10,8 +10,8 @@ from bench.rig import Rig, body
 from bench.rows import NO_EXTRA_COST, Goal, Of, Spec, Unit
 from bench.scale import Scale
 from bench.trial import Sample, Trial
-from penstock.core.errors import OK
 from penstock.core.job import Draft
+from penstock.core.outcomes import OK
 from penstock.core.policy import FIFO
 
 _PUTS = 1_000

@@ -16,7 +16,6 @@ from penstock.core import claiming, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import (
-    OK,
     Closed,
     CommandError,
     Full,
@@ -38,6 +37,7 @@ from penstock.core.limits import (
     UNSET,
     duration_ms,
 )
+from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.tube import key_of

@@ -10,9 +10,10 @@ import pytest
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
-from penstock.core.errors import OK, REFUSALS, CommandError
+from penstock.core.errors import REFUSALS, CommandError
 from penstock.core.job import Draft, Job
 from penstock.core.outbox import Outbox
+from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Wait

@@ -9,10 +9,11 @@ import pytest
 
 from penstock.core import claiming, errors
 from penstock.core import policy as p
-from penstock.core.errors import OK, REFUSALS, CommandError, refuse
+from penstock.core.errors import REFUSALS, CommandError, refuse
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import Draft
 from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, PRIORITY_MAX
+from penstock.core.outcomes import OK
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBE, TubePolicy, preset
 from penstock.testing import check, digest
 

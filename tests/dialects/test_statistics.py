@@ -6,9 +6,9 @@ import dataclasses
 
 from penstock.core import policy as p
 from penstock.core.engine import Engine
-from penstock.core.errors import OK
 from penstock.core.job import Draft
 from penstock.core.outbox import Outbox
+from penstock.core.outcomes import OK
 from penstock.dialects import tarantool, tarantool15, xqueue
 
 NOW = 1_000_000

@@ -21,14 +21,6 @@ from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.deadlines import NOWHERE
 from penstock.core.errors import (
-    IS_TAKEN,
-    NO_JOB,
-    NOT_BURIED,
-    NOT_KEPT,
-    NOT_OWNER,
-    NOT_TAKEN,
-    OK,
-    ONLY_ONCE,
     BodyTooLarge,
     Full,
     NoSpace,
@@ -62,6 +54,7 @@ from penstock.core.limits import (
 )
 from penstock.core.moves import Moves, later
 from penstock.core.outbox import Outbox
+from penstock.core.outcomes import IS_TAKEN, NO_JOB, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK, ONLY_ONCE
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube

@@ -2,7 +2,8 @@
 
 Each class is one refusal: its `code` is stable and appears on every wire and in every client; its docstring is the
 default sentence, which says what to do. Refusals that clients cause in bulk (an unknown id, an ack too late) leave the
-engine as small integers, because raising costs more than the rest of the command; `refuse` turns one into its class.
+engine as small integers (`outcomes.py`), because raising costs more than the rest of the command; `refuse` turns one
+into its class. This file alone of core is not compiled: mypyc drops docstrings, and here they are the messages.
 """
 
 from __future__ import annotations
@@ -225,16 +226,7 @@ class TooManyWaits(CommandError):
     code: ClassVar[str] = "TOOMANYWAITS"
 
 
-# What a command on one job answers. Zero is success; the rest index REFUSALS.
-OK: Final = 0
-NO_JOB: Final = 1
-NOT_TAKEN: Final = 2
-NOT_OWNER: Final = 3
-NOT_BURIED: Final = 4
-ONLY_ONCE: Final = 5
-IS_TAKEN: Final = 6
-NOT_KEPT: Final = 7
-
+# By the numbers of outcomes.py.
 REFUSALS: Final[list[type[CommandError]]] = [
     CommandError,
     UnknownJob,

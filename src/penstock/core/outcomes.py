@@ -1,0 +1,14 @@
+"""What a command on one job answers: zero is success, the rest are refusals that `errors.py` has the sentences for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OK: Final = 0
+NO_JOB: Final = 1
+NOT_TAKEN: Final = 2
+NOT_OWNER: Final = 3
+NOT_BURIED: Final = 4
+ONLY_ONCE: Final = 5
+IS_TAKEN: Final = 6
+NOT_KEPT: Final = 7
