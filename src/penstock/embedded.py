@@ -26,7 +26,7 @@ from penstock.core.errors import (
     WrongType,
     refuse,
 )
-from penstock.core.job import Draft
+from penstock.core.job import Draft, plain_draft
 from penstock.core.job import Job as CoreJob
 from penstock.core.limits import (
     BATCH_JOBS_MAX,
@@ -262,7 +262,7 @@ class Tube:
         Bytes and text come back as they are, any other value by way of JSON. If the tube is full, wait for room up to
         `timeout` seconds (None: for ever). With `unique` or `dedup`, the job that is there already is returned.
         """
-        asked = Draft(body) if not options and isinstance(body, bytes) else draft(body, **options)
+        asked = plain_draft(body) if not options and isinstance(body, bytes) else draft(body, **options)
         host = self._host
         timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
         try:

@@ -175,6 +175,7 @@ class _Keeper(ThreadSleeper):
 class Host:
     """One engine of this process."""
 
+    now: Callable[[], int]  # Engine time, in ms.
     guard: Guard  # What a thread's call holds: it returns when what it did is as durable as the queue promises.
     quick_guard: Guard  # What a task's call holds: it awaits `until_durable` afterwards.
 
@@ -185,8 +186,7 @@ class Host:
         self.warnings: list[str] = []
         self.outbox: Outbox
         if disk is None:
-            # Wall clock at open plus monotonic time since: deadlines do not move when somebody sets the clock.
-            self._offset_ms = wall_ms() - time.monotonic_ns() // 1_000_000
+            self.now = clock_from(wall_ms())
             self.outbox = Outbox()
             self.engine = Engine(1, self.now(), self.outbox, secrets.randbits(32))
             self.engine.session_grace_ms = grace_ms
@@ -215,7 +215,7 @@ class Host:
         self._disk = disk
         self.log, self.engine, self.outbox = opened.log, opened.engine, opened.log.writer
         self.warnings = opened.warnings
-        self._offset_ms = self.engine.now - time.monotonic_ns() // 1_000_000
+        self.now = clock_from(self.engine.now)
         self.ids = IdForms(opened.node[:8].encode(), opened.key)
         self.engine.room_bytes = self.log.room()
         self.guard = Durable(self, self.log)
@@ -244,10 +244,6 @@ class Host:
                 with self.lock:
                     self.wake_everybody()
                 raise
-
-    def now(self) -> int:
-        """Engine time, in ms."""
-        return time.monotonic_ns() // 1_000_000 + self._offset_ms
 
     def join(self) -> Connection:
         """Let another session in."""
@@ -516,6 +512,16 @@ def _refuse_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)
+
+
+def clock_from(start_ms: int) -> Callable[[], int]:
+    """A clock that shows this moment now: deadlines do not move when somebody sets the clock on the wall."""
+    offset_ns = start_ms * 1_000_000 - time.monotonic_ns()
+
+    def now(monotonic_ns: Callable[[], int] = time.monotonic_ns, offset_ns: int = offset_ns) -> int:
+        return (monotonic_ns() + offset_ns) // 1_000_000
+
+    return now
 
 
 def wall_ms() -> int:
