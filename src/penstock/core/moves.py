@@ -291,8 +291,10 @@ class Moves:
                     job = Job(job_id, tube.slot, b"", 0, now)
                     job.ttl_minutes = i32(tube.dedups.ttl_minutes(draft.dedup))
                 return job
-        if draft.unique is not None and draft.unique in tube.uniques:
-            return tube.uniques[draft.unique]
+        if draft.unique is not None:
+            unfinished = tube.uniques.get(draft.unique)
+            if unfinished is not None:
+                return unfinished
         if draft.same_body and tube.ready_bodies is not None and tube.delayed_bodies is not None:
             alike = tube.ready_bodies.find(draft.body)
             if alike is None and draft.delay_ms != 0:

@@ -97,7 +97,8 @@ class DedupWindow:
         self._jobs[dedup] = (job_id, ttl_minutes)
         self._ring.append(dedup)
         self._times.append(now)
-        self._forget(now)
+        if len(self._ring) - self._start > self.count_max:
+            self._forget(now)
 
     def entries(self) -> list[tuple[bytes, int, int]]:
         """Everything remembered, oldest first: dedup id, job id, when."""

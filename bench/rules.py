@@ -1,0 +1,129 @@
+"""What rules cost beside a plain fifo: fairness over many keys, unique values, dedup ids, a retry policy, the log."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from functools import cache, partial
+from itertools import count
+
+from bench.clock import ns_each
+from bench.rig import START_MS, Rig, body
+from bench.rows import Goal, Of, Spec, Unit
+from bench.scale import Scale
+from bench.trial import Sample, Trial
+from penstock.core.engine import Engine
+from penstock.core.job import Draft
+from penstock.core.policy import FAIR, FIFO, UTUBE, TubePolicy
+from penstock.core.retry import RetryPolicy, parse_retry
+from penstock.journal.disk import RealDisk
+from penstock.journal.recovery import open_log
+
+_CYCLES = 4_000
+_KEYS = 100_000
+_TURN = 50  # Cycles that one turn of a loop decides, and one frame of the log holds.
+_BASE = "rules/plain"
+
+MakeDraft = Callable[[int], Draft]
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """A plain fifo, and each rule beside it."""
+    cycles = scale.calls(_CYCLES)
+    keys = scale.jobs(_KEYS, _KEYS // 10)
+    fair = dataclasses.replace(UTUBE, key_order=FAIR)
+    forgetful = dataclasses.replace(FIFO, dedup_count=_KEYS // 2)  # Labels repeat, and are no duplicates then.
+    retry = parse_retry("5x exp(1s..10m) jitter then bury")
+
+    def row(name: str, what: str, bound: float | None, prepare: Callable[[], Sample]) -> Trial:
+        goal = None if bound is None else Goal(bound, Of.RATIO)
+        return Trial((Spec(f"rules/{name}", what, Unit.NS, None if name == "plain" else _BASE, goal),), prepare)
+
+    return [
+        row("plain", "put + take + ack, fifo", None, partial(_prepare, FIFO, cycles, 1_000, _plain)),
+        row("fair", f"fair over {keys:,} keys", 2.0, partial(_prepare, fair, cycles, keys, partial(_keyed, keys))),
+        row("unique", "each with a unique value", 1.5, partial(_prepare, FIFO, cycles, 1_000, _unique)),
+        row("dedup", "each with a dedup id", 1.5, partial(_prepare, forgetful, cycles, 1_000, _dedup)),
+        row("retry", "each with a retry policy", None, partial(_prepare, FIFO, cycles, 1_000, partial(_retry, retry))),
+        row("log", f"in the log, {_TURN} cycles a frame, never synced", 1 / 0.7, partial(_prepare_log, cycles)),
+    ]
+
+
+def _plain(_: int) -> Draft:
+    return Draft(body())
+
+
+def _keyed(keys: int, number: int) -> Draft:
+    draft = Draft(body())
+    draft.key = _labels()[number % keys]
+    return draft
+
+
+def _unique(number: int) -> Draft:
+    draft = Draft(body())
+    draft.unique = _labels()[number % _KEYS]
+    return draft
+
+
+def _dedup(number: int) -> Draft:
+    draft = Draft(body())
+    draft.dedup = _labels()[number % _KEYS]
+    return draft
+
+
+def _retry(policy: RetryPolicy, _: int) -> Draft:
+    draft = Draft(body())
+    draft.retry = policy
+    return draft
+
+
+@cache
+def _labels() -> list[bytes]:
+    """What producers name keys and jobs by. Making them is their own work, not the queue's."""
+    return [b"label-%d" % number for number in range(_KEYS)]
+
+
+def _prepare(policy: TubePolicy, cycles: int, backlog: int, make: MakeDraft) -> Sample:
+    rig = Rig(policy)
+    numbers = count()
+    for _ in range(backlog):
+        rig.engine.put(rig.tube, make(next(numbers)), rig.now)
+    return _sample(rig.engine, cycles, numbers, make, lambda: None)
+
+
+def _prepare_log(cycles: int) -> Sample:
+    directory = tempfile.TemporaryDirectory(prefix="penstock-bench-")
+    opened = open_log(RealDisk(directory.name), START_MS, "bench", fsync="never")
+    engine, log = opened.engine, opened.log
+    engine.create_tube(b"bench", FIFO, engine.now)
+    engine.connect(b"consumer of bench")
+
+    def commit(_directory: object = directory) -> None:  # The directory lives as long as the trial does.
+        log.commit(engine.now, engine.now)
+
+    numbers = count()
+    for _ in range(1_000):
+        engine.put(engine.tubes[b"bench"], _plain(next(numbers)), engine.now)
+    commit()
+    return _sample(engine, cycles, numbers, _plain, commit)
+
+
+def _sample(engine: Engine, cycles: int, numbers: count[int], make: MakeDraft, commit: Callable[[], None]) -> Sample:
+    tube, now = engine.tubes[b"bench"], engine.now
+    session = next(iter(engine.sessions.values()))
+
+    def work() -> None:
+        put, take, ack, find = engine.put, engine.take, engine.ack, engine.find
+        for done in range(cycles):
+            put(tube, make(next(numbers)), now)
+            job = take(session, tube, now)
+            assert job is not None
+            found = find(job.id, now)
+            assert found is not None
+            ack(session, found, now)
+            if done % _TURN == 0:
+                commit()
+        commit()
+
+    return lambda: [ns_each(work, cycles)]
