@@ -221,7 +221,7 @@ class DrivenTube(Tube):
         jobs = self.take_many(1, timeout, key=key, ttr=ttr)
         return jobs[0] if jobs else None
 
-    def kick(self, count: int = 1, *, delay: Seconds = 0) -> int:
+    def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
         """Dig up to `count` buried jobs up; tell how many there were."""
         with self._session:
             running = self._running

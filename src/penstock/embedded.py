@@ -377,12 +377,13 @@ class Tube:
             found = self._live().first_jobs(s.STATE_NAMES.index(state), limit)
         return [self._job(core) for core in found]
 
-    def kick(self, count: int = 1, *, delay: Seconds = 0) -> int:
-        """Dig up to `count` buried jobs up; tell how many there were."""
+    def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
+        """Dig up to `count` buried jobs up, with a delay or another ttl if given; tell how many there were."""
         delay_ms = duration_ms(delay, "delay")
+        ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
         with self._session:
             number = integer(count, "count")
-            kicked = self._host.engine.kick(self._live(), number, self._host.now(), delay_ms)
+            kicked = self._host.engine.kick(self._live(), number, self._host.now(), delay_ms, ttl_ms)
             self._host.settle()
         return kicked
 
@@ -693,10 +694,12 @@ class Job:
         more_ms = UNSET if seconds is None else duration_ms(seconds, "the time to add")
         self._do(lambda engine, session, core, now: engine.touch(session, core, now, more_ms))
 
-    def dig(self, delay: Seconds = 0) -> None:
-        """Dig the buried job up: to its old place, or after `delay` seconds."""
+    def dig(self, delay: Seconds = 0, *, ttl: Duration | None = None, priority: int | None = None) -> None:
+        """Dig the buried job up: to its old place, or after `delay` seconds, with what else is given changed."""
         delay_ms = duration_ms(delay, "delay")
-        self._do(lambda engine, session, core, now: engine.dig(core, now, delay_ms))
+        ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
+        level = PRIORITY_UNSET if priority is None else integer(priority, "priority")
+        self._do(lambda engine, session, core, now: engine.dig(core, now, delay_ms, ttl_ms, level))
 
     def delete(self) -> None:
         """Remove the job, whatever its state and whoever holds it."""
@@ -762,6 +765,7 @@ class Job:
                 "name": to_text(extra.name) or None,
                 "key": to_text(key_of(tube, core)) or None,
                 "priority": given,
+                "served_as": core.priority,
                 "created": core.created / 1000,
                 "expires": _moment(core.expiry),
                 "wakes": _moment(core.wake),

@@ -256,9 +256,9 @@ class AsyncTube:
         """Up to `limit` jobs that are in a state, in the order they would be served."""
         return [AsyncJob(job) for job in await _call(self._host, self._tube.jobs, state, limit)]
 
-    async def kick(self, count: int = 1, *, delay: Seconds = 0) -> int:
-        """Dig up to `count` buried jobs up; tell how many there were."""
-        return await _call(self._host, self._tube.kick, count, delay=delay)
+    async def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
+        """Dig up to `count` buried jobs up, with a delay or another ttl if given; tell how many there were."""
+        return await _call(self._host, self._tube.kick, count, delay=delay, ttl=ttl)
 
     async def release_all(self) -> int:
         """Give every taken job back, whoever holds it; tell how many there were."""
@@ -422,9 +422,9 @@ class AsyncJob:
         """Ask for more time: so many seconds more, or without a number a whole ttr from now."""
         await self._call(self._job.touch, seconds)
 
-    async def dig(self, delay: Seconds = 0) -> None:
-        """Dig the buried job up: to its old place, or after `delay` seconds."""
-        await self._call(self._job.dig, delay)
+    async def dig(self, delay: Seconds = 0, *, ttl: Duration | None = None, priority: int | None = None) -> None:
+        """Dig the buried job up: to its old place, or after `delay` seconds, with what else is given changed."""
+        await self._call(self._job.dig, delay, ttl=ttl, priority=priority)
 
     async def delete(self) -> None:
         """Remove the job, whatever its state and whoever holds it."""

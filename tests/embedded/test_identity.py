@@ -10,7 +10,20 @@ import pytest
 from .faces import Face, code_of
 
 FIELDS = {
-    *("id", "tube", "state", "number", "name", "key", "priority", "created", "expires", "wakes", "next_event"),
+    *(
+        "id",
+        "tube",
+        "state",
+        "number",
+        "name",
+        "key",
+        "priority",
+        "served_as",
+        "created",
+        "expires",
+        "wakes",
+        "next_event",
+    ),
     *("ttl", "ttr", "holder", "deliveries", "nacks", "returns", "buries", "reason", "retry", "now"),
 }
 
