@@ -45,6 +45,7 @@ from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
 from penstock.host import Change, Host, Session, ThreadSleeper
 from penstock.journal.disk import RealDisk
 from penstock.journal.log import FSYNC_CHOICES
+from penstock.journal.reader import Event
 from penstock.options import (
     Body,
     Duration,
@@ -201,6 +202,12 @@ class Queue:
         """Call back on every change of every job, in order; call what this returns to end it."""
         with self._session:
             return self._host.subscribe(callback, None)
+
+    def events(self, start: int = 1) -> Iterator[Event]:
+        """Everything that happened in this queue from a position on, as far as it is durable. It needs a directory."""
+        with self._session:
+            found = self._host.events(integer(start, "start"))
+        return found
 
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
@@ -743,6 +750,12 @@ class Job:
         if wait.outcome == CANCELLED:
             raise Closed()
         return wait.processed
+
+    def history(self) -> list[Event]:
+        """Everything that happened to the job, also when it is gone. It needs a queue in a directory."""
+        with self._tube._session:
+            host = self._tube._host
+        return host.history(self._core)
 
     def meta(self) -> dict[str, Any]:
         """Everything the queue knows about the job, times in seconds since 1970."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
@@ -18,6 +18,7 @@ from penstock.core.policy import TubePolicy
 from penstock.core.waits import CANCELLED, Waiting
 from penstock.embedded import Job, Queue, Tube, as_jobs, check_tubes, open, take_now
 from penstock.host import Change, Host
+from penstock.journal.reader import Event
 from penstock.options import (
     Body,
     Duration,
@@ -147,6 +148,10 @@ class AsyncQueue:
     async def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Call back, from a thread of its own, on every change of every job; call what this returns to end it."""
         return self._quick.subscribe(callback)
+
+    async def events(self, start: int = 1) -> Iterator[Event]:
+        """Everything that happened in this queue from a position on, as far as it is durable. It needs a directory."""
+        return self._quick.events(start)
 
     async def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
@@ -458,6 +463,10 @@ class AsyncJob:
         if wait.outcome == CANCELLED:
             raise Closed()
         return wait.processed
+
+    async def history(self) -> list[Event]:
+        """Everything that happened to the job, also when it is gone. It needs a queue in a directory."""
+        return await asyncio.get_running_loop().run_in_executor(None, self._job.history)
 
     async def meta(self) -> dict[str, Any]:
         """Everything the queue knows about the job, times in seconds since 1970."""

@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
-from penstock.core.errors import BadId, Closed, CommandError, Forked, JournalFailed, UnknownJob, WrongType
+from penstock.core.errors import BadId, Closed, CommandError, Forked, JournalFailed, NoJournal, UnknownJob, WrongType
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
@@ -33,6 +33,7 @@ from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Waiting
 from penstock.journal.disk import Disk
 from penstock.journal.log import ALWAYS, EVERYSEC, Log
+from penstock.journal.reader import Event, Reader
 from penstock.journal.recovery import open_log
 from penstock.options import to_text
 
@@ -394,6 +395,21 @@ class Host:
         if job is None:
             raise UnknownJob()
         return job
+
+    def events(self, start: int) -> Iterator[Event]:
+        """What happened from a position on, as far as it is durable."""
+        reader, end = self._reader()
+        return reader.events(start, end)
+
+    def history(self, job: Job) -> list[Event]:
+        """What happened to a job, as far as it is durable."""
+        reader, end = self._reader()
+        return reader.history(job.id, end)
+
+    def _reader(self) -> tuple[Reader, int]:
+        if self.log is None:
+            raise NoJournal()
+        return Reader(self._disk), self.log.durable
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
         """Call back on every change of a job, in order, from a thread of its own; gives a function that ends it."""

@@ -10,8 +10,10 @@ import typer
 
 from penstock._build import is_compiled
 from penstock._version import __version__
+from penstock.cli import journal
 
 app = typer.Typer(name="penstock", no_args_is_help=True)
+app.add_typer(journal.app, name="journal")
 
 
 def version_line() -> str:

@@ -89,11 +89,38 @@ class RealFile:
         os.close(self._fd)
 
 
-class RealDisk:
-    """A directory of the operating system: 0700, its files 0600."""
+class ReadableDisk(Protocol):
+    """As much of a directory as a reader needs."""
+
+    def names(self) -> list[str]:
+        """The names of its files, sorted."""
+
+    def read(self, name: str) -> bytes:
+        """A whole file."""
+
+
+class ReadOnlyDisk:
+    """A directory of the operating system, to be read: nothing is made, locked or changed."""
 
     def __init__(self, path: str) -> None:
         self.path = path
+
+    def names(self) -> list[str]:
+        return sorted(entry.name for entry in os.scandir(self.path) if entry.is_file(follow_symlinks=False))
+
+    def read(self, name: str) -> bytes:
+        with open(self._at(name), "rb") as file:
+            return file.read()
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+
+class RealDisk(ReadOnlyDisk):
+    """A directory of the operating system: 0700, its files 0600."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
         os.makedirs(path, mode=0o700, exist_ok=True)
         self._lock_fd = -1
 
@@ -115,13 +142,6 @@ class RealDisk:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
             os.close(self._lock_fd)
             self._lock_fd = -1
-
-    def names(self) -> list[str]:
-        return sorted(entry.name for entry in os.scandir(self.path) if entry.is_file(follow_symlinks=False))
-
-    def read(self, name: str) -> bytes:
-        with open(self._at(name), "rb") as file:
-            return file.read()
 
     def create(self, name: str, size: int, head: bytes) -> RealFile:
         descriptor = os.open(self._at(name), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -160,9 +180,6 @@ class RealDisk:
     def remove(self, name: str) -> None:
         os.unlink(self._at(name))
         self._sync_directory()
-
-    def _at(self, name: str) -> str:
-        return os.path.join(self.path, name)
 
     def _sync_directory(self) -> None:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)

@@ -401,6 +401,40 @@ def load_row(job: Job, data: bytes, at: i64, position: i64) -> None:
     job.once = (i64(data[at + 115]) & FLAG_ONCE) != 0
 
 
+@mypyc_attr(acyclic=True)
+class Row:
+    """The fixed fields of a row about a job, for those who show them."""
+
+    job: i64
+    wake: i64
+    expiry: i64
+    priority: i64
+    session: i64
+    local: i64
+    tube: i64
+    deliveries: i64
+    nacks: i64
+    returns: i64
+    ttl_minutes: i64
+    before: i64
+    after: i64
+
+    def __init__(self, data: bytes, at: i64) -> None:
+        self.job = read_i64_le(data, at)
+        self.wake = read_i64_le(data, at + 16)
+        self.expiry = read_i64_le(data, at + 24)
+        self.priority = read_i64_le(data, at + 40)
+        self.session = read_i64_le(data, at + 72)
+        self.local = read_i64_le(data, at + 80)
+        self.tube = read_i64_le(data, at + 88)
+        self.deliveries = i64(read_i32_le(data, at + 96))
+        self.nacks = i64(read_i32_le(data, at + 100))
+        self.returns = i64(read_i32_le(data, at + 104))
+        self.ttl_minutes = i64(read_i32_le(data, at + 108))
+        self.before = i64(data[at + 113])
+        self.after = i64(data[at + 114])
+
+
 def integer_at(data: bytes, at: i64) -> i64:
     """A 64-bit field of a row."""
     return read_i64_le(data, at)

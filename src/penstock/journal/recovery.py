@@ -19,13 +19,13 @@ from penstock.core import restore
 from penstock.core import states as s
 from penstock.core.claims import Consumer
 from penstock.core.engine import Engine
-from penstock.core.errors import DamagedJournal
+from penstock.core.errors import DamagedJournal, NoJournal
 from penstock.core.job import NO_KEY, Job
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
 from penstock.core.tube import Tube
 from penstock.journal import frame as f
-from penstock.journal.disk import Disk
+from penstock.journal.disk import Disk, ReadableDisk
 from penstock.journal.log import (
     SEGMENT_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -95,7 +95,9 @@ def open_log(
     progress: Progress | None = None,
 ) -> Opened:
     """Read the log of a directory back into an engine, and open it for more."""
-    node, key = _identity(disk)
+    if NODE_FILE not in disk.names():
+        _make_identity(disk)
+    node, key = identity(disk)
     warnings: list[str] = []
     if "spare" in disk.names():
         disk.remove("spare")
@@ -115,13 +117,18 @@ def open_log(
     return Opened(engine, log, node, key, warnings)
 
 
-def _identity(disk: Disk) -> tuple[str, bytes]:
-    """The node's id and the secret of its ids, made at the first open."""
+def _make_identity(disk: Disk) -> None:
+    """Make a node's id and the secret of its ids, at its first open."""
+    if segment_names(disk):
+        raise DamagedJournal(f"{NODE_FILE} is missing, and without it the ids of this log mean nothing; restore it")
+    told = {"node": secrets.token_hex(20), "key": secrets.token_hex(32)}
+    disk.replace(NODE_FILE, json.dumps(told).encode())
+
+
+def identity(disk: ReadableDisk) -> tuple[str, bytes]:
+    """The node's id and the secret of its ids."""
     if NODE_FILE not in disk.names():
-        if any(name.startswith("segment-") for name in disk.names()):
-            raise DamagedJournal(f"{NODE_FILE} is missing, and without it the ids of this log mean nothing; restore it")
-        told = {"node": secrets.token_hex(20), "key": secrets.token_hex(32)}
-        disk.replace(NODE_FILE, json.dumps(told).encode())
+        raise NoJournal("there is no log of a queue in this directory")
     try:
         told = json.loads(disk.read(NODE_FILE))
         return told["node"], bytes.fromhex(told["key"])
@@ -129,17 +136,21 @@ def _identity(disk: Disk) -> tuple[str, bytes]:
         raise DamagedJournal(f"{NODE_FILE} is damaged; restore it from a backup") from None
 
 
+def segment_names(disk: ReadableDisk) -> list[str]:
+    """The files of the log, in order."""
+    return [name for name in disk.names() if name.startswith("segment-") and name.endswith(".log")]
+
+
 def _read_segments(disk: Disk, node: str) -> list[_Segment]:
     found = []
-    for name in disk.names():
-        if name.startswith("segment-") and name.endswith(".log"):
-            data = disk.read(name)
-            header = read_header(name, data)
-            if header.node != node:
-                raise DamagedJournal(f"{name} belongs to another node ({header.node}); it was copied here by mistake")
-            if segment_name(header.segment) != name:
-                raise DamagedJournal(f"{name} says that it is segment {header.segment}; it was renamed by mistake")
-            found.append(_Segment(name, header, data))
+    for name in segment_names(disk):
+        data = disk.read(name)
+        header = read_header(name, data)
+        if header.node != node:
+            raise DamagedJournal(f"{name} belongs to another node ({header.node}); it was copied here by mistake")
+        if segment_name(header.segment) != name:
+            raise DamagedJournal(f"{name} says that it is segment {header.segment}; it was renamed by mistake")
+        found.append(_Segment(name, header, data))
     for before, after in pairwise(found):
         if after.header.segment != before.header.segment + 1:
             raise DamagedJournal(f"{segment_name(before.header.segment + 1)} is missing between its neighbours")

@@ -1,0 +1,77 @@
+"""`penstock journal` shows what a log holds, and says plainly when it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import penstock
+from penstock.cli.main import app
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A queue in which something happened."""
+    with penstock.open(tmp_path / "queue") as queue:
+        tube = queue.tube("emails")
+        tube.put("hello")
+        job = tube.take()
+        assert job is not None
+        job.nack("no answer")
+    return tmp_path / "queue"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["journal", *map(str, arguments)])
+
+
+def test_check_says_that_a_whole_log_is_whole(directory: Path) -> None:
+    result = run("check", directory)
+    assert result.exit_code == 0 and "The log is whole." in result.output
+
+
+def test_check_tells_a_torn_tail_from_damage(directory: Path) -> None:
+    path = directory / "segment-0000000001.log"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-8])
+    result = run("check", directory)
+    assert result.exit_code == 0 and "torn tail" in result.output
+    path.write_bytes(whole)
+    with penstock.open(directory) as queue:
+        queue.tube("emails").put("again")
+    path.write_bytes(whole[:4_200] + b"?" + whole[4_201:])
+    result = run("check", directory)
+    assert result.exit_code == 1 and "segment-0000000001.log is damaged at offset 4096" in result.output
+
+
+def test_stat_counts_what_happened(directory: Path) -> None:
+    result = run("stat", directory)
+    assert result.exit_code == 0
+    for words in ("segments", "positions", "nacked", "stopped"):
+        assert words in result.output
+
+
+def test_tail_shows_the_last_events_in_words(directory: Path) -> None:
+    result = run("tail", directory, "-n", 2)
+    assert result.exit_code == 0
+    nacked, stopped = result.output.splitlines()
+    assert "nacked" in nacked and "taken → ready" in nacked and "(no answer)" in nacked
+    assert "stopped" in stopped
+
+
+def test_export_writes_a_line_of_json_for_every_event(directory: Path) -> None:
+    lines = [json.loads(line) for line in run("export", directory).output.splitlines()]
+    assert [line["event"] for line in lines] == ["tube made", "integers reserved", "put", "taken", "nacked", "stopped"]
+    assert lines[2]["body"] == "hello"
+    without = [json.loads(line) for line in run("export", directory, "--from", 3, "--no-bodies").output.splitlines()]
+    assert [line["position"] for line in without] == [3, 4, 5, 6] and "body" not in without[0]
+
+
+@pytest.mark.parametrize("command", ["check", "stat", "tail", "export"])
+def test_a_directory_without_a_log_is_said_in_a_sentence(tmp_path: Path, command: str) -> None:
+    for place in (tmp_path / "nowhere", tmp_path):
+        result = run(command, place)
+        assert result.exit_code == 1 and str(place) in result.output and "Traceback" not in result.output

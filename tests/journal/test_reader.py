@@ -1,0 +1,105 @@
+"""The history that a log holds is what happened, by position, and never more than is durable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.core.errors import CommandError, DamagedJournal
+from penstock.journal.disk import ReadOnlyDisk
+from penstock.journal.reader import Reader
+
+
+def test_everything_that_happened_is_told_once_and_in_order(tmp_path: Path) -> None:
+    seen = []
+    for _ in range(2):
+        with penstock.open(tmp_path) as queue:
+            tube = queue.tube("emails", "fifottl")
+            tube.put("hello", priority=3)
+            job = tube.take()
+            assert job is not None
+            job.bury("no such address")
+            tube.kick()
+            job.delete()
+            seen.append(job.id)
+    events = list(Reader(ReadOnlyDisk(str(tmp_path))).events())
+    assert [event.position for event in events] == list(range(1, len(events) + 1))
+    story = [(event.job, event.event, event.before, event.after, event.reason) for event in events if event.job]
+    assert story == [
+        line
+        for id in seen
+        for line in [
+            (id, "put", "gone", "ready", None),
+            (id, "taken", "ready", "taken", None),
+            (id, "buried", "taken", "buried", "no such address"),
+            (id, "kicked", "buried", "ready", "no such address"),
+            (id, "deleted", "ready", "gone", "no such address"),
+        ]
+    ]
+    assert {event.tube for event in events if event.job} == {"emails"}
+    assert [event.body for event in events if event.event == "put"] == [b"hello", b"hello"]
+
+
+def test_reading_can_begin_and_end_at_any_position(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        queue.tube("t").put_many(range(5))
+    reader = Reader(ReadOnlyDisk(str(tmp_path)))
+    everything = list(reader.events())
+    for start in range(1, len(everything) + 2):
+        for end in range(start, len(everything) + 2):
+            assert list(reader.events(start, end)) == everything[start - 1 : end - 1]
+
+
+def test_a_finished_job_still_has_its_history(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        tube = queue.tube("t")
+        job, other = tube.put("x"), tube.put("y")
+        taken = tube.take()
+        assert taken == job
+        taken.ack()
+        assert job.state == "gone"
+        assert [event.event for event in job.history()] == ["put", "taken", "acked"]
+        assert [event.event for event in other.history()] == ["put"]
+        assert job.history()[1].session is not None
+
+
+def test_a_reader_never_sees_what_is_not_durable(tmp_path: Path) -> None:
+    queue = penstock.open(tmp_path, fsync="never")
+    tube = queue.tube("t")
+    tube.put("x")  # Durable: it is the first of its tube, and reserves integers.
+    log = queue._host.log
+    assert log is not None
+    before = list(queue.events())
+    tube.put("y")
+    assert list(queue.events()) == before and log.written > log.durable
+    log.make_durable(log.written)
+    assert len(list(queue.events())) == len(before) + 1
+    queue.close()
+
+
+def test_a_queue_in_memory_has_no_history() -> None:
+    with penstock.open() as queue, pytest.raises(CommandError) as refused:
+        queue.events()
+    assert refused.value.code == "NOJOURNAL"
+
+
+def test_an_open_queue_can_be_read_and_reading_changes_nothing(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        queue.tube("t").put("x")
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        assert [event.event for event in Reader(ReadOnlyDisk(str(tmp_path))).events()][-1] == "put"
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path) -> None:
+    for _ in range(2):
+        with penstock.open(tmp_path) as queue:
+            queue.tube("t").put("x")
+    path = tmp_path / "segment-0000000001.log"
+    data = bytearray(path.read_bytes())
+    data[4_200] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DamagedJournal, match=r"segment-0000000001\.log is damaged at offset 4096"):
+        list(Reader(ReadOnlyDisk(str(tmp_path))).events())
