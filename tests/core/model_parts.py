@@ -9,6 +9,7 @@ from penstock.core import policy as p
 from penstock.core.job import Draft
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
 from penstock.core.policy import TubePolicy
+from penstock.core.retry import CONST, EXP, LINEAR, RetryPolicy
 
 
 class Refused(Exception):
@@ -26,6 +27,11 @@ class ModelTube:
     paused_in: bool = False
     paused_out: bool = False
     next_local: int = 0
+    taken: list[ModelJob] = field(default_factory=list)  # A bag: see swap_out.
+    seen: list[tuple[bytes, ModelJob, int]] = field(default_factory=list)  # Puts with a dedup id: it, what, when.
+    alike: dict[tuple[str, bytes], list[ModelJob]] = field(default_factory=dict)  # Bags, by state and body.
+    keys: list[bytes] = field(default_factory=list)  # Those that have jobs, in the order they came.
+    turns: dict[bytes, int] = field(default_factory=dict)  # Where keys are served in turn: since when it is whose.
 
     def __post_init__(self) -> None:
         self.next_local = self.policy.first_integer
@@ -45,18 +51,60 @@ class ModelConnection:
     session: ModelSession
 
 
-@dataclass(eq=False)
-class ModelWait:
-    number: int
+@dataclass(eq=False, kw_only=True)
+class ModelWaiting:
+    """Anybody who waits."""
+
     connection: ModelConnection
+    due: int
+    set_at: int
+    outcome: str = "waiting"
+
+
+@dataclass(eq=False, kw_only=True)
+class ModelWait(ModelWaiting):
+    """For a job to take."""
+
     tubes: list[ModelTube]
     key: bytes | None
     want: int
     ttr: int
-    due: int
-    set_at: int
-    outcome: str = "waiting"
     jobs: list[ModelJob] = field(default_factory=list)
+
+
+@dataclass(eq=False, kw_only=True)
+class ModelPutWait(ModelWaiting):
+    """For room to put a job."""
+
+    tube: ModelTube
+    draft: Draft
+    job: ModelJob | None = None
+    refusal: str = ""
+
+
+@dataclass(eq=False, kw_only=True)
+class ModelEndWait(ModelWaiting):
+    """For a job to end."""
+
+    job: ModelJob
+    processed: bool = False
+
+
+@dataclass(eq=False)
+class ModelClaim:
+    number: int
+    jobs: list[ModelJob]
+    due: int = NEVER
+    set_at: int = 0
+
+
+@dataclass(eq=False)
+class ModelConsumer:
+    name: bytes
+    token: int
+    acked: int = 0
+    newest: int = 0
+    claims: dict[int, ModelClaim] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -70,7 +118,14 @@ class ModelJob:
     priority: int
     ttr: int
     expiry: int
-    wake: int = NEVER  # When being delayed or taken ends by itself.
+    order: int
+    retry: RetryPolicy | None = None
+    name: bytes = b""
+    unique: bytes = b""
+    given: int = PRIORITY_UNSET  # Its priority before urgent or requeue set it aside.
+    claim: ModelClaim | None = None
+    doomed: bool = False
+    wake: int = NEVER  # When being delayed, taken or a zombie ends by itself.
     state: str = "gone"
     holder: ModelSession | None = None
     deliveries: int = 0
@@ -82,7 +137,8 @@ class ModelJob:
 
     @property
     def due(self) -> int:
-        if self.state == "taken" and self.tube.policy.ttl_while_taken == p.WAITS:
+        ttl_waits = self.tube.policy.ttl_while_taken == p.WAITS or self.claim is not None
+        if self.state == "zombie" or (self.state == "taken" and ttl_waits):
             return self.wake
         return min(self.wake, self.expiry)
 
@@ -93,19 +149,27 @@ def require(truth: bool, code: str) -> None:
 
 
 def rank(job: ModelJob) -> tuple[int, int]:
-    """Jobs are served by priority, then in the order in which they were made, which is also how they arrived."""
-    return job.priority, job.number
+    """Jobs are served by priority, then in the order in which they came; urgent ones before, the last first."""
+    return job.priority, job.order
 
 
 def not_held(job: ModelJob, session: ModelSession) -> str:
     """Why this session may not act as the taker of this job, or OK."""
     if job.state != "taken":
         return "NOTTAKEN"
+    if job.claim is not None:
+        return "NOTOWNER"
     return "OK" if job.holder in (session, None) else "NOTOWNER"
 
 
 def is_spent(job: ModelJob) -> bool:
     return job.once and job.deliveries > 0
+
+
+def not_returnable(job: ModelJob, session: ModelSession) -> str:
+    """Why this session may not give this job back, or OK."""
+    refusal = not_held(job, session)
+    return "ONLYONCE" if refusal == "OK" and job.once else refusal
 
 
 def is_duration(ms: int) -> bool:
@@ -145,6 +209,10 @@ def check_key(tube: ModelTube, key: bytes) -> None:
     require(len(key) <= limits.NAME_BYTES_MAX, "BADNAME")
 
 
+def check_label(label: bytes | None) -> None:
+    require(label is None or 1 <= len(label) <= limits.NAME_BYTES_MAX, "BADNAME")
+
+
 def check_taking(tubes: list[ModelTube], key: bytes | None, ttr_ms: int) -> None:
     for tube in tubes:
         if key is not None:
@@ -168,9 +236,15 @@ def check_return(tube: ModelTube, delay_ms: int, ttl_ms: int, priority: int) -> 
 def swap_out(held: list[ModelJob], job: ModelJob) -> None:
     """Leave a bag: the last takes the place of the one that goes.
 
-    Nothing is promised about the order in which a session that ends gives its jobs back. Yet of two tubes it decides
-    which is looked at first, so the model does as the engine does.
+    Nothing is promised about the order in which a session that ends gives its jobs back, or which of several jobs of
+    one body a put finds. Yet of two tubes it decides which is looked at first, so the model does as the engine does.
     """
     last = held.pop()
     if last is not job:
         held[held.index(job)] = last
+
+
+def retry_wait(retry: RetryPolicy, failures: int) -> int:
+    """How long a job waits that failed so often; without jitter."""
+    grown = {CONST: retry.first_ms, LINEAR: retry.first_ms * failures, EXP: retry.first_ms * 2 ** (failures - 1)}
+    return min(grown.get(retry.shape, 0), retry.longest_ms)

@@ -1,7 +1,8 @@
 """The engine and the model side by side: every command goes to both, and both must answer and be the same.
 
 Jobs are named by their number in the order of puts, connections by their place in `connections`; a number that names
-nothing is a forged id. Whoever drives a pair (test_machine.py, history.py) only chooses commands.
+nothing is a forged id. Whoever drives a pair (test_machine.py, history.py) only chooses commands. pair_more.py has those
+of fewer vocabularies.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections.abc import Callable
 
 from penstock.core import states as s
 from penstock.core import waits as w
+from penstock.core.claims import Claim
 from penstock.core.engine import Engine
 from penstock.core.errors import REFUSALS, CommandError
 from penstock.core.ids import first_id
-from penstock.core.job import Draft, Job
+from penstock.core.job import Draft, Extra, Job
 from penstock.core.limits import UNSET
 from penstock.core.outbox import Outbox
 from penstock.core.outcomes import OK
@@ -21,8 +23,8 @@ from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube, key_of
 from penstock.testing import check
 
-from .model import Model
-from .model_parts import ModelJob, ModelTube, Refused
+from .model_claims import FullModel
+from .model_parts import ModelClaim, ModelEndWait, ModelJob, ModelPutWait, ModelTube, ModelWait, ModelWaiting, Refused
 
 EPOCH = 7
 FIRST_ID = first_id(EPOCH)
@@ -38,7 +40,7 @@ class Pair:
     def __init__(self, policies: list[TubePolicy], grace_ms: int = 0) -> None:
         self.now = START_MS
         self.engine = Engine(EPOCH, START_MS, Outbox())
-        self.model = Model(START_MS)
+        self.model = FullModel(START_MS)
         self.engine.session_grace_ms = self.model.grace_ms = grace_ms
         self.engine.body_bytes_max = self.model.body_bytes_max = 100
         self.policies = policies
@@ -47,7 +49,8 @@ class Pair:
             self.create_tube(i)
         self.connections: list[tuple[w.Connection, object]] = []
         self.tokens: list[bytes] = []
-        self.waits: list[tuple[w.Wait, object]] = []
+        self.waits: list[tuple[w.Waiting, ModelWaiting]] = []
+        self.emptied = False  # A tube was, since they were compared.
         self.connect()
 
     # How a command goes to both
@@ -135,6 +138,7 @@ class Pair:
         )
 
     def truncate(self, i: int) -> None:
+        self.emptied = True
         self.both(
             lambda: self.engine.truncate(self.tube(i), self.now),
             lambda: self.model.truncate(self.model_tube(i), self.now),
@@ -142,6 +146,7 @@ class Pair:
 
     def drop(self, i: int) -> None:
         """Drop a tube and, if that works, make it again."""
+        self.emptied = True
         self.both(
             lambda: self.engine.drop(self.tube(i), self.now),
             lambda: self.model.drop(self.model_tube(i), self.now),
@@ -181,15 +186,14 @@ class Pair:
 
     def wait(self, c: int, tubes: list[int], timeout_ms: int, count: int, key: bytes | None, ttr_ms: int) -> None:
         mine, its = self.connections[c]
-        made: list[object] = []
-        self.both(
-            lambda: made.append(
-                self.engine.wait(mine, [self.tube(i) for i in tubes], self.now, timeout_ms, count, key, ttr_ms)
-            ),
-            lambda: made.append(
-                self.model.wait(its, [self.model_tube(i) for i in tubes], self.now, timeout_ms, count, key, ttr_ms)
-            ),
+        self.begin_wait(
+            lambda: self.engine.wait(mine, [self.tube(i) for i in tubes], self.now, timeout_ms, count, key, ttr_ms),
+            lambda: self.model.wait(its, [self.model_tube(i) for i in tubes], self.now, timeout_ms, count, key, ttr_ms),
         )
+
+    def begin_wait(self, on_engine: Callable[[], w.Waiting], on_model: Callable[[], ModelWaiting]) -> None:
+        made: list[object] = []
+        self.both(lambda: made.append(on_engine()), lambda: made.append(on_model()))
         if made:
             self.waits.append((made[0], made[1]))
 
@@ -202,13 +206,13 @@ class Pair:
         job = self.engine.find(FIRST_ID + number, self.now)
         its = self.model.find(number, self.now)
         assert (job is None) == (its is None)
-        if job is not None and its is not None:
+        if job is not None and its is not None and its.claim is None:
             self.both(lambda: self.engine.undelivered(job, self.now), lambda: self.model.undelivered(its, self.now))
 
-    def kick(self, i: int, count: int) -> None:
+    def kick(self, i: int, count: int, delay_ms: int = 0, ttl_ms: int = UNSET) -> None:
         self.both(
-            lambda: self.engine.kick(self.tube(i), count, self.now),
-            lambda: self.model.kick(self.model_tube(i), count, self.now),
+            lambda: self.engine.kick(self.tube(i), count, self.now, delay_ms, ttl_ms),
+            lambda: self.model.kick(self.model_tube(i), count, self.now, delay_ms, ttl_ms),
         )
 
     # Sessions
@@ -241,24 +245,38 @@ class Pair:
         assert [self.shown(job) for job in jobs] == [_model_shown(job) for job in self.model.jobs]
         assert list(self.engine.sessions) == list(self.model.sessions)
         assert self.engine.deadlines.next_due == self.model.next_due()
+        self.compare_consumers()
         check(self.engine)
 
     def compare_ended(self) -> None:
         """Waits must end alike and in the same order."""
-        ended = [(x.number, OUTCOMES[x.outcome], _plain(x.jobs)) for x in self.engine.outbox.ended_waits]
+        ended = [(x.number, OUTCOMES[x.outcome], _outcome(x)) for x in self.engine.outbox.ended_waits]
         numbers = {id(its): mine.number for mine, its in self.waits}
-        expected = [(numbers[id(x)], x.outcome, _plain(x.jobs)) for x in self.model.ended]
-        if any(x.key is not None or _any_named(x.tubes) for x in self.model.ended):
+        expected = [(numbers[id(x)], x.outcome, _model_outcome(x)) for x in self.model.ended]
+        takes = [x for x in self.model.ended if isinstance(x, ModelWait)]
+        if self.emptied or any(x.key is not None or _any_named(x.tubes) for x in takes):
             # Who waits for one key stands in another line than who waits for any; of two that are served at one
-            # moment it is not promised which line is looked at first.
+            # moment it is not promised which line is looked at first. Nor is the order in which a tube is emptied.
             ended.sort()
             expected.sort()
         assert ended == expected
         self.engine.outbox.ended_waits.clear()
         self.model.ended.clear()
+        self.emptied = False
         for mine, its in self.waits:
             assert OUTCOMES[mine.outcome] == its.outcome
         self.waits = [both for both in self.waits if both[1].outcome == "waiting"]
+
+    def compare_consumers(self) -> None:
+        said = {
+            name: (x.token, x.acked, x.newest, {n: _plain(claim) for n, claim in x.claims.items()})
+            for name, x in self.engine.consumers.items()
+        }
+        expected = {
+            name: (x.token, x.acked, x.newest, {n: _plain(claim) for n, claim in x.claims.items()})
+            for name, x in self.model.consumers.items()
+        }
+        assert said == expected
 
     def compare_tube(self, tube: Tube, its: ModelTube) -> None:
         states = [job.state for job in self.model.jobs if job.tube is its]
@@ -268,16 +286,21 @@ class Pair:
             expected = self.model.counts[its, s.EVENT_NAMES[event], s.STATE_NAMES[source]]
             assert tube.counts[rule] == expected, f"{s.EVENT_NAMES[event]} from {s.STATE_NAMES[source]}"
         assert (tube.paused_in, tube.paused_out) == (its.paused_in, its.paused_out)
+        assert tube.policy == its.policy
+        if tube.keys is not None and tube.keys.fair:
+            turns = [key.name for key in sorted(tube.keys.open_keys(), key=lambda key: key.rank)]
+            assert turns == sorted(its.turns, key=lambda key: its.turns[key])
 
     def shown(self, job: Job) -> tuple[object, ...]:
         """All that the model too can tell of a job."""
         tube = self.engine.tube_of(job)
         holder = None if job.holder < 0 else self.engine._session_slots[job.holder]
+        extra = job.extra or Extra()
         return (
             job.id - FIRST_ID,
             *(tube.name, s.STATE_NAMES[job.state], job.local, job.body, key_of(tube, job), job.once),
             *(job.priority, job.expiry, job.ttr, job.wake, job.deliveries, job.nacks, job.returns),
-            *(job.extra.reason if job.extra else b"", job.extra.buries if job.extra else 0),
+            *(extra.reason, extra.buries, extra.name, extra.unique, extra.priority_given, extra.claim, extra.doomed),
             None if holder is None else holder.token,
         )
 
@@ -287,7 +310,7 @@ def _model_shown(job: ModelJob) -> tuple[object, ...]:
         job.number,
         *(job.tube.name, job.state, job.local, job.body, job.key, job.once),
         *(job.priority, job.expiry, job.ttr, job.wake, job.deliveries, job.nacks, job.returns),
-        *(job.reason, job.buries),
+        *(job.reason, job.buries, job.name, job.unique, job.given, job.claim.number if job.claim else 0, job.doomed),
         None if job.holder is None else job.holder.token,
     )
 
@@ -298,9 +321,30 @@ def _plain(said: object) -> object:
         return said.id - FIRST_ID
     if isinstance(said, ModelJob):
         return said.number
+    if isinstance(said, Claim | ModelClaim):
+        return said.number, _plain(said.jobs)
     if isinstance(said, list):
         return [_plain(one) for one in said]
     return said
+
+
+def _outcome(wait: w.Waiting) -> object:
+    """What a wait ended with."""
+    if isinstance(wait, w.PutWait):
+        return _plain(wait.job), wait.refusal.code if wait.refusal else ""
+    if isinstance(wait, w.EndWait):
+        return wait.processed
+    assert isinstance(wait, w.Wait)
+    return _plain(wait.jobs)
+
+
+def _model_outcome(wait: ModelWaiting) -> object:
+    if isinstance(wait, ModelPutWait):
+        return _plain(wait.job), wait.refusal
+    if isinstance(wait, ModelEndWait):
+        return wait.processed
+    assert isinstance(wait, ModelWait)
+    return _plain(wait.jobs)
 
 
 def _any_named(tubes: list[ModelTube]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.core import policy
+from penstock.core import states as s
 from penstock.core.errors import DamagedJournal
 from penstock.core.job import Draft
 from penstock.journal.frame import read_frame
@@ -175,3 +176,31 @@ def test_ids_and_integers_are_never_given_out_twice_whatever_was_lost() -> None:
             opened.log.commit(WALL, WALL)
         # Everything that was not synced is lost.
         disk = next(crashes(disk, len(disk.effects)))
+
+
+@pytest.mark.parametrize(
+    ("fsync", "boot", "state"),
+    [("never", "another boot", "buried"), ("never", "this boot", "ready"), ("always", "another boot", "ready")],
+)
+def test_a_job_for_one_delivery_that_a_power_cut_leaves_in_doubt_is_buried_and_not_delivered(
+    fsync: str, boot: str, state: str
+) -> None:
+    """Without a power cut nothing can be missing, and with `always` nothing that was answered."""
+    disk = MemoryDisk()
+    opened = open_log(disk, WALL, "this boot", fsync=fsync, segment_bytes=SEGMENT)
+    tube = opened.engine.create_tube(b"t", policy.DISQUE, WALL)
+    job = opened.engine.put(tube, Draft(b"x", once=True), WALL)
+    retried = opened.engine.put(tube, Draft(b"y"), WALL)
+    opened.log.commit(WALL, WALL)
+    opened.log.make_durable(opened.log.written)
+    opened.engine.take(opened.engine.connect(b"c" * 16).session, tube, WALL)
+    # The take is answered under `never`, and lost with the power.
+    engine = open_log(next(crashes(disk, len(disk.effects))), WALL, boot, segment_bytes=SEGMENT).engine
+    found = engine.find(job.id, WALL)
+    assert found is not None and s.STATE_NAMES[found.state] == state
+    if state == "buried":
+        assert b"power" in found.rare().reason
+        assert engine.kick(engine.tubes[b"t"], 10, WALL) == 0
+    other = engine.find(retried.id, WALL)
+    assert other is not None and other.state == s.READY
+    check(engine)

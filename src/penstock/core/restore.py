@@ -116,6 +116,17 @@ def release_orphans(engine: Engine, jobs: list[Job], now: i64) -> None:
         engine._fail(job, engine.tube_of(job), s.DISCONNECTED, now)
 
 
+def bury_doubtful(engine: Engine, jobs: list[Job], now: i64) -> None:
+    """Put jobs aside that may be delivered once, and may have been: the row that would say so may be lost."""
+    for job in jobs:
+        # Counted as delivered, so that nobody can kick it back by mistake.
+        job.deliveries += 1
+        extra = job.rare()
+        extra.reason = b"may have been delivered before the power was cut"
+        extra.buries += 1
+        engine._move(job, engine.tube_of(job), s.BURIED_BY, now)
+
+
 def used_number(engine: Engine, number: i64) -> None:
     """Never give this number of a tube or session out again."""
     if number >= engine._next_number:

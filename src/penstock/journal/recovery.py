@@ -27,6 +27,7 @@ from penstock.core.tube import Tube
 from penstock.journal import frame as f
 from penstock.journal.disk import Disk, ReadableDisk
 from penstock.journal.log import (
+    ALWAYS,
     SEGMENT_BYTES,
     SEGMENT_HEADER_BYTES,
     Log,
@@ -112,6 +113,8 @@ def open_log(
     engine.session_grace_ms = grace_ms
     log.writer.attach(engine._session_slots)
     _fill(engine, rebuild, now)
+    if segments and not rebuild.stopped and segments[-1].header.fsync != ALWAYS and segments[-1].header.boot != boot:
+        _doubt(engine, rebuild, now)
     log.commit(now, wall)
     log.make_durable(log.written)
     return Opened(engine, log, node, key, warnings)
@@ -367,6 +370,16 @@ def _fill_tube(engine: Engine, number: int, rebuild: _Rebuild, jobs: list[Job]) 
     tube.reserved = rebuild.reserved.get(number, tube.reserved)
     tube.next_local = rebuild.next_local[number] if rebuild.stopped else max(tube.reserved, rebuild.next_local[number])
     restore.restore_jobs(engine, tube, jobs, {job.id: rebuild.keys.get(job.id, NO_KEY) for job in jobs})
+
+
+def _doubt(engine: Engine, rebuild: _Rebuild, now: int) -> None:
+    """The power was cut, and the newest rows may be lost with it: also that of a take. At most once is at most once."""
+    doubtful = [
+        job
+        for job in rebuild.jobs.values()
+        if job.once and (job.state == s.READY or (job.state == s.DELAYED and job.wake <= now))
+    ]
+    restore.bury_doubtful(engine, doubtful, now)
 
 
 def _highest_creation(engine: Engine) -> int:

@@ -1,0 +1,102 @@
+"""Numbered batches that a consumer can read again, in the plainest words. Part of the model."""
+
+from __future__ import annotations
+
+from penstock.core import limits
+from penstock.core.limits import NEVER
+
+from .model_more import MoreModel
+from .model_parts import ModelClaim, ModelConsumer, ModelTube, require
+
+
+class FullModel(MoreModel):
+    """The model with everything the engine has."""
+
+    def consumer(self, name: bytes, token: int) -> ModelConsumer:
+        """Whoever comes with an older token is refused."""
+        require(1 <= len(name) <= limits.NAME_BYTES_MAX, "BADNAME")
+        require(0 <= token < NEVER, "RANGE")
+        consumer = self.consumers.get(name) or ModelConsumer(name, token)
+        require(token >= consumer.token, "FENCED")
+        return consumer
+
+    def accept(self, consumer: ModelConsumer, token: int) -> None:
+        consumer.token = token
+        self.consumers[consumer.name] = consumer
+
+    def lease(self, claim: ModelClaim, lease_ms: int) -> None:
+        claim.due, claim.set_at = self.now + lease_ms, self.tick()
+
+    def claim(
+        self, name: bytes, token: int, number: int, tube: ModelTube, count: int, lease_ms: int, now: int
+    ) -> ModelClaim | None:
+        self.advance(now)
+        require(1 <= count <= limits.BATCH_JOBS_MAX, "RANGE")
+        require(0 <= lease_ms <= limits.DURATION_MS_MAX, "RANGE")
+        require(0 < number < NEVER, "RANGE")
+        consumer = self.consumer(name, token)
+        claim = consumer.claims.get(number) or self.new_claim(consumer, number, tube, count)
+        self.accept(consumer, token)
+        if claim is not None:
+            self.lease(claim, lease_ms)
+        return claim
+
+    def new_claim(self, consumer: ModelConsumer, number: int, tube: ModelTube, count: int) -> ModelClaim | None:
+        require(number > consumer.newest, "CLAIMGONE")
+        require(number == consumer.newest + 1 and len(consumer.claims) < limits.CLAIMS_OPEN_MAX, "RANGE")
+        claim = ModelClaim(number, [])
+        while len(claim.jobs) < count and not tube.paused_out:
+            job = self.first(tube, None)
+            if job is None or (job.once and claim.jobs):
+                break
+            require(not job.once, "ONLYONCE")
+            job.deliveries += 1
+            job.wake = NEVER
+            job.claim = claim
+            self.happen(job, "claimed", "taken")
+            claim.jobs.append(job)
+        if not claim.jobs:
+            return None
+        consumer.newest = number
+        consumer.claims[number] = claim
+        return claim
+
+    def read_claim(self, name: bytes, number: int, now: int) -> ModelClaim:
+        self.advance(now)
+        require(name in self.consumers and number in self.consumers[name].claims, "CLAIMGONE")
+        return self.consumers[name].claims[number]
+
+    def renew_claims(self, name: bytes, token: int, lease_ms: int, now: int) -> int:
+        self.advance(now)
+        require(0 <= lease_ms <= limits.DURATION_MS_MAX, "RANGE")
+        consumer = self.consumer(name, token)
+        self.accept(consumer, token)
+        for claim in consumer.claims.values():
+            self.lease(claim, lease_ms)
+        return len(consumer.claims)
+
+    def ack_claims(self, name: bytes, token: int, upto: int, now: int) -> int:
+        self.advance(now)
+        require(0 <= upto < NEVER, "RANGE")
+        consumer = self.consumer(name, token)
+        require(upto <= consumer.newest, "RANGE")
+        self.accept(consumer, token)
+        finished = [claim for number, claim in consumer.claims.items() if number <= upto]
+        for claim in finished:
+            for job in claim.jobs:
+                self.end_as_acked(job)
+            del consumer.claims[claim.number]
+        # Up to the last that was there; when none is, up to what was asked.
+        consumer.acked = max(consumer.acked, finished[-1].number if finished else upto)
+        self.settle()
+        return sum(len(claim.jobs) for claim in finished)
+
+    def release_claims(self, name: bytes, token: int, now: int) -> int:
+        self.advance(now)
+        consumer = self.consumer(name, token)
+        self.accept(consumer, token)
+        claims = list(consumer.claims.values())
+        for claim in claims:
+            self.end_claim(claim)
+        self.settle()
+        return len(claims)

@@ -1,0 +1,120 @@
+"""What else can be done to a job: behind all, done, restarted, switched, snatched, moved. Part of the model."""
+
+from __future__ import annotations
+
+from penstock.core import limits
+from penstock.core import policy as p
+from penstock.core.limits import PRIORITY_UNSET, UNSET
+
+from .model import Model
+from .model_parts import (
+    ModelJob,
+    ModelSession,
+    ModelTube,
+    check_return,
+    is_spent,
+    not_held,
+    not_returnable,
+    require,
+)
+from .model_puts import has_room
+
+ARRIVALS = {
+    "ready": ("moved in", "ready"),
+    "taken": ("moved in", "ready"),
+    "delayed": ("moved in delayed", "delayed"),
+    "buried": ("moved in buried", "buried"),
+    "done": ("moved in done", "done"),
+}
+
+
+class MoreModel(Model):
+    """The commands of fewer vocabularies."""
+
+    def requeue(self, session: ModelSession, job: ModelJob, now: int) -> str:
+        """Behind all others: in a tube with priorities behind the lowest; otherwise it is urgent no longer."""
+        refusal = not_returnable(job, session)
+        if refusal != "OK":
+            return refusal
+        if job.tube.policy.order == p.BY_PRIORITY:
+            job.given = job.priority if job.given == PRIORITY_UNSET else job.given
+            job.priority = limits.PRIORITY_BACK
+        elif job.given != PRIORITY_UNSET:
+            job.priority, job.given = job.given, PRIORITY_UNSET
+        self.go_behind(job, job.tube)
+        job.returns += 1
+        self.happen(job, "requeued", "ready")
+        self.settle()
+        return "OK"
+
+    def release_all(self, tube: ModelTube, now: int) -> int:
+        self.advance(now)
+        jobs = [job for job in tube.taken if job.claim is None and not job.once]
+        for job in jobs:
+            job.returns += 1
+            self.happen(job, "released", "ready")
+        self.settle()
+        return len(jobs)
+
+    def done(self, session: ModelSession, job: ModelJob, body: bytes, now: int) -> str:
+        """It is kept with its result until its ttl ends."""
+        require(len(body) <= self.body_bytes_max, "TOOBIG")
+        refusal = not_held(job, session)
+        if refusal == "OK":
+            self.set_body(job, body)
+            self.happen(job, "kept", "done")
+            self.settle()
+        return refusal
+
+    def snatch(self, job: ModelJob, now: int, delay_ms: int = 0) -> str:
+        if job.state != "taken":
+            return "NOTTAKEN"
+        if job.claim is not None:
+            return "NOTOWNER"
+        if job.once:
+            return "ONLYONCE"
+        self.send_back(job, ("snatched", "snatched delayed"), delay_ms, UNSET, PRIORITY_UNSET)
+        return "OK"
+
+    def restart(self, job: ModelJob, now: int, delay_ms: int = 0) -> str:
+        if job.state not in ("delayed", "done", "zombie"):
+            return "ISTAKEN" if job.state == "taken" else "NOTKEPT"
+        if is_spent(job):
+            return "ONLYONCE"
+        self.send_back(job, ("restarted", "restarted delayed"), delay_ms, UNSET, PRIORITY_UNSET)
+        return "OK"
+
+    def switch(self, job: ModelJob, state: str, now: int, delay_ms: int) -> str:
+        if job.state == "taken":
+            return "ISTAKEN"
+        require(state in ("ready", "delayed", "buried", "done", "zombie"), "RANGE")
+        require(0 <= delay_ms <= limits.DURATION_MS_MAX, "RANGE")
+        require((state in ("delayed", "zombie")) == (delay_ms > 0), "RANGE")
+        if is_spent(job) and state in ("ready", "delayed"):
+            return "ONLYONCE"
+        if delay_ms:
+            job.wake = self.now + delay_ms
+        self.happen(job, f"switched to {state}", state)
+        self.settle()
+        return "OK"
+
+    def move(self, session: ModelSession, job: ModelJob, target: ModelTube, now: int, delay_ms: int = 0) -> str:
+        require(job.tube is not target, "RANGE")
+        require(not job.once or target.policy.owner == p.ANYONE, "UNSUPPORTED")
+        require(not target.paused_in, "PAUSED")
+        policy = target.policy
+        if policy.capacity or policy.capacity_bytes:
+            fits = has_room(self.jobs, target, 1, len(job.body))
+            require(fits and not self.put_waits(target), "FULL")
+        if job.state == "taken" and not_returnable(job, session) != "OK":
+            return not_returnable(job, session)
+        if job.state == "zombie":
+            return "NOTTAKEN"
+        if delay_ms:
+            check_return(target, delay_ms, UNSET, PRIORITY_UNSET)
+            job.wake = self.now + delay_ms
+            self.transfer(job, target, "moved in delayed", "delayed")
+        else:
+            self.transfer(job, target, *ARRIVALS[job.state])
+        self.settle()
+        return "OK"
