@@ -201,6 +201,7 @@ LIMITS = {
     "BODY_BYTES_HARD_MAX": ("what `max_body` can be set to", "bytes"),
     "REASON_BYTES_MAX": ("the reason of a nack or bury", "bytes"),
     "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
+    "BATCH_BYTES_MAX": ("bodies in one put", "bytes"),
     "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),
     "WAITS_PER_CONNECTION_MAX": ("calls of one connection to a server that wait at a time", "calls"),
     "DEDUP_COUNT": ("dedup ids that a tube remembers, unless it says otherwise", "ids"),
@@ -210,7 +211,15 @@ LIMITS = {
     "SCAN_EXAMINED_MAX": ("jobs that a scan looks at for one page of results", "jobs"),
 }
 # What only the engine sees: values that stand for something, and sizes without a consequence.
-NOT_LIMITS = {"NEVER", "UNSET", "PRIORITY_UNSET", "PRIORITY_FRONT", "PRIORITY_BACK", "LOCAL_IDS_BLOCK"}
+NOT_LIMITS = {
+    "ROW_ROOM_BYTES",
+    "NEVER",
+    "UNSET",
+    "PRIORITY_UNSET",
+    "PRIORITY_FRONT",
+    "PRIORITY_BACK",
+    "LOCAL_IDS_BLOCK",
+}
 
 
 def limit_reasons() -> dict[str, str]:

@@ -34,6 +34,7 @@ from penstock.core.limits import (
     BODY_BYTES_MAX,
     NEVER,
     PRIORITY_UNSET,
+    ROW_ROOM_BYTES,
     UNSET,
     duration_ms,
 )
@@ -83,7 +84,13 @@ def open(
         raise OutOfRange(f"max_body must be 0 to {BODY_BYTES_HARD_MAX}")
     host = open_host(path, fsync, grace)
     host.engine.body_bytes_max = max_body
-    return Queue(Session(host))
+    try:
+        for warning in host.warnings:
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
+        return Queue(Session(host))
+    except BaseException:
+        host.close()
+        raise
 
 
 def open_host(path: str | os.PathLike[str], fsync: str, grace: Seconds) -> Host:
@@ -95,10 +102,7 @@ def open_host(path: str | os.PathLike[str], fsync: str, grace: Seconds) -> Host:
         raise OutOfRange(f"fsync is one of {', '.join(FSYNC_CHOICES)}, not {fsync!r}")
     if os.fspath(path) == ":memory:":
         return Host(grace_ms)
-    host = Host(grace_ms, RealDisk(os.fspath(path)), fsync)
-    for warning in host.warnings:
-        warnings.warn(warning, RuntimeWarning, stacklevel=3)
-    return host
+    return Host(grace_ms, RealDisk(os.fspath(path)), fsync)
 
 
 T = TypeVar("T")
@@ -299,12 +303,16 @@ class Tube:
         if not drafts:
             return []
         host = self._host
-        total = sum(len(asked.body) for asked in drafts)
-        if total > host.engine.room_bytes:
-            host.make_room(total)
-        with self._session:
-            cores = host.engine.put_many(self._live(), drafts, host.now())
-            host.settle()
+        try:
+            with self._session:
+                cores = host.engine.put_many(self._live(), drafts, host.now())
+                host.settle()
+        except NoSpace:
+            if not host.make_room(sum(len(asked.body) + ROW_ROOM_BYTES for asked in drafts)):
+                raise
+            with self._session:
+                cores = host.engine.put_many(self._live(), drafts, host.now())
+                host.settle()
         return [Job(self, core) for core in cores]
 
     def take(self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None) -> Job | None:
@@ -317,16 +325,21 @@ class Tube:
         if key is None and ttr is None:
             host = self._host
             session = self._session
-            with session.guard:
-                if session.closed:
-                    raise Closed()
-                core = host.engine.take(
-                    session.connection.session,
-                    self._live() if self._core.dropped else self._core,
-                    host.now(),
-                )
-                if host.watched:
-                    host.settle()
+            core: CoreJob | None = None
+            try:
+                with session.guard:
+                    if session.closed:
+                        raise Closed()
+                    core = host.engine.take(
+                        session.connection.session,
+                        self._live() if self._core.dropped else self._core,
+                        host.now(),
+                    )
+                    if host.watched:
+                        host.settle()
+            except BaseException:
+                host.not_seen([core] if core is not None else [])
+                raise
             if core is not None:
                 return Job(self, core)
             if timeout == 0:
@@ -538,14 +551,21 @@ def _take(queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: b
     session = queue._session
     timeout_ms = duration_ms(timeout, "timeout")
     number = integer(count, "count")
-    with session:
-        cores = [tube._live() for tube in tubes]
-        found = take_now(queue, tubes, number, key, ttr_ms)
-        wait: Wait | None = None
-        if not found and timeout_ms > 0:
-            sleeper = ThreadSleeper()
-            wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
-            host.settle()
+    found: list[CoreJob] = []
+    wait: Wait | None = None
+    try:
+        with session:
+            cores = [tube._live() for tube in tubes]
+            found = take_now(queue, tubes, number, key, ttr_ms)
+            if not found and timeout_ms > 0:
+                sleeper = ThreadSleeper()
+                wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
+                host.settle()
+    except BaseException:
+        host.not_seen(found)
+        if wait is not None:
+            host.take_back(wait)
+        raise
     if wait is not None:
         _sleep_through(host, wait, sleeper)
         found = wait.jobs

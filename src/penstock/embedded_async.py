@@ -87,16 +87,16 @@ class _Task:
 
 
 async def _sleep_through(host: Host, wait: Waiting, sleeper: _Task) -> None:
-    """Sleep until a wait is over."""
+    """Sleep until a wait is over, and what ended it is durable."""
     try:
         while (timeout_ms := host.how_long(wait, sleeper)) is not None:
             await sleeper.sleep(timeout_ms)
+        await host.until_durable()
     except BaseException:
         host.take_back(wait)
         raise
     finally:
         host.wake_up(sleeper)
-        await host.until_durable()
 
 
 class AsyncQueue:

@@ -117,7 +117,7 @@ class Durable(Committing):
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
-        if self._log.fsync == ALWAYS and not self._host.closed:
+        if self._log.fsync == ALWAYS:
             try:
                 self._log.make_durable(self._log.written)
             except JournalFailed:
@@ -258,10 +258,12 @@ class Host:
         self.engine.disconnect(connection, self.now())
         self._sessions -= 1
         self.closed = self._sessions == 0
-        if self.closed:
-            self._close()
-        self.settle()
-        self.wake_everybody()
+        try:
+            if self.closed:
+                self.close()
+        finally:
+            self.settle()
+            self.wake_everybody()
 
     def wake_everybody(self) -> None:
         """Wake all who sleep, under the lock: the queue was closed or its journal failed, and each must hear of it."""
@@ -270,14 +272,25 @@ class Host:
         if self._keeper is not None:
             self._keeper.wake()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the log and give the directory free, whatever fails. Under the lock, or before anybody uses it."""
+        self.closed = True
         if self._teller is not None:
             self._teller.stop()
         if self.log is not None:
             if self.log.fsync == EVERYSEC:
                 self._stopping.set()
-            self.log.close(self.now(), wall_ms())
-            self._disk.unlock()
+            try:
+                self.log.close(self.now(), wall_ms())
+            finally:
+                self._disk.unlock()
+
+    def leave_to_parent(self) -> None:
+        """In the child of a fork: nothing of this queue may be used, and its files least of all."""
+        self.closed = True
+        self.guard = self.quick_guard = Refusal(Forked)
+        if self.log is not None:
+            self._disk.forget_lock()
 
     def flush(self) -> None:
         """Let what was done outside of a guard reach the log."""
@@ -369,6 +382,12 @@ class Host:
             for job, delivery in zip(jobs, deliveries, strict=True):
                 self.engine.undelivered(job, self.now(), delivery)
             self.settle()
+
+    def not_seen(self, jobs: list[Job]) -> None:
+        """Nobody saw what was just taken: the call was interrupted. Where the log failed, that is beyond help."""
+        if jobs:
+            with contextlib.suppress(CommandError):
+                self.give_back(jobs, [job.deliveries for job in jobs])
 
     def catch_up(self) -> None:
         """Let happen what fell due, if anything did: for those who only look."""
@@ -525,6 +544,7 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 def _refuse_in_child() -> None:
     for session in list(_sessions):
         session.guard = Refusal(Forked)
+        session.host.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)

@@ -16,33 +16,35 @@ from penstock.core.job import Draft
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
 from penstock.testing import digest
 
+from .history_more import STATES, MoreCommands
 from .kinds import KINDS
-from .pair import Pair
+from .pair_more import FullPair
 
 # Beyond this many jobs nothing is put: the model looks at every one of them at every turn.
 JOBS_MAX = 40
 
 
-class History:
+class History(MoreCommands):
     """One random history. Commands that are asked for more often have a greater weight."""
 
     def __init__(self, seed: int, kind: str = "many at once", swarm: bool = True) -> None:
         """With `swarm`, each seed leaves some commands out, so that common ones do not drown rare combinations."""
         self.random = Random(seed)
         self.policies = KINDS[kind]
-        self.pair = Pair(self.policies, grace_ms=self.random.choice([0, 0, 15]))
+        self.pair = FullPair(self.policies, grace_ms=self.random.choice([0, 0, 15]))
         commands: list[tuple[int, Callable[[], object]]] = [
             *[(16, self.put), (4, self.put_many), (12, self.take), (4, self.take_many), (10, self.wait)],
             *[(2, self.cancel), (1, self.undelivered), (6, self.time), (6, self.next_deadline)],
             *[(8, self.ack), (4, self.release), (2, self.nack), (3, self.bury), (2, self.dig), (2, self.kick)],
             *[(3, self.touch), (2, self.delete), (4, self.any_job), (2, self.pause), (1, self.empty)],
             *[(2, self.connect), (2, self.disconnect), (2, self.identify)],
+            *self.more(),
         ]
         kept = [pair for pair in commands if not swarm or self.random.random() < 0.8]
         self.commands = [command for _, command in kept] or [self.put]
         self.weights = [weight for weight, _ in kept] or [1]
 
-    def play(self, steps: int, compare_every: int = 1) -> Pair:
+    def play(self, steps: int, compare_every: int = 1) -> FullPair:
         for step in range(steps):
             if self.random.random() < 0.3:
                 self.pair.pass_time(self.random.choice([1, 1, 2, 4]))
@@ -81,6 +83,7 @@ class History:
         if policy.order == p.BY_PRIORITY:
             draft.priority = choose([PRIORITY_UNSET, PRIORITY_UNSET, -1, 0, 7])
         draft.once = policy.owner == p.ANYONE and choose([False, False, True])
+        self.say_more(draft, policy)
         return draft
 
     def on_return(self, number: int) -> tuple[int, int, int]:
@@ -125,6 +128,8 @@ class History:
         tubes = [self.tube() for _ in range(self.random.choice([1, 1, 1, 2, 3]))]
         policies = [self.policies[tube] for tube in tubes]
         keyed = all(policy.keys != p.KEYS_NONE for policy in policies) and self.random.random() < 0.5
+        # Of those who wait for one key and those who take any it is not promised whose turn moves on first.
+        keyed = keyed and not any(self.pair.model_tube(tube).policy.key_order == p.FAIR for tube in tubes)
         key = self.random.choice([b"", b"a", b"b"]) if keyed else None
         timeout = self.random.choice([NEVER, 40, 40, 15, 6, 1, 0])
         self.pair.wait(self.client(), tubes, timeout, self.random.choice([1, 1, 1, 2, 3]), key, UNSET)
@@ -146,7 +151,7 @@ class History:
 
     def nack(self) -> None:
         number = self.pair.job(self.any(), "taken")
-        self.pair.on_job(number, "nack", session=self.holder(number))
+        self.pair.on_job(number, "nack", self.random.choice([b"", b"why"]), session=self.holder(number))
 
     def bury(self) -> None:
         number = self.pair.job(self.any(), "taken", self.random.choice(["taken", "ready", "delayed", "buried"]))
@@ -157,7 +162,9 @@ class History:
         self.pair.on_job(number, "dig", *self.on_return(number))
 
     def kick(self) -> None:
-        self.pair.kick(self.tube(), self.random.choice([1, 2, 100]))
+        tube = self.tube()
+        draft = self.draft(self.policies[tube])
+        self.pair.kick(tube, self.random.choice([1, 2, 100]), draft.delay_ms, draft.ttl_ms)
 
     def touch(self) -> None:
         number = self.pair.job(self.any(), "taken")
@@ -165,7 +172,7 @@ class History:
         self.pair.on_job(number, "touch", more, session=self.holder(number))
 
     def delete(self) -> None:
-        self.pair.on_job(self.pair.job(self.any(), "ready", "taken", "delayed", "buried"), "delete")
+        self.pair.on_job(self.pair.job(self.any(), *STATES), "delete")
 
     def any_job(self) -> None:
         """Anything to a job in any state, or to none, by anybody."""

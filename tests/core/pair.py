@@ -1,8 +1,8 @@
 """The engine and the model side by side: every command goes to both, and both must answer and be the same.
 
 Jobs are named by their number in the order of puts, connections by their place in `connections`; a number that names
-nothing is a forged id. Whoever drives a pair (test_machine.py, history.py) only chooses commands. pair_more.py has those
-of fewer vocabularies.
+nothing is a forged id. Whoever drives a pair (test_machine.py, history.py) only chooses commands. pair_more.py has the
+commands of fewer vocabularies.
 """
 
 from __future__ import annotations

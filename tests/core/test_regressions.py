@@ -12,8 +12,8 @@ from penstock.core import states as s
 from penstock.core.errors import CommandError
 from penstock.core.ids import NOT_AN_ID, IdForms, first_id
 from penstock.core.job import Draft
-from penstock.core.limits import FIRED_PER_TURN_MAX
-from penstock.core.policy import DISQUE, FIFO, FIFOTTL, UTUBE, TubePolicy
+from penstock.core.limits import FIRED_PER_TURN_MAX, UNSET
+from penstock.core.policy import DISQUE, FIFO, FIFOTTL, QUEUE15, UTUBE, TubePolicy
 from penstock.testing import check
 
 from .desk import Desk
@@ -177,3 +177,80 @@ def test_a_key_that_comes_to_be_counted_apart_counts_the_jobs_it_has(desk: Desk)
     desk.engine.alter(tube, dataclasses.replace(UTUBE, key_stats=("a",)), desk.clock.ms)
     desk.do("delete", job)
     assert tube.key_stats[b"a"].states == [0] * s.STATES_COUNT
+
+
+# Puts that wait
+
+
+@pytest.mark.parametrize("how", ["time is over", "cancelled", "disconnected"])
+def test_when_a_great_put_gives_up_the_small_one_behind_it_gets_in(desk: Desk, how: str) -> None:
+    tube = desk.tube(dataclasses.replace(FIFO, capacity_bytes=10))
+    desk.put(tube, b"six...")
+    other = desk.connect()
+    great = desk.engine.wait_put(other, tube, Draft(b"eight..."), desk.clock.ms, 100)
+    small = desk.engine.wait_put(desk.me, tube, Draft(b"2."), desk.clock.ms, 1_000)
+    if how == "cancelled":
+        desk.engine.cancel(great)
+    elif how == "disconnected":
+        desk.engine.disconnect(other, desk.clock.ms)
+    desk.pass_ms(100)
+    assert small.job is not None
+
+
+# What a policy can say that no preset does
+
+
+@pytest.mark.parametrize("after_ack", [p.KEPT, p.LINGERS])
+def test_an_ack_that_cancels_where_acked_jobs_are_kept(desk: Desk, after_ack: str) -> None:
+    zombie_ms = 10 if after_ack == p.LINGERS else UNSET
+    tube = desk.tube(dataclasses.replace(DISQUE, after_ack=after_ack, zombie_ms=zombie_ms))
+    job = desk.put(tube)
+    assert desk.do("ack", job) == "OK"
+
+
+def test_an_ack_that_cancels_with_a_new_body_where_bodies_are_indexed(desk: Desk) -> None:
+    tube = desk.tube(dataclasses.replace(QUEUE15, owner=p.ANYONE, ack_cancels=True))
+    job = desk.put(tube, b"one")
+    assert desk.do("ack", job, UNSET, b"two") == "OK"
+    assert desk.state(job) == "gone"
+
+
+def test_what_may_be_delivered_once_is_so_when_its_tube_comes_to_have_owners(desk: Desk) -> None:
+    """To refuse the change would do, too."""
+    tube = desk.tube(dataclasses.replace(FIFO, owner=p.ANYONE))
+    job = desk.put(tube, once=True)
+    try:
+        desk.engine.alter(tube, FIFO, desk.clock.ms)
+    except CommandError:
+        return
+    other = desk.connect()
+    assert desk.take(tube, by=other) == job
+    desk.engine.disconnect(other, desk.clock.ms)
+    assert desk.take(tube) is None
+
+
+def test_a_limit_may_be_lowered_below_what_is_taken(desk: Desk) -> None:
+    """The surplus stays taken, and the invariants allow for it: so says E3."""
+    tube = desk.tube(dataclasses.replace(UTUBE, key_limit=2))
+    first, second, third = desk.puts(tube, 3, key=b"a")
+    assert (desk.take(tube), desk.take(tube)) == (first, second)
+    desk.engine.alter(tube, UTUBE, desk.clock.ms)
+    check(desk.engine)
+    desk.do("ack", first)
+    assert desk.take(tube) is None
+    desk.do("ack", second)
+    assert desk.take(tube) == third
+
+
+# Moved between tubes
+
+
+def test_an_urgent_job_that_moved_does_not_bring_its_priority_where_there_are_none(desk: Desk) -> None:
+    """Requeued, it is behind all that are there, not behind all that ever come."""
+    tube, other = desk.tube(FIFOTTL), desk.tube(FIFO, b"other")
+    job = desk.put(tube, priority=7, urgent=True)
+    desk.do("move", job, other)
+    assert desk.take(other) == job
+    desk.do("requeue", job)
+    desk.put(other)
+    assert desk.take(other) == job

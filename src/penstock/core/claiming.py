@@ -136,8 +136,10 @@ def _consumer(engine: Engine, name: bytes, token: int) -> Consumer:
 
 def _admit(engine: Engine, consumer: Consumer, token: int) -> None:
     """Whoever was not refused is the newest of its name from now on."""
-    consumer.token = token
-    engine.consumers[consumer.name] = consumer
+    if token != consumer.token or consumer.name not in engine.consumers:
+        consumer.token = token
+        engine.consumers[consumer.name] = consumer
+        engine.outbox.consumer_changed(consumer, engine.now)
 
 
 def _new_claim(engine: Engine, consumer: Consumer, number: int, tube: Tube, count: int, now: i64) -> Claim | None:

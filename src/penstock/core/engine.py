@@ -36,12 +36,14 @@ from penstock.core.errors import (
 )
 from penstock.core.job import BODY_BYTES, HELD_BY_CLAIM, NO_KEY, Draft, Job
 from penstock.core.limits import (
+    BATCH_BYTES_MAX,
     BATCH_JOBS_MAX,
     BODY_BYTES_MAX,
     NEVER,
     PRIORITY_BACK,
     PRIORITY_UNSET,
     REASON_BYTES_MAX,
+    ROW_ROOM_BYTES,
     SCAN_EXAMINED_MAX,
     UNSET,
     WAIT_TUBES_MAX,
@@ -66,13 +68,11 @@ class Engine(Moves):
 
     body_bytes_max: i64
     waits_per_connection_max: i64
-    room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says.
 
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
         """Start empty. The epoch is one that no earlier opening had (ids.py); entropy seeds the jitter of retries."""
         super().__init__(epoch, now, outbox, entropy)
         self.body_bytes_max = BODY_BYTES_MAX
-        self.room_bytes = NEVER
         self.waits_per_connection_max = WAITS_PER_CONNECTION_MAX
 
     # Tubes
@@ -102,8 +102,11 @@ class Engine(Moves):
         policy.check()
         old = tube.policy
         rebuilt = policy.order != old.order or policy.keys != old.keys or policy.ids != old.ids
-        if rebuilt or policy.unique_bodies != old.unique_bodies:
-            raise Unsupported("order, keys, ids and unique_bodies are fixed; make another tube and move the jobs")
+        rebuilt = rebuilt or policy.unique_bodies != old.unique_bodies
+        if rebuilt or policy.temporary != old.temporary or policy.driven != old.driven:
+            raise Unsupported(
+                "order, keys, ids, unique_bodies, temporary and driven are fixed; make another tube and move the jobs"
+            )
         if policy.owner != old.owner and len(tube.taken):
             raise TubeTaken(f"who may ack {len(tube.taken)} taken jobs cannot change; let them be acked first")
         if policy == old:
@@ -216,7 +219,9 @@ class Engine(Moves):
                 if draft.name in names:
                     raise OutOfRange("two jobs of one put have the same name")
                 names.add(draft.name)
-        if body_bytes > self.room_bytes:
+        if body_bytes > BATCH_BYTES_MAX:
+            raise BodyTooLarge(f"the bodies of one put may have {BATCH_BYTES_MAX} bytes in all; put fewer at a time")
+        if body_bytes + added * ROW_ROOM_BYTES > self.room_bytes:
             raise NoSpace()
         if tube.limited and added > 0 and not self._has_room_for(tube, added, body_bytes):
             raise Full(f"tube {shown(tube.name)} has no room for all of these; wait, or put fewer")
@@ -469,7 +474,7 @@ class Engine(Moves):
             if refusal != OK:
                 return refusal
         if body is not None:
-            check_body(len(body), self.body_bytes_max)
+            self._check_new_body(job, body)
         event: i64 = s.ACKED
         if not tube.goes:
             event = self._after_ack(job, tube, delay_ms, now)
@@ -872,10 +877,16 @@ class Engine(Moves):
             extra.doomed = True
             self._move(job, tube, s.DOOMED, now)
 
+    def _check_new_body(self, job: Job, body: bytes) -> None:
+        check_body(len(body), self.body_bytes_max)
+        # What is not longer than before may use the reserve: it comes with an ack or a release.
+        if len(body) > job.body_length() and len(body) > self.room_bytes:
+            raise NoSpace()
+
     def _set_body(self, job: Job, tube: Tube, body: bytes | None, body_kind: int) -> None:
         """Replace the body of a job, if there is a new one."""
         if body is not None:
-            check_body(len(body), self.body_bytes_max)
+            self._check_new_body(job, body)
             tube.body_bytes += i64(len(body) - job.body_length())
             job.body = body
             job.body_kind = u8(body_kind)

@@ -49,6 +49,12 @@ REASON_BYTES_MAX: Final = 4_096
 # How many jobs one command may put, take or name. Above this a command would hold everybody else up.
 BATCH_JOBS_MAX: Final = 100_000
 
+# How many bytes of bodies one command may put. It is one frame of the log, and has to fit in one.
+BATCH_BYTES_MAX: Final = 768 * 1024 * 1024
+
+# What a put takes of the log beside its body: its row, its key and the like.
+ROW_ROOM_BYTES: Final = 512
+
 # How many tubes one waiting take may watch; each costs a link that is made and unmade.
 WAIT_TUBES_MAX: Final = 1_024
 

@@ -20,10 +20,10 @@ from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.claims import Claim, Consumer
 from penstock.core.deadlines import NOWHERE, Deadlines, Timed
-from penstock.core.errors import CommandError, NameTaken
+from penstock.core.errors import CommandError, NameTaken, NoSpace
 from penstock.core.ids import first_id
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
-from penstock.core.limits import FIRED_PER_TURN_MAX, LOCAL_IDS_BLOCK, NEVER, PRIORITY_UNSET, UNSET
+from penstock.core.limits import FIRED_PER_TURN_MAX, LOCAL_IDS_BLOCK, NEVER, PRIORITY_UNSET, ROW_ROOM_BYTES, UNSET
 from penstock.core.outbox import Outbox
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import THEN_BURY, THEN_DROP, RetryPolicy
@@ -47,6 +47,7 @@ class Moves:
     tubes: dict[bytes, Tube]
     sessions: dict[bytes, Session]
     consumers: dict[bytes, Consumer]  # Those that claim jobs: see claims.py.
+    room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says, after each commit.
     session_grace_ms: i64  # How long a session outlives its last connection.
     _next_id: i64
     _next_front: i64  # Urgent jobs are ordered by a counter that goes down.
@@ -74,6 +75,7 @@ class Moves:
         self.tubes = {}
         self.sessions = {}
         self.consumers = {}
+        self.room_bytes = NEVER
         self.session_grace_ms = 0
         self._next_id = first_id(epoch)
         self._next_front = 0
@@ -159,7 +161,10 @@ class Moves:
 
     def _end_claim(self, claim: Claim, now: i64) -> i64:
         """Give back what a claim holds, as much as one turn may. It cannot be read any more."""
-        self._forget_claim(claim)
+        if claim.number in claim.consumer.claims:
+            self._forget_claim(claim)
+            self.outbox.consumer_changed(claim.consumer, now)
+        self.deadlines.clear(claim)
         released: i64 = 0
         while claim.jobs and released < FIRED_PER_TURN_MAX:
             job = claim.jobs.pop()
@@ -264,6 +269,8 @@ class Moves:
     def _admit(self, job: Job, tube: Tube, draft: Draft, now: i64) -> None:
         """Let a job in that was made and checked."""
         self._next_id += 1
+        if self.room_bytes != NEVER:
+            self.room_bytes -= len(draft.body) + ROW_ROOM_BYTES
         event: i64 = s.PUT if job.wake == NEVER else s.PUT_DELAYED
         if draft.urgent and event == s.PUT:
             event = s.PUT_URGENT
@@ -522,6 +529,8 @@ class Moves:
             if not tube.has_room(len(draft.body)):
                 return
             try:
+                if len(draft.body) > self.room_bytes:
+                    raise NoSpace()
                 twin = self._twin(tube, draft, now)
                 job = tube.make(self._next_id, draft, now) if twin is None else twin
             except CommandError as refusal:

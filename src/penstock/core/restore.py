@@ -93,9 +93,10 @@ def restore_session(engine: Engine, number: i64, token: bytes, held: list[Job], 
 def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64) -> None:
     """Bring the claims of a consumer back, with their jobs in the order they were claimed; their leases begin anew."""
     engine.consumers[consumer.name] = consumer
-    for job in sorted(jobs, key=_position):
+    for job in jobs:
         number = job.rare().claim
         job.holder = HELD_BY_CLAIM
+        engine._arm(job, engine.tube_of(job))
         claim = consumer.claims.get(number)
         if claim is None:
             claim = Claim(consumer, number)
@@ -104,16 +105,19 @@ def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64
         claim.jobs.append(job)
 
 
-def _position(job: Job) -> int:
-    return job.position
+def end_claims(engine: Engine, consumer: Consumer, still_open: list[int], now: i64) -> None:
+    """End what is left of claims that had ended, and whose jobs had not all gone back when the log stopped."""
+    for claim in list(consumer.claims.values()):
+        if claim.number not in still_open:
+            engine._forget_claim(claim)
+            engine.deadlines.set(claim, now)
 
 
-def release_orphans(engine: Engine, jobs: list[Job], now: i64) -> None:
-    """Give back jobs whose sessions did not survive, as if these had just disconnected."""
-    for job in jobs:
-        assert job.state == s.TAKEN and job.holder == NO_SLOT
-        job.returns += 1
-        engine._fail(job, engine.tube_of(job), s.DISCONNECTED, now)
+def release_orphan(engine: Engine, job: Job, now: i64) -> None:
+    """Give a job back whose session did not survive, as if that had just disconnected."""
+    assert job.state == s.TAKEN and job.holder == NO_SLOT
+    job.returns += 1
+    engine._fail(job, engine.tube_of(job), s.DISCONNECTED, now)
 
 
 def bury_doubtful(engine: Engine, jobs: list[Job], now: i64) -> None:

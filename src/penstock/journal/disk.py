@@ -6,11 +6,15 @@ what `write` wrote is there once `sync` returns.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.core.errors import InUse
+
+# What a file is called until it is whole.
+UNFINISHED: Final = ".new"
 
 
 class File(Protocol):
@@ -37,6 +41,9 @@ class Disk(Protocol):
 
     def unlock(self) -> None:
         """Own it no longer."""
+
+    def forget_lock(self) -> None:
+        """In the child of a fork: leave the lock to the parent, also when that one ends."""
 
     def names(self) -> list[str]:
         """The names of its files, sorted."""
@@ -143,18 +150,27 @@ class RealDisk(ReadOnlyDisk):
             os.close(self._lock_fd)
             self._lock_fd = -1
 
+    def forget_lock(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
     def create(self, name: str, size: int, head: bytes) -> RealFile:
-        descriptor = os.open(self._at(name), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # Under another name until it is whole: a crash in the middle must not leave half a file where one is expected.
+        unfinished = self._at(name + UNFINISHED)
+        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         file = RealFile(descriptor)
         try:
             # Blocks that are there already make fdatasync twice as fast, and a full disk is known now, not later.
             os.posix_fallocate(descriptor, 0, size)
             file.write(0, head)
             os.fsync(descriptor)
+            os.rename(unfinished, self._at(name))
             self._sync_directory()
-        except OSError:
+        except BaseException:
             file.close()
-            os.unlink(self._at(name))
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(unfinished)
             raise
         return file
 
@@ -162,7 +178,7 @@ class RealDisk(ReadOnlyDisk):
         return RealFile(os.open(self._at(name), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
 
     def replace(self, name: str, data: bytes) -> None:
-        temporary = self._at(name + ".new")
+        temporary = self._at(name + UNFINISHED)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         file = RealFile(descriptor)
         try:

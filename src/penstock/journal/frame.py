@@ -101,6 +101,10 @@ class RowWriter(Outbox):
     position: i64  # Of the next row.
     rows: i64  # Rows since the last frame.
     crc: int  # Of the last frame.
+    frame: list[bytes]  # Made, and not known to be written.
+    written: i64  # Every position below it is in a file.
+    tail: object  # The log's own: the file that frames go to.
+    offset: i64  # Where in that file the next one goes.
     promised: bool  # One of them promises what must hold whatever is lost: it has to be synced, whatever the policy.
     _rows: BytesWriter
     _vars: BytesWriter
@@ -113,6 +117,10 @@ class RowWriter(Outbox):
         self.position = position
         self.rows = 0
         self.crc = 0
+        self.frame = []
+        self.written = position
+        self.tail = None
+        self.offset = 0
         self.promised = False
         self._rows = BytesWriter()
         self._vars = BytesWriter()
@@ -127,6 +135,9 @@ class RowWriter(Outbox):
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
         """Write the row of a job."""
         if tube.temporary:
+            # Nothing of it is in the log: if it comes back to a tube that is, all of it has to be written.
+            job.position = 0
+            self._new_body = False
             return
         before = job.position
         job.position = self.position
@@ -146,8 +157,8 @@ class RowWriter(Outbox):
             flags |= FLAG_CLAIMED
         start: i64 = len(self._vars)
         extra = job.extra
-        if source == s.GONE or self._new_body:
-            # Only where it is new: otherwise the rows before have it.
+        if before == 0 or self._new_body:
+            # Only where it is new to the log: otherwise the rows before have it.
             self._new_body = False
             body = job.body
             if isinstance(body, bytes):
@@ -169,7 +180,8 @@ class RowWriter(Outbox):
 
     def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
         """Remember a dedup id for the row that comes next."""
-        self._dedup = dedup
+        if not tube.temporary:
+            self._dedup = dedup
 
     def tube_made(self, tube: Tube, now: i64) -> None:
         """Write what a tube is."""
@@ -203,6 +215,7 @@ class RowWriter(Outbox):
             "acked": consumer.acked,
             "newest": consumer.newest,
             "lease_ms": consumer.lease_ms,
+            "open": list(consumer.claims),
         }
         self._var(TAG_JSON, json.dumps(told).encode())
         self._plain(CONSUMER_CHANGED, 0, 0, 0, now, start)
@@ -215,8 +228,11 @@ class RowWriter(Outbox):
         """How long the frame of the rows so far is going to be."""
         return (FRAME_HEADER_BYTES + len(self._rows) + len(self._vars) + 7) & ~7
 
-    def take_frame(self, now: i64, wall: i64, durable: i64, seed: int, crc_before: int) -> list[bytes]:
-        """Make a frame of the rows so far, in parts that follow each other, and begin anew."""
+    def make_frame(self, now: i64, wall: i64, durable: i64, seed: int) -> None:
+        """Make a frame of the rows so far, in parts that follow each other, and begin anew.
+
+        It stays in `frame` until `wrote_frame`: a writer that is interrupted writes the same bytes to the same place.
+        """
         rows = self._rows.getvalue()
         var = self._vars.getvalue()
         bare = FRAME_HEADER_BYTES + len(rows) + len(var)
@@ -228,7 +244,7 @@ class RowWriter(Outbox):
         write_i32_le(header, i32(self.rows))
         write_i32_le(header, ROW_BYTES)
         write_i32_le(header, i32(len(var)))
-        write_i32_le(header, i32(_signed(crc_before)))
+        write_i32_le(header, i32(_signed(self.crc)))
         write_i64_le(header, durable)
         top = BytesWriter()
         write_i32_le(top, FRAME_MAGIC)
@@ -243,7 +259,18 @@ class RowWriter(Outbox):
         self.rows = 0
         self._rows = BytesWriter()
         self._vars = BytesWriter()
-        return [top.getvalue(), *rest]
+        self.frame = [top.getvalue(), *rest]
+
+    def wrote_frame(self) -> None:
+        """The frame is in its file. One step, so that no interrupt comes between the two halves of it."""
+        self.offset += sum(len(part) for part in self.frame)
+        self.frame = []
+        self.written = self.position - self.rows
+
+    def begin_segment(self, tail: object, offset: i64) -> None:
+        """Frames go to another file from now on; one step, as above."""
+        self.tail = tail
+        self.offset = offset
 
     def _write_extra(self, extra: Extra) -> None:
         if extra.reason:

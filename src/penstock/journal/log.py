@@ -19,9 +19,9 @@ import zlib
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from penstock.core.errors import DamagedJournal, JournalFailed, NoSpace
+from penstock.core.errors import DamagedJournal, JournalFailed
 from penstock.journal.disk import Disk, File
-from penstock.journal.frame import RowWriter
+from penstock.journal.frame import FRAME_BYTES_MAX, RowWriter
 
 SEGMENT_MAGIC: Final = b"PENSTOCK"
 SEGMENT_VERSION: Final = 1
@@ -87,71 +87,87 @@ def frame_seed(node: str, segment: int, offset: int) -> int:
     return zlib.crc32(f"{node} {segment} {offset}".encode())
 
 
+@dataclass(frozen=True)
+class _Tail:
+    """The segment that frames go to."""
+
+    file: File
+    number: int
+    size: int
+
+
 class Log:
     """The log of one node, open for appending."""
 
     def __init__(
-        self, disk: Disk, node: str, boot: str, epoch: int, segment: int, position: int, fsync: str, wall: int,
+        self,
+        disk: Disk,
+        node: str,
+        boot: str,
+        epoch: int,
+        segment: int,
+        position: int,
+        fsync: str,
+        wall: int,
         segment_bytes: int = SEGMENT_BYTES,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.writer = RowWriter(position)
         self.fsync = fsync
         self.durable = position  # Every position below it is on disk.
-        self.written = position  # Every position below it is in a file.
         self._disk = disk
         self._node = node
         self._boot = boot
         self._epoch = epoch
-        self._segment = segment
         self._segment_bytes = segment_bytes
         self._wall = wall
         self._spare: tuple[File, int] | None = None
         self._spare_not_before = 0
         self._syncing = threading.Lock()
         self._failed: OSError | None = None
-        self._size = segment_bytes
-        self._file = self._make_first(segment, position)
-        self._offset = SEGMENT_HEADER_BYTES
+        self.writer.begin_segment(self._make(segment, SEGMENT_BYTES_MIN, segment_bytes), SEGMENT_HEADER_BYTES)
+
+    @property
+    def written(self) -> int:
+        """Every position below it is in a file."""
+        return self.writer.written
 
     def commit(self, now: int, wall: int) -> None:
-        """Write what happened since the last commit as one frame."""
-        if self.writer.rows == 0:
+        """Write what happened since the last commit as one frame. Interrupted, it can be called again."""
+        writer = self.writer
+        if writer.rows == 0 and not writer.frame:
             return
         self.check()
         self._wall = wall
-        length = self.writer.frame_bytes()
         try:
-            if self._offset + length > self._size:
-                self._rotate(length)
-            seed = frame_seed(self._node, self._segment, self._offset)
-            parts = self.writer.take_frame(now, wall, self.durable, seed, self.writer.crc)
-            self._file.write(self._offset, *parts)
+            if writer.frame:
+                self._write_frame()
+            if writer.rows:
+                self._make_frame(now, wall)
+                self._write_frame()
         except OSError as error:
             # The engine has already changed, and cannot be changed back: nothing more may be promised.
             self._failed = error
             raise JournalFailed(f"the log could not be written: {error}") from error
-        self._offset += length
-        self.written = self.writer.position
-        if self.writer.promised:
-            self.writer.promised = False
+        if writer.promised:
             self.make_durable(self.written)
+            writer.promised = False
 
     def make_durable(self, position: int) -> None:
         """Return when every position below this one is on disk; callers who come together share one sync."""
         if self.durable >= position:
             return
         with self._syncing:
-            self.check()
             if self.durable >= position:
                 return
+            self.check()
             upto = self.written
-            self._sync(self._file)
+            self._sync(self._tail.file)
             self.durable = upto
 
     def room(self) -> int:
         """How many bytes of bodies can be put now, beside the reserve for everything else."""
         kept_free = RESERVE_BYTES + PUT_BYTES
-        left = self._size - self._offset - kept_free
+        left = self._tail.size - self.writer.offset - kept_free
         if self._spare is None and left < self._segment_bytes // 4 and self._wall >= self._spare_not_before:
             self._make_spare(self._segment_bytes)
         if self._spare is not None:
@@ -181,12 +197,32 @@ class Log:
             if self._failed is None:
                 self.writer.stopped(now)
                 self.commit(now, wall)
-                self._sync(self._file)
-                self.durable = self.written
-                self._file.truncate(self._offset)
+                self.make_durable(self.written)
+                self._tail.file.truncate(self.writer.offset)
         finally:
-            self._file.close()
+            with self._syncing:
+                self._tail.file.close()
             self._drop_spare()
+
+    @property
+    def _tail(self) -> _Tail:
+        tail = self.writer.tail
+        assert isinstance(tail, _Tail)
+        return tail
+
+    def _make_frame(self, now: int, wall: int) -> None:
+        writer = self.writer
+        length = writer.frame_bytes()
+        if length > FRAME_BYTES_MAX:
+            raise OSError(errno.EFBIG, f"a frame of {length} bytes could not be read back")
+        if writer.offset + length > self._tail.size:
+            self._rotate(length)
+        seed = frame_seed(self._node, self._tail.number, writer.offset)
+        writer.make_frame(now, wall, self.durable, seed)
+
+    def _write_frame(self) -> None:
+        self._tail.file.write(self.writer.offset, *self.writer.frame)
+        self.writer.wrote_frame()
 
     def _sync(self, file: File) -> None:
         try:
@@ -198,56 +234,45 @@ class Log:
     def _rotate(self, length: int) -> None:
         """Go on in the next segment. What is in this one becomes durable first, so that no hole can appear."""
         with self._syncing:
-            self._sync(self._file)
+            before = self._tail
+            self._sync(before.file)
             self.durable = self.written
-            self._segment += 1
-            following = self._next_file(length + SEGMENT_HEADER_BYTES)
-            self._file.close()
-            self._file = following
-            self._offset = SEGMENT_HEADER_BYTES
+            self.writer.begin_segment(self._following(before.number + 1, length), SEGMENT_HEADER_BYTES)
+            before.file.close()
 
-    def _next_file(self, needed: int) -> File:
-        """The file of the next segment: the one that was kept ready, if it is large enough."""
-        if self._spare is not None and self._spare[1] >= needed:
-            spare, self._size = self._spare
-            self._spare = None
-            spare.write(0, self._header(self._segment, self.written))
-            spare.sync()
-            self._disk.rename("spare", segment_name(self._segment))
-            return spare
-        self._drop_spare()
-        self._size = max(self._segment_bytes, needed)
-        return self._make(self._segment, self._size, self.written)
+    def _following(self, number: int, length: int) -> _Tail:
+        """The next segment: the one that was kept ready, if it is large enough."""
+        needed = length + SEGMENT_HEADER_BYTES
+        if self._spare is None or self._spare[1] < needed:
+            self._drop_spare()
+            return self._make(number, needed, max(self._segment_bytes, needed))
+        file, size = self._spare
+        file.write(0, self._header(number))
+        file.sync()
+        self._disk.rename("spare", segment_name(number))
+        self._spare = None
+        return _Tail(file, number, size)
 
-    def _drop_spare(self) -> None:
-        if self._spare is not None:
-            self._spare[0].close()
-            self._spare = None
-            self._disk.remove("spare")
+    def _make(self, number: int, needed: int, size: int) -> _Tail:
+        """Make a segment; on a full disk a smaller one, so that what is there can be taken and acked."""
+        while True:
+            try:
+                return _Tail(self._disk.create(segment_name(number), size, self._header(number)), number, size)
+            except OSError as error:
+                if error.errno != errno.ENOSPC or size <= needed:
+                    raise
+                size = max(needed, size // 2)
 
-    def _header(self, segment: int, position: int) -> bytes:
+    def _header(self, number: int) -> bytes:
         return SegmentHeader(
             node=self._node,
-            segment=segment,
+            segment=number,
             epoch=self._epoch,
             boot=self._boot,
-            position=position,
+            position=self.written,
             fsync=self.fsync,
             created=self._wall,
         ).encode()
-
-    def _make(self, segment: int, size: int, position: int) -> File:
-        return self._disk.create(segment_name(segment), size, self._header(segment, position))
-
-    def _make_first(self, segment: int, position: int) -> File:
-        """A segment to begin with: on a full disk a small one, so that what is there can be taken and acked."""
-        while True:
-            try:
-                return self._make(segment, self._size, position)
-            except OSError as error:
-                if error.errno != errno.ENOSPC or self._size <= SEGMENT_BYTES_MIN:
-                    raise NoSpace(f"the log cannot be opened: {error}") from error
-                self._size //= 2
 
     def _make_spare(self, size: int) -> None:
         try:
@@ -255,3 +280,9 @@ class Log:
         except OSError:
             # A full disk need not be asked with every commit.
             self._spare_not_before = self._wall + 500
+
+    def _drop_spare(self) -> None:
+        if self._spare is not None:
+            self._spare[0].close()
+            self._spare = None
+            self._disk.remove("spare")

@@ -19,13 +19,13 @@ from penstock.core import restore
 from penstock.core import states as s
 from penstock.core.claims import Consumer
 from penstock.core.engine import Engine
-from penstock.core.errors import DamagedJournal, NoJournal
+from penstock.core.errors import DamagedJournal, NoJournal, NoSpace
 from penstock.core.job import NO_KEY, Job
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
 from penstock.core.tube import Tube
 from penstock.journal import frame as f
-from penstock.journal.disk import Disk, ReadableDisk
+from penstock.journal.disk import UNFINISHED, Disk, ReadableDisk
 from penstock.journal.log import (
     ALWAYS,
     SEGMENT_BYTES,
@@ -76,6 +76,9 @@ class _Rebuild:
     reserved: dict[int, int] = field(default_factory=dict)
     dedups: list[tuple[int, bytes, int, int, int]] = field(default_factory=list)
     consumers: dict[bytes, Consumer] = field(default_factory=dict)
+    open_claims: dict[bytes, list[int]] = field(default_factory=dict)
+    claimed_at: dict[int, int] = field(default_factory=dict)  # Position of the claim, by job id.
+    leaving: set[int] = field(default_factory=set)  # Jobs that moved out of a tube, and into none yet.
     highest_id: int = 0
     lowest_order: int = 0
     highest_number: int = 0
@@ -100,24 +103,35 @@ def open_log(
         _make_identity(disk)
     node, key = identity(disk)
     warnings: list[str] = []
-    if "spare" in disk.names():
-        disk.remove("spare")
+    for name in disk.names():
+        if name == "spare" or name.endswith(UNFINISHED):
+            disk.remove(name)
     segments = _read_segments(disk, node)
     rebuild = _Rebuild()
     _read_frames(disk, segments, rebuild, boot, warnings, progress)
     epoch = restore.next_epoch(rebuild.highest_id, segments[-1].header.epoch if segments else 0)
     number = segments[-1].header.segment + 1 if segments else 1
     now = max(wall, rebuild.latest_ms)
-    log = Log(disk, node, boot, epoch, number, rebuild.position, fsync, wall, segment_bytes)
+    try:
+        log = Log(disk, node, boot, epoch, number, rebuild.position, fsync, wall, segment_bytes)
+    except OSError as error:
+        raise NoSpace(f"the log cannot be opened: {error}") from error
     engine = Engine(epoch, now, log.writer, entropy)
     engine.session_grace_ms = grace_ms
     log.writer.attach(engine._session_slots)
     _fill(engine, rebuild, now)
+    _fill_holders(engine, rebuild, now, lambda: _commit_some(log, now, wall))
     if segments and not rebuild.stopped and segments[-1].header.fsync != ALWAYS and segments[-1].header.boot != boot:
         _doubt(engine, rebuild, now)
     log.commit(now, wall)
     log.make_durable(log.written)
     return Opened(engine, log, node, key, warnings)
+
+
+def _commit_some(log: Log, now: int, wall: int) -> None:
+    """Do not let one frame grow without bound."""
+    if log.writer.frame_bytes() > 16 * 1024 * 1024:
+        log.commit(now, wall)
 
 
 def _make_identity(disk: Disk) -> None:
@@ -154,6 +168,8 @@ def _read_segments(disk: Disk, node: str) -> list[_Segment]:
         if segment_name(header.segment) != name:
             raise DamagedJournal(f"{name} says that it is segment {header.segment}; it was renamed by mistake")
         found.append(_Segment(name, header, data))
+    if found and (found[0].header.segment != 1 or found[0].header.position != 1):
+        raise DamagedJournal(f"{segment_name(1)} is missing: the log begins with {found[0].name}")
     for before, after in pairwise(found):
         if after.header.segment != before.header.segment + 1:
             raise DamagedJournal(f"{segment_name(before.header.segment + 1)} is missing between its neighbours")
@@ -172,6 +188,8 @@ def _read_frames(
     done = 0
     for index, segment in enumerate(segments):
         at = SEGMENT_HEADER_BYTES
+        if index > 0 and segment.header.epoch != segments[index - 1].header.epoch and not rebuild.stopped:
+            _use_up_integers(rebuild)
         if segment.header.position != rebuild.position and index > 0:
             raise DamagedJournal(f"{segment.name} begins at position {segment.header.position}, not {rebuild.position}")
         rebuild.position = segment.header.position
@@ -179,6 +197,8 @@ def _read_frames(
         while True:
             try:
                 found = f.read_frame(segment.data, at, frame_seed(segment.header.node, segment.header.segment, at))
+                if found is None and len(segment.data.rstrip(b"\0")) > at:
+                    raise f.DamagedFrame("zeros, and more behind them")
             except f.DamagedFrame as why:
                 _judge(segments, index, at, rebuild.position, boot, str(why))
                 cut = len(segment.data.rstrip(b"\0")) - at
@@ -192,17 +212,25 @@ def _read_frames(
             _apply(segment.data, found, rebuild)
             at += found.length
         segment.end = at
-        _cut(disk, segment)
         done += len(segment.data)
         if progress is not None:
             progress(done, total)
+    # Only now that all of it was read and judged: what is refused stays as it is.
+    for segment in segments:
+        _cut(disk, segment, last=segment is segments[-1])
+
+
+def _use_up_integers(rebuild: _Rebuild) -> None:
+    """An open did not end in order, so integers up to the ceilings may have been seen by somebody."""
+    for number, ceiling in rebuild.reserved.items():
+        rebuild.next_local[number] = max(rebuild.next_local[number], ceiling)
 
 
 def _judge(segments: list[_Segment], index: int, at: int, position: int, boot: str, why: str) -> None:
     """Refuse a frame that cannot be read, unless it is the torn tail of the log."""
     damaged = DamagedJournal(
         f"{segments[index].name} is damaged at offset {at} ({why}), and what follows shows that it was durable; "
-        "restore a backup, or salvage the rest with `penstock journal repair`"
+        "restore a backup; the files are left as they are"
     )
     for segment, found in _later_frames(segments, index, at + 8):
         if found.durable > position or segment.header.boot == boot:
@@ -231,12 +259,15 @@ def _later_frames(segments: list[_Segment], index: int, at: int) -> Iterator[tup
         at = SEGMENT_HEADER_BYTES
 
 
-def _cut(disk: Disk, segment: _Segment) -> None:
-    """End a segment of an earlier open where its frames end: no torn tail, no unused room."""
-    if len(segment.data) > segment.end:
+def _cut(disk: Disk, segment: _Segment, last: bool) -> None:
+    """End a segment of an earlier open where its frames end: no torn tail, no unused room; and all of it durable."""
+    if len(segment.data) > segment.end or last:
         file = disk.open(segment.name)
         try:
-            file.truncate(segment.end)
+            if len(segment.data) > segment.end:
+                file.truncate(segment.end)
+            else:
+                file.sync()
         finally:
             file.close()
 
@@ -254,6 +285,10 @@ def _apply(data: bytes, found: f.Frame, rebuild: _Rebuild) -> None:
             _apply_job(data, at, found, event, position, rebuild)
         at += found.row_bytes
         position += 1
+    # A job that left a tube for one that is not logged has left the log. Moves within it end in the same frame.
+    for job_id in rebuild.leaving:
+        _drop(job_id, rebuild)
+    rebuild.leaving.clear()
     rebuild.position = position
     rebuild.latest_ms = max(rebuild.latest_ms, found.engine_ms)
 
@@ -267,12 +302,15 @@ def _apply_job(data: bytes, at: int, found: f.Frame, event: int, position: int, 
         rebuild.next_local[tube] = local + 1
     if job_id > rebuild.highest_id:
         rebuild.highest_id = job_id
-    if data[at + 114] == s.GONE and event != s.MOVED_OUT:
-        rebuild.jobs.pop(job_id, None)
-        rebuild.keys.pop(job_id, None)
-        rebuild.held.pop(job_id, None)
-        rebuild.tube_of.pop(job_id, None)
+    if event == s.MOVED_OUT:
+        rebuild.leaving.add(job_id)
         return
+    rebuild.leaving.discard(job_id)
+    if data[at + 114] == s.GONE:
+        _drop(job_id, rebuild)
+        return
+    if event == s.CLAIMED:
+        rebuild.claimed_at[job_id] = position
     job = rebuild.jobs.get(job_id)
     if job is None:
         job = rebuild.jobs[job_id] = Job(job_id, 0, b"", 0, 0)
@@ -288,6 +326,12 @@ def _apply_job(data: bytes, at: int, found: f.Frame, event: int, position: int, 
     else:
         rebuild.held.pop(job_id, None)
     _load_vars(job, data, at, found, rebuild, tube)
+
+
+def _drop(job_id: int, rebuild: _Rebuild) -> None:
+    rebuild.jobs.pop(job_id, None)
+    for known in (rebuild.keys, rebuild.held, rebuild.tube_of, rebuild.claimed_at):
+        known.pop(job_id, None)
 
 
 def _load_vars(job: Job, data: bytes, at: int, found: f.Frame, rebuild: _Rebuild, tube: int) -> None:
@@ -341,6 +385,7 @@ def _apply_other(data: bytes, at: int, found: f.Frame, event: int, rebuild: _Reb
         consumer = Consumer(fields[f.TAG_NAME], told["token"])
         consumer.acked, consumer.newest, consumer.lease_ms = told["acked"], told["newest"], told["lease_ms"]
         rebuild.consumers[consumer.name] = consumer
+        rebuild.open_claims[consumer.name] = told["open"]
 
 
 def _fill(engine: Engine, rebuild: _Rebuild, now: int) -> None:
@@ -356,7 +401,6 @@ def _fill(engine: Engine, rebuild: _Rebuild, now: int) -> None:
     restore.used_orders(engine, rebuild.lowest_order, _highest_creation(engine))
     for tube, dedup, job_id, ttl_minutes, when in rebuild.dedups:
         restore.restore_dedup(engine._tubes_by_number[tube], dedup, job_id, ttl_minutes, when)
-    _fill_holders(engine, rebuild, now)
 
 
 def _fill_tube(engine: Engine, number: int, rebuild: _Rebuild, jobs: list[Job]) -> None:
@@ -390,7 +434,7 @@ def _highest_creation(engine: Engine) -> int:
     )  # fmt: skip
 
 
-def _fill_holders(engine: Engine, rebuild: _Rebuild, now: int) -> None:
+def _fill_holders(engine: Engine, rebuild: _Rebuild, now: int, commit: Callable[[], None]) -> None:
     """Taken jobs: of a claim they stay claimed, of a session with grace they wait for it, of another they go back."""
     claimed: dict[bytes, list[Job]] = {name: [] for name in rebuild.consumers}
     held: dict[int, list[Job]] = {}
@@ -399,7 +443,7 @@ def _fill_holders(engine: Engine, rebuild: _Rebuild, now: int) -> None:
         if job.state != s.TAKEN:
             continue
         if job.extra is not None and job.extra.consumer:
-            claimed.setdefault(job.extra.consumer, []).append(job)
+            claimed[job.extra.consumer].append(job)
         elif engine.tube_of(job).owned:
             session = rebuild.held.get(job.id, 0)
             if engine.session_grace_ms > 0 and session in rebuild.sessions:
@@ -407,9 +451,11 @@ def _fill_holders(engine: Engine, rebuild: _Rebuild, now: int) -> None:
             else:
                 orphans.append(job)
     for name, jobs in claimed.items():
+        jobs.sort(key=lambda job: rebuild.claimed_at[job.id])
         restore.restore_claims(engine, rebuild.consumers[name], jobs, now)
-        for job in jobs:
-            engine._arm(job, engine.tube_of(job))
+        restore.end_claims(engine, rebuild.consumers[name], rebuild.open_claims[name], now)
     for session, jobs in held.items():
         restore.restore_session(engine, session, rebuild.sessions[session], jobs, now)
-    restore.release_orphans(engine, orphans, now)
+    for orphan in orphans:
+        restore.release_orphan(engine, orphan, now)
+        commit()

@@ -46,6 +46,8 @@ class MemoryDisk:
     def unlock(self) -> None:
         self.locked = False
 
+    def forget_lock(self) -> None: ...
+
     def names(self) -> list[str]:
         return sorted(self.files)
 

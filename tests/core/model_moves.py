@@ -1,0 +1,350 @@
+"""How everything happens in the model: the one way a job changes, time, and who is served. See model.py."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from penstock.core import limits
+from penstock.core import policy as p
+from penstock.core.job import Draft
+from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
+from penstock.core.retry import THEN_BURY, THEN_DROP, RetryPolicy, parse_retry
+
+from .model_parts import (
+    ModelClaim,
+    ModelConsumer,
+    ModelEndWait,
+    ModelJob,
+    ModelPutWait,
+    ModelSession,
+    ModelTube,
+    ModelWait,
+    ModelWaiting,
+    Refused,
+    rank,
+    retry_wait,
+    swap_out,
+    ttl_of,
+    ttr_of,
+)
+from .model_puts import has_room, twin
+
+
+class ModelMoves:
+    """All tubes of one node, and how they change."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.grace_ms = 0
+        self.body_bytes_max = limits.BODY_BYTES_MAX
+        self.tubes: dict[bytes, ModelTube] = {}
+        self.sessions: dict[bytes, ModelSession] = {}
+        self.jobs: list[ModelJob] = []  # Those that are not gone, oldest first.
+        self.waits: list[ModelWaiting] = []  # Those that wait, first come first.
+        self.ended: list[ModelWaiting] = []  # Those that were served or timed out since anybody looked.
+        self.counts: Counter[tuple[ModelTube, str, str]] = Counter()  # (tube, event, from which state)
+        self.consumers: dict[bytes, ModelConsumer] = {}
+        self.made = 0  # Numbers given out: one to each job, and one to each that went behind all others.
+        self.ticks = 0
+        self.woken: list[ModelTube] = []  # Tubes in which those who wait have to be looked at, first woken first.
+
+    def tick(self) -> int:
+        self.ticks += 1
+        return self.ticks
+
+    # What happens to a job
+
+    def happen(self, job: ModelJob, event: str, to: str) -> None:
+        came_from, job.state = job.state, to
+        self.counts[job.tube, event, came_from] += 1
+        job.set_at = self.tick()
+        if to == came_from:
+            return
+        self.index(job, came_from)
+        if to in ("done", "zombie", "gone"):
+            job.unique = b""
+        if came_from == "taken":
+            self.let_go(job)
+        if to in ("done", "zombie", "gone") and event != "moved out":
+            for wait in [wait for wait in self.waits if isinstance(wait, ModelEndWait) and wait.job is job]:
+                wait.processed = event == "acked" or to != "gone"
+                self.end_wait(wait, "served")
+        if to == "gone":
+            self.leave_tube(job)
+            if event != "moved out":
+                self.jobs.remove(job)
+        if to in ("ready", "buried", "done"):
+            job.wake = NEVER
+        if to == "ready":
+            self.wake_takers(job.tube)
+        self.turn_keys(job.tube, job.key if to == "taken" else None)
+
+    def index(self, job: ModelJob, came_from: str) -> None:
+        """Keep what is in no order that anybody was promised: see swap_out."""
+        alike = job.tube.policy.unique_bodies
+        if alike and came_from in ("ready", "delayed"):
+            swap_out(job.tube.alike[came_from, job.body], job)
+        if alike and job.state in ("ready", "delayed"):
+            job.tube.alike.setdefault((job.state, job.body), []).append(job)
+        if came_from == "taken":
+            swap_out(job.tube.taken, job)
+        if job.state == "taken":
+            job.tube.taken.append(job)
+
+    def let_go(self, job: ModelJob) -> None:
+        if job.holder is not None:
+            swap_out(job.holder.held, job)
+            job.holder = None
+        job.claim = None
+        if job.tube.policy.keys != p.KEYS_NONE:
+            self.wake_takers(job.tube)
+
+    def enter_tube(self, job: ModelJob, tube: ModelTube) -> None:
+        job.tube = tube
+        job.local = tube.next_local if tube.policy.ids == p.ID_INTEGER else -1
+        tube.next_local += 1
+        if tube.policy.keys == p.KEYS_NONE:
+            job.key = b""
+        if job.key not in tube.keys:
+            tube.keys.append(job.key)
+
+    def leave_tube(self, job: ModelJob) -> None:
+        others = [other for other in self.jobs if other.tube is job.tube and other.key == job.key]
+        if others == [job]:
+            job.tube.keys.remove(job.key)
+        if self.put_waits(job.tube):
+            self.wake(job.tube)
+
+    def turn_keys(self, tube: ModelTube, served: bytes | None) -> None:
+        """Where keys are served in turn: a key that can be served from now on, or was served, goes to the end."""
+        if tube.policy.key_order != p.FAIR:
+            tube.turns = {}
+            return
+        can = {job.key for job in self.servable(tube)}
+        tube.turns = {key: turn for key, turn in tube.turns.items() if key in can}
+        for key in [key for key in tube.keys if key in can]:
+            if key == served or key not in tube.turns:
+                tube.turns[key] = self.tick()
+
+    def wake(self, tube: ModelTube) -> None:
+        if tube not in self.woken:
+            self.woken.append(tube)
+
+    def wake_takers(self, tube: ModelTube) -> None:
+        if self.take_waits(tube):
+            self.wake(tube)
+
+    def fail(self, job: ModelJob, cause: str) -> None:
+        """A delivery came to nothing: the job goes back, or wherever its retry policy, or its tube's, sends it."""
+        retry = job.retry
+        if retry is None and job.tube.policy.retry:
+            retry = parse_retry(job.tube.policy.retry)
+        self.happen(job, cause, "ready")
+        if retry is None:
+            return
+        if retry.tries > 0 and job.deliveries >= retry.tries:
+            self.give_up(job, retry)
+        elif retry_wait(retry, job.deliveries) > 0:
+            job.wake = self.now + retry_wait(retry, job.deliveries)
+            self.happen(job, "held back", "delayed")
+
+    def give_up(self, job: ModelJob, retry: RetryPolicy) -> None:
+        if retry.then == THEN_DROP:
+            self.happen(job, "discarded", "gone")
+            return
+        job.reason = job.reason or b"given up after %d deliveries" % job.deliveries
+        if retry.then == THEN_BURY or retry.target == job.tube.name:
+            job.buries += 1
+            self.happen(job, "exhausted", "buried")
+        else:
+            target = self.tubes.setdefault(retry.target, ModelTube(retry.target, p.FIFO))
+            self.transfer(job, target, "moved in", "ready")
+
+    def transfer(self, job: ModelJob, target: ModelTube, event: str, to: str) -> None:
+        """To the end of another tube."""
+        self.happen(job, "moved out", "gone")
+        self.go_behind(job, target)
+        job.name = b""
+        if target.policy.order != p.BY_PRIORITY:
+            job.priority = target.policy.default_priority
+        self.enter_tube(job, target)
+        self.happen(job, event, to)
+
+    def go_behind(self, job: ModelJob, tube: ModelTube) -> None:
+        job.order = self.tick()
+        if tube.policy.order != p.BY_CREATION:
+            self.made += 1
+
+    def doom(self, job: ModelJob) -> None:
+        if not job.doomed:
+            job.doomed = True
+            self.happen(job, "doomed", "taken")
+
+    # Time
+
+    def advance(self, now: int) -> None:
+        """Let all that is due happen: by moment, then by when it was set. Then look at those who wait."""
+        self.now = max(self.now, now)
+        while True:
+            due = [item for item in self.timed() if item.due <= now]
+            if not due:
+                break
+            self.fire(min(due, key=lambda item: (item.due, item.set_at)))
+        self.settle()
+
+    def timed(self) -> Iterator[ModelJob | ModelWaiting | ModelSession | ModelClaim]:
+        yield from self.jobs
+        yield from self.waits
+        yield from self.sessions.values()
+        for consumer in self.consumers.values():
+            yield from consumer.claims.values()
+
+    def next_due(self) -> int:
+        return min((item.due for item in self.timed()), default=NEVER)
+
+    def fire(self, item: ModelJob | ModelWaiting | ModelSession | ModelClaim) -> None:
+        if isinstance(item, ModelWaiting):
+            # What it waits for may have come in time, and only the shell is late.
+            self.settle()
+            if item in self.waits:
+                self.end_wait(item, "timed out")
+        elif isinstance(item, ModelSession):
+            for job in reversed(list(item.held)):
+                job.returns += 1
+                self.fail(job, "disconnected")
+            del self.sessions[item.token]
+        elif isinstance(item, ModelClaim):
+            self.end_claim(item)
+        elif item.state == "taken" and (item.expiry > self.now or item.tube.policy.ttl_while_taken == p.WAITS):
+            item.returns += 1
+            self.fail(item, "ttr passed")
+        elif item.state == "zombie":
+            self.happen(item, "zombie passed", "gone")
+        elif item.expiry <= self.now:
+            self.happen(item, "expired", "gone")
+        else:
+            self.happen(item, "delay passed", "ready")
+
+    def end_claim(self, claim: ModelClaim) -> None:
+        """What a claim holds goes back; what was deleted meanwhile goes."""
+        for consumer in self.consumers.values():
+            if consumer.claims.get(claim.number) is claim:
+                del consumer.claims[claim.number]
+        for job in reversed(claim.jobs):
+            if job.doomed:
+                self.happen(job, "deleted", "gone")
+            else:
+                job.returns += 1
+                self.happen(job, "claim ended", "ready")
+
+    # Jobs that come and go
+
+    def admit(self, tube: ModelTube, draft: Draft) -> ModelJob:
+        ttl = ttl_of(tube, draft)
+        lives = ttl + (draft.delay_ms if tube.policy.delay_stretches_ttl else 0)
+        job = ModelJob(
+            number=self.made,
+            local=-1,
+            tube=tube,
+            body=draft.body,
+            key=draft.key or b"",
+            once=draft.once,
+            priority=tube.policy.default_priority if draft.priority == PRIORITY_UNSET else draft.priority,
+            ttr=NEVER if draft.once else ttr_of(tube, draft),
+            expiry=NEVER if ttl == NEVER else self.now + lives,
+            order=self.tick(),
+            retry=draft.retry,
+            name=draft.name or b"",
+            unique=draft.unique or b"",
+        )
+        self.made += 1
+        self.jobs.append(job)
+        self.enter_tube(job, tube)
+        if draft.dedup is not None:
+            tube.seen.append((draft.dedup, job, self.now))
+        if draft.delay_ms:
+            job.wake = self.now + draft.delay_ms
+            self.happen(job, "put delayed", "delayed")
+        elif draft.urgent:
+            job.given, job.priority, job.order = job.priority, limits.PRIORITY_FRONT, -job.order
+            self.happen(job, "put urgent", "ready")
+        else:
+            self.happen(job, "put", "ready")
+        return job
+
+    def hand_out(self, session: ModelSession, tube: ModelTube, key: bytes | None, ttr: int) -> ModelJob | None:
+        job = None if tube.paused_out else self.first(tube, key)
+        if job is not None:
+            job.deliveries += 1
+            length = job.ttr if ttr == UNSET or job.once else ttr
+            job.wake = NEVER if length == NEVER else self.now + length
+            if tube.policy.owner == p.SESSION:
+                job.holder = session
+                session.held.append(job)
+            self.happen(job, "taken", "taken")
+        return job
+
+    def first(self, tube: ModelTube, key: bytes | None) -> ModelJob | None:
+        """The first of the jobs that can be had, by turn and by rank; a dead one that stands in the way expires."""
+        while True:
+            jobs = self.eligible(tube, key)
+            job = min(jobs, key=lambda job: (tube.turns.get(job.key, 0), rank(job)), default=None)
+            if job is None or job.expiry > self.now:
+                return job
+            self.happen(job, "expired", "gone")
+
+    def eligible(self, tube: ModelTube, key: bytes | None) -> list[ModelJob]:
+        if tube.policy.keys == p.KEYS_NAMED:
+            key = key or b""
+        return [job for job in self.servable(tube) if key is None or job.key == key]
+
+    def servable(self, tube: ModelTube) -> list[ModelJob]:
+        """The ready jobs of keys that have room for another taker."""
+        ready = [job for job in self.jobs if job.tube is tube and job.state == "ready"]
+        if tube.policy.keys == p.KEYS_LIMITED:
+            busy = Counter(job.key for job in tube.taken)
+            ready = [job for job in ready if busy[job.key] < tube.policy.key_limit]
+        return ready
+
+    # Those who wait
+
+    def take_waits(self, tube: ModelTube) -> list[ModelWait]:
+        return [wait for wait in self.waits if isinstance(wait, ModelWait) and tube in wait.tubes]
+
+    def put_waits(self, tube: ModelTube) -> list[ModelPutWait]:
+        return [wait for wait in self.waits if isinstance(wait, ModelPutWait) and wait.tube is tube]
+
+    def end_wait(self, wait: ModelWaiting, outcome: str) -> None:
+        wait.outcome = outcome
+        self.waits.remove(wait)
+        if outcome != "cancelled":
+            self.ended.append(wait)
+        if outcome != "served" and isinstance(wait, ModelPutWait) and self.put_waits(wait.tube):
+            # Who stood behind it may need less room.
+            self.wake(wait.tube)
+
+    def settle(self) -> None:
+        """In each tube that woke: who came first gets what it can have, as much as there is and it wants."""
+        while self.woken:
+            tube = self.woken.pop(0)
+            self.serve_puts(tube)
+            for wait in self.take_waits(tube):
+                while len(wait.jobs) < wait.want:
+                    job = self.hand_out(wait.connection.session, tube, wait.key, wait.ttr)
+                    if job is None:
+                        break
+                    wait.jobs.append(job)
+                if wait.jobs:
+                    self.end_wait(wait, "served")
+
+    def serve_puts(self, tube: ModelTube) -> None:
+        """Who came first is let in first, even if somebody else would fit."""
+        for wait in self.put_waits(tube):
+            if tube.paused_in or not has_room(self.jobs, tube, 1, len(wait.draft.body)):
+                return
+            try:
+                wait.job = twin(self.jobs, tube, wait.draft, self.now) or self.admit(tube, wait.draft)
+            except Refused as refusal:
+                wait.refusal = refusal.code
+            self.end_wait(wait, "timed out" if wait.refusal else "served")
