@@ -208,7 +208,12 @@ class Model(ModelMoves):
 
     def find(self, number: int, now: int) -> ModelJob | None:
         self.advance(now)
-        return next((job for job in self.jobs if job.number == number), None)
+        job = next((job for job in self.jobs if job.number == number), None)
+        # One that was let in just now may have no time left.
+        while job in self.jobs and job.due <= now:
+            self.fire(job)
+        self.settle()
+        return job if job in self.jobs else None
 
     def ack(
         self, session: ModelSession, job: ModelJob, now: int, delay_ms: int = UNSET, body: bytes | None = None
