@@ -23,9 +23,8 @@ RETRIES = [
 ]
 CONSUMERS = [b"reader", b"reader", b"another"]
 
-# Puts that wait all need the same room: when a greater one gives up, the engine forgets to look at those behind it
-# (test_regressions.py). Once it does not, this can be [b"", b"ab", b"abcdef"].
-WAITING_BODIES = [b"ab"]
+# Puts that wait need different room: when a greater one gives up, a smaller one behind it may fit.
+WAITING_BODIES = [b"", b"ab", b"abcdef"]
 
 # What a running tube is altered to; those that do not fit it are left out.
 CHANGES: list[dict[str, object]] = [

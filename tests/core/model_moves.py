@@ -166,6 +166,8 @@ class ModelMoves:
         self.happen(job, "moved out", "gone")
         self.go_behind(job, target)
         job.name = b""
+        if job.given != PRIORITY_UNSET:
+            job.priority, job.given = job.given, PRIORITY_UNSET
         if target.policy.order != p.BY_PRIORITY:
             job.priority = target.policy.default_priority
         self.enter_tube(job, target)

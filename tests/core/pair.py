@@ -254,7 +254,8 @@ class Pair:
         numbers = {id(its): mine.number for mine, its in self.waits}
         expected = [(numbers[id(x)], x.outcome, _model_outcome(x)) for x in self.model.ended]
         takes = [x for x in self.model.ended if isinstance(x, ModelWait)]
-        if self.emptied or any(x.key is not None or _any_named(x.tubes) for x in takes):
+        ends = self.emptied and any(isinstance(x, ModelEndWait) for x in self.model.ended)
+        if ends or any(x.key is not None or _any_named(x.tubes) for x in takes):
             # Who waits for one key stands in another line than who waits for any; of two that are served at one
             # moment it is not promised which line is looked at first. Nor is the order in which a tube is emptied.
             ended.sort()

@@ -102,13 +102,12 @@ class Engine(Moves):
         policy.check()
         old = tube.policy
         rebuilt = policy.order != old.order or policy.keys != old.keys or policy.ids != old.ids
-        rebuilt = rebuilt or policy.unique_bodies != old.unique_bodies
+        rebuilt = rebuilt or policy.unique_bodies != old.unique_bodies or policy.owner != old.owner
         if rebuilt or policy.temporary != old.temporary or policy.driven != old.driven:
             raise Unsupported(
-                "order, keys, ids, unique_bodies, temporary and driven are fixed; make another tube and move the jobs"
+                "order, keys, ids, owner, unique_bodies, temporary and driven are fixed; "
+                "make another tube and move the jobs"
             )
-        if policy.owner != old.owner and len(tube.taken):
-            raise TubeTaken(f"who may ack {len(tube.taken)} taken jobs cannot change; let them be acked first")
         if policy == old:
             return
         tube.adopt(policy)
@@ -243,7 +242,7 @@ class Engine(Moves):
         check_duration(timeout_ms, "timeout")
         self._check_put(tube, draft)
         tube.make(self._next_id, draft, now)
-        wait = PutWait(self._number(), connection, draft, tag)
+        wait = PutWait(self._number(), connection, tube.slot, draft, tag)
         self._begin_wait(wait, timeout_ms, now)
         tube.put_line.join(wait)
         self._note(tube, None)
@@ -360,6 +359,7 @@ class Engine(Moves):
         """Stop waiting, unless it ended already."""
         if wait.outcome == w.WAITING:
             self._end_wait(wait, w.CANCELLED)
+            self._settle(self.now)
 
     def undelivered(self, job: Job, now: i64, deliveries: int = UNSET) -> None:
         """Take a job back whose taker vanished before a byte of it was written: it was never delivered.
@@ -476,11 +476,13 @@ class Engine(Moves):
         if body is not None:
             self._check_new_body(job, body)
         event: i64 = s.ACKED
-        if not tube.goes:
-            event = self._after_ack(job, tube, delay_ms, now)
-        elif delay_ms != UNSET:
+        if tube.goes and delay_ms != UNSET:
             raise tube.lacks("zombies, so an ack has no delay")
-        self._set_body(job, tube, body, body_kind)
+        if job.state == s.TAKEN:
+            # One that nobody holds is cancelled, not done: it is not kept.
+            if not tube.goes:
+                event = self._after_ack(job, tube, delay_ms, now)
+            self._set_body(job, tube, body, body_kind)
         self._move(job, tube, event, now)
         if self._woken:
             self._settle(now)

@@ -77,6 +77,7 @@ class Keys:
     limit: i32  # How many jobs of a key may be taken at a time; 0 for any number.
     fair: bool  # Ranked by turn, not by first job.
     ready: i32  # Ready jobs of all keys.
+    lowered: bool  # The limit was lowered below what was taken of a key: it takes a while until it is kept.
     _turn: i64
     _by_name: dict[bytes, Key]
     _slots: list[Key | None]
@@ -87,6 +88,7 @@ class Keys:
         self.limit = limit
         self.fair = fair
         self.ready = 0
+        self.lowered = False
         self._turn = 0
         self._by_name = {}
         self._slots = []
@@ -188,7 +190,10 @@ class Keys:
     def set_limit(self, limit: i32) -> None:
         """Change how many of a key may be taken at a time; those taken stay taken."""
         self.limit = limit
+        self.lowered = False
         for key in self._by_name.values():
+            if limit > 0 and key.taken > limit:
+                self.lowered = True
             if key.pos == NOWHERE:
                 self._open_up(key)
             elif limit > 0 and key.taken >= limit:

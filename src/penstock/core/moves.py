@@ -353,6 +353,10 @@ class Moves:
         self._move(job, source, s.MOVED_OUT, now)
         job.tube = target.slot
         job.order = self._newest_order(target, now)
+        if job.extra is not None and job.extra.priority_given != PRIORITY_UNSET:
+            # Urgent or requeued it was in the tube it left.
+            job.priority = job.extra.priority_given
+            job.extra.priority_given = PRIORITY_UNSET
         if not target.by_priority:
             job.priority = target.policy.default_priority
         job.local = target.next_local if target.locals is not None else NO_SLOT
@@ -634,6 +638,11 @@ class Moves:
     def _end_wait(self, wait: Waiting, outcome: i64) -> None:
         wait.outcome = outcome
         w.leave_all(wait)
+        if isinstance(wait, PutWait):
+            # What it did not fit into, a smaller one behind it may.
+            tube = self._tube_slots[wait.tube]
+            if tube is not None and tube.put_line.length > 0:
+                self._note(tube, None)
         self.deadlines.clear(wait)
         del wait.connection.waits[wait.number]
         if isinstance(wait, EndWait):

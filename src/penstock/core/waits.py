@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i32, i64
 
 from penstock.core.deadlines import Timed
 from penstock.core.errors import CommandError
@@ -78,11 +78,13 @@ class PutWait(Waiting):
     """A put that waits for room."""
 
     draft: Draft
+    tube: i32  # Slot of the tube it waits for.
     job: Job | None  # What was put when there was room.
     refusal: CommandError | None  # Why it was not put although there was room.
 
-    def __init__(self, number: i64, connection: Connection, draft: Draft, tag: object) -> None:
+    def __init__(self, number: i64, connection: Connection, tube: i32, draft: Draft, tag: object) -> None:
         super().__init__(number, connection, tag)
+        self.tube = tube
         self.draft = draft
         self.job = None
         self.refusal = None

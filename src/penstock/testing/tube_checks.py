@@ -148,7 +148,8 @@ def _check_keys(tube: Tube, keys: Keys, jobs: list[Job]) -> None:
     same("E2", f"free key slots of {tube.name!r}", sorted(keys._free), free(keys._slots))
     same("E2", f"ready jobs of the keys of {tube.name!r}", keys.ready, len(in_state(jobs, s.READY)))
     for key in every:
-        _check_key(f"key {key.name!r} of {tube.name!r}", key, keys.limit, members[key.slot])
+        limit = 0 if keys.lowered else keys.limit
+        _check_key(f"key {key.name!r} of {tube.name!r}", key, limit, members[key.slot])
     _check_open(f"open keys of {tube.name!r}", keys)
 
 
