@@ -46,7 +46,7 @@ def trials(scale: Scale) -> list[Trial]:
         row("unique", "each with a unique value", 1.5, partial(_prepare, FIFO, cycles, 1_000, _unique)),
         row("dedup", "each with a dedup id", 1.5, partial(_prepare, forgetful, cycles, 1_000, _dedup)),
         row("retry", "each with a retry policy", None, partial(_prepare, FIFO, cycles, 1_000, partial(_retry, retry))),
-        row("log", f"in the log, {_TURN} cycles a frame, never synced", 1 / 0.7, partial(_prepare_log, cycles)),
+        row("log", f"in the log, {_TURN} cycles a frame, never synced", 1.43, partial(_prepare_log, cycles)),
     ]
 
 
