@@ -321,15 +321,7 @@ class Moves:
                 tube.reserved += LOCAL_IDS_BLOCK
                 self.outbox.integers_reserved(tube, tube.reserved, now)
             tube.locals.add(job)
-        if tube.keys is not None:
-            tube.keys.join(job, key)
-        extra = job.extra
-        if extra is not None:
-            if extra.name:
-                tube.names[extra.name] = job
-            if extra.unique:
-                tube.uniques[extra.unique] = job
-        tube.body_bytes += i64(job.body_length())
+        tube.know(job, key)
 
     def _creation(self, now: i64) -> i64:
         """A place in the order of creation: two jobs made in one millisecond must still sort as they were made."""

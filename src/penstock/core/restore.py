@@ -34,15 +34,7 @@ def restore_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, by
     """Give a tube its jobs, by their ids in ascending order, with the keys they have."""
     for job in jobs:
         job.tube = tube.slot
-        if tube.keys is not None:
-            tube.keys.join(job, keys[job.id])
-        extra = job.extra
-        if extra is not None:
-            if extra.name:
-                tube.names[extra.name] = job
-            if extra.unique:
-                tube.uniques[extra.unique] = job
-        tube.body_bytes += i64(job.body_length())
+        tube.know(job, keys[job.id])
         if job.state == s.TAKEN and tube.keys is not None:
             tube.keys.of(job).taken += 1
     for job in jobs:

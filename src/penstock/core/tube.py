@@ -260,6 +260,18 @@ class Tube:
             return keys.first()
         return keys.first_of(key)
 
+    def know(self, job: Job, key: bytes) -> None:
+        """Enter a job into everything but its state's container that the tube looks jobs up by."""
+        if self.keys is not None:
+            self.keys.join(job, key)
+        extra = job.extra
+        if extra is not None:
+            if extra.name:
+                self.names[extra.name] = job
+            if extra.unique:
+                self.uniques[extra.unique] = job
+        self.body_bytes += i64(job.body_length())
+
     def place(self, job: Job) -> None:
         """Put a job where jobs of its state are."""
         state = job.state
