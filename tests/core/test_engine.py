@@ -139,3 +139,23 @@ def test_a_scan_of_tubes_sees_each_once(desk: Desk) -> None:
         more, cursor = desk.engine.scan_tubes(cursor, 2)
         seen += more
     assert seen == tubes
+
+
+def test_kick_gives_every_job_it_digs_up_what_it_was_told_to(desk: Desk) -> None:
+    tube = desk.tube(FIFOTTL)
+    jobs = desk.puts(tube, 3)
+    for job in jobs:
+        desk.do("bury", job)
+    now = desk.clock.ms
+    assert desk.engine.kick(tube, 2, now, delay_ms=10, ttl_ms=500, body=b"another", body_kind=1) == 2
+    told = (b"another", 1, now + 10, now + 510)
+    kicked = [desk.job(job) for job in jobs[:2]]
+    assert [(job.body, job.body_kind, job.wake, job.expiry) for job in kicked] == [told, told]
+    assert desk.job(jobs[2]).body != b"another" and desk.state(jobs[2]) == "buried"
+    desk.engine.body_bytes_max = 3
+    with desk.refuses("TOOBIG"):
+        desk.engine.kick(tube, 1, now, body=b"long")
+    desk.engine.body_bytes_max, desk.engine.room_bytes = 100, 3
+    with desk.refuses("NOSPACE"):
+        desk.engine.kick(tube, 1, now, body=b"long")
+    check(desk.engine)

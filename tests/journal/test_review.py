@@ -199,8 +199,9 @@ def test_a_close_that_fails_frees_the_directory_and_tells_who_waits(
 
     waiter = threading.Thread(target=wait)
     waiter.start()
+    end = time.monotonic() + 10
     while not queue._host.watched:
-        pass
+        assert time.monotonic() < end, "it never slept"
 
     def broken(self: RealFile) -> None:
         raise OSError(5, "broken")

@@ -697,16 +697,35 @@ class Engine(Moves):
         self._settle(now)
         return OK
 
-    def kick(self, tube: Tube, count: int, now: i64, delay_ms: int = 0, ttl_ms: int = UNSET) -> int:
-        """Dig up to `count` buried jobs up, the first to be served first; tell how many there were."""
+    def kick(
+        self,
+        tube: Tube,
+        count: int,
+        now: i64,
+        delay_ms: int = 0,
+        ttl_ms: int = UNSET,
+        body: bytes | None = None,
+        body_kind: int = BODY_BYTES,
+    ) -> int:
+        """Dig up to `count` buried jobs up, the first to be served first; tell how many there were.
+
+        What is given (delay, ttl, another body), each of them gets.
+        """
         self.advance(now)
         check_count(count, "the number of jobs to kick")
         tube.check_return(delay_ms, ttl_ms, PRIORITY_UNSET)
+        if body is not None:
+            # All or none of them get it, so there must be room for all.
+            check_body(len(body), self.body_bytes_max)
+            if len(body) * min(count, len(tube.buried)) > self.room_bytes:
+                raise NoSpace()
         kicked = 0
         while kicked < count:
             job = tube.buried.first()
             if job is None:
                 break
+            if body is not None:
+                self._replace_body(job, tube, body, body_kind)
             job.returns += 1
             self._send_back(job, tube, s.KICKED, s.KICKED_DELAYED, now, delay_ms, ttl_ms, PRIORITY_UNSET)
             kicked += 1
@@ -886,15 +905,18 @@ class Engine(Moves):
             raise NoSpace()
 
     def _set_body(self, job: Job, tube: Tube, body: bytes | None, body_kind: int) -> None:
-        """Replace the body of a job, if there is a new one."""
+        """Give a job another body, if there is one and it is allowed."""
         if body is not None:
             self._check_new_body(job, body)
-            tube.body_bytes += i64(len(body) - job.body_length())
-            job.body = body
-            job.body_kind = u8(body_kind)
-            self.outbox.body_changed()
-            if tube.put_line.length > 0:
-                self._note(tube, None)
+            self._replace_body(job, tube, body, body_kind)
+
+    def _replace_body(self, job: Job, tube: Tube, body: bytes, body_kind: int) -> None:
+        tube.body_bytes += i64(len(body) - job.body_length())
+        job.body = body
+        job.body_kind = u8(body_kind)
+        self.outbox.body_changed()
+        if tube.put_line.length > 0:
+            self._note(tube, None)
 
     def _note_all(self, tube: Tube) -> None:
         """Look at every line of a tube when the command ends."""
