@@ -25,12 +25,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dialects": {"core", "wire"},
     "journal": {"core"},
     "options": {"core"},
-    "host": {"core", "journal", "options"},
+    "committer": {"journal"},
+    "steward": {"core", "journal"},
+    "host": {"core", "journal", "options", "committer", "steward"},
     "embedded": {"core", "journal", "options", "host"},
     "embedded_async": {"core", "journal", "options", "host", "embedded"},
     "drivers": {"core", "options", "host", "embedded"},
     "client": {"_version", "core", "wire", "options"},
-    "server": {"_build", "_version", "core", "wire", "cluster", "dialects", "journal"},
+    "server": {"_build", "_version", "core", "wire", "cluster", "dialects", "journal", "committer", "steward"},
     "spark": {"_version", "core", "journal", "client"},
     "dashboard": {"_version", "core", "client"},
     "testing": {"core", "wire", "cluster", "dialects", "journal", "host", "embedded", "client", "server"},
@@ -39,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_IMPORT["cli"] = set(MAY_IMPORT)  # The command line may start anything, and is a user of the public API.
 
 # Pure code gets time and entropy as arguments and reaches nothing outside itself.
-PURE = ("core", "cluster", "wire", "dialects", "journal.frame")
+PURE = ("core", "cluster", "wire", "dialects", "journal.frame", "journal.replay", "journal.walk")
 IMPURE_MODULES = {
     *("time", "datetime", "random", "secrets"),
     *("os", "socket", "select", "selectors", "ssl", "subprocess", "logging"),
@@ -276,7 +278,15 @@ def test_an_import_cycle_is_found() -> None:
 @pytest.mark.parametrize("form", ["import {}", "import {}.x as y", "from {} import x", "if 1:\n    import {}"])
 def test_an_impure_import_is_found_in_pure_code_only(name: str, form: str) -> None:
     source = form.format(name)
-    for module in ("core.job", "cluster.node", "wire.resp", "dialects.disque", "journal.frame"):
+    for module in (
+        "core.job",
+        "cluster.node",
+        "wire.resp",
+        "dialects.disque",
+        "journal.frame",
+        "journal.replay",
+        "journal.walk",
+    ):
         assert impure_imports(source, f"penstock.{module}")
     for module in ("server.clock", "journal.disk", "embedded"):
         assert not impure_imports(source, f"penstock.{module}")

@@ -95,7 +95,7 @@ def unregister_driver(name: str) -> None:
 def _open(queue: Queue, raw: bytes, type: str, driver: Driver, options: dict[str, Any]) -> Tube:
     """Find or make a driven tube; under the queue's lock."""
     host = queue._host
-    if host.log is not None:
+    if host.journal is not None:
         raise Unsupported(
             "a tube with a driver needs a queue in memory: its driver could not be brought back from a log"
         )

@@ -32,6 +32,7 @@ from penstock.core.limits import (
     BATCH_JOBS_MAX,
     BODY_BYTES_HARD_MAX,
     BODY_BYTES_MAX,
+    MEMORY_BYTES_MIN,
     NEVER,
     PRIORITY_UNSET,
     ROW_ROOM_BYTES,
@@ -43,10 +44,11 @@ from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.tube import key_of
 from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
-from penstock.host import Change, Host, Session, ThreadSleeper
+from penstock.host import Change, Host, Session, Store, ThreadSleeper
 from penstock.journal.disk import RealDisk
 from penstock.journal.log import FSYNC_CHOICES
 from penstock.journal.reader import Event
+from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS, Retention
 from penstock.options import (
     Body,
     Duration,
@@ -73,16 +75,35 @@ def open(
     fsync: Literal["always", "everysec", "never"] = "always",
     grace: Seconds = 0,
     max_body: int = BODY_BYTES_MAX,
+    memory_limit: int | None = None,
+    history: Duration = HISTORY_MS // 1_000,
+    history_bytes: int | None = HISTORY_BYTES,
+    history_bodies: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Queue:
     """Open a queue in this process: in memory, or in a directory of its own, which is made if it is not there.
 
     `fsync`: when a call returns, what it did is on disk (always), will be within a second (everysec), or when the
     system pleases (never). `grace`: how long the jobs of a session that ended wait for `identify`, in seconds.
-    `max_body`: how many bytes a body may have.
+    `max_body`: how many bytes a body may have. `memory_limit`: how many bytes the jobs may take in memory; in a
+    directory, bodies beyond it are left on disk until their turn comes, otherwise puts are refused.
+
+    In a directory, what happened is kept as history for `history` seconds and up to `history_bytes` (None: without
+    limit), with the bodies of jobs or, unless `history_bodies`, without. `progress` is called with how many bytes of
+    how many have been read back while the queue is being opened.
     """
     if not 0 <= integer(max_body, "max_body") <= BODY_BYTES_HARD_MAX:
         raise OutOfRange(f"max_body must be 0 to {BODY_BYTES_HARD_MAX}")
-    host = open_host(path, fsync, grace)
+    if memory_limit is not None and integer(memory_limit, "memory_limit") < MEMORY_BYTES_MIN:
+        raise OutOfRange(f"memory_limit must be at least {MEMORY_BYTES_MIN} bytes, or None")
+    if history_bytes is not None and integer(history_bytes, "history_bytes") < 0:
+        raise OutOfRange("history_bytes must be 0 or more, or None")
+    retention = Retention(
+        NEVER if history_bytes is None else history_bytes,
+        duration_ms(history, "history"),
+        boolean(history_bodies, "history_bodies"),
+    )
+    host = open_host(path, fsync, grace, NEVER if memory_limit is None else memory_limit, retention, progress)
     host.engine.body_bytes_max = max_body
     try:
         for warning in host.warnings:
@@ -93,7 +114,14 @@ def open(
         raise
 
 
-def open_host(path: str | os.PathLike[str], fsync: str, grace: Seconds) -> Host:
+def open_host(
+    path: str | os.PathLike[str],
+    fsync: str,
+    grace: Seconds,
+    memory_max: int,
+    retention: Retention,
+    progress: Callable[[int, int], None] | None,
+) -> Host:
     """The engine behind a queue."""
     grace_ms = duration_ms(grace, "grace")
     if not isinstance(path, (str, os.PathLike)):
@@ -101,8 +129,8 @@ def open_host(path: str | os.PathLike[str], fsync: str, grace: Seconds) -> Host:
     if fsync not in FSYNC_CHOICES:
         raise OutOfRange(f"fsync is one of {', '.join(FSYNC_CHOICES)}, not {fsync!r}")
     if os.fspath(path) == ":memory:":
-        return Host(grace_ms)
-    return Host(grace_ms, RealDisk(os.fspath(path)), fsync)
+        return Host(grace_ms, memory_max)
+    return Host(grace_ms, memory_max, Store(RealDisk(os.fspath(path)), fsync, retention, progress))
 
 
 T = TypeVar("T")
@@ -210,8 +238,19 @@ class Queue:
     def events(self, start: int = 1) -> Iterator[Event]:
         """Everything that happened in this queue from a position on, as far as it is durable. It needs a directory."""
         with self._session:
-            found = self._host.events(integer(start, "start"))
-        return found
+            return self._host.has_journal().events(integer(start, "start"))
+
+    def history(self, id: str) -> list[Event]:
+        """What happened to the job of this id, whether it is there or gone, as far as it is kept and durable."""
+        with self._session:
+            journal, number = self._host.has_journal(), self._host.number_of(id)
+        return journal.history(number)
+
+    def checkpoint(self) -> None:
+        """Take a snapshot now and remove history that is not to be kept, instead of when it is due by itself."""
+        with self._session:
+            journal = self._host.has_journal()
+        journal.take_snapshot()
 
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
@@ -341,7 +380,7 @@ class Tube:
                 host.not_seen([core] if core is not None else [])
                 raise
             if core is not None:
-                return Job(self, core)
+                return Job(self, core) if isinstance(core.body, bytes) else Job(self, core)._fetch()
             if timeout == 0:
                 return None
         jobs = self.take_many(1, timeout, key=key, ttr=ttr)
@@ -603,20 +642,25 @@ def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr
 
 
 def as_jobs(queue: Queue, cores: list[CoreJob]) -> list[Job]:
-    """What a session has taken, as its user sees it."""
+    """What a session has taken, as its user sees it: with bodies that are read from disk, if that is where they are."""
     engine = queue._host.engine
-    return [queue._tube(engine.tube_of(core))._job(core) for core in cores]
+    jobs = [queue._tube(engine.tube_of(core))._job(core) for core in cores]
+    for job in jobs:
+        if not isinstance(job._core.body, bytes):
+            job._fetch()
+    return jobs
 
 
 class Job:
     """A job of this queue. Its state and counters are live: they tell how it is now."""
 
     # A core job is never used for another job, so holding on to one is safe; when it is gone, it says so.
-    __slots__ = ("_core", "_finished", "_tube")
+    __slots__ = ("_core", "_fetched", "_finished", "_tube")
 
     def __init__(self, tube: Tube, core: CoreJob) -> None:
         self._tube = tube
         self._core = core
+        self._fetched: bytes | None = None  # Its body, read from disk.
         self._finished = False  # By hand, through this object: then leaving its `with` block does nothing more.
 
     @property
@@ -651,8 +695,14 @@ class Job:
     def body(self) -> Any:
         """What was put: bytes as bytes, text as text, any other value as it came out of JSON."""
         raw = self._core.body
-        assert isinstance(raw, bytes)
+        if not isinstance(raw, bytes):
+            raw = self._fetched if self._fetched is not None else self._tube._host.body_of(self._core)
         return decode_body(raw, self._core.body_kind)
+
+    def _fetch(self) -> Self:
+        """Read a body that is on disk: whoever takes a job needs it, also when the job is gone."""
+        self._fetched = self._tube._host.body_of(self._core)
+        return self
 
     def __repr__(self) -> str:
         return f"<penstock job {self.id} in {self.tube!r}: {self.state}>"
@@ -686,6 +736,7 @@ class Job:
         """The work is done, and its result takes the place of the body until the job's ttl ends."""
         raw, kind = encode_body(result)
         self._do(lambda engine, session, core, now: engine.done(session, core, raw, kind, now))
+        self._fetched = None
 
     def release(
         self,
@@ -774,8 +825,8 @@ class Job:
     def history(self) -> list[Event]:
         """Everything that happened to the job, also when it is gone. It needs a queue in a directory."""
         with self._tube._session:
-            host = self._tube._host
-        return host.history(self._core)
+            journal = self._tube._host.has_journal()
+        return journal.history(self._core.id)
 
     def meta(self) -> dict[str, Any]:
         """Everything the queue knows about the job, times in seconds since 1970."""

@@ -19,6 +19,7 @@ from penstock.core.waits import CANCELLED, Waiting
 from penstock.embedded import Job, Queue, Tube, as_jobs, check_tubes, open, take_now
 from penstock.host import Change, Host
 from penstock.journal.reader import Event
+from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
 from penstock.options import (
     Body,
     Duration,
@@ -39,9 +40,26 @@ def open_async(
     fsync: Literal["always", "everysec", "never"] = "always",
     grace: Seconds = 0,
     max_body: int = BODY_BYTES_MAX,
+    memory_limit: int | None = None,
+    history: Duration = HISTORY_MS // 1_000,
+    history_bytes: int | None = HISTORY_BYTES,
+    history_bodies: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> AsyncQueue:
     """Open a queue in this process, for asyncio: see `open`."""
-    return AsyncQueue(open(path, fsync=fsync, grace=grace, max_body=max_body))
+    return AsyncQueue(
+        open(
+            path,
+            fsync=fsync,
+            grace=grace,
+            max_body=max_body,
+            memory_limit=memory_limit,
+            history=history,
+            history_bytes=history_bytes,
+            history_bodies=history_bodies,
+            progress=progress,
+        )
+    )
 
 
 P = ParamSpec("P")
@@ -152,6 +170,14 @@ class AsyncQueue:
     async def events(self, start: int = 1) -> Iterator[Event]:
         """Everything that happened in this queue from a position on, as far as it is durable. It needs a directory."""
         return self._quick.events(start)
+
+    async def history(self, id: str) -> list[Event]:
+        """What happened to the job of this id, whether it is there or gone, as far as it is kept and durable."""
+        return await asyncio.get_running_loop().run_in_executor(None, self.sync.history, id)
+
+    async def checkpoint(self) -> None:
+        """Take a snapshot now and remove history that is not to be kept, instead of when it is due by itself."""
+        await asyncio.get_running_loop().run_in_executor(None, self.sync.checkpoint)
 
     async def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
@@ -336,7 +362,11 @@ async def _take(
         except BaseException:
             host.give_back(found, deliveries)
             raise
-    return [AsyncJob(job) for job in as_jobs(queue, found)]
+    if all(isinstance(core.body, bytes) for core in found):
+        jobs = as_jobs(queue, found)
+    else:
+        jobs = await asyncio.get_running_loop().run_in_executor(None, as_jobs, queue, found)
+    return [AsyncJob(job) for job in jobs]
 
 
 class AsyncJob:

@@ -17,16 +17,17 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from penstock.committer import Committer
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
 from penstock.core.errors import BadId, Closed, CommandError, Forked, JournalFailed, NoJournal, UnknownJob, WrongType
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
-from penstock.core.job import Job
+from penstock.core.job import BodyRef, Job
 from penstock.core.limits import NEVER
 from penstock.core.outbox import Outbox
 from penstock.core.tube import Tube
@@ -34,8 +35,13 @@ from penstock.core.waits import Connection, Waiting
 from penstock.journal.disk import Disk
 from penstock.journal.log import ALWAYS, EVERYSEC, Log
 from penstock.journal.reader import Event, Reader
-from penstock.journal.recovery import open_log
+from penstock.journal.recovery import Progress, open_log
+from penstock.journal.retention import Retention
 from penstock.options import to_text
+from penstock.steward import Steward
+
+# How many bodies are asked for ahead of their turn.
+_AHEAD = 64
 
 
 class Sleeper(Protocol):
@@ -54,6 +60,16 @@ class Attendant(Protocol):
 
     def attend(self) -> None:
         """Look at what happened to the tube, under the lock."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A directory, and how a queue is kept in it."""
+
+    disk: Disk
+    fsync: str = ALWAYS
+    retention: Retention = field(default_factory=Retention)
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +196,16 @@ class Host:
     guard: Guard  # What a thread's call holds: it returns when what it did is as durable as the queue promises.
     quick_guard: Guard  # What a task's call holds: it awaits `until_durable` afterwards.
 
-    def __init__(self, grace_ms: int, disk: Disk | None = None, fsync: str = ALWAYS) -> None:
+    wall: Callable[[], int]
+    outbox: Outbox
+
+    def __init__(self, grace_ms: int, memory_max: int = NEVER, store: Store | None = None) -> None:
         self.lock = threading.Lock()
         self.closed = False
-        self.log: Log | None = None
+        self.wall = wall_ms
+        self.journal: _Journal | None = None
         self.warnings: list[str] = []
-        self.outbox: Outbox
-        if disk is None:
+        if store is None:
             self.now = clock_from(wall_ms())
             self.outbox = Outbox()
             self.engine = Engine(1, self.now(), self.outbox, secrets.randbits(32))
@@ -194,7 +213,8 @@ class Host:
             self.ids = IdForms(secrets.token_hex(4).encode(), secrets.token_bytes(32))
             self.guard = self.quick_guard = self.lock
         else:
-            self._recover(disk, grace_ms, fsync)
+            self._recover(store, grace_ms, memory_max)
+        self.engine.memory_max = memory_max
         self.engine.waits_per_connection_max = NEVER  # Threads and tasks of one process bound themselves.
         self.watched = False  # Whether anybody sleeps; if not, a command has nobody to wake.
         self._keeper_until = -1
@@ -205,42 +225,39 @@ class Host:
         # Those who decide what tubes of theirs serve next: they look at every change before it is told.
         self.drivers: dict[Tube, Attendant] = {}
 
-    def _recover(self, disk: Disk, grace_ms: int, fsync: str) -> None:
+    def _recover(self, store: Store, grace_ms: int, memory_max: int) -> None:
         """Go on where the log of a directory ends."""
+        disk = store.disk
         disk.lock()
         try:
-            opened = open_log(disk, wall_ms(), boot_id(), fsync=fsync, entropy=secrets.randbits(32), grace_ms=grace_ms)
+            opened = open_log(
+                disk,
+                wall_ms(),
+                boot_id(),
+                fsync=store.fsync,
+                entropy=secrets.randbits(32),
+                grace_ms=grace_ms,
+                memory_max=memory_max,
+                progress=store.progress,
+            )
         except BaseException:
             disk.unlock()
             raise
-        self._disk = disk
-        self.log, self.engine, self.outbox = opened.log, opened.engine, opened.log.writer
+        self.engine, self.outbox = opened.engine, opened.log.writer
         self.warnings = opened.warnings
         self.now = clock_from(self.engine.now)
         self.ids = IdForms(opened.node[:8].encode(), opened.key)
-        self.engine.room_bytes = self.log.room()
-        self.guard = Durable(self, self.log)
-        self.quick_guard = Committing(self, self.log)
-        if fsync == EVERYSEC:
-            self._stopping = threading.Event()
-            threading.Thread(target=self._sync_every_second, name="penstock-sync", daemon=True).start()
-
-    def _sync_every_second(self) -> None:
-        assert self.log is not None
-        while not self._stopping.wait(1):
-            try:
-                self.log.make_durable(self.log.written)
-            except JournalFailed:
-                with self.lock:
-                    self.wake_everybody()
-                return
+        self.engine.room_bytes = opened.log.room()
+        self.engine.spills = memory_max != NEVER
+        self.guard = Durable(self, opened.log)
+        self.quick_guard = Committing(self, opened.log)
+        self.journal = _Journal(self, disk, opened.log, store.retention)
 
     async def until_durable(self) -> None:
         """Return when everything that was done so far is as durable as the queue promises."""
-        log = self.log
-        if log is not None and log.fsync == ALWAYS and log.durable < log.written:
+        if self.journal is not None:
             try:
-                await asyncio.get_running_loop().run_in_executor(None, log.make_durable, log.written)
+                await self.journal.until_durable()
             except JournalFailed:
                 with self.lock:
                     self.wake_everybody()
@@ -277,20 +294,15 @@ class Host:
         self.closed = True
         if self._teller is not None:
             self._teller.stop()
-        if self.log is not None:
-            if self.log.fsync == EVERYSEC:
-                self._stopping.set()
-            try:
-                self.log.close(self.now(), wall_ms())
-            finally:
-                self._disk.unlock()
+        if self.journal is not None:
+            self.journal.close()
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: nothing of this queue may be used, and its files least of all."""
         self.closed = True
         self.guard = self.quick_guard = Refusal(Forked)
-        if self.log is not None:
-            self._disk.forget_lock()
+        if self.journal is not None:
+            self.journal.disk.forget_lock()
 
     def flush(self) -> None:
         """Let what was done outside of a guard reach the log."""
@@ -300,10 +312,10 @@ class Host:
 
     def make_room(self, length: int) -> bool:
         """Try to have room in the log for so many bytes of bodies that did not fit."""
-        if self.log is None:
+        if self.journal is None:
             return False
         with self.quick_guard:
-            self.engine.room_bytes = self.log.make_room(length)
+            self.engine.room_bytes = self.journal.log.make_room(length)
             # Leaving the guard looks at the room again, and finds what was made.
             return self.engine.room_bytes >= length
 
@@ -398,6 +410,16 @@ class Host:
 
     def find(self, id: str) -> Job:
         """The job of an id in either form."""
+        number = self.number_of(id)
+        job = self.engine.find(number, self.now())
+        # Looking may have let deadlines pass, and those who wait must hear of it.
+        self.settle()
+        if job is None:
+            raise UnknownJob()
+        return job
+
+    def number_of(self, id: str) -> int:
+        """The number of a job, whose id is given in either form."""
         if not isinstance(id, str):
             raise WrongType(f"a job's id is text, not {type(id).__name__}")
         raw = id.encode("utf-8", "replace")
@@ -408,27 +430,22 @@ class Host:
             number = self.ids.parse_hex(raw)
         if number == NOT_AN_ID:
             raise BadId()
-        job = self.engine.find(number, self.now())
-        # Looking may have let deadlines pass, and those who wait must hear of it.
-        self.settle()
-        if job is None:
-            raise UnknownJob()
-        return job
+        return number
 
-    def events(self, start: int) -> Iterator[Event]:
-        """What happened from a position on, as far as it is durable."""
-        reader, end = self._reader()
-        return reader.events(start, end)
+    def body_of(self, job: Job) -> bytes:
+        """The body of a job, read from disk if that is where it lives."""
+        body = job.body
+        if isinstance(body, bytes):
+            return body
+        assert self.journal is not None
+        tube = self.engine._tube_slots[job.tube]
+        return self.journal.fetch(tube, job) if tube is not None else self.outbox.body_of(job)
 
-    def history(self, job: Job) -> list[Event]:
-        """What happened to a job, as far as it is durable."""
-        reader, end = self._reader()
-        return reader.history(job.id, end)
-
-    def _reader(self) -> tuple[Reader, int]:
-        if self.log is None:
+    def has_journal(self) -> _Journal:
+        """The journal, or NoJournal."""
+        if self.journal is None:
             raise NoJournal()
-        return Reader(self._disk), self.log.durable
+        return self.journal
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
         """Call back on every change of a job, in order, from a thread of its own; gives a function that ends it."""
@@ -438,6 +455,78 @@ class Host:
             self._teller = _Teller(self.ids)
             self.engine.watch = self._teller.moved
         return self._teller.subscribe(callback, tube)
+
+
+class _Journal:
+    """What a queue in a directory has beside one in memory: its log, its history, and who looks after both."""
+
+    def __init__(self, host: Host, disk: Disk, log: Log, retention: Retention) -> None:
+        self.lock = host.lock
+        self.engine = host.engine
+        self.now = host.now
+        self.wall = host.wall
+        self.disk = disk
+        self.log = log
+        self._wake_everybody = host.wake_everybody
+        self._reader = Reader(disk)
+        self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
+        self._fetched = 0
+        self._stopping = threading.Event()
+        self._steward = Steward(self, retention)
+        if log.fsync == EVERYSEC:
+            threading.Thread(target=self._sync_every_second, name="penstock-sync", daemon=True).start()
+
+    def events(self, start: int) -> Iterator[Event]:
+        """What happened from a position on, as far as it is durable."""
+        return self._reader.events(start, self.log.durable)
+
+    def history(self, number: int) -> list[Event]:
+        """What happened to a job, as far as it is durable; whether it is there or gone. Without the lock."""
+        with self.lock:
+            job = self.engine.jobs.find(number)
+            newest = None if job is None or job.position == 0 else job.position
+        return self._reader.history(number, newest, self.log.durable)
+
+    async def until_durable(self) -> None:
+        """Return when everything that was logged so far is as durable as the log promises."""
+        log = self.log
+        if log.fsync == ALWAYS and log.durable < log.written:
+            loop = asyncio.get_running_loop()
+            committer = self._committers.get(loop)
+            if committer is None:
+                committer = self._committers[loop] = Committer(log, loop)
+            await committer.durable(log.written)
+
+    def fetch(self, tube: Tube, job: Job) -> bytes:
+        """The body of a job that lives on disk; and those of the next jobs will be asked for soon."""
+        self._fetched += 1
+        if self._fetched % _AHEAD == 1:
+            # The first of a heap are not in order, but whoever comes next is among them.
+            upcoming = [next_job.body for next_job in tube.ready.items[: 2 * _AHEAD]]
+            self.log.bodies.will_read([body for body in upcoming if isinstance(body, BodyRef)])
+        return self.log.writer.body_of(job)
+
+    def take_snapshot(self) -> None:
+        """Take a snapshot now, and remove what need not be kept. Without the lock."""
+        self._steward.take_snapshot()
+
+    def close(self) -> None:
+        """Close the log and give the directory free, whatever fails. Under the lock, or before anybody uses it."""
+        self._stopping.set()
+        try:
+            self._steward.stop()
+            self.log.close(self.now(), self.wall())
+        finally:
+            self.disk.unlock()
+
+    def _sync_every_second(self) -> None:
+        while not self._stopping.wait(1):
+            try:
+                self.log.make_durable(self.log.written)
+            except JournalFailed:
+                with self.lock:
+                    self._wake_everybody()
+                return
 
 
 class _Teller:

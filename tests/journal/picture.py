@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core import states as s
-from penstock.core import stats
 from penstock.core.engine import Engine
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
@@ -18,9 +17,9 @@ def picture(engine: Engine, restarted: bool) -> dict[str, Any]:
         tube.name.decode(): {
             "policy": tube.policy,
             "paused": (tube.paused_in, tube.paused_out),
-            "jobs": [_job(job, tube, restarted) for job in _jobs(tube)],
-            "put": sum(stats.events(tube, life=True)[event] for event in (s.PUT, s.PUT_DELAYED, s.PUT_URGENT)),
-            "acked": stats.events(tube, life=True)[s.ACKED],
+            "jobs": [_job(job, tube, engine, restarted) for job in _jobs(tube)],
+            "counts": _counted(tube.counts, tube.counts_before),
+            "keys": {key: _counted(of.counts, of.counts_before) for key, of in tube.key_stats.items()},
             "dedups": [] if tube.dedups is None else tube.dedups.entries(),
         }
         for tube in engine.tubes.values()
@@ -33,7 +32,7 @@ def _jobs(tube: Tube) -> list[Job]:
     return sorted(found, key=lambda job: job.id)
 
 
-def _job(job: Job, tube: Tube, restarted: bool) -> dict[str, Any]:
+def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any]:
     extra = job.rare()
     state, wake, returns = job.state, job.wake, job.returns
     if restarted and state == s.TAKEN and tube.owned and not extra.consumer:
@@ -45,12 +44,21 @@ def _job(job: Job, tube: Tube, restarted: bool) -> dict[str, Any]:
         "state": s.STATE_NAMES[state],
         "wake": wake,
         "returns": returns,
-        "body": (job.body, job.body_kind),
+        "body": (engine.outbox.body_of(job), job.body_kind),
         "key": key_of(tube, job),
         "times": (job.created, job.expiry, job.ttr),
         "place": (job.priority, job.order),
         "counters": (job.deliveries, job.nacks, extra.buries, job.ttl_minutes, job.once),
         "extra": (extra.reason, extra.name, extra.unique, extra.priority_given),
-        "claim": (extra.consumer, extra.claim, extra.doomed),
+        "claim": (extra.consumer, extra.claim, extra.claim_place, extra.doomed),
         "retry": None if extra.retry is None else extra.retry.text,
+    }
+
+
+def _counted(now: list[int], before: list[int]) -> dict[tuple[str, str], int]:
+    """What happened how often; but for what the restart itself does."""
+    return {
+        (s.EVENT_NAMES[event], s.STATE_NAMES[source]): now[rule] + before[rule]
+        for rule, (event, source, _) in enumerate(s.TRANSITIONS)
+        if event != s.DISCONNECTED and now[rule] + before[rule] > 0
     }

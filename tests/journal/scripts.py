@@ -24,6 +24,8 @@ POLICIES = [
     p.QUEUE15,
     dataclasses.replace(p.XQUEUE, after_ack=p.KEPT),
     dataclasses.replace(p.FIFOTTL, after_ack=p.LINGERS, zombie_ms=5_000),
+    dataclasses.replace(p.FIFO, temporary=True),
+    dataclasses.replace(p.UTUBE, key_stats=("key-1",), dedup_count=3),
 ]
 
 Step = Callable[[int], None]
@@ -62,7 +64,7 @@ class Script:
 
     def draft(self, tube: Tube) -> Draft:
         chance, policy = self.chance, tube.policy
-        draft = Draft(chance.randbytes(chance.randrange(60)))
+        draft = Draft(chance.randbytes(chance.choice([0, 5, 60, 400])))
         if tube.keys is not None and chance.random() < 0.8:
             draft.key = b"key-%d" % chance.randrange(3)
         if policy.has_ttl and chance.random() < 0.5:

@@ -10,9 +10,8 @@ from penstock.core import policy
 from penstock.core import states as s
 from penstock.core.errors import DamagedJournal
 from penstock.core.job import Draft
-from penstock.journal.frame import read_frame
-from penstock.journal.log import SEGMENT_HEADER_BYTES, frame_seed, read_header
 from penstock.journal.recovery import Opened, open_log
+from penstock.journal.segment import SEGMENT_HEADER_BYTES, FrameFile
 from penstock.testing.disk import MemoryDisk, crashes
 from penstock.testing.invariants import check
 from tests.journal.picture import picture
@@ -55,13 +54,9 @@ def run(seed: int, steps: int, restarts: int = 1) -> tuple[MemoryDisk, list[Know
     return disk, known
 
 
-def end_of_frames(name: str, data: bytes) -> int:
+def end_of_frames(disk: MemoryDisk, name: str) -> int:
     """Where the frames of a segment end; they may well end in zeros."""
-    header = read_header(name, data)
-    at = SEGMENT_HEADER_BYTES
-    while (frame := read_frame(data, at, frame_seed(header.node, header.segment, at))) is not None:
-        at += frame.length
-    return at
+    return SEGMENT_HEADER_BYTES + sum(found.frame.length for found in FrameFile(disk, name).frames())
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -100,7 +95,7 @@ def test_a_log_cut_at_every_byte_is_a_prefix() -> None:
     states = [moment.state for moment in known]
     name = disk.names()[-1]
     data = disk.read(name)
-    end = end_of_frames(name, data)
+    end = end_of_frames(disk, name)
     seen = -1
     for size in range(SEGMENT_HEADER_BYTES, end + 1):
         cut = disk.copy()
@@ -116,8 +111,7 @@ def test_a_flipped_bit_is_a_cut_tail_or_refused_by_file_and_offset_and_never_a_t
     disk, known = run(2, 5)
     states = [moment.state for moment in known]
     name = disk.names()[-1]
-    data = disk.read(name)
-    end = end_of_frames(name, data)
+    end = end_of_frames(disk, name)
     refused = cut = 0
     for place in range(SEGMENT_HEADER_BYTES, end):
         for bit in range(8):

@@ -69,7 +69,7 @@ def test_a_reader_never_sees_what_is_not_durable(tmp_path: Path) -> None:
     queue = penstock.open(tmp_path, fsync="never")
     tube = queue.tube("t")
     tube.put("x")  # Durable: it is the first of its tube, and reserves integers.
-    log = queue._host.log
+    log = queue._host.journal.log
     assert log is not None
     before = list(queue.events())
     tube.put("y")

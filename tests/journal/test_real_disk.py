@@ -183,7 +183,7 @@ def test_a_body_larger_than_a_segment_is_kept(tmp_path: Path) -> None:
 def test_everysec_syncs_within_a_second_or_so(tmp_path: Path) -> None:
     queue = penstock.open(tmp_path / "queue", fsync="everysec")
     queue.tube("t").put("x")
-    log = queue._host.log
+    log = queue._host.journal.log
     assert log is not None
     end = time.monotonic() + 10
     while log.durable < log.written:
@@ -197,8 +197,8 @@ def test_everysec_syncs_within_a_second_or_so(tmp_path: Path) -> None:
     [
         (lambda path: (path / "node.json").write_text("{}"), "node.json is damaged"),
         (lambda path: (path / "node.json").unlink(), "node.json is missing"),
-        (lambda path: (path / "segment-0000000001.log").write_bytes(b"x" * 5_000), "not a segment"),
-        (lambda path: (path / "segment-0000000001.log").write_bytes(b""), "not a segment"),
+        (lambda path: (path / "segment-0000000001.log").write_bytes(b"x" * 5_000), "not a file of a Penstock log"),
+        (lambda path: (path / "segment-0000000001.log").write_bytes(b""), "not a file of a Penstock log"),
         (lambda path: (path / "segment-0000000001.log").rename(path / "segment-0000000007.log"), "renamed by mistake"),
         (lambda path: (path / "segment-0000000002.log").unlink(), "segment-0000000002.log is missing"),
         (lambda path: _patch(path / "segment-0000000001.log", 8, b"\x02"), "newer Penstock"),

@@ -165,6 +165,7 @@ def _new_claim(engine: Engine, consumer: Consumer, number: int, tube: Tube, coun
         extra = job.rare()
         extra.consumer = consumer.name
         extra.claim = number
+        extra.claim_place = len(made.jobs)
         engine._move(job, tube, s.CLAIMED, now)
         made.jobs.append(job)
     if not made.jobs:

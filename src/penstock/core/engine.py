@@ -54,7 +54,7 @@ from penstock.core.limits import (
     check_finite,
     check_name,
 )
-from penstock.core.moves import Moves, later
+from penstock.core.moves import Moves, later, resident_length
 from penstock.core.outbox import Outbox
 from penstock.core.outcomes import IS_TAKEN, NO_JOB, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK, ONLY_ONCE
 from penstock.core.policy import TubePolicy
@@ -220,8 +220,7 @@ class Engine(Moves):
                 names.add(draft.name)
         if body_bytes > BATCH_BYTES_MAX:
             raise BodyTooLarge(f"the bodies of one put may have {BATCH_BYTES_MAX} bytes in all; put fewer at a time")
-        if body_bytes + added * ROW_ROOM_BYTES > self.room_bytes:
-            raise NoSpace()
+        self._check_room(added, body_bytes + added * ROW_ROOM_BYTES)
         if tube.limited and added > 0 and not self._has_room_for(tube, added, body_bytes):
             raise Full(f"tube {shown(tube.name)} has no room for all of these; wait, or put fewer")
         jobs: list[Job] = []
@@ -255,8 +254,7 @@ class Engine(Moves):
         check_body(len(draft.body), self.body_bytes_max)
         if tube.limited and 0 < tube.policy.capacity_bytes < len(draft.body):
             raise BodyTooLarge(f"the body has {len(draft.body)} bytes, and the whole tube has room for fewer")
-        if len(draft.body) > self.room_bytes:
-            raise NoSpace()
+        self._check_room(1, len(draft.body))
 
     def _has_room_for(self, tube: Tube, jobs: int, body_bytes: int) -> bool:
         policy = tube.policy
@@ -912,6 +910,7 @@ class Engine(Moves):
 
     def _replace_body(self, job: Job, tube: Tube, body: bytes, body_kind: int) -> None:
         tube.body_bytes += i64(len(body) - job.body_length())
+        self.resident_bytes += len(body) - resident_length(job)
         job.body = body
         job.body_kind = u8(body_kind)
         self.outbox.body_changed()

@@ -196,6 +196,12 @@ class NoSpace(CommandError):
     code: ClassVar[str] = "NOSPACE"
 
 
+class NoMemory(CommandError):
+    """The queue has reached its memory limit: nothing was put. Takes and acks go on, and make room for puts."""
+
+    code: ClassVar[str] = "NOMEMORY"
+
+
 class JournalFailed(CommandError):
     """The disk refused to write or sync, so nothing more can be promised; look at it, then open the queue again."""
 

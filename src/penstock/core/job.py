@@ -29,14 +29,14 @@ HELD_BY_CLAIM: Final = -2  # In place of a session's slot: no session may touch 
 
 @mypyc_attr(acyclic=True)
 class BodyRef:
-    """A body that lives in the log only: where to read it."""
+    """A body that lives on disk only: where to read it."""
 
-    segment: i64
+    file: i64  # The number of a segment of the log; that of a snapshot, negative.
     offset: i64
     length: i64
 
-    def __init__(self, segment: i64, offset: i64, length: i64) -> None:
-        self.segment = segment
+    def __init__(self, file: i64, offset: i64, length: i64) -> None:
+        self.file = file
         self.offset = offset
         self.length = length
 
@@ -54,6 +54,7 @@ class Extra:
     priority_given: i64  # Its priority before urgent or requeue set it aside; else PRIORITY_UNSET.
     consumer: bytes  # Whose claim holds it; empty if none.
     claim: i64  # The number of that claim.
+    claim_place: i32  # Its place within that claim.
     doomed: bool  # Deleted while a claim held it: it goes when the claim ends.
 
     def __init__(self) -> None:
@@ -66,6 +67,7 @@ class Extra:
         self.priority_given = PRIORITY_UNSET
         self.consumer = b""
         self.claim = 0
+        self.claim_place = 0
         self.doomed = False
 
 

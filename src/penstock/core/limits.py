@@ -55,6 +55,13 @@ BATCH_BYTES_MAX: Final = 768 * 1024 * 1024
 # What a put takes of the log beside its body: its row, its key and the like.
 ROW_ROOM_BYTES: Final = 512
 
+# What a job takes of memory beside its body, with everything that refers to it; a bit much, so that a limit on memory
+# holds also for jobs with keys, names and reasons. A body that is too short to be left on disk is in it.
+JOB_MEMORY_BYTES: Final = 400
+
+# No limit on memory can be set lower: less is not worth a queue.
+MEMORY_BYTES_MIN: Final = 1024 * 1024
+
 # How many tubes one waiting take may watch; each costs a link that is made and unmade.
 WAIT_TUBES_MAX: Final = 1_024
 

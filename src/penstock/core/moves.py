@@ -20,10 +20,18 @@ from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.claims import Claim, Consumer
 from penstock.core.deadlines import NOWHERE, Deadlines, Timed
-from penstock.core.errors import CommandError, NameTaken, NoSpace
+from penstock.core.errors import CommandError, NameTaken, NoMemory, NoSpace
 from penstock.core.ids import first_id
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
-from penstock.core.limits import FIRED_PER_TURN_MAX, LOCAL_IDS_BLOCK, NEVER, PRIORITY_UNSET, ROW_ROOM_BYTES, UNSET
+from penstock.core.limits import (
+    FIRED_PER_TURN_MAX,
+    JOB_MEMORY_BYTES,
+    LOCAL_IDS_BLOCK,
+    NEVER,
+    PRIORITY_UNSET,
+    ROW_ROOM_BYTES,
+    UNSET,
+)
 from penstock.core.outbox import Outbox
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import THEN_BURY, THEN_DROP, RetryPolicy
@@ -48,6 +56,9 @@ class Moves:
     sessions: dict[bytes, Session]
     consumers: dict[bytes, Consumer]  # Those that claim jobs: see claims.py.
     room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says, after each commit.
+    resident_bytes: i64  # Of the bodies that are in memory.
+    memory_max: i64  # How many bytes all jobs may take; the shell says.
+    spills: bool  # Bodies that are too many for memory are left on disk.
     session_grace_ms: i64  # How long a session outlives its last connection.
     _next_id: i64
     _next_front: i64  # Urgent jobs are ordered by a counter that goes down.
@@ -76,6 +87,9 @@ class Moves:
         self.sessions = {}
         self.consumers = {}
         self.room_bytes = NEVER
+        self.resident_bytes = 0
+        self.memory_max = NEVER
+        self.spills = False
         self.session_grace_ms = 0
         self._next_id = first_id(epoch)
         self._next_front = 0
@@ -234,6 +248,7 @@ class Moves:
             extra = job.rare()
             extra.consumer = b""
             extra.claim = 0
+            extra.claim_place = 0
         job.holder = NO_SLOT
         if tube.keys is not None:
             self._wake(tube, job)
@@ -263,6 +278,7 @@ class Moves:
             if extra.unique:
                 _no_longer_unique(tube, job)
         tube.body_bytes -= i64(job.body_length())
+        self.resident_bytes -= resident_length(job)
         if tube.put_line.length > 0:
             self._note(tube, None)
 
@@ -313,6 +329,21 @@ class Moves:
             raise NameTaken()
         return None
 
+    def _check_room(self, jobs: i64, body_bytes: i64) -> None:
+        """Refuse what there is no disk or no memory for."""
+        if body_bytes > self.room_bytes:
+            raise NoSpace()
+        if self.memory_max != NEVER:
+            needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES
+            if not self.spills:
+                needed += self.resident_bytes + body_bytes
+            if needed > self.memory_max:
+                raise NoMemory()
+
+    def is_memory_full(self) -> bool:
+        """Whether bodies that are new should be left on disk."""
+        return self.resident_bytes + self.jobs.count * JOB_MEMORY_BYTES > self.memory_max
+
     def _enter_tube(self, job: Job, tube: Tube, key: bytes, now: i64) -> None:
         """Let a tube know a job by everything it will look it up by."""
         if tube.locals is not None:
@@ -322,6 +353,7 @@ class Moves:
                 self.outbox.integers_reserved(tube, tube.reserved, now)
             tube.locals.add(job)
         tube.know(job, key)
+        self.resident_bytes += resident_length(job)
 
     def _creation(self, now: i64) -> i64:
         """A place in the order of creation: two jobs made in one millisecond must still sort as they were made."""
@@ -355,6 +387,9 @@ class Moves:
         if job.extra is not None:
             # Its name was unique in the tube it left.
             job.extra.name = b""
+        if target.temporary or target.ready_bodies is not None:
+            # It leaves the log, or will be looked up by its body.
+            job.body = self.outbox.body_of(job)
         self._enter_tube(job, target, key, now)
         self._move(job, target, event, now)
 
@@ -525,8 +560,7 @@ class Moves:
             if not tube.has_room(len(draft.body)):
                 return
             try:
-                if len(draft.body) > self.room_bytes:
-                    raise NoSpace()
+                self._check_room(1, len(draft.body))
                 twin = self._twin(tube, draft, now)
                 job = tube.make(self._next_id, draft, now) if twin is None else twin
             except CommandError as refusal:
@@ -681,6 +715,12 @@ def _no_longer_unique(tube: Tube, job: Job) -> None:
     extra = job.rare()
     del tube.uniques[extra.unique]
     extra.unique = b""
+
+
+def resident_length(job: Job) -> i64:
+    """How many bytes a job's body takes in memory."""
+    body = job.body
+    return len(body) if isinstance(body, bytes) else 0
 
 
 def later(moment: i64, more_ms: int) -> i64:

@@ -1,7 +1,7 @@
 """How an engine is filled from what a log says: tubes and jobs put where they were, with no rule applied.
 
-Jobs are handed over when all rows have been read. Nothing here decides anything; `finish` then lets happen what the
-restart itself causes, by ordinary events: sessions that are gone give back what they held.
+Jobs are handed over when all rows have been read. Nothing here decides anything; what the restart itself causes
+happens by ordinary events: sessions that are gone give back what they held.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from penstock.core import states as s
 from penstock.core.claims import Claim, Consumer
 from penstock.core.engine import Engine
 from penstock.core.ids import SEQUENCE_BITS
-from penstock.core.job import HELD_BY_CLAIM, NO_SLOT, Job
+from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Job
+from penstock.core.limits import NEVER
+from penstock.core.moves import resident_length
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
+from penstock.core.table import JobTable
 from penstock.core.tube import Tube
 from penstock.core.unique import DedupWindow
 
@@ -32,9 +35,11 @@ def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, c
 
 def restore_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, bytes]) -> None:
     """Give a tube its jobs, by their ids in ascending order, with the keys they have."""
+    keyed = tube.keys is not None
     for job in jobs:
         job.tube = tube.slot
-        tube.know(job, keys[job.id])
+        tube.know(job, keys.get(job.id, NO_KEY) if keyed else NO_KEY)
+        engine.resident_bytes += resident_length(job)
         if job.state == s.TAKEN and tube.keys is not None:
             tube.keys.of(job).taken += 1
     for job in jobs:
@@ -44,6 +49,30 @@ def restore_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, by
     if tube.locals is not None:
         for job in sorted(jobs, key=_local):
             tube.locals.add(job)
+
+
+def by_tube(table: JobTable, late: dict[int, Job], tubes: int) -> list[list[Job]]:
+    """The jobs of each of so many tubes, by their ids in ascending order; `job.tube` says which."""
+    found: list[list[Job]] = [[] for _ in range(tubes)]
+    jobs = table.scan(0, NEVER)
+    if late:
+        jobs = sorted([*jobs, *late.values()], key=_id)
+    for job in jobs:
+        found[job.tube].append(job)
+    return found
+
+
+def restore_table(engine: Engine, table: JobTable, late: dict[int, Job]) -> None:
+    """Give the engine its jobs by id."""
+    if not late:
+        engine.jobs = table
+        return
+    for job in sorted([*table.scan(0, NEVER), *late.values()], key=_id):
+        engine.jobs.add(job)
+
+
+def _id(job: Job) -> int:
+    return job.id
 
 
 def _local(job: Job) -> int:
@@ -130,11 +159,20 @@ def used_number(engine: Engine, number: i64) -> None:
 
 
 def used_orders(engine: Engine, front: i64, creation: i64) -> None:
-    """Go on with the orders of urgent jobs and of creation where the log ends."""
+    """Go on with the orders of urgent jobs and of creation behind these."""
     if front < engine._next_front:
         engine._next_front = front
     if creation > engine._last_creation:
         engine._last_creation = creation
+
+
+def creation_of(jobs: list[Job]) -> i64:
+    """The newest place of these jobs, in a tube ordered by creation."""
+    newest: i64 = 0
+    for job in jobs:
+        if job.order > newest:
+            newest = job.order
+    return newest
 
 
 def next_epoch(highest_id: i64, epoch: i64) -> i64:

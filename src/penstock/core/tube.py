@@ -59,6 +59,7 @@ class Tube:
     number: i64  # In the order of creation; never reused: scans and the log name tubes by it.
     slot: i32  # How its jobs refer to it.
     created: i64
+    announced: i64  # The newest segment of the log that tells its name.
     policy: TubePolicy
     dropped: bool  # It is no more; whoever still refers to it has to look again.
     paused_in: bool  # Puts are refused.
@@ -112,6 +113,7 @@ class Tube:
         self.number = number
         self.slot = slot
         self.created = now
+        self.announced = -1
         self.dropped = False
         self.paused_in = False
         self.paused_out = False

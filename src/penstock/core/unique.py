@@ -70,6 +70,7 @@ class DedupWindow:
     _ring: list[bytes]  # In the order they were seen.
     _times: list[int]
     _start: int  # Everything before this index is forgotten.
+    _cut: int  # How many were cut off at the front of the ring, once they were forgotten.
 
     def __init__(self, count_max: i64, window_ms: i64) -> None:
         self.count_max = count_max
@@ -78,6 +79,7 @@ class DedupWindow:
         self._ring = []
         self._times = []
         self._start = 0
+        self._cut = 0
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -105,6 +107,17 @@ class DedupWindow:
         seen = range(self._start, len(self._ring))
         return [(self._ring[i], self._jobs[self._ring[i]][0], self._times[i]) for i in seen]
 
+    def some(self, number: int, count: int) -> tuple[int, list[tuple[bytes, int, int, int]]]:
+        """Up to so many from a number on, oldest first, and the number to go on with.
+
+        Each is a dedup id, the job's id and ttl class, and when it was seen. Puts are numbered as they are remembered,
+        so a walk sees each that is there throughout, whatever comes and goes.
+        """
+        first = max(number - self._cut, self._start)
+        end = min(first + count, len(self._ring))
+        ring = self._ring
+        return self._cut + end, [(ring[i], *self._jobs[ring[i]], self._times[i]) for i in range(first, end)]
+
     def _forget(self, now: i64) -> None:
         """Forget what is too old or too much. Each is forgotten once, so a put pays for one on average."""
         ring = self._ring
@@ -116,4 +129,5 @@ class DedupWindow:
         if self._start > 64 and self._start * 2 > len(ring):
             self._ring = ring[self._start :]
             self._times = self._times[self._start :]
+            self._cut += self._start
             self._start = 0

@@ -17,8 +17,24 @@ from penstock.core.errors import InUse
 UNFINISHED: Final = ".new"
 
 
-class File(Protocol):
-    """One open file of a log."""
+class ReadableFile(Protocol):
+    """One file, open to be read."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """So many bytes from a place, or as many as there are."""
+
+    def size(self) -> int:
+        """How many bytes it has."""
+
+    def will_read(self, offset: int, length: int) -> None:
+        """Say that this will be read soon, so that the system can fetch it meanwhile."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class File(ReadableFile, Protocol):
+    """One file, open to be written."""
 
     def write(self, offset: int, *parts: bytes) -> None:
         """Write parts, one after the other, at a place."""
@@ -29,11 +45,24 @@ class File(Protocol):
     def truncate(self, size: int) -> None:
         """Cut the file, and return when that is on disk."""
 
-    def close(self) -> None:
-        """Close it."""
+
+class ReadableDisk(Protocol):
+    """As much of a directory as a reader needs."""
+
+    def names(self) -> list[str]:
+        """The names of its files, sorted."""
+
+    def read(self, name: str) -> bytes:
+        """A whole file, of those that are small."""
+
+    def size(self, name: str) -> int:
+        """How many bytes a file has."""
+
+    def open_to_read(self, name: str) -> ReadableFile:
+        """Open a file that is there."""
 
 
-class Disk(Protocol):
+class Disk(ReadableDisk, Protocol):
     """One directory."""
 
     def lock(self) -> None:
@@ -45,14 +74,17 @@ class Disk(Protocol):
     def forget_lock(self) -> None:
         """In the child of a fork: leave the lock to the parent, also when that one ends."""
 
-    def names(self) -> list[str]:
-        """The names of its files, sorted."""
-
-    def read(self, name: str) -> bytes:
-        """A whole file."""
-
     def create(self, name: str, size: int, head: bytes) -> File:
         """Make a file of zeros of this size that begins with these bytes, durably."""
+
+    def begin(self, name: str) -> File:
+        """Make a file that grows as it is written, and is not there under its name until `finish`."""
+
+    def finish(self, name: str, file: File) -> None:
+        """Sync a file that was begun, close it, and give it its name, durably; one that had that name is gone."""
+
+    def abandon(self, name: str, file: File) -> None:
+        """Close and remove a file that was begun."""
 
     def open(self, name: str) -> File:
         """Open a file that is there."""
@@ -72,6 +104,28 @@ class RealFile:
 
     def __init__(self, descriptor: int) -> None:
         self._fd = descriptor
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, offset)
+        if len(data) < length:
+            data += self._read_rest(offset + len(data), length - len(data))
+        return data
+
+    def _read_rest(self, offset: int, length: int) -> bytes:
+        """The system may read less than it was asked to: at the end of the file, or because it is a lot."""
+        parts = []
+        while length > 0 and (part := os.pread(self._fd, length, offset)):
+            parts.append(part)
+            offset += len(part)
+            length -= len(part)
+        return b"".join(parts)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def will_read(self, offset: int, length: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
 
     def write(self, offset: int, *parts: bytes) -> None:
         written = os.pwritev(self._fd, parts, offset)
@@ -96,16 +150,6 @@ class RealFile:
         os.close(self._fd)
 
 
-class ReadableDisk(Protocol):
-    """As much of a directory as a reader needs."""
-
-    def names(self) -> list[str]:
-        """The names of its files, sorted."""
-
-    def read(self, name: str) -> bytes:
-        """A whole file."""
-
-
 class ReadOnlyDisk:
     """A directory of the operating system, to be read: nothing is made, locked or changed."""
 
@@ -118,6 +162,12 @@ class ReadOnlyDisk:
     def read(self, name: str) -> bytes:
         with open(self._at(name), "rb") as file:
             return file.read()
+
+    def size(self, name: str) -> int:
+        return os.stat(self._at(name), follow_symlinks=False).st_size
+
+    def open_to_read(self, name: str) -> RealFile:
+        return RealFile(os.open(self._at(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
 
     def _at(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -174,20 +224,33 @@ class RealDisk(ReadOnlyDisk):
             raise
         return file
 
+    def begin(self, name: str) -> RealFile:
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        return RealFile(os.open(self._at(name + UNFINISHED), flags, 0o600))
+
+    def finish(self, name: str, file: File) -> None:
+        try:
+            file.sync()
+        finally:
+            file.close()
+        os.rename(self._at(name + UNFINISHED), self._at(name))
+        self._sync_directory()
+
+    def abandon(self, name: str, file: File) -> None:
+        file.close()
+        os.unlink(self._at(name + UNFINISHED))
+
     def open(self, name: str) -> RealFile:
         return RealFile(os.open(self._at(name), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
 
     def replace(self, name: str, data: bytes) -> None:
-        temporary = self._at(name + UNFINISHED)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        file = RealFile(descriptor)
+        file = self.begin(name)
         try:
             file.write(0, data)
-            os.fsync(descriptor)
-        finally:
-            file.close()
-        os.rename(temporary, self._at(name))
-        self._sync_directory()
+        except BaseException:
+            self.abandon(name, file)
+            raise
+        self.finish(name, file)
 
     def rename(self, name: str, target: str) -> None:
         os.rename(self._at(name), self._at(target))

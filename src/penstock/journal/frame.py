@@ -5,10 +5,11 @@ rule of the engine. A *frame* is one commit: all its rows, or none. All integers
 
 Frame header, 64 bytes:
 
-     0  magic u32 "PENF" │  4 version u8 │  5 kind u8 │  6 flags u16
+     0  magic u32 "PENF" │  4 version u8 │  5 kind u8 (1: log, 2: snapshot, 3: end of snapshot) │  6 flags u16
      8  length u32: of the whole frame, a multiple of 8
     12  crc32 u32: of bytes 0 to 12 and 16 to length, begun with the seed of this segment and offset
-    16  position u64: of the first row; rows are numbered from 1 in the life of a log
+    16  position u64: of the first row; rows are numbered from 1 in the life of a log.
+        In a snapshot: of the log when this was so; rows of the log from there on are news to it
     24  engine time i64 │ 32  wall time i64, both ms since 1970
     40  rows u32 │ 44  bytes a row u16 │ 46  0
     48  var bytes u32 │ 52  crc32 of the frame before u32
@@ -46,7 +47,7 @@ from mypy_extensions import i32, i64, mypyc_attr, u8
 from penstock.core import states as s
 from penstock.core.claims import Consumer
 from penstock.core.errors import PenstockError
-from penstock.core.job import HELD_BY_CLAIM, Extra, Job
+from penstock.core.job import HELD_BY_CLAIM, BodyRef, Extra, Job
 from penstock.core.limits import PRIORITY_UNSET
 from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session
@@ -58,12 +59,22 @@ FRAME_HEADER_BYTES: Final = 64
 ROW_BYTES: Final = 128
 
 # A frame's kind.
-LIVE: Final = 1  # What one turn of the loop decided.
+LIVE: Final = 1  # Of the log: what one turn of the loop decided.
+KEPT: Final = 2  # Of a snapshot: what was so at a moment.
+KEPT_END: Final = 3  # The last one of a snapshot.
+
+VAR_HEADER_BYTES: Final = 5
+
+# A shorter body is not worth a reference in its place.
+SPILLED_BYTES_MIN: Final = 128
 
 # A frame longer than this is no frame: the length is checked before anything is read by it.
 FRAME_BYTES_MAX: Final = 1 << 30
 
-# Events of rows that are not about jobs; those of jobs are numbered by states.py.
+# The event of a job's row in a snapshot: nothing happened, that is how it is. Others of jobs are numbered by states.py.
+AS_IT_IS: Final = 127
+
+# Events of rows that are not about jobs.
 TUBE_MADE: Final = 128
 TUBE_CHANGED: Final = 129
 TUBE_DROPPED: Final = 130
@@ -71,6 +82,9 @@ INTEGERS_RESERVED: Final = 131
 SESSION_MADE: Final = 132
 CONSUMER_CHANGED: Final = 133
 STOPPED: Final = 134  # The log was closed in order: nothing of it can be missing.
+PUT_SEEN: Final = 135  # Of a snapshot: a put that is remembered by its dedup id.
+SNAPSHOT_ENDS: Final = 136  # Of a snapshot: that it is whole, and what counters go on from.
+TUBE_NAMED: Final = 137  # A tube is used in this segment, and has this name: each segment can be read by itself.
 
 FLAG_ONCE: Final = 1
 FLAG_CLAIMED: Final = 2
@@ -95,9 +109,19 @@ class DamagedFrame(PenstockError):
     """These bytes are no frame of this segment at this place."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BodySource:
+    """Reads bodies that live on disk only; `bodies.py` has the real one."""
+
+    def read(self, ref: BodyRef) -> bytes:
+        """The body that is there."""
+        raise NotImplementedError
+
+
 class RowWriter(Outbox):
     """The outbox of an engine whose changes are logged: one row for each, until `take_frame` makes a frame of them."""
 
+    segment: i64  # That frames go to.
     position: i64  # Of the next row.
     rows: i64  # Rows since the last frame.
     crc: int  # Of the last frame.
@@ -106,6 +130,10 @@ class RowWriter(Outbox):
     tail: object  # The log's own: the file that frames go to.
     offset: i64  # Where in that file the next one goes.
     promised: bool  # One of them promises what must hold whatever is lost: it has to be synced, whatever the policy.
+    spilling: bool  # Memory is full: bodies that are new live in the log only.
+    bodies: BodySource | None  # Where bodies are read that live on disk only.
+    _spilled: list[Job]  # Jobs of this frame that give up their bodies when it is written, and where these will be.
+    _spilled_at: list[i64]
     _rows: BytesWriter
     _vars: BytesWriter
     _sessions: list[Session | None]  # The engine's own list, by slot.
@@ -114,6 +142,7 @@ class RowWriter(Outbox):
 
     def __init__(self, position: i64) -> None:
         super().__init__()
+        self.segment = 0
         self.position = position
         self.rows = 0
         self.crc = 0
@@ -122,6 +151,10 @@ class RowWriter(Outbox):
         self.tail = None
         self.offset = 0
         self.promised = False
+        self.spilling = False
+        self.bodies = None
+        self._spilled = []
+        self._spilled_at = []
         self._rows = BytesWriter()
         self._vars = BytesWriter()
         self._sessions = []
@@ -134,6 +167,8 @@ class RowWriter(Outbox):
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
         """Write the row of a job."""
+        if tube.announced != self.segment:
+            self._announce(tube, TUBE_NAMED, now, None)
         if tube.temporary:
             # Nothing of it is in the log: if it comes back to a tube that is, all of it has to be written.
             job.position = 0
@@ -143,6 +178,25 @@ class RowWriter(Outbox):
         job.position = self.position
         event: i64 = s.EVENT_OF[rule]
         source: i64 = s.SOURCE_OF[rule]
+        body: bytes | None = None
+        if before == 0 or self._new_body:
+            # Only where it is new to the log: otherwise the rows before have it.
+            self._new_body = False
+            held = job.body
+            assert isinstance(held, bytes)
+            body = held
+            if self.spilling and len(body) >= SPILLED_BYTES_MIN and tube.ready_bodies is None:
+                self._spilled.append(job)
+                self._spilled_at.append(len(self._vars) + VAR_HEADER_BYTES)
+        self._job_row(job, tube, now, before, event, source, body)
+
+    def kept(self, job: Job, tube: Tube, body: bytes, now: i64) -> None:
+        """Write a job as it is, for a snapshot; its newest row in the log is the row before."""
+        self._job_row(job, tube, now, job.position, AS_IT_IS, i64(job.state), body)
+
+    def _job_row(
+        self, job: Job, tube: Tube, now: i64, before: i64, event: i64, source: i64, body: bytes | None
+    ) -> None:
         state = i64(job.state)
         flags: i64 = 0
         if job.once:
@@ -157,12 +211,8 @@ class RowWriter(Outbox):
             flags |= FLAG_CLAIMED
         start: i64 = len(self._vars)
         extra = job.extra
-        if before == 0 or self._new_body:
-            # Only where it is new to the log: otherwise the rows before have it.
-            self._new_body = False
-            body = job.body
-            if isinstance(body, bytes):
-                self._var(TAG_BODY, body)
+        if body is not None:
+            self._var(TAG_BODY, body)
         if tube.keys is not None:
             self._var(TAG_KEY, key_of(tube, job))
         if extra is not None:
@@ -183,22 +233,31 @@ class RowWriter(Outbox):
         if not tube.temporary:
             self._dedup = dedup
 
+    def body_of(self, job: Job) -> bytes:
+        """The body of a job, read from disk if need be."""
+        body = job.body
+        if isinstance(body, bytes):
+            return body
+        bodies = self.bodies
+        assert bodies is not None
+        return bodies.read(body)
+
     def tube_made(self, tube: Tube, now: i64) -> None:
         """Write what a tube is."""
-        self._tube_row(TUBE_MADE, tube, now, True)
+        self._announce(tube, TUBE_MADE, now, _told_of(tube))
 
     def tube_changed(self, tube: Tube, now: i64) -> None:
         """Write what a tube has become."""
-        self._tube_row(TUBE_CHANGED, tube, now, True)
+        self._announce(tube, TUBE_CHANGED, now, _told_of(tube))
 
     def tube_dropped(self, tube: Tube, now: i64) -> None:
         """Write that a tube is gone."""
-        self._tube_row(TUBE_DROPPED, tube, now, False)
+        self._announce(tube, TUBE_DROPPED, now, None)
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
         """Write up to where a tube may give out integers. A crash must not let them be given out again."""
         self.promised = True
-        self._tube_row(INTEGERS_RESERVED, tube, now, False)
+        self._announce(tube, INTEGERS_RESERVED, now, None)
 
     def session_made(self, session: Session, now: i64) -> None:
         """Write that a session began."""
@@ -220,6 +279,32 @@ class RowWriter(Outbox):
         self._var(TAG_JSON, json.dumps(told).encode())
         self._plain(CONSUMER_CHANGED, 0, 0, 0, now, start)
 
+    def kept_tube(self, tube: Tube, now: i64) -> None:
+        """Write a tube as it is, for a snapshot: with what was counted in its life."""
+        announced = tube.announced
+        told = _told_of(tube)
+        told["next_local"] = tube.next_local
+        told["counts"] = _counts(tube.counts, tube.counts_before)
+        told["key_counts"] = {
+            key.hex(): _counts(stats.counts, stats.counts_before) for key, stats in tube.key_stats.items()
+        }
+        self._announce(tube, TUBE_MADE, now, told)
+        tube.announced = announced
+
+    def kept_put(self, tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
+        """Write a put that is remembered by its dedup id, for a snapshot."""
+        start: i64 = len(self._vars)
+        self._var(TAG_DEDUP, dedup)
+        job = Job(job_id, 0, b"", 0, when)
+        job.ttl_minutes = i32(ttl_minutes)
+        self._fixed(job, tube.number, when, 0, 0, PUT_SEEN, 0, start)
+
+    def kept_end(self, told: dict[str, int], now: i64) -> None:
+        """Write that a snapshot is whole."""
+        start: i64 = len(self._vars)
+        self._var(TAG_JSON, json.dumps(told).encode())
+        self._plain(SNAPSHOT_ENDS, 0, 0, 0, now, start)
+
     def stopped(self, now: i64) -> None:
         """Write that the log is closed in order."""
         self._plain(STOPPED, 0, 0, 0, now, len(self._vars))
@@ -228,49 +313,56 @@ class RowWriter(Outbox):
         """How long the frame of the rows so far is going to be."""
         return (FRAME_HEADER_BYTES + len(self._rows) + len(self._vars) + 7) & ~7
 
-    def make_frame(self, now: i64, wall: i64, durable: i64, seed: int) -> None:
+    def make_frame(self, now: i64, wall: i64, durable: i64, seed: int, kind: i64 = LIVE) -> None:
         """Make a frame of the rows so far, in parts that follow each other, and begin anew.
 
         It stays in `frame` until `wrote_frame`: a writer that is interrupted writes the same bytes to the same place.
         """
         rows = self._rows.getvalue()
         var = self._vars.getvalue()
-        bare = FRAME_HEADER_BYTES + len(rows) + len(var)
-        length = (bare + 7) & ~7
-        header = BytesWriter()
-        write_i64_le(header, self.position - self.rows)
-        write_i64_le(header, now)
-        write_i64_le(header, wall)
-        write_i32_le(header, i32(self.rows))
-        write_i32_le(header, ROW_BYTES)
-        write_i32_le(header, i32(len(var)))
-        write_i32_le(header, i32(_signed(self.crc)))
-        write_i64_le(header, durable)
-        top = BytesWriter()
-        write_i32_le(top, FRAME_MAGIC)
-        write_i32_le(top, FRAME_VERSION | (LIVE << 8))
-        write_i32_le(top, i32(length))
-        rest = [header.getvalue(), rows, var, bytes(length - bare)]
-        crc = zlib.crc32(top.getvalue(), seed)
-        for part in rest:
-            crc = zlib.crc32(part, crc)
-        write_i32_le(top, i32(_signed(crc)))
-        self.crc = crc
+        self.frame = seal_frame(kind, self.position - self.rows, now, wall, rows, var, self.crc, durable, seed)
+        self.crc = crc_of(self.frame)
         self.rows = 0
         self._rows = BytesWriter()
         self._vars = BytesWriter()
-        self.frame = [top.getvalue(), *rest]
 
-    def wrote_frame(self) -> None:
-        """The frame is in its file. One step, so that no interrupt comes between the two halves of it."""
-        self.offset += sum(len(part) for part in self.frame)
+    def wrote_frame(self, file: i64) -> i64:
+        """The frame is in its file; tell how many bytes of bodies were let go of, because they can be read there.
+
+        One step, so that no interrupt comes between its parts.
+        """
+        let_go: i64 = 0
+        if self._spilled:
+            var_at = self.offset + FRAME_HEADER_BYTES + len(self.frame[2])
+            for index in range(len(self._spilled)):
+                job = self._spilled[index]
+                body = job.body
+                # Not of one that was handed out at once: somebody is about to read it.
+                if isinstance(body, bytes) and job.state != s.TAKEN and job.state != s.GONE:
+                    job.body = BodyRef(file, var_at + self._spilled_at[index], len(body))
+                    let_go += len(body)
+            self._spilled = []
+            self._spilled_at = []
+        for part in self.frame:
+            self.offset += len(part)
         self.frame = []
         self.written = self.position - self.rows
+        return let_go
 
-    def begin_segment(self, tail: object, offset: i64) -> None:
+    def begin_segment(self, tail: object, segment: i64, offset: i64) -> None:
         """Frames go to another file from now on; one step, as above."""
         self.tail = tail
+        self.segment = segment
         self.offset = offset
+
+    def name_tubes(self, tubes: dict[int, Tube], segment: i64, now: i64) -> None:
+        """Name the tubes of the rows so far: they go to this segment, and not to the one they were made for."""
+        rows = self._rows.getvalue()
+        for at in range(0, len(rows), ROW_BYTES):
+            tube = tubes.get(read_i64_le(rows, at + 88))
+            if tube is not None and tube.announced != segment:
+                self._announce(tube, TUBE_NAMED, now, None)
+                tube.announced = segment
 
     def _write_extra(self, extra: Extra) -> None:
         if extra.reason:
@@ -284,7 +376,7 @@ class RowWriter(Outbox):
             self._var(TAG_UNIQUE, extra.unique)
         if extra.consumer:
             self._var(TAG_CONSUMER, extra.consumer)
-            self._var(TAG_CLAIM, b"%d" % extra.claim)
+            self._var(TAG_CLAIM, b"%d %d" % (extra.claim, extra.claim_place))
         if extra.priority_given != PRIORITY_UNSET:
             self._var(TAG_PRIORITY_GIVEN, b"%d" % extra.priority_given)
         if extra.buries:
@@ -295,18 +387,14 @@ class RowWriter(Outbox):
         write_i32_le(self._vars, i32(len(value)))
         self._vars.write(value)
 
-    def _tube_row(self, event: i64, tube: Tube, now: i64, whole: bool) -> None:
+    def _announce(self, tube: Tube, event: i64, now: i64, told: dict[str, object] | None) -> None:
+        """Write a row about a tube."""
         if tube.temporary:
             return
+        tube.announced = self.segment
         start: i64 = len(self._vars)
         self._var(TAG_NAME, tube.name)
-        if whole:
-            told = {
-                "policy": dataclasses.asdict(tube.policy),
-                "created": tube.created,
-                "paused_in": tube.paused_in,
-                "paused_out": tube.paused_out,
-            }
+        if told is not None:
             self._var(TAG_JSON, json.dumps(told).encode())
         self._plain(event, tube.number, tube.number, tube.reserved, now, start)
 
@@ -352,11 +440,62 @@ class RowWriter(Outbox):
         self.position += 1
 
 
+def _told_of(tube: Tube) -> dict[str, object]:
+    return {
+        "policy": dataclasses.asdict(tube.policy),
+        "created": tube.created,
+        "paused_in": tube.paused_in,
+        "paused_out": tube.paused_out,
+    }
+
+
+def _counts(now: list[int], before: list[int]) -> list[tuple[int, int, int]]:
+    """How often each event happened to jobs in each state, where it did: event, state, times."""
+    return [
+        (int(s.EVENT_OF[rule]), int(s.SOURCE_OF[rule]), now[rule] + before[rule])
+        for rule in range(s.RULES_COUNT)
+        if now[rule] + before[rule] > 0
+    ]
+
+
+def seal_frame(
+    kind: i64, position: i64, now: i64, wall: i64, rows: bytes, var: bytes, crc_before: int, durable: i64, seed: int
+) -> list[bytes]:
+    """A frame of these rows and var bytes: its parts, which follow each other."""
+    bare = FRAME_HEADER_BYTES + len(rows) + len(var)
+    length = (bare + 7) & ~7
+    header = BytesWriter()
+    write_i64_le(header, position)
+    write_i64_le(header, now)
+    write_i64_le(header, wall)
+    write_i32_le(header, i32(len(rows) // ROW_BYTES))
+    write_i32_le(header, ROW_BYTES)
+    write_i32_le(header, i32(len(var)))
+    write_i32_le(header, i32(_signed(crc_before)))
+    write_i64_le(header, durable)
+    top = BytesWriter()
+    write_i32_le(top, FRAME_MAGIC)
+    write_i32_le(top, i32(FRAME_VERSION | (kind << 8)))
+    write_i32_le(top, i32(length))
+    rest = [header.getvalue(), rows, var, bytes(length - bare)]
+    crc = zlib.crc32(top.getvalue(), seed)
+    for part in rest:
+        crc = zlib.crc32(part, crc)
+    write_i32_le(top, i32(_signed(crc)))
+    return [top.getvalue(), *rest]
+
+
+def crc_of(parts: list[bytes]) -> int:
+    """The checksum that a frame says it has."""
+    return int(read_i32_le(parts[0], 12)) & 0xFFFFFFFF
+
+
 @mypyc_attr(acyclic=True)
 class Frame:
     """A frame that was read: where its parts are in the bytes it was read from."""
 
     at: i64  # Where the frame begins.
+    kind: i64
     length: i64
     crc: i64
     position: i64
@@ -366,11 +505,13 @@ class Frame:
     row_bytes: i64
     rows_at: i64
     var_at: i64
+    var_bytes: i64
     durable: i64
 
     def __init__(self, data: bytes, at: i64) -> None:
         """Read a header whose magic, version and length were found good."""
         self.at = at
+        self.kind = i64(data[at + 5])
         self.length = i64(read_i32_le(data, at + 8))
         self.crc = i64(read_i32_le(data, at + 12)) & 0xFFFFFFFF
         self.position = read_i64_le(data, at + 16)
@@ -380,6 +521,7 @@ class Frame:
         self.row_bytes = i64(read_i32_le(data, at + 44)) & 0xFFFF
         self.rows_at = at + FRAME_HEADER_BYTES
         self.var_at = self.rows_at + self.rows * self.row_bytes
+        self.var_bytes = i64(read_i32_le(data, at + 48))
         self.durable = read_i64_le(data, at + 56)
 
 
@@ -477,6 +619,44 @@ def var_fields(data: bytes, row_at: i64, frame: Frame) -> list[tuple[int, bytes]
         found.append((data[at], data[at + 5 : at + 5 + length]))
         at += 5 + length
     return found
+
+
+def note_jobs(data: bytes, found: Frame, newest: dict[int, int], names: dict[int, bytes]) -> None:
+    """Note the newest row of each job of a frame, and the name of each tube that it tells of."""
+    at = found.rows_at
+    position = found.position
+    for _ in range(found.rows):
+        event = i64(data[at + 112])
+        if event < TUBE_MADE:
+            newest[read_i64_le(data, at)] = position
+        elif event <= INTEGERS_RESERVED or event == TUBE_NAMED:
+            names[read_i64_le(data, at)] = dict(var_fields(data, at, found))[TAG_NAME]
+        at += found.row_bytes
+        position += 1
+
+
+def parts_of(data: bytes, found: Frame, bodies: bool) -> tuple[bytes, bytes]:
+    """The rows and the var bytes of a frame; without the bodies of jobs, if they are not wanted."""
+    rows_end = found.var_at
+    if bodies:
+        return data[found.rows_at : rows_end], data[rows_end : rows_end + found.var_bytes]
+    rows = BytesWriter()
+    var = BytesWriter()
+    row_at = found.rows_at
+    while row_at < rows_end:
+        start: i64 = len(var)
+        at = found.var_at + i64(read_i32_le(data, row_at + 120))
+        end = at + i64(read_i32_le(data, row_at + 124))
+        while at < end:
+            length = i64(read_i32_le(data, at + 1)) + VAR_HEADER_BYTES
+            if data[at] != TAG_BODY:
+                var.write(data[at : at + length])
+            at += length
+        rows.write(data[row_at : row_at + 120])
+        write_i32_le(rows, i32(start))
+        write_i32_le(rows, i32(len(var) - start))
+        row_at += found.row_bytes
+    return rows.getvalue(), var.getvalue()
 
 
 def _signed(crc: int) -> int:

@@ -1,9 +1,4 @@
-"""The log of one node: segments on a disk, frames appended to the newest, and how far they are durable.
-
-    segment file = header, 4,096 bytes │ frame │ frame │ … │ zeros
-
-The header is the magic "PENSTOCK", a version u16, must-understand bits u16, a length u32, a crc32 u32, and that many
-bytes of JSON: node, segment, epoch, boot (of the kernel), first position, fsync, created.
+"""The log of one node: frames appended to its newest segment, and how far they are durable.
 
 Every open begins a segment and an epoch of its own. Segments are made at their full size, so appending changes no
 metadata. The next one is made before it is needed: if that fails, the disk is full while there is still room for acks.
@@ -12,20 +7,18 @@ metadata. The next one is made before it is needed: if that fails, the disk is f
 from __future__ import annotations
 
 import errno
-import json
-import struct
 import threading
-import zlib
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.errors import DamagedJournal, JournalFailed
+from penstock.core.engine import Engine
+from penstock.core.errors import JournalFailed, NoSpace
+from penstock.journal.bodies import Bodies
 from penstock.journal.disk import Disk, File
 from penstock.journal.frame import FRAME_BYTES_MAX, RowWriter
+from penstock.journal.segment import LOG, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 
-SEGMENT_MAGIC: Final = b"PENSTOCK"
-SEGMENT_VERSION: Final = 1
-SEGMENT_HEADER_BYTES: Final = 4_096
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 64 * 1024
 
@@ -40,51 +33,15 @@ EVERYSEC: Final = "everysec"
 NEVER_SYNC: Final = "never"
 FSYNC_CHOICES: Final = (ALWAYS, EVERYSEC, NEVER_SYNC)
 
-_HEAD: Final = struct.Struct("<8sHHII")
 
+@dataclass
+class Kept:
+    """From where on the log is needed to recover, and how much that is."""
 
-@dataclass(frozen=True, kw_only=True)
-class SegmentHeader:
-    """What a segment says about itself."""
-
-    node: str
-    segment: int
-    epoch: int
-    boot: str
-    position: int  # Of its first row.
-    fsync: str
-    created: int  # Wall time, ms.
-
-    def encode(self) -> bytes:
-        """The bytes that a segment begins with."""
-        text = json.dumps(asdict(self)).encode()
-        head = _HEAD.pack(SEGMENT_MAGIC, SEGMENT_VERSION, 0, len(text), zlib.crc32(text))
-        return (head + text).ljust(SEGMENT_HEADER_BYTES, b"\0")
-
-
-def read_header(name: str, data: bytes) -> SegmentHeader:
-    """What a segment says about itself, or why it cannot be read."""
-    if len(data) < SEGMENT_HEADER_BYTES or data[:8] != SEGMENT_MAGIC:
-        raise DamagedJournal(f"{name} is not a segment of a Penstock log: its header is missing")
-    _, version, must_understand, length, crc = _HEAD.unpack_from(data)
-    if version != SEGMENT_VERSION or must_understand:
-        raise DamagedJournal(
-            f"{name} was written by a newer Penstock (format {version}, bits {must_understand:#x}); use that one"
-        )
-    text = data[_HEAD.size : _HEAD.size + length]
-    if length > SEGMENT_HEADER_BYTES - _HEAD.size or zlib.crc32(text) != crc:
-        raise DamagedJournal(f"{name} is damaged at offset 0: the checksum of its header is wrong")
-    return SegmentHeader(**json.loads(text))
-
-
-def segment_name(number: int) -> str:
-    """The file of a segment."""
-    return f"segment-{number:010d}.log"
-
-
-def frame_seed(node: str, segment: int, offset: int) -> int:
-    """Where a checksum begins, so that a frame is valid in its own place only."""
-    return zlib.crc32(f"{node} {segment} {offset}".encode())
+    segment: int = 1  # The first one that is needed.
+    since: int = 0  # When that one was begun, wall ms.
+    snapshot_bytes: int = 0  # Of the snapshot that stands for those before.
+    log_bytes: int = 0  # Of the segments from there on, without the one that is written to.
 
 
 @dataclass(frozen=True)
@@ -92,12 +49,18 @@ class _Tail:
     """The segment that frames go to."""
 
     file: File
-    number: int
+    header: SegmentHeader
     size: int
+
+    @property
+    def number(self) -> int:
+        return self.header.segment
 
 
 class Log:
     """The log of one node, open for appending."""
+
+    _engine: Engine
 
     def __init__(
         self,
@@ -114,6 +77,10 @@ class Log:
         self.writer = RowWriter(position)
         self.fsync = fsync
         self.durable = position  # Every position below it is on disk.
+        self.kept = Kept()
+        self.bodies = Bodies(disk)
+        self.on_growth: Callable[[], None] = _nothing  # Whom to tell that a fair part of a segment was written.
+        self.writer.bodies = self.bodies
         self._disk = disk
         self._node = node
         self._boot = boot
@@ -122,9 +89,16 @@ class Log:
         self._wall = wall
         self._spare: tuple[File, int] | None = None
         self._spare_not_before = 0
+        self._next_growth = 0
         self._syncing = threading.Lock()
         self._failed: OSError | None = None
-        self.writer.begin_segment(self._make(segment, SEGMENT_BYTES_MIN, segment_bytes), SEGMENT_HEADER_BYTES)
+        tail = self._make(segment, SEGMENT_BYTES_MIN, segment_bytes)
+        self.writer.begin_segment(tail, segment, SEGMENT_HEADER_BYTES)
+
+    def attach(self, engine: Engine) -> None:
+        """Log what happens in this engine. It comes before the first commit."""
+        self._engine = engine
+        self.writer.attach(engine._session_slots)
 
     @property
     def written(self) -> int:
@@ -151,6 +125,11 @@ class Log:
         if writer.promised:
             self.make_durable(self.written)
             writer.promised = False
+        if writer.offset >= self._next_growth:
+            self._next_growth = writer.offset + self._segment_bytes // 4
+            self.on_growth()
+        if self._engine.spills:
+            writer.spilling = self._engine.is_memory_full()
 
     def make_durable(self, position: int) -> None:
         """Return when every position below this one is on disk; callers who come together share one sync."""
@@ -181,6 +160,42 @@ class Log:
             self._make_spare(length + SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES)
         return self.room()
 
+    def begin_snapshot(self, now: int, wall: int) -> int:
+        """Begin a segment, and tell its number: the log before it is what a snapshot will stand for."""
+        self.commit(now, wall)
+        try:
+            self._rotate(0)
+        except OSError as error:
+            raise NoSpace(f"there is no room for another segment: {error}") from error
+        return self._tail.number
+
+    def has_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:
+        """A snapshot of so many bytes stands for everything before its segment, which was so many bytes of log."""
+        with self._syncing:
+            self.kept = Kept(header.segment, header.created, size, self.kept.log_bytes - log_bytes)
+
+    def header(self, number: int, kind: str = LOG) -> SegmentHeader:
+        """What a file that begins here and now says about itself."""
+        return SegmentHeader(
+            node=self._node,
+            segment=number,
+            epoch=self._epoch,
+            boot=self._boot,
+            position=self.written,
+            fsync=self.fsync,
+            created=self._wall,
+            kind=kind,
+        )
+
+    def needed_bytes(self) -> int:
+        """How much of the log a recovery has to read, beside the snapshot."""
+        return self.kept.log_bytes + self.writer.offset
+
+    @property
+    def segment(self) -> int:
+        """The number of the segment that is written to."""
+        return self._tail.number
+
     @property
     def failed(self) -> bool:
         """Whether the disk failed: nothing more can be promised."""
@@ -202,6 +217,7 @@ class Log:
         finally:
             with self._syncing:
                 self._tail.file.close()
+            self.bodies.close()
             self._drop_spare()
 
     @property
@@ -212,17 +228,22 @@ class Log:
 
     def _make_frame(self, now: int, wall: int) -> None:
         writer = self.writer
+        fits = writer.offset + writer.frame_bytes() <= self._tail.size
+        if not fits:
+            writer.name_tubes(self._engine._tubes_by_number, self._tail.number + 1, now)
         length = writer.frame_bytes()
         if length > FRAME_BYTES_MAX:
             raise OSError(errno.EFBIG, f"a frame of {length} bytes could not be read back")
-        if writer.offset + length > self._tail.size:
+        if not fits:
             self._rotate(length)
-        seed = frame_seed(self._node, self._tail.number, writer.offset)
-        writer.make_frame(now, wall, self.durable, seed)
+        writer.make_frame(now, wall, self.durable, self._tail.header.seed(writer.offset))
 
     def _write_frame(self) -> None:
-        self._tail.file.write(self.writer.offset, *self.writer.frame)
-        self.writer.wrote_frame()
+        tail = self._tail
+        tail.file.write(self.writer.offset, *self.writer.frame)
+        let_go = self.writer.wrote_frame(tail.number)
+        if let_go:
+            self._engine.resident_bytes -= let_go
 
     def _sync(self, file: File) -> None:
         try:
@@ -237,8 +258,12 @@ class Log:
             before = self._tail
             self._sync(before.file)
             self.durable = self.written
-            self.writer.begin_segment(self._following(before.number + 1, length), SEGMENT_HEADER_BYTES)
+            used = self.writer.offset
+            tail = self._following(before.number + 1, length)
+            self.writer.begin_segment(tail, tail.number, SEGMENT_HEADER_BYTES)
+            self.kept.log_bytes += used
             before.file.close()
+        self._next_growth = 0
 
     def _following(self, number: int, length: int) -> _Tail:
         """The next segment: the one that was kept ready, if it is large enough."""
@@ -247,32 +272,23 @@ class Log:
             self._drop_spare()
             return self._make(number, needed, max(self._segment_bytes, needed))
         file, size = self._spare
-        file.write(0, self._header(number))
+        header = self.header(number)
+        file.write(0, header.encode())
         file.sync()
         self._disk.rename("spare", segment_name(number))
         self._spare = None
-        return _Tail(file, number, size)
+        return _Tail(file, header, size)
 
     def _make(self, number: int, needed: int, size: int) -> _Tail:
         """Make a segment; on a full disk a smaller one, so that what is there can be taken and acked."""
+        header = self.header(number)
         while True:
             try:
-                return _Tail(self._disk.create(segment_name(number), size, self._header(number)), number, size)
+                return _Tail(self._disk.create(segment_name(number), size, header.encode()), header, size)
             except OSError as error:
                 if error.errno != errno.ENOSPC or size <= needed:
                     raise
                 size = max(needed, size // 2)
-
-    def _header(self, number: int) -> bytes:
-        return SegmentHeader(
-            node=self._node,
-            segment=number,
-            epoch=self._epoch,
-            boot=self._boot,
-            position=self.written,
-            fsync=self.fsync,
-            created=self._wall,
-        ).encode()
 
     def _make_spare(self, size: int) -> None:
         try:
@@ -286,3 +302,6 @@ class Log:
             self._spare[0].close()
             self._spare = None
             self._disk.remove("spare")
+
+
+def _nothing() -> None: ...

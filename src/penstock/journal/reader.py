@@ -6,7 +6,10 @@ whole: a torn tail ends it, and where the reader is told how far the log is dura
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +20,16 @@ from penstock.core.ids import IdForms
 from penstock.core.limits import NEVER
 from penstock.journal import frame as f
 from penstock.journal.disk import ReadableDisk
-from penstock.journal.log import SEGMENT_HEADER_BYTES, SegmentHeader, frame_seed, read_header
-from penstock.journal.recovery import identity, segment_names
+from penstock.journal.identity import identity
+from penstock.journal.index import SegmentIndex, decode
+from penstock.journal.segment import (
+    SEGMENT_HEADER_BYTES,
+    Found,
+    FrameFile,
+    SegmentHeader,
+    index_name,
+    segment_names,
+)
 
 _OTHER_NAMES = {
     f.TUBE_MADE: "tube made",
@@ -28,6 +39,7 @@ _OTHER_NAMES = {
     f.SESSION_MADE: "session made",
     f.CONSUMER_CHANGED: "consumer changed",
     f.STOPPED: "stopped",
+    f.TUBE_NAMED: "tube named",
 }
 
 
@@ -74,84 +86,140 @@ class SegmentReport:
     tail: str | None  # Why it ends before its zeros do, if it does.
 
 
+class _Segment:
+    """One segment, and what is known of where things are in it."""
+
+    def __init__(self, disk: ReadableDisk, name: str) -> None:
+        self.name = name
+        self._disk = disk
+        self._lock = threading.Lock()
+        self._whole = False  # The index is of all of it, for ever.
+        self._index = SegmentIndex()
+        with FrameFile(disk, name) as file:
+            self.header = file.header
+
+    def frames(self, start: int = SEGMENT_HEADER_BYTES, whole: bool = False) -> Iterator[Found]:
+        """Its frames from an offset on. A frame in the writing is not there yet, unless all of it must be `whole`."""
+        with FrameFile(self._disk, self.name) as file:
+            end = start
+            try:
+                for found in file.frames(start):
+                    end = found.base + found.frame.at + found.frame.length
+                    yield found
+            except f.DamagedFrame as why:
+                if whole:
+                    raise DamagedJournal(f"{self.name} is damaged at offset {end} ({why})") from None
+
+    def index(self) -> SegmentIndex:
+        """Where things are in it, as far as it is written by now."""
+        with self._lock:
+            if not self._whole and not self._load_index():
+                for found in self.frames(self._index.end):
+                    self._index.add(found)
+            return self._index
+
+    def _load_index(self) -> bool:
+        name = index_name(self.header.segment)
+        with contextlib.suppress(DamagedJournal, FileNotFoundError):
+            self._index = decode(name, self._disk.read(name))
+            self._whole = True
+        return self._whole
+
+
 class Reader:
-    """The events of one directory."""
+    """The events of one directory. Any thread may use it, and it may be kept while the log goes on."""
 
     def __init__(self, disk: ReadableDisk) -> None:
         self._disk = disk
+        self._known: dict[str, _Segment] = {}
         node, key = identity(disk)
         self._ids = IdForms(node[:8].encode(), key)
-        self._tubes: dict[int, str] = {}
 
     def events(self, start: int = 1, end: int = NEVER) -> Iterator[Event]:
-        """Every event from a position on, up to another one, in order."""
-        for data, found in self._frames():
-            if found.position >= end:
-                return
-            at = found.rows_at
-            for position in range(found.position, min(found.position + found.rows, end)):
-                event = data[at + 112]
-                if event in (f.TUBE_MADE, f.TUBE_CHANGED):
-                    self._learn_tube(data, at, found)
-                if position >= start:
-                    yield self._event(data, at, found, position)
-                at += found.row_bytes
+        """Every event that is kept from a position on, up to another one, in order."""
+        segments = self._segments()
+        at = max(0, _first_behind(segments, start) - 1)
+        for index, segment in enumerate(segments[at:], at):
+            names: dict[int, bytes] = {}
+            offset = SEGMENT_HEADER_BYTES
+            if start > segment.header.position:
+                known = segment.index()
+                names, offset = dict(known.names), known.offset_of(start)
+            for found in segment.frames(offset, whole=index + 1 < len(segments)):
+                if found.frame.position >= end:
+                    return
+                yield from self._events_in(found, names, start, end)
 
-    def history(self, job: int, end: int = NEVER) -> list[Event]:
-        """Every event of one job, by its number. It reads the whole log."""
-        chosen = []
-        for data, found in self._frames():
-            at = found.rows_at
-            for position in range(found.position, min(found.position + found.rows, end)):
-                event = data[at + 112]
-                if event in (f.TUBE_MADE, f.TUBE_CHANGED):
-                    self._learn_tube(data, at, found)
-                elif event < f.TUBE_MADE and f.integer_at(data, at) == job:
-                    chosen.append(self._event(data, at, found, position))
-                at += found.row_bytes
-        return chosen
+    def history(self, job: int, newest: int | None = None, end: int = NEVER) -> list[Event]:
+        """Every event that is kept of one job, by its number; `newest` is the position of its last one, if known."""
+        segments = self._segments()
+        position = newest if newest is not None else self._newest(segments, job)
+        found: list[Event] = []
+        while position:
+            at = _first_behind(segments, position) - 1
+            row = self._row_at(segments[at], position) if at >= 0 else None
+            if row is None:
+                # What was before is not kept any more.
+                break
+            event, before = row
+            if position < end:
+                found.append(event)
+            position = before
+        return found[::-1]
 
     def segments(self) -> Iterator[SegmentReport]:
         """Each segment, read whole: how much is in it, and whether it ends as it should."""
         for name in segment_names(self._disk):
-            data = self._disk.read(name)
-            header = read_header(name, data)
-            at, frames, rows, tail = SEGMENT_HEADER_BYTES, 0, 0, None
-            try:
-                while (found := f.read_frame(data, at, frame_seed(header.node, header.segment, at))) is not None:
-                    at, frames, rows = at + found.length, frames + 1, rows + found.rows
-            except f.DamagedFrame as why:
-                tail = f"at offset {at}: {why}"
-            yield SegmentReport(name, header, frames, rows, at, tail)
-
-    def _frames(self) -> Iterator[tuple[bytes, f.Frame]]:
-        names = segment_names(self._disk)
-        for index, name in enumerate(names):
-            data = self._disk.read(name)
-            header = read_header(name, data)
-            at = SEGMENT_HEADER_BYTES
-            while True:
+            with FrameFile(self._disk, name) as file:
+                end, frames, rows, tail = SEGMENT_HEADER_BYTES, 0, 0, None
                 try:
-                    found = f.read_frame(data, at, frame_seed(header.node, header.segment, at))
+                    for _, frame, _ in file.frames():
+                        end, frames, rows = end + frame.length, frames + 1, rows + frame.rows
                 except f.DamagedFrame as why:
-                    if index + 1 < len(names):
-                        raise DamagedJournal(f"{name} is damaged at offset {at} ({why})") from None
-                    found = None
-                if found is None:
-                    break
-                yield data, found
-                at += found.length
+                    tail = f"at offset {end}: {why}"
+                yield SegmentReport(name, file.header, frames, rows, end, tail)
 
-    def _learn_tube(self, data: bytes, at: int, found: f.Frame) -> None:
-        fields = dict(f.var_fields(data, at, found))
-        self._tubes[f.integer_at(data, at)] = _text(fields[f.TAG_NAME])
+    def _segments(self) -> list[_Segment]:
+        """All segments there are now, oldest first."""
+        known: dict[str, _Segment] = {}
+        for name in segment_names(self._disk):
+            with contextlib.suppress(FileNotFoundError):
+                known[name] = self._known.get(name) or _Segment(self._disk, name)
+        self._known = known
+        return list(known.values())
 
-    def _event(self, data: bytes, at: int, found: f.Frame, position: int) -> Event:
+    def _newest(self, segments: list[_Segment], job: int) -> int | None:
+        """The position of the newest row of a job."""
+        for segment in reversed(segments):
+            position = segment.index().newest(job)
+            if position is not None:
+                return position
+        return None
+
+    def _row_at(self, segment: _Segment, position: int) -> tuple[Event, int] | None:
+        """The event at a position, and the position of the one before it of the same job."""
+        index = segment.index()
+        for data, frame, _ in segment.frames(index.offset_of(position)):
+            if frame.position > position:
+                return None
+            if position < frame.position + frame.rows:
+                at = frame.rows_at + (position - frame.position) * frame.row_bytes
+                return self._event(data, at, frame, position, index.names), f.integer_at(data, at + 64)
+        return None
+
+    def _events_in(self, found: Found, names: dict[int, bytes], start: int, end: int) -> Iterator[Event]:
+        data, frame, _ = found
+        f.note_jobs(data, frame, {}, names)
+        for position in range(max(start, frame.position), min(frame.position + frame.rows, end)):
+            at = frame.rows_at + (position - frame.position) * frame.row_bytes
+            yield self._event(data, at, frame, position, names)
+
+    def _event(self, data: bytes, at: int, found: f.Frame, position: int, names: dict[int, bytes]) -> Event:
         event = data[at + 112]
         time_ms = f.integer_at(data, at + 48)
         fields = dict(f.var_fields(data, at, found))
         if event >= f.TUBE_MADE:
-            named = fields.get(f.TAG_NAME) if event <= f.INTEGERS_RESERVED else None
+            named = fields.get(f.TAG_NAME) if event <= f.INTEGERS_RESERVED or event == f.TUBE_NAMED else None
             tube = None if named is None else _text(named)
             return Event(position=position, time_ms=time_ms, event=_OTHER_NAMES.get(event, f"event {event}"), tube=tube)
         row = f.Row(data, at)
@@ -159,7 +227,7 @@ class Reader:
             position=position,
             time_ms=time_ms,
             event=s.EVENT_NAMES[event],
-            tube=self._tubes.get(row.tube, f"tube {row.tube}"),
+            tube=_text(names.get(row.tube, b"tube %d" % row.tube)),
             job=self._ids.long(row.job, row.ttl_minutes).decode(),
             before=s.STATE_NAMES[row.before],
             after=s.STATE_NAMES[row.after],
@@ -180,6 +248,11 @@ class Reader:
 def to_json_line(event: Event, bodies: bool) -> str:
     """One line of JSON."""
     return json.dumps(event.as_json(bodies), ensure_ascii=False)
+
+
+def _first_behind(segments: list[_Segment], position: int) -> int:
+    """The index of the first segment that begins behind a position."""
+    return bisect_right(segments, position, key=lambda segment: segment.header.position)
 
 
 def _text(raw: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Reading a log back: the last row of each job wins, and what the log cannot have meant is refused.
+"""Reading a log back: the newest snapshot, then the last row of each job wins, and what cannot be meant is refused.
 
 A frame that cannot be read is the *torn tail* of a log that was cut off while being written, or it is *damage*. It is
 damage if something after it proves that it had been durable: a later frame that says so, or one written under the same
@@ -8,36 +8,37 @@ bytes; damage is refused by file and offset.
 
 from __future__ import annotations
 
-import json
-import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from penstock.core import restore
 from penstock.core import states as s
-from penstock.core.claims import Consumer
 from penstock.core.engine import Engine
-from penstock.core.errors import DamagedJournal, NoJournal, NoSpace
-from penstock.core.job import NO_KEY, Job
+from penstock.core.errors import DamagedJournal, NoSpace
+from penstock.core.job import Job
+from penstock.core.limits import NEVER
 from penstock.core.policy import TubePolicy
-from penstock.core.retry import parse_retry
 from penstock.core.tube import Tube
 from penstock.journal import frame as f
-from penstock.journal.disk import UNFINISHED, Disk, ReadableDisk
-from penstock.journal.log import (
-    ALWAYS,
-    SEGMENT_BYTES,
+from penstock.journal.disk import UNFINISHED, Disk
+from penstock.journal.identity import NODE_FILE, epoch_floor, identity, make_identity
+from penstock.journal.log import ALWAYS, SEGMENT_BYTES, Kept, Log
+from penstock.journal.replay import Replay, TubeSoFar
+from penstock.journal.segment import (
     SEGMENT_HEADER_BYTES,
-    Log,
+    Found,
+    FrameFile,
     SegmentHeader,
-    frame_seed,
-    read_header,
     segment_name,
+    segment_names,
+    snapshot_names,
 )
+from penstock.journal.snapshot import read_snapshot
 
-NODE_FILE: Final = "node.json"
+# How much may be replayed before it is committed: one frame must not grow without bound.
+_COMMIT_BYTES: Final = 16 * 1024 * 1024
 
 Progress = Callable[[int, int], None]  # Bytes read, bytes in all.
 
@@ -53,409 +54,312 @@ class Opened:
     warnings: list[str]
 
 
-@dataclass
-class _Segment:
-    name: str
-    header: SegmentHeader
-    data: bytes
-    end: int = SEGMENT_HEADER_BYTES  # Where its frames end.
-
-
-@dataclass
-class _Rebuild:
-    """What the rows read so far say."""
-
-    jobs: dict[int, Job] = field(default_factory=dict)
-    keys: dict[int, bytes] = field(default_factory=dict)
-    sessions: dict[int, bytes] = field(default_factory=dict)  # Token by number.
-    held: dict[int, int] = field(default_factory=dict)  # Session number by job id.
-    tubes: dict[int, dict[str, Any]] = field(default_factory=dict)
-    tube_of: dict[int, int] = field(default_factory=dict)  # Tube number by job id.
-    counts: dict[int, list[int]] = field(default_factory=dict)
-    next_local: dict[int, int] = field(default_factory=dict)
-    reserved: dict[int, int] = field(default_factory=dict)
-    dedups: list[tuple[int, bytes, int, int, int]] = field(default_factory=list)
-    consumers: dict[bytes, Consumer] = field(default_factory=dict)
-    open_claims: dict[bytes, list[int]] = field(default_factory=dict)
-    claimed_at: dict[int, int] = field(default_factory=dict)  # Position of the claim, by job id.
-    leaving: set[int] = field(default_factory=set)  # Jobs that moved out of a tube, and into none yet.
-    highest_id: int = 0
-    lowest_order: int = 0
-    highest_number: int = 0
-    latest_ms: int = 0
-    position: int = 1
-    stopped: bool = True
-
-
 def open_log(
     disk: Disk,
     wall: int,
     boot: str,
     *,
-    fsync: str = "always",
+    fsync: str = ALWAYS,
     entropy: int = 1,
     grace_ms: int = 0,
     segment_bytes: int = SEGMENT_BYTES,
+    memory_max: int = NEVER,
     progress: Progress | None = None,
+    salvage: list[str] | None = None,
 ) -> Opened:
-    """Read the log of a directory back into an engine, and open it for more."""
+    """Read the log of a directory back into an engine, and open it for more.
+
+    `memory_max` bytes of bodies are kept in memory, and the others are left on disk. With `salvage`, whatever can be
+    read is used, and what could not be is told there.
+    """
     if NODE_FILE not in disk.names():
-        _make_identity(disk)
+        make_identity(disk)
     node, key = identity(disk)
-    warnings: list[str] = []
     for name in disk.names():
         if name == "spare" or name.endswith(UNFINISHED):
             disk.remove(name)
-    segments = _read_segments(disk, node)
-    rebuild = _Rebuild()
-    _read_frames(disk, segments, rebuild, boot, warnings, progress)
-    epoch = restore.next_epoch(rebuild.highest_id, segments[-1].header.epoch if segments else 0)
-    number = segments[-1].header.segment + 1 if segments else 1
-    now = max(wall, rebuild.latest_ms)
+    reading = _Reading(disk, node, boot, wall, memory_max, progress, salvage)
+    replay = reading.read()
+    last = reading.headers[-1] if reading.headers else None
+    # A directory that was restored from a copy must not give out ids that the original gave out afterwards.
+    epoch = max(restore.next_epoch(replay.highest_id, last.epoch if last else 0), epoch_floor(disk))
+    now = max(wall, replay.latest_ms)
     try:
-        log = Log(disk, node, boot, epoch, number, rebuild.position, fsync, wall, segment_bytes)
+        number = last.segment + 1 if last else 1
+        log = Log(disk, node, boot, epoch, number, replay.position, fsync, wall, segment_bytes)
     except OSError as error:
         raise NoSpace(f"the log cannot be opened: {error}") from error
+    log.kept = Kept(reading.first_segment, reading.first_created, reading.snapshot_bytes, reading.log_bytes)
     engine = Engine(epoch, now, log.writer, entropy)
     engine.session_grace_ms = grace_ms
-    log.writer.attach(engine._session_slots)
-    _fill(engine, rebuild, now)
-    _fill_holders(engine, rebuild, now, lambda: _commit_some(log, now, wall))
-    if segments and not rebuild.stopped and segments[-1].header.fsync != ALWAYS and segments[-1].header.boot != boot:
-        _doubt(engine, rebuild, now)
+    log.attach(engine)
+    _fill(engine, replay)
+    _fill_holders(engine, replay, now, log, wall)
+    in_doubt = last is not None and not replay.stopped and last.fsync != ALWAYS and last.boot != boot
+    if in_doubt or salvage:
+        _doubt(engine, now)
     log.commit(now, wall)
     log.make_durable(log.written)
-    return Opened(engine, log, node, key, warnings)
+    return Opened(engine, log, node, key, reading.warnings)
 
 
-def _commit_some(log: Log, now: int, wall: int) -> None:
-    """Do not let one frame grow without bound."""
-    if log.writer.frame_bytes() > 16 * 1024 * 1024:
-        log.commit(now, wall)
+class _Reading:
+    """One reading of a directory: the newest snapshot that is whole, and the log from there on."""
 
+    def __init__(
+        self,
+        disk: Disk,
+        node: str,
+        boot: str,
+        wall: int,
+        memory_max: int,
+        progress: Progress | None,
+        salvage: list[str] | None,
+    ) -> None:
+        self.warnings: list[str] = []
+        self.headers: list[SegmentHeader] = []  # Of all segments, those before the snapshot too.
+        self.first_segment = 1  # That is read.
+        self.first_created = wall
+        self.log_bytes = 0  # Of those that were read.
+        self.snapshot_bytes = 0
+        self._disk = disk
+        self._node = node
+        self._boot = boot
+        self._memory_max = memory_max
+        self._progress = progress
+        self._salvage = salvage
+        self._done = 0
+        self._total = 0
+        self._cuts: list[tuple[str, int]] = []  # Where segments end, if before their end.
 
-def _make_identity(disk: Disk) -> None:
-    """Make a node's id and the secret of its ids, at its first open."""
-    if segment_names(disk):
-        raise DamagedJournal(f"{NODE_FILE} is missing, and without it the ids of this log mean nothing; restore it")
-    told = {"node": secrets.token_hex(20), "key": secrets.token_hex(32)}
-    disk.replace(NODE_FILE, json.dumps(told).encode())
+    def read(self) -> Replay:
+        """Read everything that is needed; then, and only if none of it is refused, cut what is to be cut."""
+        self._read_headers()
+        replay = self._read_snapshot()
+        headers = [header for header in self.headers if header.segment >= self.first_segment]
+        if headers:
+            self.first_created = headers[0].created
+        self._total += sum(self._disk.size(header.name) for header in headers)
+        for index in range(len(headers)):
+            self._read_segment(headers, index, replay)
+        self._check(replay)
+        for name, end in self._cuts:
+            _cut(self._disk, name, end)
+        return replay
 
+    def _refuse(self, why: str) -> None:
+        """What cannot be meant is refused, unless everything that can be read is to be salvaged."""
+        if self._salvage is None:
+            raise DamagedJournal(f"{why}; restore a backup, or see `penstock journal repair`. Nothing was changed")
+        self._salvage.append(why)
 
-def identity(disk: ReadableDisk) -> tuple[str, bytes]:
-    """The node's id and the secret of its ids."""
-    if NODE_FILE not in disk.names():
-        raise NoJournal("there is no log of a queue in this directory")
-    try:
-        told = json.loads(disk.read(NODE_FILE))
-        return told["node"], bytes.fromhex(told["key"])
-    except (ValueError, KeyError, TypeError):
-        raise DamagedJournal(f"{NODE_FILE} is damaged; restore it from a backup") from None
+    def _tell(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None:
+            self._progress(self._done, self._total)
 
-
-def segment_names(disk: ReadableDisk) -> list[str]:
-    """The files of the log, in order."""
-    return [name for name in disk.names() if name.startswith("segment-") and name.endswith(".log")]
-
-
-def _read_segments(disk: Disk, node: str) -> list[_Segment]:
-    found = []
-    for name in segment_names(disk):
-        data = disk.read(name)
-        header = read_header(name, data)
-        if header.node != node:
-            raise DamagedJournal(f"{name} belongs to another node ({header.node}); it was copied here by mistake")
-        if segment_name(header.segment) != name:
-            raise DamagedJournal(f"{name} says that it is segment {header.segment}; it was renamed by mistake")
-        found.append(_Segment(name, header, data))
-    if found and (found[0].header.segment != 1 or found[0].header.position != 1):
-        raise DamagedJournal(f"{segment_name(1)} is missing: the log begins with {found[0].name}")
-    for before, after in pairwise(found):
-        if after.header.segment != before.header.segment + 1:
-            raise DamagedJournal(f"{segment_name(before.header.segment + 1)} is missing between its neighbours")
-    return found
-
-
-def _read_frames(
-    disk: Disk,
-    segments: list[_Segment],
-    rebuild: _Rebuild,
-    boot: str,
-    warnings: list[str],
-    progress: Progress | None,
-) -> None:
-    total = sum(len(segment.data) for segment in segments)
-    done = 0
-    for index, segment in enumerate(segments):
-        at = SEGMENT_HEADER_BYTES
-        if index > 0 and segment.header.epoch != segments[index - 1].header.epoch and not rebuild.stopped:
-            _use_up_integers(rebuild)
-        if segment.header.position != rebuild.position and index > 0:
-            raise DamagedJournal(f"{segment.name} begins at position {segment.header.position}, not {rebuild.position}")
-        rebuild.position = segment.header.position
-        rebuild.stopped = False
-        while True:
-            try:
-                found = f.read_frame(segment.data, at, frame_seed(segment.header.node, segment.header.segment, at))
-                if found is None and len(segment.data.rstrip(b"\0")) > at:
-                    raise f.DamagedFrame("zeros, and more behind them")
-            except f.DamagedFrame as why:
-                _judge(segments, index, at, rebuild.position, boot, str(why))
-                cut = len(segment.data.rstrip(b"\0")) - at
-                warnings.append(f"{segment.name}: cut a torn tail of {cut} bytes at offset {at} ({why})")
-                found = None
-            if found is None:
-                break
-            if found.position != rebuild.position:
-                wrong = f"position {found.position}, not {rebuild.position}"
-                raise DamagedJournal(f"{segment.name} is damaged at offset {at}: {wrong}")
-            _apply(segment.data, found, rebuild)
-            at += found.length
-        segment.end = at
-        done += len(segment.data)
-        if progress is not None:
-            progress(done, total)
-    # Only now that all of it was read and judged: what is refused stays as it is.
-    for segment in segments:
-        _cut(disk, segment, last=segment is segments[-1])
-
-
-def _use_up_integers(rebuild: _Rebuild) -> None:
-    """An open did not end in order, so integers up to the ceilings may have been seen by somebody."""
-    for number, ceiling in rebuild.reserved.items():
-        rebuild.next_local[number] = max(rebuild.next_local[number], ceiling)
-
-
-def _judge(segments: list[_Segment], index: int, at: int, position: int, boot: str, why: str) -> None:
-    """Refuse a frame that cannot be read, unless it is the torn tail of the log."""
-    damaged = DamagedJournal(
-        f"{segments[index].name} is damaged at offset {at} ({why}), and what follows shows that it was durable; "
-        "restore a backup; the files are left as they are"
-    )
-    for segment, found in _later_frames(segments, index, at + 8):
-        if found.durable > position or segment.header.boot == boot:
-            raise damaged
-    # The next open began after this one's tail, and knew where it ended.
-    if any(segment.header.position > position for segment in segments[index + 1 :]):
-        raise damaged
-
-
-def _later_frames(segments: list[_Segment], index: int, at: int) -> Iterator[tuple[_Segment, f.Frame]]:
-    """Every frame that is good after a place, wherever it begins."""
-    magic = f.FRAME_MAGIC.to_bytes(4, "little")
-    for segment in segments[index:]:
-        data = segment.data
-        place = data.find(magic, at)
-        while place >= 0:
-            if place % 8 == 0:
-                try:
-                    seed = frame_seed(segment.header.node, segment.header.segment, place)
-                    found = f.read_frame(data, place, seed)
-                    if found is not None:
-                        yield segment, found
-                except f.DamagedFrame:
-                    pass
-            place = data.find(magic, place + 1)
-        at = SEGMENT_HEADER_BYTES
-
-
-def _cut(disk: Disk, segment: _Segment, last: bool) -> None:
-    """End a segment of an earlier open where its frames end: no torn tail, no unused room; and all of it durable."""
-    if len(segment.data) > segment.end or last:
-        file = disk.open(segment.name)
-        try:
-            if len(segment.data) > segment.end:
-                file.truncate(segment.end)
-            else:
-                file.sync()
-        finally:
+    def _open(self, name: str) -> FrameFile:
+        file = FrameFile(self._disk, name)
+        if file.header.node != self._node:
             file.close()
+            raise DamagedJournal(f"{name} belongs to another node ({file.header.node}); it was copied here by mistake")
+        return file
+
+    def _read_headers(self) -> None:
+        for name in segment_names(self._disk):
+            try:
+                with self._open(name) as file:
+                    self.headers.append(file.header)
+            except DamagedJournal as error:
+                if self._salvage is None:
+                    raise
+                self._salvage.append(str(error))
+        for before, after in pairwise(self.headers):
+            if after.segment != before.segment + 1:
+                self._refuse(f"{segment_name(before.segment + 1)} is missing between its neighbours")
+
+    def _read_snapshot(self) -> Replay:
+        """What the newest snapshot says that is whole; nothing, if there is none, and the log is all there."""
+        for name in reversed(snapshot_names(self._disk)):
+            replay = Replay(self._memory_max)
+            self._done, self._total = 0, self._disk.size(name)
+            try:
+                with self._open(name) as file:
+                    read_snapshot(file, replay, self._tell)
+                    self.first_segment, self.snapshot_bytes = file.header.segment, file.size
+                    replay.position = file.header.position
+                    return replay
+            except (DamagedJournal, f.DamagedFrame) as error:
+                self.warnings.append(f"{name} cannot be used: {error}")
+        self._done = self._total = 0
+        if self.headers and (self.headers[0].segment != 1 or self.headers[0].position != 1):
+            self.first_segment = self.headers[0].segment
+            why = [f"{segment_name(1)} is missing, and no snapshot can be used in its place", *self.warnings]
+            self._refuse("; ".join(why))
+        return Replay(self._memory_max)
+
+    def _read_segment(self, headers: list[SegmentHeader], index: int, replay: Replay) -> None:
+        """Let the rows of one segment be the last word; where it ends too early, judge why."""
+        header = headers[index]
+        if index > 0 and header.epoch != headers[index - 1].epoch and not replay.stopped:
+            replay.use_up_integers()
+        if header.position != replay.position:
+            self._refuse(f"{header.name} begins at position {header.position}, not {replay.position}")
+        replay.position = header.position
+        replay.stopped = False
+        with self._open(header.name) as file:
+            end = SEGMENT_HEADER_BYTES
+            frames = file.frames()
+            while True:
+                found: Found | None = None
+                try:
+                    found = next(frames, None)
+                    if found is None and file.used(end) > end:
+                        raise f.DamagedFrame("zeros, and more behind them")
+                except f.DamagedFrame as why:
+                    resume = self._judge(file, headers[index + 1 :], end, replay.position, str(why))
+                    if resume is not None:
+                        frames = file.frames(resume)
+                        end = resume
+                        continue
+                if found is None:
+                    break
+                self._apply(file, found, end, replay)
+                end += found.frame.length
+            self.log_bytes += end
+            if file.size > end or index + 1 == len(headers):
+                self._cuts.append((file.name, end))
+            self._tell(file.size)
+
+    def _apply(self, file: FrameFile, found: Found, offset: int, replay: Replay) -> None:
+        data, frame, base = found
+        if frame.position != replay.position:
+            wrong = f"position {frame.position}, not {replay.position}"
+            self._refuse(f"{file.name} is damaged at offset {offset}: {wrong}")
+        replay.apply(data, frame, file.header.segment, base)
+
+    def _judge(self, file: FrameFile, later: list[SegmentHeader], end: int, position: int, why: str) -> int | None:
+        """A frame cannot be read: damage is refused, a torn tail is cut. Who salvages goes on where this tells."""
+        for header, found in self._later_frames(file, later, end + 8):
+            if found.frame.durable > position or header.boot == self._boot or self._salvage is not None:
+                self._refuse(
+                    f"{file.name} is damaged at offset {end} ({why}), and what follows shows that it was durable"
+                )
+                return found.base + found.frame.at if header is file.header else None
+        # The next open began after this one's tail, and knew where it ended.
+        if any(header.position > position for header in later):
+            self._refuse(f"{file.name} is damaged at offset {end} ({why}), and rows of it are missing")
+        cut = file.used(end) - end
+        self.warnings.append(f"{file.name}: cut a torn tail of {cut} bytes at offset {end} ({why})")
+        return None
+
+    def _later_frames(
+        self, file: FrameFile, later: list[SegmentHeader], start: int
+    ) -> Iterator[tuple[SegmentHeader, Found]]:
+        """Every frame that is good after a place, wherever it begins."""
+        for found in file.frames_anywhere(start):
+            yield file.header, found
+        for header in later:
+            with self._open(header.name) as other:
+                for found in other.frames_anywhere(SEGMENT_HEADER_BYTES):
+                    yield header, found
+
+    def _check(self, replay: Replay) -> None:
+        """Whether what was read can be all of it."""
+        upto = replay.counters.get("upto", 0)
+        if upto > replay.position:
+            self._refuse(f"the log ends at position {replay.position}, and the snapshot was taken at {upto}")
+        if replay.bodiless:
+            self._refuse(f"the bodies of {len(replay.bodiless)} jobs are missing")
+            replay.drop_bodiless()
 
 
-def _apply(data: bytes, found: f.Frame, rebuild: _Rebuild) -> None:
-    """Let the rows of a frame be the last word on what they are about."""
-    at = found.rows_at
-    position = found.position
-    for _ in range(found.rows):
-        event = data[at + 112]
-        rebuild.stopped = event == f.STOPPED
-        if event >= f.TUBE_MADE:
-            _apply_other(data, at, found, event, rebuild)
+def _cut(disk: Disk, name: str, end: int) -> None:
+    """End a segment of an earlier open where its frames end: no torn tail, no unused room; and all of it durable."""
+    file = disk.open(name)
+    try:
+        if file.size() > end:
+            file.truncate(end)
         else:
-            _apply_job(data, at, found, event, position, rebuild)
-        at += found.row_bytes
-        position += 1
-    # A job that left a tube for one that is not logged has left the log. Moves within it end in the same frame.
-    for job_id in rebuild.leaving:
-        _drop(job_id, rebuild)
-    rebuild.leaving.clear()
-    rebuild.position = position
-    rebuild.latest_ms = max(rebuild.latest_ms, found.engine_ms)
+            file.sync()
+    finally:
+        file.close()
 
 
-def _apply_job(data: bytes, at: int, found: f.Frame, event: int, position: int, rebuild: _Rebuild) -> None:
-    job_id = f.integer_at(data, at)
-    tube = f.integer_at(data, at + 88)
-    rebuild.counts[tube][s.rule_of(event, data[at + 113])] += 1
-    local = f.integer_at(data, at + 80)
-    if local >= rebuild.next_local[tube]:
-        rebuild.next_local[tube] = local + 1
-    if job_id > rebuild.highest_id:
-        rebuild.highest_id = job_id
-    if event == s.MOVED_OUT:
-        rebuild.leaving.add(job_id)
-        return
-    rebuild.leaving.discard(job_id)
-    if data[at + 114] == s.GONE:
-        _drop(job_id, rebuild)
-        return
-    if event == s.CLAIMED:
-        rebuild.claimed_at[job_id] = position
-    job = rebuild.jobs.get(job_id)
-    if job is None:
-        job = rebuild.jobs[job_id] = Job(job_id, 0, b"", 0, 0)
-    f.load_row(job, data, at, position)
-    s.restore(job, data[at + 114])
-    rebuild.tube_of[job_id] = tube
-    if job.order < rebuild.lowest_order:
-        rebuild.lowest_order = job.order
-    session = f.integer_at(data, at + 72)
-    if session:
-        rebuild.held[job_id] = session
-        rebuild.highest_number = max(rebuild.highest_number, session)
-    else:
-        rebuild.held.pop(job_id, None)
-    _load_vars(job, data, at, found, rebuild, tube)
+def _fill(engine: Engine, replay: Replay) -> None:
+    """Give the engine what the log says."""
+    restore.restore_table(engine, replay.jobs, replay.late)
+    jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
+    creation = replay.counters.get("last_creation", 0)
+    for number in sorted(replay.tube_at):
+        at = replay.tube_at[number]
+        told, jobs = replay.tubes[at], jobs_of[at]
+        if told is None or not told.told:
+            if jobs:
+                raise DamagedJournal(f"{len(jobs)} jobs are in a tube that no row tells of")
+            continue
+        tube = _fill_tube(engine, told, jobs, replay)
+        if tube.by_creation:
+            creation = max(creation, restore.creation_of(jobs))
+    restore.used_number(engine, max(replay.highest_number, replay.counters.get("next_number", 0) - 1))
+    restore.used_orders(engine, min(replay.lowest_order, replay.counters.get("next_front", 0)), creation)
+    for number, dedup, job_id, ttl_minutes, when in replay.dedups:
+        known = engine._tubes_by_number.get(number)
+        if known is not None:
+            restore.restore_dedup(known, dedup, job_id, ttl_minutes, when)
 
 
-def _drop(job_id: int, rebuild: _Rebuild) -> None:
-    rebuild.jobs.pop(job_id, None)
-    for known in (rebuild.keys, rebuild.held, rebuild.tube_of, rebuild.claimed_at):
-        known.pop(job_id, None)
-
-
-def _load_vars(job: Job, data: bytes, at: int, found: f.Frame, rebuild: _Rebuild, tube: int) -> None:
-    job.extra = None
-    for tag, value in f.var_fields(data, at, found):
-        if tag == f.TAG_BODY:
-            job.body = value
-        elif tag == f.TAG_KEY:
-            rebuild.keys[job.id] = value
-        elif tag == f.TAG_REASON:
-            job.rare().reason = value
-        elif tag == f.TAG_RETRY:
-            job.rare().retry = parse_retry(value.decode())
-        elif tag == f.TAG_NAME:
-            job.rare().name = value
-        elif tag == f.TAG_UNIQUE:
-            job.rare().unique = value
-        elif tag == f.TAG_DEDUP:
-            rebuild.dedups.append((tube, value, job.id, job.ttl_minutes, f.integer_at(data, at + 48)))
-        elif tag == f.TAG_CONSUMER:
-            job.rare().consumer = value
-        elif tag == f.TAG_CLAIM:
-            job.rare().claim = int(value)
-        elif tag == f.TAG_PRIORITY_GIVEN:
-            job.rare().priority_given = int(value)
-        elif tag == f.TAG_BURIES:
-            job.rare().buries = int(value)
-    if data[at + 115] & f.FLAG_DOOMED:
-        job.rare().doomed = True
-
-
-def _apply_other(data: bytes, at: int, found: f.Frame, event: int, rebuild: _Rebuild) -> None:
-    """A row about a tube, a session or a consumer."""
-    number = f.integer_at(data, at)
-    fields = dict(f.var_fields(data, at, found))
-    rebuild.highest_number = max(rebuild.highest_number, number)
-    if event in (f.TUBE_MADE, f.TUBE_CHANGED):
-        rebuild.tubes[number] = {"name": fields[f.TAG_NAME], **json.loads(fields[f.TAG_JSON])}
-        rebuild.counts.setdefault(number, [0] * s.RULES_COUNT)
-        rebuild.next_local.setdefault(number, rebuild.tubes[number]["policy"]["first_integer"])
-    elif event == f.TUBE_DROPPED:
-        for known in (rebuild.tubes, rebuild.counts, rebuild.next_local, rebuild.reserved):
-            known.pop(number, None)
-        rebuild.dedups = [entry for entry in rebuild.dedups if entry[0] != number]
-    elif event == f.INTEGERS_RESERVED:
-        rebuild.reserved[number] = f.integer_at(data, at + 80)
-    elif event == f.SESSION_MADE:
-        rebuild.sessions[number] = fields[f.TAG_NAME]
-    elif event == f.CONSUMER_CHANGED:
-        told = json.loads(fields[f.TAG_JSON])
-        consumer = Consumer(fields[f.TAG_NAME], told["token"])
-        consumer.acked, consumer.newest, consumer.lease_ms = told["acked"], told["newest"], told["lease_ms"]
-        rebuild.consumers[consumer.name] = consumer
-        rebuild.open_claims[consumer.name] = told["open"]
-
-
-def _fill(engine: Engine, rebuild: _Rebuild, now: int) -> None:
-    """Give the engine what the log says, and let happen what the restart causes."""
-    jobs_of: dict[int, list[Job]] = {}
-    for job_id in sorted(rebuild.jobs):
-        job = rebuild.jobs[job_id]
-        engine.jobs.add(job)
-        jobs_of.setdefault(rebuild.tube_of[job_id], []).append(job)
-    for number in sorted(rebuild.tubes):
-        _fill_tube(engine, number, rebuild, jobs_of.get(number, []))
-    restore.used_number(engine, rebuild.highest_number)
-    restore.used_orders(engine, rebuild.lowest_order, _highest_creation(engine))
-    for tube, dedup, job_id, ttl_minutes, when in rebuild.dedups:
-        restore.restore_dedup(engine._tubes_by_number[tube], dedup, job_id, ttl_minutes, when)
-
-
-def _fill_tube(engine: Engine, number: int, rebuild: _Rebuild, jobs: list[Job]) -> None:
-    told = rebuild.tubes[number]
+def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Replay) -> Tube:
+    told = so_far.told
     fields = told["policy"]
     policy = TubePolicy(**{**fields, "key_stats": tuple(fields["key_stats"])})
-    tube: Tube = restore.restore_tube(engine, number, told["name"], policy, told["created"])
+    tube = restore.restore_tube(engine, so_far.number, so_far.name, policy, told["created"])
     tube.paused_in, tube.paused_out = told["paused_in"], told["paused_out"]
-    tube.counts_before = rebuild.counts[number]
+    tube.counts_before = so_far.counts
+    for key, stats in tube.key_stats.items():
+        stats.counts_before = so_far.key_counts[key]
     # After a stop that was not in order, integers up to the ceiling may have been seen by somebody.
-    tube.reserved = rebuild.reserved.get(number, tube.reserved)
-    tube.next_local = rebuild.next_local[number] if rebuild.stopped else max(tube.reserved, rebuild.next_local[number])
-    restore.restore_jobs(engine, tube, jobs, {job.id: rebuild.keys.get(job.id, NO_KEY) for job in jobs})
+    tube.reserved = max(so_far.reserved, tube.reserved)
+    tube.next_local = so_far.next_local if replay.stopped else max(so_far.next_local, tube.reserved)
+    restore.restore_jobs(engine, tube, jobs, replay.keys)
+    return tube
 
 
-def _doubt(engine: Engine, rebuild: _Rebuild, now: int) -> None:
-    """The power was cut, and the newest rows may be lost with it: also that of a take. At most once is at most once."""
-    doubtful = [
-        job
-        for job in rebuild.jobs.values()
-        if job.once and (job.state == s.READY or (job.state == s.DELAYED and job.wake <= now))
-    ]
-    restore.bury_doubtful(engine, doubtful, now)
-
-
-def _highest_creation(engine: Engine) -> int:
-    return max(
-        (job.order for tube in engine.tubes.values() if tube.by_creation for state in range(1, s.STATES_COUNT)
-         for job in tube.jobs_in(state)),
-        default=0,
-    )  # fmt: skip
-
-
-def _fill_holders(engine: Engine, rebuild: _Rebuild, now: int, commit: Callable[[], None]) -> None:
+def _fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) -> None:
     """Taken jobs: of a claim they stay claimed, of a session with grace they wait for it, of another they go back."""
-    claimed: dict[bytes, list[Job]] = {name: [] for name in rebuild.consumers}
+    claimed: dict[bytes, list[Job]] = {name: [] for name in replay.consumers}
     held: dict[int, list[Job]] = {}
     orphans: list[Job] = []
-    for job in rebuild.jobs.values():
-        if job.state != s.TAKEN:
-            continue
-        if job.extra is not None and job.extra.consumer:
-            claimed[job.extra.consumer].append(job)
-        elif engine.tube_of(job).owned:
-            session = rebuild.held.get(job.id, 0)
-            if engine.session_grace_ms > 0 and session in rebuild.sessions:
-                held.setdefault(session, []).append(job)
-            else:
-                orphans.append(job)
+    for tube in engine.tubes.values():
+        for job in tube.taken.items:
+            if job.extra is not None and job.extra.consumer:
+                claimed[job.extra.consumer].append(job)
+            elif tube.owned:
+                session = replay.held.get(job.id, 0)
+                if engine.session_grace_ms > 0 and session in replay.sessions:
+                    held.setdefault(session, []).append(job)
+                else:
+                    orphans.append(job)
     for name, jobs in claimed.items():
-        jobs.sort(key=lambda job: rebuild.claimed_at[job.id])
-        restore.restore_claims(engine, rebuild.consumers[name], jobs, now)
-        restore.end_claims(engine, rebuild.consumers[name], rebuild.open_claims[name], now)
+        jobs.sort(key=lambda job: (job.rare().claim, job.rare().claim_place))
+        restore.restore_claims(engine, replay.consumers[name], jobs, now)
+        restore.end_claims(engine, replay.consumers[name], replay.open_claims[name], now)
     for session, jobs in held.items():
-        restore.restore_session(engine, session, rebuild.sessions[session], jobs, now)
-    for orphan in orphans:
+        restore.restore_session(engine, session, replay.sessions[session], jobs, now)
+    # By their ids, so that the same log is always continued in the same way.
+    for orphan in sorted(orphans, key=lambda job: job.id):
         restore.release_orphan(engine, orphan, now)
-        commit()
+        if log.writer.frame_bytes() > _COMMIT_BYTES:
+            log.commit(now, wall)
+
+
+def _doubt(engine: Engine, now: int) -> None:
+    """The newest rows may be lost: also that of a take. At most once is at most once."""
+    doubtful = [
+        job
+        for tube in engine.tubes.values()
+        for state in (s.READY, s.DELAYED)
+        for job in tube.jobs_in(state)
+        if job.once and (state == s.READY or job.wake <= now)
+    ]
+    restore.bury_doubtful(engine, sorted(doubtful, key=lambda job: job.id), now)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.core.errors import InUse
+from penstock.journal.disk import UNFINISHED, File
 
 SECTOR_BYTES = 512
 
@@ -54,16 +55,35 @@ class MemoryDisk:
     def read(self, name: str) -> bytes:
         return bytes(self.files[name])
 
+    def size(self, name: str) -> int:
+        return len(self.files[name])
+
     def create(self, name: str, size: int, head: bytes) -> MemoryFile:
         assert name not in self.files
-        if self.capacity is not None and sum(map(len, self.files.values())) + size > self.capacity:
-            raise OSError(errno.ENOSPC, "no space left on this disk")
+        self.check_room(size)
         self.files[name] = bytearray(head.ljust(size, b"\0"))
         self.effects.append(Effect("create", name, size, head))
         return MemoryFile(self, name)
 
+    def begin(self, name: str) -> MemoryFile:
+        self.files[name + UNFINISHED] = bytearray()
+        self.effects.append(Effect("create", name + UNFINISHED))
+        return MemoryFile(self, name + UNFINISHED, grows=True)
+
+    def finish(self, name: str, file: File) -> None:
+        file.sync()
+        self.rename(name + UNFINISHED, name)
+
+    def abandon(self, name: str, file: File) -> None:
+        self.remove(name + UNFINISHED)
+
     def open(self, name: str) -> MemoryFile:
         assert name in self.files
+        return MemoryFile(self, name)
+
+    def open_to_read(self, name: str) -> MemoryFile:
+        if name not in self.files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
         return MemoryFile(self, name)
 
     def replace(self, name: str, data: bytes) -> None:
@@ -78,6 +98,11 @@ class MemoryDisk:
         del self.files[name]
         self.effects.append(Effect("remove", name))
 
+    def check_room(self, size: int) -> None:
+        """Raise ENOSPC if so many bytes more do not fit."""
+        if self.capacity is not None and sum(map(len, self.files.values())) + size > self.capacity:
+            raise OSError(errno.ENOSPC, "no space left on this disk")
+
     def copy(self) -> MemoryDisk:
         """The same files on another disk, with nothing done to it yet."""
         return _disk_of({name: bytes(data) for name, data in self.files.items()})
@@ -86,19 +111,31 @@ class MemoryDisk:
 class MemoryFile:
     """One file in memory. A rename moves it along, as an open file descriptor is."""
 
-    def __init__(self, disk: MemoryDisk, name: str) -> None:
+    def __init__(self, disk: MemoryDisk, name: str, grows: bool = False) -> None:
         self._disk = disk
         self._data = disk.files[name]
+        self._grows = grows
 
     @property
     def _name(self) -> str:
         return next(name for name, data in self._disk.files.items() if data is self._data)
 
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes(self._data[offset : offset + length])
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def will_read(self, offset: int, length: int) -> None: ...
+
     def write(self, offset: int, *parts: bytes) -> None:
         data = b"".join(parts)
-        assert offset + len(data) <= len(self._data), "a log never grows a file"
+        end = offset + len(data)
+        if end > len(self._data):
+            assert self._grows, "a log never grows a file"
+            self._disk.check_room(end - len(self._data))
         self._disk.effects.append(Effect("write", self._name, offset, data))
-        self._data[offset : offset + len(data)] = data
+        _write(self._data, offset, data)
 
     def sync(self) -> None:
         if self._disk.sync_error is not None:
@@ -140,13 +177,31 @@ def _split(done: list[Effect]) -> tuple[list[Effect], list[Effect]]:
     for effect in done:
         if effect.what == "write":
             pending.append(effect)
-        elif effect.what in ("sync", "truncate", "rename"):
+        elif effect.what in ("sync", "truncate"):
             sure += [write for write in pending if write.name == effect.name]
+            pending = [write for write in pending if write.name != effect.name]
+            sure.append(effect)
+        elif effect.what == "rename":
+            # The name is durable; what is in the file is not yet.
+            pending = [
+                replace(write, name=effect.target) if write.name == effect.name else write
+                for write in pending
+                if write.name != effect.target
+            ]
+            sure.append(effect)
+        elif effect.what == "remove":
             pending = [write for write in pending if write.name != effect.name]
             sure.append(effect)
         else:
             sure.append(effect)
     return sure, pending
+
+
+def _write(file: bytearray, offset: int, data: bytes) -> None:
+    """Write at a place; a file that is shorter is filled up with zeros, as disks do."""
+    if len(file) < offset:
+        file.extend(bytes(offset - len(file)))
+    file[offset : offset + len(data)] = data
 
 
 def _sectors(write: Effect) -> list[Effect]:
@@ -170,9 +225,9 @@ def _play(base: dict[str, bytes], *parts: list[Effect]) -> MemoryDisk:
     disk = _disk_of(base)
     for effect in (effect for part in parts for effect in part):
         if effect.what == "create":
-            disk.create(effect.name, effect.offset, effect.data)
+            disk.files[effect.name] = bytearray(effect.data.ljust(effect.offset, b"\0"))
         elif effect.what == "write":
-            disk.open(effect.name).write(effect.offset, effect.data)
+            _write(disk.files[effect.name], effect.offset, effect.data)
         elif effect.what == "truncate":
             disk.open(effect.name).truncate(effect.offset)
         elif effect.what == "rename":

@@ -1,0 +1,67 @@
+"""Bodies that live on disk only: they are read when their turn comes, from the log or from a snapshot."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.core.errors import DamagedJournal
+from penstock.core.job import BodyRef
+from penstock.journal.disk import ReadableDisk, ReadableFile
+from penstock.journal.frame import BodySource
+from penstock.journal.segment import segment_name, snapshot_name
+
+# How many files are kept open. In order of arrival one is enough; priorities may need several.
+_FILES_MAX: Final = 32
+
+
+class Bodies(BodySource):
+    """Reads bodies by where they are. Any thread may."""
+
+    def __init__(self, disk: ReadableDisk) -> None:
+        self._disk = disk
+        self._lock = threading.Lock()
+        self._files: OrderedDict[int, ReadableFile] = OrderedDict()
+
+    def read(self, ref: BodyRef) -> bytes:
+        """The body that is there."""
+        with self._lock:
+            data = self._file(ref.file).read(ref.offset, ref.length)
+        if len(data) != ref.length:
+            raise DamagedJournal(f"{_name(ref.file)} is cut: a body at offset {ref.offset} is missing")
+        return data
+
+    def will_read(self, refs: Iterable[BodyRef]) -> None:
+        """Let the system fetch bodies whose turn comes soon."""
+        with self._lock:
+            for ref in refs:
+                self._file(ref.file).will_read(ref.offset, ref.length)
+
+    def forget(self, file: int) -> None:
+        """A file is going to be removed or rewritten."""
+        with self._lock:
+            open_file = self._files.pop(file, None)
+        if open_file is not None:
+            open_file.close()
+
+    def close(self) -> None:
+        """Close all files."""
+        with self._lock:
+            while self._files:
+                self._files.popitem()[1].close()
+
+    def _file(self, number: int) -> ReadableFile:
+        found = self._files.get(number)
+        if found is None:
+            found = self._files[number] = self._disk.open_to_read(_name(number))
+            if len(self._files) > _FILES_MAX:
+                self._files.popitem(last=False)[1].close()
+        else:
+            self._files.move_to_end(number)
+        return found
+
+
+def _name(file: int) -> str:
+    return segment_name(file) if file > 0 else snapshot_name(-file)

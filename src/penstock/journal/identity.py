@@ -1,0 +1,37 @@
+"""Who a node is: its id, the secret behind the ids of its jobs, and the first epoch that it may use."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Final
+
+from penstock.core.errors import DamagedJournal, NoJournal
+from penstock.journal.disk import Disk, ReadableDisk
+from penstock.journal.segment import segment_names
+
+NODE_FILE: Final = "node.json"
+
+
+def make_identity(disk: Disk) -> None:
+    """Make a node's id and the secret of its ids, at its first open."""
+    if segment_names(disk):
+        raise DamagedJournal(f"{NODE_FILE} is missing, and without it the ids of this log mean nothing; restore it")
+    told = {"node": secrets.token_hex(20), "key": secrets.token_hex(32)}
+    disk.replace(NODE_FILE, json.dumps(told).encode())
+
+
+def epoch_floor(disk: ReadableDisk) -> int:
+    """The first epoch that this directory may use."""
+    return int(json.loads(disk.read(NODE_FILE)).get("epoch", 0))
+
+
+def identity(disk: ReadableDisk) -> tuple[str, bytes]:
+    """The node's id and the secret of its ids."""
+    if NODE_FILE not in disk.names():
+        raise NoJournal("there is no log of a queue in this directory")
+    try:
+        told = json.loads(disk.read(NODE_FILE))
+        return told["node"], bytes.fromhex(told["key"])
+    except (ValueError, KeyError, TypeError):
+        raise DamagedJournal(f"{NODE_FILE} is damaged; restore it from a backup") from None

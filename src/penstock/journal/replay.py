@@ -1,0 +1,383 @@
+"""What the rows of a log come to: the last row of each job, tube, session and consumer wins.
+
+No rule of the engine runs here. A snapshot is read first, if there is one, then the log from where the snapshot began.
+A snapshot was taken while work went on, so each of its rows was true at a moment of its own. Rows of the log that are
+not newer than what is known of a job or tube are passed over; at the end of the walk that made it, all agree.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from librt.strings import read_i32_le, read_i64_le
+from mypy_extensions import i32, i64, mypyc_attr
+
+from penstock.core import states as s
+from penstock.core.claims import Consumer
+from penstock.core.errors import DamagedJournal
+from penstock.core.job import BodyRef, Job
+from penstock.core.retry import parse_retry
+from penstock.core.table import JobTable
+from penstock.journal import frame as f
+
+# A body that has not been read: its job was put before the first row that is there.
+_UNREAD: Final = -1
+
+
+@mypyc_attr(acyclic=True)
+class TubeSoFar:
+    """What the rows read so far say of a tube."""
+
+    number: i64
+    name: bytes
+    told: dict[str, Any]  # Its policy and the like; empty while no row has said.
+    counts: list[int]  # How often each rule was applied.
+    key_counts: dict[bytes, list[int]]  # The same, of the keys that are counted apart.
+    next_local: i64
+    reserved: i64
+    upto: i64  # Rows of the log below this position are in all that already.
+
+    def __init__(self, number: i64) -> None:
+        self.number = number
+        self.name = b""
+        self.told = {}
+        self.counts = [0] * s.RULES_COUNT
+        self.key_counts = {}
+        self.next_local = 0
+        self.reserved = 0
+        self.upto = 0
+
+
+class Replay:
+    """What the rows read so far say."""
+
+    jobs: JobTable  # By id; `job.tube` is an index in `tubes`.
+    late: dict[int, Job]  # Jobs that came back into the log after jobs of greater ids.
+    keys: dict[int, bytes]  # By job id.
+    held: dict[int, int]  # Session number by job id.
+    sessions: dict[int, bytes]  # Token by number.
+    tubes: list[TubeSoFar | None]  # None for those dropped.
+    tube_at: dict[int, int]  # Index in it, by number.
+    dedups: list[tuple[int, bytes, int, int, int]]  # Tube number, dedup id, job id, ttl class, when.
+    consumers: dict[bytes, Consumer]
+    open_claims: dict[bytes, list[int]]
+    counters: dict[str, int]  # What the snapshot said that counters go on from.
+    bodiless: dict[int, int]  # Jobs whose put was not read, by id: the position of their newest row.
+    highest_id: i64
+    lowest_order: i64
+    highest_number: i64
+    latest_ms: i64
+    position: i64  # Of the next row.
+    stopped: bool  # The log was closed in order here.
+    memory_max: i64  # How many bytes of bodies may be kept in memory; others stay where they are.
+    resident_bytes: i64
+    _newest_id: i64  # The greatest in `jobs`, gone or not.
+    _leaving: dict[int, None]  # Jobs that moved out of a tube, and into none yet.
+
+    def __init__(self, memory_max: i64) -> None:
+        self.jobs = JobTable()
+        self.late = {}
+        self.keys = {}
+        self.held = {}
+        self.sessions = {}
+        self.tubes = []
+        self.tube_at = {}
+        self.dedups = []
+        self.consumers = {}
+        self.open_claims = {}
+        self.counters = {}
+        self.bodiless = {}
+        self.highest_id = 0
+        self.lowest_order = 0
+        self.highest_number = 0
+        self.latest_ms = 0
+        self.position = 1
+        self.stopped = True
+        self.memory_max = memory_max
+        self.resident_bytes = 0
+        self._newest_id = -1
+        self._leaving = {}
+
+    def find(self, job_id: i64) -> Job | None:
+        """The job of an id."""
+        job = self.jobs.find(job_id)
+        if job is None and self.late:
+            return self.late.get(job_id)
+        return job
+
+    def apply(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
+        """Let the rows of a frame of the log be the last word on what they are about."""
+        at = found.rows_at
+        position = found.position
+        for _ in range(found.rows):
+            event = i64(data[at + 112])
+            self.stopped = event == f.STOPPED
+            if event >= f.TUBE_MADE:
+                self._apply_other(data, at, found, event, position)
+            else:
+                self._apply_job(data, at, found, event, position, file, base)
+            at += found.row_bytes
+            position += 1
+        # A job that left a tube for one that is not logged has left the log. Moves within it end in the same frame.
+        if self._leaving:
+            for job_id in self._leaving:
+                self._drop(job_id)
+            self._leaving = {}
+        self.position = position
+        if found.engine_ms > self.latest_ms:
+            self.latest_ms = found.engine_ms
+
+    def apply_kept(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
+        """Take over the rows of a frame of a snapshot."""
+        at = found.rows_at
+        for _ in range(found.rows):
+            event = i64(data[at + 112])
+            if event == f.AS_IT_IS:
+                self._load_job(data, at, found, read_i64_le(data, at + 64), file, base)
+            elif event == f.PUT_SEEN:
+                fields = dict(f.var_fields(data, at, found))
+                ttl_minutes = int(read_i32_le(data, at + 108))
+                number, job_id = read_i64_le(data, at + 88), read_i64_le(data, at)
+                self.dedups.append((number, fields[f.TAG_DEDUP], job_id, ttl_minutes, read_i64_le(data, at + 48)))
+            elif event == f.SNAPSHOT_ENDS:
+                self.counters = json.loads(dict(f.var_fields(data, at, found))[f.TAG_JSON])
+            else:
+                self._apply_other(data, at, found, event, found.position)
+            at += found.row_bytes
+        if found.engine_ms > self.latest_ms:
+            self.latest_ms = found.engine_ms
+
+    def use_up_integers(self) -> None:
+        """An open did not end in order, so integers up to the ceilings may have been seen by somebody."""
+        for tube in self.tubes:
+            if tube is not None and tube.next_local < tube.reserved:
+                tube.next_local = tube.reserved
+
+    def tube_of(self, job: Job) -> TubeSoFar:
+        """The tube of a job, which must be known when all is read."""
+        tube = self.tubes[job.tube]
+        if tube is None or not tube.told:
+            raise DamagedJournal(f"job {job.id} is in a tube that no row tells of; the log is damaged")
+        return tube
+
+    def drop_bodiless(self) -> None:
+        """Give up the jobs whose bodies are lost, for those who salvage what there is."""
+        for job_id in list(self.bodiless):
+            self._drop(job_id)
+
+    def _tube(self, number: i64) -> i64:
+        at = self.tube_at.get(number)
+        if at is None:
+            at = len(self.tubes)
+            self.tubes.append(TubeSoFar(number))
+            self.tube_at[number] = at
+        return at
+
+    def _apply_job(self, data: bytes, at: i64, found: f.Frame, event: i64, position: i64, file: i64, base: i64) -> None:
+        job_id = read_i64_le(data, at)
+        number = read_i64_le(data, at + 88)
+        tube = self.tubes[self._tube(number)]
+        assert tube is not None
+        if position >= tube.upto:
+            self._count(tube, data, at, found, event)
+        if job_id > self.highest_id:
+            self.highest_id = job_id
+        known = self.find(job_id)
+        if known is not None and position <= known.position:
+            # The snapshot has seen this already; but a put that is remembered is remembered in the order of the log.
+            self._note_dedup(data, at, found, number)
+            return
+        if event == s.MOVED_OUT:
+            self._leaving[job_id] = None
+            return
+        if self._leaving:
+            self._leaving.pop(job_id, None)
+        if data[at + 114] == s.GONE:
+            self._drop(job_id)
+            return
+        self._load_job(data, at, found, position, file, base)
+
+    def _count(self, tube: TubeSoFar, data: bytes, at: i64, found: f.Frame, event: i64) -> None:
+        rule = s.rule_of(event, i64(data[at + 113]))
+        tube.counts[rule] += 1
+        local = read_i64_le(data, at + 80)
+        if local >= tube.next_local:
+            tube.next_local = local + 1
+        if tube.key_counts:
+            key = dict(f.var_fields(data, at, found)).get(f.TAG_KEY, b"")
+            counts = tube.key_counts.get(key)
+            if counts is not None:
+                counts[rule] += 1
+
+    def _load_job(self, data: bytes, at: i64, found: f.Frame, position: i64, file: i64, base: i64) -> None:
+        """A job is now what a row says."""
+        job_id = read_i64_le(data, at)
+        number = read_i64_le(data, at + 88)
+        job = self.find(job_id)
+        if job is None:
+            job = Job(job_id, 0, BodyRef(0, 0, _UNREAD), 0, 0)
+            if job_id > self._newest_id:
+                self._newest_id = job_id
+                self.jobs.add(job)
+            else:
+                self.late[job_id] = job
+        f.load_row(job, data, at, position)
+        s.restore(job, i64(data[at + 114]))
+        job.tube = i32(self._tube(number))
+        if job_id > self.highest_id:
+            self.highest_id = job_id
+        if job.order < self.lowest_order:
+            self.lowest_order = job.order
+        session = read_i64_le(data, at + 72)
+        if session != 0:
+            self.held[job_id] = session
+            if session > self.highest_number:
+                self.highest_number = session
+        elif self.held:
+            self.held.pop(job_id, None)
+        self._load_vars(job, data, at, found, number, file, base)
+        body = job.body
+        if isinstance(body, BodyRef) and body.length == _UNREAD:
+            self.bodiless[job_id] = position
+        elif self.bodiless:
+            self.bodiless.pop(job_id, None)
+
+    def _load_vars(self, job: Job, data: bytes, row_at: i64, found: f.Frame, number: i64, file: i64, base: i64) -> None:
+        job.extra = None
+        at = found.var_at + i64(read_i32_le(data, row_at + 120))
+        end = at + i64(read_i32_le(data, row_at + 124))
+        while at < end:
+            tag = i64(data[at])
+            length = i64(read_i32_le(data, at + 1))
+            at += f.VAR_HEADER_BYTES
+            if tag == f.TAG_BODY:
+                self._load_body(job, data, at, length, file, base)
+            else:
+                self._load_var(job, tag, data[at : at + length], number, read_i64_le(data, row_at + 48))
+            at += length
+        if i64(data[row_at + 115]) & f.FLAG_DOOMED:
+            job.rare().doomed = True
+
+    def _load_body(self, job: Job, data: bytes, at: i64, length: i64, file: i64, base: i64) -> None:
+        before = job.body
+        if isinstance(before, bytes):
+            self.resident_bytes -= len(before)
+        if self.resident_bytes + length > self.memory_max and length >= f.SPILLED_BYTES_MIN:
+            job.body = BodyRef(file, base + at, length)
+        else:
+            job.body = data[at : at + length]
+            self.resident_bytes += length
+
+    def _load_var(self, job: Job, tag: i64, value: bytes, number: i64, when: i64) -> None:
+        if tag == f.TAG_KEY:
+            self.keys[job.id] = value
+        elif tag == f.TAG_REASON:
+            job.rare().reason = value
+        elif tag == f.TAG_RETRY:
+            job.rare().retry = parse_retry(value.decode())
+        elif tag == f.TAG_NAME:
+            job.rare().name = value
+        elif tag == f.TAG_UNIQUE:
+            job.rare().unique = value
+        elif tag == f.TAG_DEDUP:
+            self.dedups.append((number, value, job.id, int(job.ttl_minutes), when))
+        elif tag == f.TAG_CONSUMER:
+            job.rare().consumer = value
+        elif tag == f.TAG_CLAIM:
+            claim, place = value.split()
+            job.rare().claim = int(claim)
+            job.rare().claim_place = i32(int(place))
+        elif tag == f.TAG_PRIORITY_GIVEN:
+            job.rare().priority_given = int(value)
+        elif tag == f.TAG_BURIES:
+            job.rare().buries = i32(int(value))
+
+    def _note_dedup(self, data: bytes, at: i64, found: f.Frame, number: i64) -> None:
+        if read_i32_le(data, at + 124) == 0:
+            return
+        dedup = dict(f.var_fields(data, at, found)).get(f.TAG_DEDUP)
+        if dedup is not None:
+            ttl_minutes = int(read_i32_le(data, at + 108))
+            self.dedups.append((number, dedup, read_i64_le(data, at), ttl_minutes, read_i64_le(data, at + 48)))
+
+    def _drop(self, job_id: i64) -> None:
+        job = self.find(job_id)
+        if job is not None:
+            body = job.body
+            if isinstance(body, bytes):
+                self.resident_bytes -= len(body)
+            if self.late and job_id in self.late:
+                del self.late[job_id]
+            else:
+                self.jobs.remove(job)
+        if self.keys:
+            self.keys.pop(job_id, None)
+        if self.held:
+            self.held.pop(job_id, None)
+        if self.bodiless:
+            self.bodiless.pop(job_id, None)
+
+    def _apply_other(self, data: bytes, at: i64, found: f.Frame, event: i64, position: i64) -> None:
+        """A row about a tube, a session or a consumer."""
+        number = read_i64_le(data, at)
+        fields = dict(f.var_fields(data, at, found))
+        if number > self.highest_number:
+            self.highest_number = number
+        if event == f.SESSION_MADE:
+            self.sessions[number] = fields[f.TAG_NAME]
+        elif event == f.CONSUMER_CHANGED:
+            self._apply_consumer(fields)
+        elif event != f.STOPPED and event != f.TUBE_NAMED:
+            at_index = self._tube(number)
+            tube = self.tubes[at_index]
+            assert tube is not None
+            if position < tube.upto:
+                return
+            if event == f.TUBE_DROPPED:
+                self._drop_tube(number)
+                return
+            tube.reserved = read_i64_le(data, at + 80)
+            if event != f.INTEGERS_RESERVED:
+                self._apply_tube(tube, fields, position if found.kind == f.KEPT else 0)
+
+    def _apply_tube(self, tube: TubeSoFar, fields: dict[int, bytes], upto: i64) -> None:
+        tube.name = fields[f.TAG_NAME]
+        told = json.loads(fields[f.TAG_JSON])
+        if not tube.told and "next_local" not in told:
+            first: i64 = told["policy"]["first_integer"]
+            if first > tube.next_local:
+                tube.next_local = first
+        tube.told = told
+        for key in told["policy"]["key_stats"]:
+            if key.encode() not in tube.key_counts:
+                tube.key_counts[key.encode()] = [0] * s.RULES_COUNT
+        if upto > 0:
+            # The whole of it, up to here.
+            tube.upto = upto
+            tube.next_local = told["next_local"]
+            tube.counts = _counts(told["counts"])
+            for name, counts in told["key_counts"].items():
+                tube.key_counts[bytes.fromhex(name)] = _counts(counts)
+
+    def _drop_tube(self, number: i64) -> None:
+        at = self.tube_at.pop(number, None)
+        if at is not None:
+            self.tubes[at] = None
+        self.dedups = [entry for entry in self.dedups if entry[0] != number]
+
+    def _apply_consumer(self, fields: dict[int, bytes]) -> None:
+        told = json.loads(fields[f.TAG_JSON])
+        consumer = Consumer(fields[f.TAG_NAME], told["token"])
+        consumer.acked = told["acked"]
+        consumer.newest = told["newest"]
+        consumer.lease_ms = told["lease_ms"]
+        self.consumers[consumer.name] = consumer
+        self.open_claims[consumer.name] = told["open"]
+
+
+def _counts(told: list[list[int]]) -> list[int]:
+    counts = [0] * s.RULES_COUNT
+    for event, state, times in told:
+        counts[s.rule_of(event, state)] = times
+    return counts

@@ -1,0 +1,211 @@
+"""The files of a log, and how their frames are read: a segment of it, or a snapshot of what it led to.
+
+    file = header, 4,096 bytes │ frame │ frame │ … │ zeros
+
+The header is the magic "PENSTOCK", a version u16, must-understand bits u16, a length u32, a crc32 u32, and that many
+bytes of JSON: the fields of `SegmentHeader`. Snapshot number n is what the log before segment n comes to; so whoever
+has read it goes on with that segment.
+
+Files are read in pieces of a few megabytes, whatever their size.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Final, NamedTuple
+
+from penstock.core.errors import DamagedJournal
+from penstock.journal import frame as f
+from penstock.journal.disk import ReadableDisk, ReadableFile
+
+SEGMENT_MAGIC: Final = b"PENSTOCK"
+SEGMENT_VERSION: Final = 1
+SEGMENT_HEADER_BYTES: Final = 4_096
+
+LOG: Final = "log"
+SNAPSHOT: Final = "snapshot"
+
+# How much of a file is read at a time, if no frame is longer.
+PIECE_BYTES: Final = 4 * 1024 * 1024
+
+_HEAD: Final = struct.Struct("<8sHHII")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentHeader:
+    """What a segment or snapshot says about itself."""
+
+    node: str
+    segment: int
+    epoch: int
+    boot: str
+    position: int  # Of its first row; of a snapshot, from where on the log has news for it.
+    fsync: str
+    created: int  # Wall time, ms.
+    kind: str = LOG
+    bodies: bool = True  # Whether bodies are in it: they may be taken out of what is history only.
+
+    def encode(self) -> bytes:
+        """The bytes that the file begins with."""
+        text = json.dumps(asdict(self)).encode()
+        head = _HEAD.pack(SEGMENT_MAGIC, SEGMENT_VERSION, 0, len(text), zlib.crc32(text))
+        return (head + text).ljust(SEGMENT_HEADER_BYTES, b"\0")
+
+    def seed(self, offset: int) -> int:
+        """Where the checksum of a frame begins, so that a frame is valid in its own place only."""
+        name = f"{self.segment}" if self.kind == LOG else f"{self.kind} {self.segment}"
+        return zlib.crc32(f"{self.node} {name} {offset}".encode())
+
+    @property
+    def name(self) -> str:
+        """The file of this header."""
+        return segment_name(self.segment) if self.kind == LOG else snapshot_name(self.segment)
+
+
+_FIELDS: Final = {field.name for field in fields(SegmentHeader)}
+
+
+def read_header(name: str, data: bytes) -> SegmentHeader:
+    """What a file says about itself, or why it cannot be read."""
+    if len(data) < SEGMENT_HEADER_BYTES or data[:8] != SEGMENT_MAGIC:
+        raise DamagedJournal(f"{name} is not a file of a Penstock log: its header is missing")
+    _, version, must_understand, length, crc = _HEAD.unpack_from(data)
+    if version != SEGMENT_VERSION or must_understand:
+        raise DamagedJournal(
+            f"{name} was written by a newer Penstock (format {version}, bits {must_understand:#x}); use that one"
+        )
+    text = data[_HEAD.size : _HEAD.size + length]
+    if length > SEGMENT_HEADER_BYTES - _HEAD.size or zlib.crc32(text) != crc:
+        raise DamagedJournal(f"{name} is damaged at offset 0: the checksum of its header is wrong")
+    # A later version may say more, as long as one that does not know it may go on.
+    return SegmentHeader(**{field: value for field, value in json.loads(text).items() if field in _FIELDS})
+
+
+def segment_name(number: int) -> str:
+    """The file of a segment."""
+    return f"segment-{number:010d}.log"
+
+
+def snapshot_name(number: int) -> str:
+    """The file of a snapshot."""
+    return f"snapshot-{number:010d}.log"
+
+
+def number_of(name: str) -> int:
+    """The number of a segment or snapshot, by its file's name."""
+    return int(name.split("-")[1].removesuffix(".log"))
+
+
+def index_name(number: int) -> str:
+    """The index of a segment."""
+    return f"segment-{number:010d}.idx"
+
+
+def segment_names(disk: ReadableDisk) -> list[str]:
+    """The files of the log, in order."""
+    return [name for name in disk.names() if name.startswith("segment-") and name.endswith(".log")]
+
+
+def snapshot_names(disk: ReadableDisk) -> list[str]:
+    """The snapshots, oldest first."""
+    return [name for name in disk.names() if name.startswith("snapshot-") and name.endswith(".log")]
+
+
+class Found(NamedTuple):
+    """A frame in a piece of a file."""
+
+    data: bytes  # The piece.
+    frame: f.Frame  # Its offsets count from the start of the piece.
+    base: int  # Where the piece begins in the file.
+
+
+class FrameFile:
+    """A segment or snapshot, to be read frame by frame."""
+
+    def __init__(self, disk: ReadableDisk, name: str) -> None:
+        self.name = name
+        self.file: ReadableFile = disk.open_to_read(name)
+        try:
+            self.header = read_header(name, self.file.read(0, SEGMENT_HEADER_BYTES))
+            if self.header.name != name:
+                raise DamagedJournal(f"{name} says that it is {self.header.name}; it was renamed by mistake")
+        except BaseException:
+            self.file.close()
+            raise
+        self.size = self.file.size()
+
+    def __enter__(self) -> FrameFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+    def frames(self, start: int = SEGMENT_HEADER_BYTES) -> Iterator[Found]:
+        """Every frame from an offset on, up to the zeros at the end. DamagedFrame where there is none and no zeros."""
+        offset = start  # Of the next frame.
+        base, data = offset, b""
+        while True:
+            at = offset - base
+            needed = _frame_length(data, at)
+            if at + needed > len(data) and base + len(data) < self.size:
+                base, data = offset, self.file.read(offset, max(PIECE_BYTES, needed))
+                at, needed = 0, _frame_length(data, 0)
+                if needed > len(data) < self.size - base:
+                    data = self.file.read(offset, needed)
+            frame = f.read_frame(data, at, self.header.seed(offset))
+            if frame is None:
+                return
+            yield Found(data, frame, base)
+            offset += frame.length
+
+    def used(self, start: int) -> int:
+        """Where the last byte that is not zero ends, from an offset on."""
+        end = self.size
+        while end > start:
+            begin = max(start, end - PIECE_BYTES)
+            piece = self.file.read(begin, end - begin).rstrip(b"\0")
+            if piece:
+                return begin + len(piece)
+            end = begin
+        return start
+
+    def frames_anywhere(self, start: int) -> Iterator[Found]:
+        """Every frame that is good from an offset on, wherever it begins: for those who look behind damage."""
+        magic = f.FRAME_MAGIC.to_bytes(4, "little")
+        offset = (start + 7) & ~7
+        while offset < self.size:
+            piece = self.file.read(offset, PIECE_BYTES + f.FRAME_HEADER_BYTES)
+            place = piece.find(magic)
+            while place >= 0 and place % 8:
+                place = piece.find(magic, place + 1)
+            if place < 0 or place >= PIECE_BYTES:
+                offset += PIECE_BYTES
+                continue
+            offset += place
+            length = min(_frame_length(piece, place), f.FRAME_BYTES_MAX)
+            data = self.file.read(offset, length)
+            try:
+                frame = f.read_frame(data, 0, self.header.seed(offset))
+            except f.DamagedFrame:
+                frame = None
+            if frame is not None:
+                yield Found(data, frame, offset)
+                offset += frame.length
+            else:
+                offset += 8
+
+
+def _frame_length(data: bytes, at: int) -> int:
+    """How long the frame here says it is, if one is here and it can be so long; else of a header."""
+    if len(data) - at < f.FRAME_HEADER_BYTES or data[at : at + 4] != f.FRAME_MAGIC.to_bytes(4, "little"):
+        return f.FRAME_HEADER_BYTES
+    length = int.from_bytes(data[at + 8 : at + 12], "little")
+    return length if f.FRAME_HEADER_BYTES <= length <= f.FRAME_BYTES_MAX else f.FRAME_HEADER_BYTES

@@ -1,0 +1,116 @@
+"""A snapshot: what the log came to, in a file of its own, made while work goes on.
+
+Snapshot n is begun by beginning segment n of the log; it is what all segments before come to, and whoever reads it goes
+on with segment n. Its frames have the layout of the log's. The file gets its name when all of it is on disk, and the
+log too, up to the end of the walk: only together do they say what was so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from penstock.core.engine import Engine
+from penstock.core.errors import DamagedJournal
+from penstock.journal import frame as f
+from penstock.journal.disk import Disk
+from penstock.journal.log import Log
+from penstock.journal.replay import Replay
+from penstock.journal.segment import SEGMENT_HEADER_BYTES, SNAPSHOT, FrameFile, SegmentHeader, snapshot_name
+from penstock.journal.walk import SLICE_ROWS, Walk, use_copies
+
+# How much is written between two syncs: a sync of it all at the end would hold up those of the log.
+_SYNC_BYTES: Final = 8 * 1024 * 1024
+
+
+class Snapshot:
+    """A snapshot in the making. What touches the engine is said to need its lock; the rest is slow and does not."""
+
+    def __init__(self, disk: Disk, log: Log, engine: Engine, now: int, wall: int, rows_max: int = SLICE_ROWS) -> None:
+        """Begin one. It needs the lock."""
+        self.number = log.begin_snapshot(now, wall)
+        self._log_bytes = log.kept.log_bytes
+        self._disk = disk
+        self._log = log
+        self._header: SegmentHeader = log.header(self.number, SNAPSHOT)
+        self._writer = f.RowWriter(1)
+        self._writer.bodies = log.writer.bodies
+        self._walk = Walk(engine, self._writer, now, rows_max)
+        self._upto = 0
+        self._offset = SEGMENT_HEADER_BYTES
+        self._synced = 0
+        self._file = disk.begin(self._header.name)
+        self._file.write(0, self._header.encode())
+
+    @property
+    def name(self) -> str:
+        """What its file will be called."""
+        return self._header.name
+
+    def slice(self, now: int, wall: int) -> bool:
+        """Look at a little more of the engine; tell whether there is more to come. It needs the lock."""
+        self._log.commit(now, wall)
+        self._upto = self._log.writer.position
+        return self._walk.slice(self._upto, now)
+
+    def write(self, now: int, wall: int, last: bool) -> None:
+        """Write what was seen."""
+        if self._writer.rows:
+            kind = f.KEPT_END if last else f.KEPT
+            self._writer.make_frame(now, wall, 0, self._header.seed(self._offset), kind)
+            self._file.write(self._offset, *self._writer.frame)
+            self._offset += sum(map(len, self._writer.frame))
+            if self._offset - self._synced > _SYNC_BYTES:
+                self._file.sync()
+                self._synced = self._offset
+
+    def finish(self) -> None:
+        """Let it count: from now on the log is read from here."""
+        self._log.make_durable(self._upto)
+        self._disk.finish(self._header.name, self._file)
+        self._log.has_snapshot(self._header, self._offset, self._log_bytes)
+
+    def abandon(self) -> None:
+        """Give it up; the log goes on as if nothing had been."""
+        self._disk.abandon(self._header.name, self._file)
+
+
+def take_snapshot(disk: Disk, log: Log, engine: Engine, now: int, wall: int) -> None:
+    """Take a snapshot at one go, while nobody else uses the engine."""
+    snapshot = Snapshot(disk, log, engine, now, wall)
+    try:
+        more = True
+        while more:
+            more = snapshot.slice(now, wall)
+            snapshot.write(now, wall, last=not more)
+        snapshot.finish()
+    except BaseException:
+        snapshot.abandon()
+        raise
+    for _ in use_snapshot(disk, engine, snapshot.number):
+        pass
+
+
+def read_snapshot(file: FrameFile, replay: Replay, tell: Callable[[int], None]) -> None:
+    """Take over what a snapshot says, or say why it cannot be used."""
+    if file.header.kind != SNAPSHOT:
+        raise DamagedJournal(f"{file.name} is no snapshot")
+    kind = end = 0
+    for data, frame, base in file.frames():
+        replay.apply_kept(data, frame, -file.header.segment, base)
+        kind, end = frame.kind, base + frame.at + frame.length
+        tell(frame.length)
+    if kind != f.KEPT_END or end != file.size:
+        raise DamagedJournal(f"{file.name} is not whole: it ends at offset {end}")
+    replay.highest_id = max(replay.highest_id, replay.counters["next_id"] - 1)
+
+
+def use_snapshot(disk: Disk, engine: Engine, number: int) -> Iterator[None]:
+    """Let bodies that are on disk only be read from a snapshot, so that the files before it can go.
+
+    It needs the lock while it runs, and may be left alone each time it yields.
+    """
+    with FrameFile(disk, snapshot_name(number)) as file:
+        for data, frame, base in file.frames():
+            use_copies(engine, data, frame, number, base)
+            yield

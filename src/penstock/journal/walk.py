@@ -1,0 +1,174 @@
+"""The walk over everything an engine holds, in slices short enough that nobody notices. Pure, and compiled.
+
+Between two slices work goes on. Jobs, tubes and puts are visited in the order of their numbers, so what is there
+throughout is seen exactly once. What comes, goes or changes meanwhile is in the log from the position at which the walk
+began, and `replay.py` puts the two together; so the walk ends where it began to be news, however fast others work.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import read_i32_le, read_i64_le
+from mypy_extensions import i64
+
+from penstock.core.engine import Engine
+from penstock.core.job import BodyRef
+from penstock.journal import frame as f
+
+# How many rows a slice has at most, and about how many bytes: a fraction of a millisecond's work.
+SLICE_ROWS: Final = 512
+SLICE_BYTES: Final = 512 * 1024
+# A tube's row is a page of JSON.
+SLICE_TUBES: Final = 16
+
+_JOBS: Final = 0
+_SESSIONS: Final = 1
+_CONSUMERS: Final = 2
+_PUTS: Final = 3
+_TUBES: Final = 4
+_END: Final = 5
+_OVER: Final = 6
+
+
+class Walk:
+    """One walk over an engine. What it sees goes to a writer of its own."""
+
+    writer: f.RowWriter
+    jobs: i64  # Seen so far.
+    _rows_max: i64
+    _engine: Engine
+    _stage: i64
+    _next: i64  # The number to go on with, of what the stage walks over.
+    _next_put: i64  # The same, of the puts that the tube remembers.
+    _jobs_end: i64  # What is numbered from here on came after the walk began.
+    _tubes_end: i64
+    _began: i64
+    _consumers: list[bytes]
+
+    def __init__(self, engine: Engine, writer: f.RowWriter, now: i64, rows_max: i64 = SLICE_ROWS) -> None:
+        self.writer = writer
+        self.jobs = 0
+        self._rows_max = rows_max
+        self._engine = engine
+        self._stage = _JOBS
+        self._next = 0
+        self._next_put = 0
+        self._jobs_end = engine._next_id
+        self._tubes_end = engine._next_number
+        self._began = now
+        self._consumers = []
+        writer.attach(engine._session_slots)
+
+    def slice(self, position: i64, now: i64) -> bool:
+        """Write rows of what is next, true at this position of the log; tell whether the walk goes on."""
+        self.writer.position = position
+        stage = self._stage
+        if stage == _JOBS:
+            self._walk_jobs(now)
+        elif stage == _SESSIONS:
+            self._walk_sessions(now)
+        elif stage == _CONSUMERS:
+            self._walk_consumers(now)
+        elif stage == _PUTS:
+            self._walk_puts()
+        elif stage == _TUBES:
+            self._walk_tubes(now)
+        else:
+            self._end(position, now)
+        return self._stage != _OVER
+
+    def _go_on(self) -> None:
+        self._stage += 1
+        self._next = 0
+
+    def _walk_jobs(self, now: i64) -> None:
+        found = self._engine.jobs.scan(self._next, self._rows_max)
+        if not found or found[0].id >= self._jobs_end:
+            self._go_on()
+            return
+        for job in found:
+            if job.id >= self._jobs_end:
+                return
+            tube = self._engine.tube_of(job)
+            self._next = job.id + 1
+            if not tube.temporary:
+                self.writer.kept(job, tube, self.writer.body_of(job), now)
+                self.jobs += 1
+                if self.writer.rows >= self._rows_max or self.writer.frame_bytes() > SLICE_BYTES:
+                    return
+
+    def _walk_sessions(self, now: i64) -> None:
+        slots = self._engine._session_slots
+        end = min(self._next + self._rows_max, len(slots))
+        if self._engine.session_grace_ms > 0:
+            for slot in range(self._next, end):
+                session = slots[slot]
+                if session is not None:
+                    self.writer.session_made(session, now)
+        self._next = end
+        if end == len(slots):
+            self._go_on()
+            self._consumers = list(self._engine.consumers)
+
+    def _walk_consumers(self, now: i64) -> None:
+        for _ in range(min(SLICE_TUBES, len(self._consumers))):
+            consumer = self._engine.consumers.get(self._consumers.pop())
+            if consumer is not None:
+                self.writer.consumer_changed(consumer, now)
+        if not self._consumers:
+            self._go_on()
+
+    def _walk_puts(self) -> None:
+        number: i64 = self._engine._tube_numbers.next_from(self._next)
+        if number < 0 or number >= self._tubes_end:
+            self._go_on()
+            return
+        tube = self._engine._tubes_by_number[number]
+        self._next = number
+        if tube.dedups is not None and not tube.temporary:
+            self._next_put, puts = tube.dedups.some(self._next_put, self._rows_max)
+            for dedup, job_id, ttl_minutes, when in puts:
+                self.writer.kept_put(tube, dedup, job_id, ttl_minutes, when)
+            if puts and puts[-1][3] <= self._began:
+                return
+        self._next_put = 0
+        self._next = number + 1
+
+    def _walk_tubes(self, now: i64) -> None:
+        for _ in range(SLICE_TUBES):
+            number: i64 = self._engine._tube_numbers.next_from(self._next)
+            if number < 0 or number >= self._tubes_end:
+                self._go_on()
+                return
+            self.writer.kept_tube(self._engine._tubes_by_number[number], now)
+            self._next = number + 1
+
+    def _end(self, position: i64, now: i64) -> None:
+        engine = self._engine
+        told: dict[str, int] = {
+            "upto": position,
+            "jobs": self.jobs,
+            "next_id": engine._next_id,
+            "next_front": engine._next_front,
+            "last_creation": engine._last_creation,
+            "next_number": engine._next_number,
+        }
+        self.writer.kept_end(told, now)
+        self._go_on()
+
+
+def use_copies(engine: Engine, data: bytes, found: f.Frame, snapshot: i64, base: i64) -> None:
+    """Let jobs whose bodies are on disk only find them in a frame of this snapshot, and not in files before it."""
+    row_at = found.rows_at
+    for _ in range(found.rows):
+        if data[row_at + 112] == f.AS_IT_IS:
+            job = engine.jobs.find(read_i64_le(data, row_at))
+            if job is not None:
+                body = job.body
+                # One that is in the log since the snapshot began is another body.
+                if isinstance(body, BodyRef) and body.file < snapshot:
+                    # The body is the first of a row's var fields.
+                    at = found.var_at + i64(read_i32_le(data, row_at + 120)) + f.VAR_HEADER_BYTES
+                    job.body = BodyRef(-snapshot, base + at, body.length)
+        row_at += found.row_bytes

@@ -1,0 +1,207 @@
+"""The steward of a directory: a thread that keeps its log short, and nobody notices.
+
+It sleeps until the log has grown by part of a segment, or history may have grown too old. Then it does what is due: it
+makes an index of each full segment and a snapshot once the log is long, and removes what is not to be kept. A snapshot is taken in slices of a
+fraction of a millisecond under the queue's lock, with pauses three times as long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from penstock.core.engine import Engine
+from penstock.core.errors import DamagedJournal, JournalFailed, NoSpace
+from penstock.core.limits import NEVER
+from penstock.journal.disk import Disk
+from penstock.journal.index import SegmentIndex
+from penstock.journal.log import Log
+from penstock.journal.retention import Retention, trim, without_bodies
+from penstock.journal.segment import FrameFile, index_name, number_of, segment_names
+from penstock.journal.snapshot import Snapshot, use_snapshot
+
+_log = logging.getLogger("penstock")
+
+# A snapshot is due when the log since the last one is longer than this, and than twice that one: so no more than half
+# as much is written for snapshots as for the log, and a recovery reads no more than three times what there is.
+SNAPSHOT_BYTES: Final = 256 * 1024 * 1024
+
+# How long to let others work, as a multiple of one's own work; and how long to work at a time.
+_PAUSE_SHARE: Final = 3
+_PAUSE_MIN_S: Final = 0.0005
+_WORK_S: Final = 0.001
+
+# How long to wait when something failed, a full disk for example; and how often to look for history that is too old.
+_TRY_AGAIN_S: Final = 60.0
+_LOOK_S: Final = 3_600.0
+
+
+class _Stopped(Exception):
+    """The queue is being closed."""
+
+
+class Served(Protocol):
+    """The queue that a steward serves."""
+
+    lock: threading.Lock
+    engine: Engine
+    disk: Disk
+    log: Log
+    now: Callable[[], int]  # Engine time, ms.
+    wall: Callable[[], int]  # What the clock on the wall shows, ms.
+
+
+class Steward:
+    """Keeps one directory in order, as long as its queue is there."""
+
+    def __init__(self, served: Served, retention: Retention, snapshot_bytes: int = SNAPSHOT_BYTES) -> None:
+        self._retention = retention
+        self._snapshot_bytes = snapshot_bytes
+        self._stopping = threading.Event()
+        self._due = threading.Event()
+        self._due.set()
+        self._queue = weakref.ref(served, lambda _: self._due.set())
+        self._asked = threading.Event()  # Somebody wants a snapshot now.
+        self._seen = 0  # The segment that was written to when everything was last in order.
+        self._turns = 0
+        self._turned = threading.Condition()
+        self._failure: Exception | None = None
+        served.log.on_growth = self._due.set
+        self._thread = threading.Thread(target=self._run, name="penstock-steward", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and return when nothing in the directory is being changed any more. The lock may be held."""
+        self._stopping.set()
+        self._due.set()
+        self._thread.join()
+
+    def take_snapshot(self) -> None:
+        """Take a snapshot now, and return when it is there and what need not be kept is gone. Without the lock."""
+        with self._turned:
+            turn = self._turns
+            self._asked.set()
+            self._due.set()
+            # The turn that is on may have begun before it was asked.
+            self._turned.wait_for(lambda: (self._turns > turn and not self._asked.is_set()) or self._stopping.is_set())
+            if self._failure is not None:
+                raise self._failure
+
+    def _run(self) -> None:
+        wait = 0.0
+        while not self._stopping.is_set() and (served := self._queue()) is not None and not served.log.failed:
+            self._due.clear()
+            wait = self._turn(served)
+            # Nothing here may keep alive a queue that everybody else has forgotten.
+            del served
+            if not self._due.wait(wait):
+                self._seen = 0
+        with self._turned:
+            self._stopping.set()
+            self._asked.clear()
+            self._turned.notify_all()
+
+    def _turn(self, served: Served) -> float:
+        """Do what is due; tell how long to wait before looking again."""
+        asked = self._asked.is_set()
+        failure: Exception | None = None
+        try:
+            # Little at a time: whoever begins the next segment has to sync what is left, under the lock.
+            served.log.make_durable(served.log.written)
+            if asked or self._snapshot_is_due(served):
+                self._snapshot(served)
+            if served.log.segment != self._seen or asked:
+                self._tidy(served)
+        except _Stopped:
+            pass
+        except (OSError, NoSpace, DamagedJournal, JournalFailed) as error:
+            failure = error
+            _log.warning("the log could not be shortened, and grows until it can: %s", error)
+        with self._turned:
+            self._failure = failure
+            if asked:
+                self._asked.clear()
+            self._turns += 1
+            self._turned.notify_all()
+        return _LOOK_S if failure is None else _TRY_AGAIN_S
+
+    def _tidy(self, served: Served) -> None:
+        """Remove what is not to be kept, and index what is."""
+        segment = served.log.segment
+        trim(served.disk, served.log, self._retention, served.wall())
+        while not self._retention.bodies and without_bodies(served.disk, served.log):
+            self._pause(_WORK_S)
+        self._index(served)
+        self._seen = segment
+
+    def _snapshot_is_due(self, served: Served) -> bool:
+        kept = served.log.kept
+        grown = served.log.needed_bytes() > max(self._snapshot_bytes, 2 * kept.snapshot_bytes)
+        age_ms = self._retention.age_ms
+        return grown or (age_ms != NEVER and served.wall() - kept.since > age_ms)
+
+    def _snapshot(self, served: Served) -> None:
+        with self._locked(served):
+            snapshot = Snapshot(served.disk, served.log, served.engine, served.now(), served.wall())
+        try:
+            more = True
+            while more:
+                began = time.perf_counter()
+                with self._locked(served):
+                    more = snapshot.slice(served.now(), served.wall())
+                snapshot.write(served.now(), served.wall(), last=not more)
+                self._pause(time.perf_counter() - began)
+            snapshot.finish()
+        except BaseException:
+            snapshot.abandon()
+            raise
+        bodies = use_snapshot(served.disk, served.engine, snapshot.number)
+        more = True
+        while more:
+            began = time.perf_counter()
+            with self._locked(served):
+                more = next(bodies, self) is not self
+            self._pause(time.perf_counter() - began)
+
+    def _index(self, served: Served) -> None:
+        """Make the indexes that are missing, of segments that are full."""
+        disk = served.disk
+        there = set(disk.names())
+        for name in segment_names(disk):
+            number = number_of(name)
+            if number < served.log.segment and index_name(number) not in there:
+                disk.replace(index_name(number), self._index_of(disk, name).encode())
+
+    def _index_of(self, disk: Disk, name: str) -> SegmentIndex:
+        index = SegmentIndex()
+        began = time.perf_counter()
+        with FrameFile(disk, name) as file:
+            for found in file.frames():
+                index.add(found)
+                if (spent := time.perf_counter() - began) > _WORK_S:
+                    self._pause(spent)
+                    began = time.perf_counter()
+        return index
+
+    def _pause(self, spent: float) -> None:
+        """Let others work."""
+        if self._stopping.wait(max(_PAUSE_MIN_S, spent * _PAUSE_SHARE)):
+            raise _Stopped
+
+    @contextlib.contextmanager
+    def _locked(self, served: Served) -> Iterator[None]:
+        """Hold the queue's lock; but whoever stops us may hold it already."""
+        while not served.lock.acquire(timeout=0.05):
+            if self._stopping.is_set():
+                raise _Stopped
+        try:
+            if self._stopping.is_set():
+                raise _Stopped
+            yield
+        finally:
+            served.lock.release()

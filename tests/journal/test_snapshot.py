@@ -1,0 +1,98 @@
+"""A snapshot, taken while work goes on, and the log since it began are the same as the whole log."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.journal.recovery import Opened, open_log
+from penstock.journal.segment import segment_names, snapshot_names
+from penstock.journal.snapshot import Snapshot, use_snapshot
+from penstock.testing.disk import MemoryDisk
+from penstock.testing.invariants import check
+from tests.journal.picture import picture
+from tests.journal.scripts import Script
+
+WALL = 1_700_000_000_000
+SEGMENT = 64 * 1024
+
+
+def reopen(disk: MemoryDisk, memory_max: int = 1 << 40) -> Opened:
+    return open_log(disk, WALL, "boot", segment_bytes=SEGMENT, memory_max=memory_max)
+
+
+class Life:
+    """One open of a queue: random work, and snapshots that are taken between its steps."""
+
+    def __init__(self, disk: MemoryDisk, seed: int, memory_max: int = 1 << 40) -> None:
+        self.disk = disk
+        self.opened = reopen(disk, memory_max)
+        self.script = Script(self.opened.engine, seed)
+        self.chance = random.Random(seed)
+        self.memory_max = memory_max
+        self.now = self.opened.engine.now
+
+    def work(self, steps: int) -> None:
+        """Do some steps, each with a commit of its own."""
+        engine, log = self.opened.engine, self.opened.log
+        for _ in range(steps):
+            self.now += self.chance.choice([0, 0, 1, 100])
+            log.writer.spilling = engine.resident_bytes > self.memory_max
+            engine.advance(self.now)
+            self.script.step(self.now)
+            log.commit(self.now, self.now)
+        log.make_durable(log.written)
+
+    def take_snapshot(self, steps: int) -> None:
+        """Take a snapshot in slices of a few rows, and work on between them."""
+        snapshot = Snapshot(self.disk, self.opened.log, self.opened.engine, self.now, self.now, rows_max=3)
+        more = True
+        while more:
+            more = snapshot.slice(self.now, self.now)
+            snapshot.write(self.now, self.now, last=not more)
+            self.work(self.chance.randrange(steps))
+        snapshot.finish()
+        for _ in use_snapshot(self.disk, self.opened.engine, snapshot.number):
+            self.work(self.chance.randrange(steps))
+
+
+def without_newest(disk: MemoryDisk) -> MemoryDisk:
+    """As if the newest snapshot had never been taken."""
+    bare = disk.copy()
+    bare.remove(snapshot_names(bare)[-1])
+    return bare
+
+
+def trim(disk: MemoryDisk) -> MemoryDisk:
+    """Without everything that the newest snapshot stands for."""
+    newest = snapshot_names(disk)[-1]
+    trimmed = disk.copy()
+    for name in segment_names(disk):
+        if name.replace("segment", "snapshot") < newest:
+            trimmed.remove(name)
+    for name in snapshot_names(disk)[:-1]:
+        trimmed.remove(name)
+    return trimmed
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("memory_max", [1 << 40, 2_000])
+def test_a_snapshot_and_the_log_since_it_began_are_the_whole_log(seed: int, memory_max: int) -> None:
+    disk = MemoryDisk()
+    for life in range(3):
+        alive = Life(disk, seed * 10 + life, memory_max)
+        alive.work(60)
+        alive.take_snapshot(4)
+        alive.work(20)
+        known = picture(alive.opened.engine, restarted=True)
+        trimmed = trim(disk)
+        whole, from_snapshot = reopen(without_newest(disk)), reopen(trimmed, memory_max)
+        assert picture(whole.engine, restarted=False) == known
+        assert picture(from_snapshot.engine, restarted=False) == known
+        assert from_snapshot.warnings == []
+        check(from_snapshot.engine)
+        assert from_snapshot.engine._next_front <= whole.engine._next_front
+        assert from_snapshot.engine._last_creation >= whole.engine._last_creation
+        assert from_snapshot.engine._next_number >= whole.engine._next_number
+        disk = trimmed.copy()
