@@ -471,10 +471,14 @@ class _Journal:
         self._reader = Reader(disk)
         self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
         self._fetched = 0
-        self._stopping = threading.Event()
         self._steward = Steward(self, retention)
-        if log.fsync == EVERYSEC:
-            threading.Thread(target=self._sync_every_second, name="penstock-sync", daemon=True).start()
+        self._stopping = False
+        self._grown = threading.Event()
+        log.on_growth = self._on_growth
+        self._syncer: threading.Thread | None = None
+        if log.fsync != ALWAYS:
+            self._syncer = threading.Thread(target=self._sync_behind, name="penstock-sync", daemon=True)
+            self._syncer.start()
 
     def events(self, start: int) -> Iterator[Event]:
         """What happened from a position on, as far as it is durable."""
@@ -512,20 +516,29 @@ class _Journal:
 
     def close(self) -> None:
         """Close the log and give the directory free, whatever fails. Under the lock, or before anybody uses it."""
-        self._stopping.set()
+        self._stopping = True
+        self._grown.set()
         try:
             self._steward.stop()
             self.log.close(self.now(), self.wall())
         finally:
             self.disk.unlock()
 
-    def _sync_every_second(self) -> None:
-        while not self._stopping.wait(1):
+    def _on_growth(self) -> None:
+        self._steward.wake()
+        self._grown.set()
+
+    def _sync_behind(self) -> None:
+        """Sync what others have written and do not wait for: every second, or little by little as the log grows."""
+        while not self._stopping:
+            self._grown.wait(1 if self.log.fsync == EVERYSEC else None)
+            self._grown.clear()
             try:
                 self.log.make_durable(self.log.written)
             except JournalFailed:
-                with self.lock:
-                    self._wake_everybody()
+                if not self._stopping:
+                    with self.lock:
+                        self._wake_everybody()
                 return
 
 

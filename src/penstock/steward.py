@@ -1,8 +1,9 @@
 """The steward of a directory: a thread that keeps its log short, and nobody notices.
 
 It sleeps until the log has grown by part of a segment, or history may have grown too old. Then it does what is due: it
-makes an index of each full segment and a snapshot once the log is long, and removes what is not to be kept. A snapshot is taken in slices of a
-fraction of a millisecond under the queue's lock, with pauses three times as long.
+makes the next segment, an index of each full one and a snapshot once the log is long, and removes what is not to be
+kept. A snapshot is taken in slices of a fraction of a millisecond under the queue's lock, with pauses three times as
+long.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ _log = logging.getLogger("penstock")
 # as much is written for snapshots as for the log, and a recovery reads no more than three times what there is.
 SNAPSHOT_BYTES: Final = 256 * 1024 * 1024
 
-# How long to let others work, as a multiple of one's own work; and how long to work at a time.
+# How long to let others work, as a multiple of one's own work; and how long that is about, at a time.
 _PAUSE_SHARE: Final = 3
 _PAUSE_MIN_S: Final = 0.0005
 _WORK_S: Final = 0.001
+
+# How much of a segment is looked at at a time: about a millisecond's work.
+_PIECE_BYTES: Final = 256 * 1024
 
 # How long to wait when something failed, a full disk for example; and how often to look for history that is too old.
 _TRY_AGAIN_S: Final = 60.0
@@ -71,9 +75,12 @@ class Steward:
         self._turns = 0
         self._turned = threading.Condition()
         self._failure: Exception | None = None
-        served.log.on_growth = self._due.set
         self._thread = threading.Thread(target=self._run, name="penstock-steward", daemon=True)
         self._thread.start()
+
+    def wake(self) -> None:
+        """Look whether something is due: the log has grown."""
+        self._due.set()
 
     def stop(self) -> None:
         """Stop, and return when nothing in the directory is being changed any more. The lock may be held."""
@@ -111,8 +118,7 @@ class Steward:
         asked = self._asked.is_set()
         failure: Exception | None = None
         try:
-            # Little at a time: whoever begins the next segment has to sync what is left, under the lock.
-            served.log.make_durable(served.log.written)
+            served.log.prepare()
             if asked or self._snapshot_is_due(served):
                 self._snapshot(served)
             if served.log.segment != self._seen or asked:
@@ -151,11 +157,11 @@ class Steward:
         try:
             more = True
             while more:
-                began = time.perf_counter()
+                began = time.thread_time()
                 with self._locked(served):
                     more = snapshot.slice(served.now(), served.wall())
                 snapshot.write(served.now(), served.wall(), last=not more)
-                self._pause(time.perf_counter() - began)
+                self._pause(time.thread_time() - began)
             snapshot.finish()
         except BaseException:
             snapshot.abandon()
@@ -163,10 +169,10 @@ class Steward:
         bodies = use_snapshot(served.disk, served.engine, snapshot.number)
         more = True
         while more:
-            began = time.perf_counter()
+            began = time.thread_time()
             with self._locked(served):
                 more = next(bodies, self) is not self
-            self._pause(time.perf_counter() - began)
+            self._pause(time.thread_time() - began)
 
     def _index(self, served: Served) -> None:
         """Make the indexes that are missing, of segments that are full."""
@@ -175,17 +181,17 @@ class Steward:
         for name in segment_names(disk):
             number = number_of(name)
             if number < served.log.segment and index_name(number) not in there:
-                disk.replace(index_name(number), self._index_of(disk, name).encode())
+                index = self._index_of(disk, name)
+                disk.replace(index_name(number), index.encode(lambda: self._pause(_WORK_S)))
 
     def _index_of(self, disk: Disk, name: str) -> SegmentIndex:
         index = SegmentIndex()
-        began = time.perf_counter()
+        began = time.thread_time()
         with FrameFile(disk, name) as file:
-            for found in file.frames():
-                index.add(found)
-                if (spent := time.perf_counter() - began) > _WORK_S:
-                    self._pause(spent)
-                    began = time.perf_counter()
+            for piece in file.pieces(piece_bytes=_PIECE_BYTES):
+                index.add(piece)
+                self._pause(time.thread_time() - began)
+                began = time.thread_time()
         return index
 
     def _pause(self, spent: float) -> None:

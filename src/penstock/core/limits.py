@@ -84,7 +84,10 @@ FIRED_PER_TURN_MAX: Final = 1_024
 SCAN_EXAMINED_MAX: Final = 10_000
 
 # A tube's integers are reserved in blocks: the log says "up to here", and after a crash the tube goes on from there.
+# One block is reserved while the one before it is given out, so that nobody waits for the disk. A tube that uses up a
+# block within a second gets larger ones.
 LOCAL_IDS_BLOCK: Final = 1_024
+LOCAL_IDS_BLOCK_MAX: Final = 65_536
 
 
 def check_integer(value: int, what: str) -> None:

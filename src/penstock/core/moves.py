@@ -26,7 +26,6 @@ from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
 from penstock.core.limits import (
     FIRED_PER_TURN_MAX,
     JOB_MEMORY_BYTES,
-    LOCAL_IDS_BLOCK,
     NEVER,
     PRIORITY_UNSET,
     ROW_ROOM_BYTES,
@@ -348,8 +347,8 @@ class Moves:
         """Let a tube know a job by everything it will look it up by."""
         if tube.locals is not None:
             tube.next_local += 1
-            if tube.next_local > tube.reserved:
-                tube.reserved += LOCAL_IDS_BLOCK
+            if tube.next_local > tube.promised:
+                tube.reserve(now)
                 self.outbox.integers_reserved(tube, tube.reserved, now)
             tube.locals.add(job)
         tube.know(job, key)

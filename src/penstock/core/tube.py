@@ -18,6 +18,8 @@ from penstock.core.ids import ttl_class
 from penstock.core.job import BODY_BYTES, BODY_MSGPACK, NO_KEY, NO_SLOT, Draft, Job
 from penstock.core.keys import Keys
 from penstock.core.limits import (
+    LOCAL_IDS_BLOCK,
+    LOCAL_IDS_BLOCK_MAX,
     NAME_BYTES_MAX,
     NEVER,
     PRIORITY_FRONT,
@@ -90,7 +92,11 @@ class Tube:
 
     locals: JobTable | None  # Jobs by their integer within the tube.
     next_local: i64
-    reserved: i64  # Integers below this one may be given out; the log knows.
+    promised: i64  # Integers up to this one may be given out: the log knows, and it is on disk.
+    reserved: i64  # Integers up to this one are reserved in the log: a block more, unless nothing was since start.
+    reserved_at: i64  # The position in the log that says so; 0 if none since start.
+    _reserved_when: i64
+    _block: i64  # How many are reserved at a time.
     names: dict[bytes, Job]  # Jobs by the name their producer gave.
     uniques: dict[bytes, Job]  # Unfinished jobs by what they are the only ones of.
     ready_bodies: BodyIndex | None  # Ready jobs by their bodies, where puts may ask for them.
@@ -127,7 +133,11 @@ class Tube:
         self.zombies = JobBag()
         self.locals = JobTable(local=True) if policy.ids == p.ID_INTEGER else None
         self.next_local = policy.first_integer
+        self.promised = self.next_local
         self.reserved = self.next_local
+        self.reserved_at = 0
+        self._reserved_when = 0
+        self._block = LOCAL_IDS_BLOCK
         self.names = {}
         self.uniques = {}
         self.ready_bodies = BodyIndex() if policy.unique_bodies else None
@@ -188,6 +198,16 @@ class Tube:
                 for job in self.jobs_in(state):
                     if key_of(self, job) == name:
                         self.key_stats[name].states[state] += 1
+
+    def reserve(self, now: i64) -> None:
+        """Go on to the block of integers that was reserved before, and reserve the next one."""
+        if now - self._reserved_when < 1_000 and self._block < LOCAL_IDS_BLOCK_MAX:
+            self._block *= 2
+        elif now - self._reserved_when >= 1_000:
+            self._block = LOCAL_IDS_BLOCK
+        self._reserved_when = now
+        self.promised = self.reserved if self.reserved > self.promised else self.next_local + self._block
+        self.reserved = self.promised + self._block
 
     def start_counting(self) -> None:
         """Begin a new count since start; what was counted so far belongs to the life before."""

@@ -92,9 +92,6 @@ class Disk(ReadableDisk, Protocol):
     def replace(self, name: str, data: bytes) -> None:
         """Make a small file have this content: the old one or the new one is there, never half of one."""
 
-    def rename(self, name: str, target: str) -> None:
-        """Give a file another name, durably."""
-
     def remove(self, name: str) -> None:
         """Remove a file."""
 
@@ -216,7 +213,7 @@ class RealDisk(ReadOnlyDisk):
             file.write(0, head)
             os.fsync(descriptor)
             os.rename(unfinished, self._at(name))
-            self._sync_directory()
+            self._sync_names()
         except BaseException:
             file.close()
             with contextlib.suppress(FileNotFoundError):
@@ -234,7 +231,7 @@ class RealDisk(ReadOnlyDisk):
         finally:
             file.close()
         os.rename(self._at(name + UNFINISHED), self._at(name))
-        self._sync_directory()
+        self._sync_names()
 
     def abandon(self, name: str, file: File) -> None:
         file.close()
@@ -252,15 +249,11 @@ class RealDisk(ReadOnlyDisk):
             raise
         self.finish(name, file)
 
-    def rename(self, name: str, target: str) -> None:
-        os.rename(self._at(name), self._at(target))
-        self._sync_directory()
-
     def remove(self, name: str) -> None:
         os.unlink(self._at(name))
-        self._sync_directory()
+        self._sync_names()
 
-    def _sync_directory(self) -> None:
+    def _sync_names(self) -> None:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)

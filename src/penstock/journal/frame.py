@@ -68,6 +68,9 @@ VAR_HEADER_BYTES: Final = 5
 # A shorter body is not worth a reference in its place.
 SPILLED_BYTES_MIN: Final = 128
 
+# How far apart places are that the index of a segment knows.
+MARK_BYTES: Final = 64 * 1024
+
 # A frame longer than this is no frame: the length is checked before anything is read by it.
 FRAME_BYTES_MAX: Final = 1 << 30
 
@@ -129,7 +132,7 @@ class RowWriter(Outbox):
     written: i64  # Every position below it is in a file.
     tail: object  # The log's own: the file that frames go to.
     offset: i64  # Where in that file the next one goes.
-    promised: bool  # One of them promises what must hold whatever is lost: it has to be synced, whatever the policy.
+    promised: i64  # Every position below it has to be synced, whatever the policy: it must hold whatever is lost.
     spilling: bool  # Memory is full: bodies that are new live in the log only.
     bodies: BodySource | None  # Where bodies are read that live on disk only.
     _spilled: list[Job]  # Jobs of this frame that give up their bodies when it is written, and where these will be.
@@ -150,7 +153,7 @@ class RowWriter(Outbox):
         self.written = position
         self.tail = None
         self.offset = 0
-        self.promised = False
+        self.promised = 0
         self.spilling = False
         self.bodies = None
         self._spilled = []
@@ -255,9 +258,18 @@ class RowWriter(Outbox):
         self._announce(tube, TUBE_DROPPED, now, None)
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
-        """Write up to where a tube may give out integers. A crash must not let them be given out again."""
-        self.promised = True
+        """Write up to where a tube may give out integers. A crash must not let them be given out again.
+
+        A block is reserved while the one before is given out, so what has to be on disk by now is the reservation
+        before this one; only the first of a tube is needed at once.
+        """
+        if tube.temporary:
+            return
         self._announce(tube, INTEGERS_RESERVED, now, None)
+        needed = tube.reserved_at + 1 if tube.reserved_at > 0 else self.position
+        if needed > self.promised:
+            self.promised = needed
+        tube.reserved_at = self.position - 1
 
     def session_made(self, session: Session, now: i64) -> None:
         """Write that a session began."""
@@ -552,6 +564,33 @@ def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
     return frame
 
 
+def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[Frame]:
+    """The frames that follow each other in a piece of a file, as far as they are whole in it.
+
+    `base` is where the piece begins in the file, and `seed` where the seeds of its frames do; behind the `last` piece
+    there is nothing more. A frame that is not good is not among them: who asks for it by itself is told why.
+    """
+    found: list[Frame] = []
+    while len(data) - at >= FRAME_HEADER_BYTES:
+        length = i64(read_i32_le(data, at + 8))
+        if length > len(data) - at and not last:
+            break
+        try:
+            frame = read_frame(data, at, seed_at(seed, base + at))
+        except DamagedFrame:
+            break
+        if frame is None:
+            break
+        found.append(frame)
+        at += frame.length
+    return found
+
+
+def seed_at(seed: int, offset: i64) -> int:
+    """Where the checksum of a frame begins, so that it is valid in its own file and place only."""
+    return zlib.crc32(b"%d" % offset, seed)
+
+
 def load_row(job: Job, data: bytes, at: i64, position: i64) -> None:
     """Set the fields of a job to what a row says; its state and its var fields aside."""
     job.order = read_i64_le(data, at + 8)
@@ -621,18 +660,27 @@ def var_fields(data: bytes, row_at: i64, frame: Frame) -> list[tuple[int, bytes]
     return found
 
 
-def note_jobs(data: bytes, found: Frame, newest: dict[int, int], names: dict[int, bytes]) -> None:
-    """Note the newest row of each job of a frame, and the name of each tube that it tells of."""
-    at = found.rows_at
-    position = found.position
-    for _ in range(found.rows):
-        event = i64(data[at + 112])
-        if event < TUBE_MADE:
-            newest[read_i64_le(data, at)] = position
-        elif event <= INTEGERS_RESERVED or event == TUBE_NAMED:
-            names[read_i64_le(data, at)] = dict(var_fields(data, at, found))[TAG_NAME]
-        at += found.row_bytes
-        position += 1
+def note_frames(
+    data: bytes, frames: list[Frame], base: i64, newest: dict[int, int], names: dict[int, bytes], marks: list[int]
+) -> None:
+    """Note the newest row of each job, the name of each tube, and every so often where a frame begins.
+
+    `marks` are positions and offsets in turn.
+    """
+    for found in frames:
+        if not marks or base + found.at - marks[-1] >= MARK_BYTES:
+            marks.append(found.position)
+            marks.append(base + found.at)
+        at = found.rows_at
+        position = found.position
+        for _ in range(found.rows):
+            event = i64(data[at + 112])
+            if event < TUBE_MADE:
+                newest[read_i64_le(data, at)] = position
+            elif event <= INTEGERS_RESERVED or event == TUBE_NAMED:
+                names[read_i64_le(data, at)] = dict(var_fields(data, at, found))[TAG_NAME]
+            at += found.row_bytes
+            position += 1
 
 
 def parts_of(data: bytes, found: Frame, bodies: bool) -> tuple[bytes, bytes]:

@@ -2,12 +2,12 @@
 
 It is made when the segment is full, from the segment alone, so it can be thrown away and made again at any time.
 
-    file = header, 32 bytes │ names, JSON │ job ids │ positions │ mark positions │ mark offsets
+    file = header, 32 bytes │ names, JSON │ job ids │ positions │ marks
 
 The header is the magic "PENINDEX", a version u16, 0 u16, the crc32 of everything behind it u32, the number of jobs u32,
-the number of marks u32, the length of the names u32, 0 u32. The four arrays are of i64: jobs in ascending order of
-their ids with the positions of their newest rows, and marks, one every 64 KB: a frame begins at this offset with this
-position. Names are hexadecimal, by the number of the tube.
+the number of marks u32, the length of the names u32, 0 u32. The arrays are of i64: the ids of jobs in ascending order,
+the positions of their newest rows, and marks, two numbers every 64 KB: a frame of this position begins at this offset.
+Names are hexadecimal, by the number of the tube.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import Final
 
 from penstock.core.errors import DamagedJournal
-from penstock.journal.frame import note_jobs
-from penstock.journal.segment import SEGMENT_HEADER_BYTES, Found
+from penstock.journal.frame import note_frames
+from penstock.journal.segment import SEGMENT_HEADER_BYTES, Piece
 
 INDEX_MAGIC: Final = b"PENINDEX"
 INDEX_VERSION: Final = 1
-MARK_BYTES: Final = 64 * 1024
+
+# How many jobs are looked up at a time.
+_CHUNK: Final = 8_192
 
 _HEAD: Final = struct.Struct("<8sHHIIIII")
 
@@ -38,18 +41,16 @@ class SegmentIndex:
         self.end = SEGMENT_HEADER_BYTES  # Where the next frame begins.
         self.names: dict[int, bytes] = {}
         self._newest: dict[int, int] = {}
-        self._mark_positions = array("q")
-        self._mark_offsets = array("q")
+        self._marks: list[int] = []  # Positions and offsets, in turn.
+        # The same, as they are in a file.
         self._ids = array("q")
         self._positions = array("q")
 
-    def add(self, found: Found) -> None:
-        """Learn the next frame."""
-        if not self._mark_offsets or self.end - self._mark_offsets[-1] >= MARK_BYTES:
-            self._mark_offsets.append(self.end)
-            self._mark_positions.append(found.frame.position)
-        note_jobs(found.data, found.frame, self._newest, self.names)
-        self.end += found.frame.length
+    def add(self, piece: Piece) -> None:
+        """Learn the frames that come next."""
+        data, frames, base = piece
+        note_frames(data, frames, base, self._newest, self.names, self._marks)
+        self.end = base + frames[-1].at + frames[-1].length
 
     def newest(self, job: int) -> int | None:
         """The position of the newest row of a job in this segment, if it has one."""
@@ -60,17 +61,19 @@ class SegmentIndex:
 
     def offset_of(self, position: int) -> int:
         """Where a frame begins from which on the row of a position can be found."""
-        at = bisect_right(self._mark_positions, position) - 1
-        return self._mark_offsets[at] if at >= 0 else SEGMENT_HEADER_BYTES
+        at = bisect_right(self._marks[::2], position) - 1
+        return self._marks[2 * at + 1] if at >= 0 else SEGMENT_HEADER_BYTES
 
-    def encode(self) -> bytes:
-        """The bytes of its file."""
+    def encode(self, pause: Callable[[], None]) -> bytes:
+        """The bytes of its file; every millisecond or so others may work."""
         ids = array("q", sorted(self._newest))
-        positions = array("q", map(self._newest.__getitem__, ids))
+        positions = array("q")
+        for start in range(0, len(ids), _CHUNK):
+            pause()
+            positions.extend(map(self._newest.__getitem__, ids[start : start + _CHUNK]))
         names = json.dumps({number: name.hex() for number, name in self.names.items()}).encode()
-        arrays = (ids, positions, self._mark_positions, self._mark_offsets)
-        rest = names + b"".join(map(_to_bytes, arrays))
-        counts = (len(ids), len(self._mark_offsets), len(names), 0)
+        rest = names + b"".join(map(_to_bytes, (ids, positions, array("q", self._marks))))
+        counts = (len(ids), len(self._marks) // 2, len(names), 0)
         return _HEAD.pack(INDEX_MAGIC, INDEX_VERSION, 0, zlib.crc32(rest), *counts) + rest
 
 
@@ -84,11 +87,9 @@ def decode(name: str, data: bytes) -> SegmentIndex:
     index = SegmentIndex()
     at = _HEAD.size + names_bytes
     index.names = {int(n): bytes.fromhex(name) for n, name in json.loads(data[_HEAD.size : at]).items()}
-    arrays = []
-    for count in (jobs, jobs, marks, marks):
-        arrays.append(_from_bytes(data[at : at + 8 * count]))
-        at += 8 * count
-    index._ids, index._positions, index._mark_positions, index._mark_offsets = arrays
+    ids_end, positions_end = at + 8 * jobs, at + 16 * jobs
+    index._ids, index._positions = _from_bytes(data[at:ids_end]), _from_bytes(data[ids_end:positions_end])
+    index._marks = _from_bytes(data[positions_end : positions_end + 16 * marks]).tolist()
     return index
 
 

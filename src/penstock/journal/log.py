@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.core.engine import Engine
@@ -17,7 +17,7 @@ from penstock.core.errors import JournalFailed, NoSpace
 from penstock.journal.bodies import Bodies
 from penstock.journal.disk import Disk, File
 from penstock.journal.frame import FRAME_BYTES_MAX, RowWriter
-from penstock.journal.segment import LOG, SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
+from penstock.journal.segment import LOG, NOT_BEGUN, SEGMENT_HEADER_BYTES, SegmentHeader
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 64 * 1024
@@ -44,13 +44,14 @@ class Kept:
     log_bytes: int = 0  # Of the segments from there on, without the one that is written to.
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Tail:
     """The segment that frames go to."""
 
     file: File
     header: SegmentHeader
     size: int
+    before: _Tail | None = None  # The segment before it, as long as that is not on disk.
 
     @property
     def number(self) -> int:
@@ -87,9 +88,10 @@ class Log:
         self._epoch = epoch
         self._segment_bytes = segment_bytes
         self._wall = wall
-        self._spare: tuple[File, int] | None = None
+        self._spare: _Tail | None = None  # The next segment, made ahead.
         self._spare_not_before = 0
         self._next_growth = 0
+        self._sparing = threading.Lock()
         self._syncing = threading.Lock()
         self._failed: OSError | None = None
         tail = self._make(segment, SEGMENT_BYTES_MIN, segment_bytes)
@@ -123,8 +125,10 @@ class Log:
             self._failed = error
             raise JournalFailed(f"the log could not be written: {error}") from error
         if writer.promised:
-            self.make_durable(self.written)
-            writer.promised = False
+            self.make_durable(writer.promised)
+            writer.promised = 0
+            # The newest promise is needed soon.
+            self._next_growth = writer.offset
         if writer.offset >= self._next_growth:
             self._next_growth = writer.offset + self._segment_bytes // 4
             self.on_growth()
@@ -139,26 +143,52 @@ class Log:
             if self.durable >= position:
                 return
             self.check()
+            # In this order: whatever another thread writes meanwhile, `upto` is in the segments that we find.
             upto = self.written
-            self._sync(self._tail.file)
+            tail = self._tail
+            try:
+                self._sync_before(tail)
+                tail.file.sync()
+            except OSError as error:
+                self._failed = error
+                raise JournalFailed(f"the log could not be synced: {error}") from error
             self.durable = upto
+
+    def _sync_before(self, tail: _Tail) -> None:
+        """Let the segments before one be on disk."""
+        before = tail.before
+        if before is not None:
+            self._sync_before(before)
+            before.file.sync()
+            tail.before = None
+            before.file.close()
 
     def room(self) -> int:
         """How many bytes of bodies can be put now, beside the reserve for everything else."""
         kept_free = RESERVE_BYTES + PUT_BYTES
         left = self._tail.size - self.writer.offset - kept_free
-        if self._spare is None and left < self._segment_bytes // 4 and self._wall >= self._spare_not_before:
-            self._make_spare(self._segment_bytes)
-        if self._spare is not None:
-            left = max(left, self._spare[1] - SEGMENT_HEADER_BYTES - kept_free)
+        # Somebody else should have prepared the next segment by now: in a thread, while there was time.
+        if self._spare is None and left < self._segment_bytes // 8:
+            self.prepare()
+        spare = self._spare
+        if spare is not None:
+            left = max(left, spare.size - SEGMENT_HEADER_BYTES - kept_free)
         return left
 
     def make_room(self, length: int) -> int:
         """Try to have room for so many bytes of bodies, more than a segment perhaps; tell how much room there is."""
         if self.room() < length:
-            self._drop_spare()
-            self._make_spare(length + SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES)
+            with self._sparing:
+                self._drop_spare()
+                self._make_spare(length + SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES)
         return self.room()
+
+    def prepare(self) -> None:
+        """Have the next segment ready, if there is room for it on the disk. Any thread may."""
+        if self._spare is None and self._wall >= self._spare_not_before:
+            with self._sparing:
+                if self._spare is None:
+                    self._make_spare(self._segment_bytes)
 
     def begin_snapshot(self, now: int, wall: int) -> int:
         """Begin a segment, and tell its number: the log before it is what a snapshot will stand for."""
@@ -184,6 +214,7 @@ class Log:
             position=self.written,
             fsync=self.fsync,
             created=self._wall,
+            durable=self.durable,
             kind=kind,
         )
 
@@ -216,9 +247,13 @@ class Log:
                 self._tail.file.truncate(self.writer.offset)
         finally:
             with self._syncing:
-                self._tail.file.close()
+                tail: _Tail | None = self._tail
+                while tail is not None:
+                    tail.file.close()
+                    tail = tail.before
             self.bodies.close()
-            self._drop_spare()
+            with self._sparing:
+                self._drop_spare()
 
     @property
     def _tail(self) -> _Tail:
@@ -245,63 +280,54 @@ class Log:
         if let_go:
             self._engine.resident_bytes -= let_go
 
-    def _sync(self, file: File) -> None:
-        try:
-            file.sync()
-        except OSError as error:
-            self._failed = error
-            raise JournalFailed(f"the log could not be synced: {error}") from error
-
     def _rotate(self, length: int) -> None:
-        """Go on in the next segment. What is in this one becomes durable first, so that no hole can appear."""
-        with self._syncing:
-            before = self._tail
-            self._sync(before.file)
-            self.durable = self.written
-            used = self.writer.offset
-            tail = self._following(before.number + 1, length)
-            self.writer.begin_segment(tail, tail.number, SEGMENT_HEADER_BYTES)
-            self.kept.log_bytes += used
-            before.file.close()
+        """Go on in the next segment. Nothing is synced here, under somebody's lock: `make_durable` does it in order."""
+        before = self._tail
+        used = self.writer.offset
+        tail = self._following(before.number + 1, length)
+        tail.before = before
+        self.writer.begin_segment(tail, tail.number, SEGMENT_HEADER_BYTES)
+        self.kept.log_bytes += used
         self._next_growth = 0
 
     def _following(self, number: int, length: int) -> _Tail:
         """The next segment: the one that was kept ready, if it is large enough."""
         needed = length + SEGMENT_HEADER_BYTES
-        if self._spare is None or self._spare[1] < needed:
+        with self._sparing:
+            spare = self._spare
+            if spare is not None and spare.size >= needed:
+                self._spare = None
+                return spare
             self._drop_spare()
             return self._make(number, needed, max(self._segment_bytes, needed))
-        file, size = self._spare
-        header = self.header(number)
-        file.write(0, header.encode())
-        file.sync()
-        self._disk.rename("spare", segment_name(number))
-        self._spare = None
-        return _Tail(file, header, size)
 
     def _make(self, number: int, needed: int, size: int) -> _Tail:
         """Make a segment; on a full disk a smaller one, so that what is there can be taken and acked."""
         header = self.header(number)
         while True:
             try:
-                return _Tail(self._disk.create(segment_name(number), size, header.encode()), header, size)
+                return _Tail(self._disk.create(header.name, size, header.encode()), header, size)
             except OSError as error:
                 if error.errno != errno.ENOSPC or size <= needed:
                     raise
                 size = max(needed, size // 2)
 
     def _make_spare(self, size: int) -> None:
+        number = self._tail.number + 1
+        # It cannot say yet where it begins: its first frame will.
+        header = replace(self.header(number), position=NOT_BEGUN)
         try:
-            self._spare = (self._disk.create("spare", size, b""), size)
+            self._spare = _Tail(self._disk.create(header.name, size, header.encode()), header, size)
         except OSError:
             # A full disk need not be asked with every commit.
             self._spare_not_before = self._wall + 500
 
     def _drop_spare(self) -> None:
-        if self._spare is not None:
-            self._spare[0].close()
+        spare = self._spare
+        if spare is not None:
             self._spare = None
-            self._disk.remove("spare")
+            spare.file.close()
+            self._disk.remove(spare.header.name)
 
 
 def _nothing() -> None: ...

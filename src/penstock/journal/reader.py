@@ -23,6 +23,7 @@ from penstock.journal.disk import ReadableDisk
 from penstock.journal.identity import identity
 from penstock.journal.index import SegmentIndex, decode
 from penstock.journal.segment import (
+    NOT_BEGUN,
     SEGMENT_HEADER_BYTES,
     Found,
     FrameFile,
@@ -114,9 +115,14 @@ class _Segment:
         """Where things are in it, as far as it is written by now."""
         with self._lock:
             if not self._whole and not self._load_index():
-                for found in self.frames(self._index.end):
-                    self._index.add(found)
+                self._extend_index()
             return self._index
+
+    def _extend_index(self) -> None:
+        # A frame in the writing is not there yet.
+        with FrameFile(self._disk, self.name) as file, contextlib.suppress(f.DamagedFrame):
+            for piece in file.pieces(self._index.end):
+                self._index.add(piece)
 
     def _load_index(self) -> bool:
         name = index_name(self.header.segment)
@@ -171,6 +177,8 @@ class Reader:
         """Each segment, read whole: how much is in it, and whether it ends as it should."""
         for name in segment_names(self._disk):
             with FrameFile(self._disk, name) as file:
+                if file.header.position == NOT_BEGUN:
+                    continue
                 end, frames, rows, tail = SEGMENT_HEADER_BYTES, 0, 0, None
                 try:
                     for _, frame, _ in file.frames():
@@ -184,7 +192,9 @@ class Reader:
         known: dict[str, _Segment] = {}
         for name in segment_names(self._disk):
             with contextlib.suppress(FileNotFoundError):
-                known[name] = self._known.get(name) or _Segment(self._disk, name)
+                segment = self._known.get(name) or _Segment(self._disk, name)
+                if segment.header.position != NOT_BEGUN:
+                    known[name] = segment
         self._known = known
         return list(known.values())
 
@@ -209,7 +219,7 @@ class Reader:
 
     def _events_in(self, found: Found, names: dict[int, bytes], start: int, end: int) -> Iterator[Event]:
         data, frame, _ = found
-        f.note_jobs(data, frame, {}, names)
+        f.note_frames(data, [frame], 0, {}, names, [])
         for position in range(max(start, frame.position), min(frame.position + frame.rows, end)):
             at = frame.rows_at + (position - frame.position) * frame.row_bytes
             yield self._event(data, at, frame, position, names)

@@ -27,9 +27,11 @@ from penstock.journal.identity import NODE_FILE, epoch_floor, identity, make_ide
 from penstock.journal.log import ALWAYS, SEGMENT_BYTES, Kept, Log
 from penstock.journal.replay import Replay, TubeSoFar
 from penstock.journal.segment import (
+    NOT_BEGUN,
     SEGMENT_HEADER_BYTES,
     Found,
     FrameFile,
+    Piece,
     SegmentHeader,
     segment_name,
     segment_names,
@@ -76,7 +78,7 @@ def open_log(
         make_identity(disk)
     node, key = identity(disk)
     for name in disk.names():
-        if name == "spare" or name.endswith(UNFINISHED):
+        if name.endswith(UNFINISHED):
             disk.remove(name)
     reading = _Reading(disk, node, boot, wall, memory_max, progress, salvage)
     replay = reading.read()
@@ -131,6 +133,8 @@ class _Reading:
         self._done = 0
         self._total = 0
         self._cuts: list[tuple[str, int]] = []  # Where segments end, if before their end.
+        self._not_begun: list[SegmentHeader] = []  # Of segments that were made ahead, and have no frame to begin with.
+        self._lost: list[str] = []  # Segments that follow a tail which is lost.
 
     def read(self) -> Replay:
         """Read everything that is needed; then, and only if none of it is refused, cut what is to be cut."""
@@ -141,8 +145,15 @@ class _Reading:
             self.first_created = headers[0].created
         self._total += sum(self._disk.size(header.name) for header in headers)
         for index in range(len(headers)):
+            if not self._follows(headers, index, replay):
+                break
             self._read_segment(headers, index, replay)
+        if self._proves(None, self._not_begun, replay):
+            self._refuse(f"{self._not_begun[0].name} is damaged at offset {SEGMENT_HEADER_BYTES}")
+        self._lost += [header.name for header in self._not_begun]
         self._check(replay)
+        for name in reversed(self._lost):
+            self._disk.remove(name)
         for name, end in self._cuts:
             _cut(self._disk, name, end)
         return replay
@@ -169,12 +180,13 @@ class _Reading:
         for name in segment_names(self._disk):
             try:
                 with self._open(name) as file:
-                    self.headers.append(file.header)
+                    begun = file.header.position != NOT_BEGUN
+                    (self.headers if begun else self._not_begun).append(file.header)
             except DamagedJournal as error:
                 if self._salvage is None:
                     raise
                 self._salvage.append(str(error))
-        for before, after in pairwise(self.headers):
+        for before, after in pairwise([*self.headers, *self._not_begun]):
             if after.segment != before.segment + 1:
                 self._refuse(f"{segment_name(before.segment + 1)} is missing between its neighbours")
 
@@ -198,67 +210,92 @@ class _Reading:
             self._refuse("; ".join(why))
         return Replay(self._memory_max)
 
+    def _follows(self, headers: list[SegmentHeader], index: int, replay: Replay) -> bool:
+        """Whether the log goes on with a segment, or ended before it: in a power cut the older of two may be lost."""
+        header = headers[index]
+        if header.position != replay.position:
+            wrong = f"{header.name} begins at position {header.position}, not {replay.position}"
+            later = headers[index:]
+            if header.position < replay.position or self._salvage is not None or self._proves(None, later, replay):
+                self._refuse(wrong)
+            else:
+                self._lost = [lost.name for lost in later]
+                self.headers = self.headers[: -len(later)]
+                self.warnings.append(f"{wrong}: cut {', '.join(self._lost)}")
+                return False
+        if index > 0 and header.epoch != headers[index - 1].epoch and not replay.stopped:
+            replay.use_up_integers()
+        return True
+
     def _read_segment(self, headers: list[SegmentHeader], index: int, replay: Replay) -> None:
         """Let the rows of one segment be the last word; where it ends too early, judge why."""
         header = headers[index]
-        if index > 0 and header.epoch != headers[index - 1].epoch and not replay.stopped:
-            replay.use_up_integers()
-        if header.position != replay.position:
-            self._refuse(f"{header.name} begins at position {header.position}, not {replay.position}")
         replay.position = header.position
         replay.stopped = False
         with self._open(header.name) as file:
             end = SEGMENT_HEADER_BYTES
-            frames = file.frames()
+            pieces = file.pieces()
             while True:
-                found: Found | None = None
                 try:
-                    found = next(frames, None)
-                    if found is None and file.used(end) > end:
+                    piece = next(pieces, None)
+                    if piece is None and file.used(end) > end:
                         raise f.DamagedFrame("zeros, and more behind them")
                 except f.DamagedFrame as why:
-                    resume = self._judge(file, headers[index + 1 :], end, replay.position, str(why))
-                    if resume is not None:
-                        frames = file.frames(resume)
-                        end = resume
-                        continue
-                if found is None:
+                    resume = self._judge(file, headers[index + 1 :], end, replay, str(why))
+                    if resume is None:
+                        break
+                    end = resume
+                    pieces = file.pieces(resume)
+                    continue
+                if piece is None:
                     break
-                self._apply(file, found, end, replay)
-                end += found.frame.length
+                end = self._apply(file, piece, replay)
             self.log_bytes += end
             if file.size > end or index + 1 == len(headers):
                 self._cuts.append((file.name, end))
             self._tell(file.size)
 
-    def _apply(self, file: FrameFile, found: Found, offset: int, replay: Replay) -> None:
-        data, frame, base = found
-        if frame.position != replay.position:
-            wrong = f"position {frame.position}, not {replay.position}"
-            self._refuse(f"{file.name} is damaged at offset {offset}: {wrong}")
-        replay.apply(data, frame, file.header.segment, base)
+    def _apply(self, file: FrameFile, piece: Piece, replay: Replay) -> int:
+        """Let a piece of a segment be the last word; tell where its frames end."""
+        data, frames, base = piece
+        while (stranger := replay.apply_all(data, frames, file.header.segment, base)) is not None:
+            wrong = f"position {stranger.position}, not {replay.position}"
+            self._refuse(f"{file.name} is damaged at offset {base + stranger.at}: {wrong}")
+            replay.position = stranger.position
+            frames = frames[frames.index(stranger) :]
+        return base + piece.frames[-1].at + piece.frames[-1].length
 
-    def _judge(self, file: FrameFile, later: list[SegmentHeader], end: int, position: int, why: str) -> int | None:
+    def _judge(self, file: FrameFile, later: list[SegmentHeader], end: int, replay: Replay, why: str) -> int | None:
         """A frame cannot be read: damage is refused, a torn tail is cut. Who salvages goes on where this tells."""
-        for header, found in self._later_frames(file, later, end + 8):
-            if found.frame.durable > position or header.boot == self._boot or self._salvage is not None:
-                self._refuse(
-                    f"{file.name} is damaged at offset {end} ({why}), and what follows shows that it was durable"
-                )
-                return found.base + found.frame.at if header is file.header else None
-        # The next open began after this one's tail, and knew where it ended.
-        if any(header.position > position for header in later):
-            self._refuse(f"{file.name} is damaged at offset {end} ({why}), and rows of it are missing")
+        if self._salvage is not None:
+            self._salvage.append(f"{file.name}: nothing could be read from offset {end} on ({why})")
+            found = next(file.frames_anywhere(end + 8), None)
+            return None if found is None else found.base
+        if self._proves((file, end + 8), later, replay):
+            durable = "and what follows shows that it was durable"
+            self._refuse(f"{file.name} is damaged at offset {end} ({why}), {durable}")
         cut = file.used(end) - end
         self.warnings.append(f"{file.name}: cut a torn tail of {cut} bytes at offset {end} ({why})")
         return None
 
+    def _proves(self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader], replay: Replay) -> bool:
+        """Whether the rest of a segment, or a later one, proves that what is missing before it had been on disk."""
+        position = replay.position
+        if any(header.durable > position for header in later):
+            return True
+        return any(
+            found.frame.durable > position or header.boot == self._boot
+            for header, found in self._later_frames(rest, later)
+        )
+
     def _later_frames(
-        self, file: FrameFile, later: list[SegmentHeader], start: int
+        self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader]
     ) -> Iterator[tuple[SegmentHeader, Found]]:
         """Every frame that is good after a place, wherever it begins."""
-        for found in file.frames_anywhere(start):
-            yield file.header, found
+        if rest is not None:
+            file, start = rest
+            for found in file.frames_anywhere(start):
+                yield file.header, found
         for header in later:
             with self._open(header.name) as other:
                 for found in other.frames_anywhere(SEGMENT_HEADER_BYTES):
@@ -319,7 +356,7 @@ def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Repla
     for key, stats in tube.key_stats.items():
         stats.counts_before = so_far.key_counts[key]
     # After a stop that was not in order, integers up to the ceiling may have been seen by somebody.
-    tube.reserved = max(so_far.reserved, tube.reserved)
+    tube.promised = tube.reserved = max(so_far.reserved, tube.reserved)
     tube.next_local = so_far.next_local if replay.stopped else max(so_far.next_local, tube.reserved)
     restore.restore_jobs(engine, tube, jobs, replay.keys)
     return tube

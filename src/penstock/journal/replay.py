@@ -106,6 +106,14 @@ class Replay:
             return self.late.get(job_id)
         return job
 
+    def apply_all(self, data: bytes, frames: list[f.Frame], file: i64, base: i64) -> f.Frame | None:
+        """Let frames that follow each other be the last word; give back the first that does not follow, if any."""
+        for found in frames:
+            if found.position != self.position:
+                return found
+            self.apply(data, found, file, base)
+        return None
+
     def apply(self, data: bytes, found: f.Frame, file: i64, base: i64) -> None:
         """Let the rows of a frame of the log be the last word on what they are about."""
         at = found.rows_at

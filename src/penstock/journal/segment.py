@@ -11,11 +11,12 @@ Files are read in pieces of a few megabytes, whatever their size.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Final, NamedTuple
 
 from penstock.core.errors import DamagedJournal
@@ -25,6 +26,9 @@ from penstock.journal.disk import ReadableDisk, ReadableFile
 SEGMENT_MAGIC: Final = b"PENSTOCK"
 SEGMENT_VERSION: Final = 1
 SEGMENT_HEADER_BYTES: Final = 4_096
+
+# The position of a segment that was made ahead. Once it is used, its first frame says more than its header.
+NOT_BEGUN: Final = 0
 
 LOG: Final = "log"
 SNAPSHOT: Final = "snapshot"
@@ -43,9 +47,10 @@ class SegmentHeader:
     segment: int
     epoch: int
     boot: str
-    position: int  # Of its first row; of a snapshot, from where on the log has news for it.
+    position: int  # Of its first row; of a snapshot, from where on the log has news for it. See NOT_BEGUN.
     fsync: str
     created: int  # Wall time, ms.
+    durable: int  # Every position below it was on disk when this file was begun.
     kind: str = LOG
     bodies: bool = True  # Whether bodies are in it: they may be taken out of what is history only.
 
@@ -55,10 +60,15 @@ class SegmentHeader:
         head = _HEAD.pack(SEGMENT_MAGIC, SEGMENT_VERSION, 0, len(text), zlib.crc32(text))
         return (head + text).ljust(SEGMENT_HEADER_BYTES, b"\0")
 
-    def seed(self, offset: int) -> int:
-        """Where the checksum of a frame begins, so that a frame is valid in its own place only."""
+    @property
+    def seeds(self) -> int:
+        """Where the seeds of the checksums of its frames begin: see `frame.seed_at`."""
         name = f"{self.segment}" if self.kind == LOG else f"{self.kind} {self.segment}"
-        return zlib.crc32(f"{self.node} {name} {offset}".encode())
+        return zlib.crc32(f"{self.node} {name} ".encode())
+
+    def seed(self, offset: int) -> int:
+        """Where the checksum of the frame at an offset begins."""
+        return f.seed_at(self.seeds, offset)
 
     @property
     def name(self) -> str:
@@ -123,6 +133,14 @@ class Found(NamedTuple):
     base: int  # Where the piece begins in the file.
 
 
+class Piece(NamedTuple):
+    """A piece of a file, and the frames in it."""
+
+    data: bytes
+    frames: list[f.Frame]  # Their offsets count from the start of the piece.
+    base: int  # Where the piece begins in the file.
+
+
 class FrameFile:
     """A segment or snapshot, to be read frame by frame."""
 
@@ -133,10 +151,23 @@ class FrameFile:
             self.header = read_header(name, self.file.read(0, SEGMENT_HEADER_BYTES))
             if self.header.name != name:
                 raise DamagedJournal(f"{name} says that it is {self.header.name}; it was renamed by mistake")
+            if self.header.position == NOT_BEGUN:
+                self._see_begin()
         except BaseException:
             self.file.close()
             raise
         self.size = self.file.size()
+
+    def _see_begin(self) -> None:
+        """Learn from the first frame what a segment that was made ahead could not say yet."""
+        with contextlib.suppress(f.DamagedFrame):
+            first = self.file.read(SEGMENT_HEADER_BYTES, f.FRAME_HEADER_BYTES)
+            data = self.file.read(SEGMENT_HEADER_BYTES, _frame_length(first))
+            frame = f.read_frame(data, 0, self.header.seed(SEGMENT_HEADER_BYTES))
+            if frame is not None:
+                self.header = replace(
+                    self.header, position=frame.position, durable=frame.durable, created=frame.wall_ms
+                )
 
     def __enter__(self) -> FrameFile:
         return self
@@ -150,21 +181,31 @@ class FrameFile:
 
     def frames(self, start: int = SEGMENT_HEADER_BYTES) -> Iterator[Found]:
         """Every frame from an offset on, up to the zeros at the end. DamagedFrame where there is none and no zeros."""
+        for data, frames, base in self.pieces(start):
+            for frame in frames:
+                yield Found(data, frame, base)
+
+    def pieces(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
+        """The same, many at a time."""
         offset = start  # Of the next frame.
-        base, data = offset, b""
+        seeds = self.header.seeds
+        length = piece_bytes
         while True:
-            at = offset - base
-            needed = _frame_length(data, at)
-            if at + needed > len(data) and base + len(data) < self.size:
-                base, data = offset, self.file.read(offset, max(PIECE_BYTES, needed))
-                at, needed = 0, _frame_length(data, 0)
-                if needed > len(data) < self.size - base:
-                    data = self.file.read(offset, needed)
-            frame = f.read_frame(data, at, self.header.seed(offset))
-            if frame is None:
-                return
-            yield Found(data, frame, base)
-            offset += frame.length
+            data = self.file.read(offset, length)
+            frames = f.read_frames(data, 0, offset, seeds, offset + len(data) >= self.size)
+            if frames:
+                yield Piece(data, frames, offset)
+                offset += frames[-1].at + frames[-1].length
+                length = piece_bytes
+                continue
+            needed = _frame_length(data)
+            if len(data) < needed and offset + len(data) < self.size:
+                length = needed
+                continue
+            # The end, or the reason why it is none.
+            found = f.read_frame(data, 0, self.header.seed(offset))
+            assert found is None
+            return
 
     def used(self, start: int) -> int:
         """Where the last byte that is not zero ends, from an offset on."""
@@ -190,8 +231,7 @@ class FrameFile:
                 offset += PIECE_BYTES
                 continue
             offset += place
-            length = min(_frame_length(piece, place), f.FRAME_BYTES_MAX)
-            data = self.file.read(offset, length)
+            data = self.file.read(offset, _frame_length(piece[place:]))
             try:
                 frame = f.read_frame(data, 0, self.header.seed(offset))
             except f.DamagedFrame:
@@ -203,9 +243,9 @@ class FrameFile:
                 offset += 8
 
 
-def _frame_length(data: bytes, at: int) -> int:
-    """How long the frame here says it is, if one is here and it can be so long; else of a header."""
-    if len(data) - at < f.FRAME_HEADER_BYTES or data[at : at + 4] != f.FRAME_MAGIC.to_bytes(4, "little"):
+def _frame_length(data: bytes) -> int:
+    """How long the frame that begins here says it is, if one does and it can be so long; else of a header."""
+    if len(data) < f.FRAME_HEADER_BYTES or data[:4] != f.FRAME_MAGIC.to_bytes(4, "little"):
         return f.FRAME_HEADER_BYTES
-    length = int.from_bytes(data[at + 8 : at + 12], "little")
+    length = int.from_bytes(data[8:12], "little")
     return length if f.FRAME_HEADER_BYTES <= length <= f.FRAME_BYTES_MAX else f.FRAME_HEADER_BYTES

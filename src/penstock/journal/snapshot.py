@@ -96,10 +96,11 @@ def read_snapshot(file: FrameFile, replay: Replay, tell: Callable[[int], None]) 
     if file.header.kind != SNAPSHOT:
         raise DamagedJournal(f"{file.name} is no snapshot")
     kind = end = 0
-    for data, frame, base in file.frames():
-        replay.apply_kept(data, frame, -file.header.segment, base)
-        kind, end = frame.kind, base + frame.at + frame.length
-        tell(frame.length)
+    for data, frames, base in file.pieces():
+        for frame in frames:
+            replay.apply_kept(data, frame, -file.header.segment, base)
+            kind, end = frame.kind, base + frame.at + frame.length
+        tell(end - base)
     if kind != f.KEPT_END or end != file.size:
         raise DamagedJournal(f"{file.name} is not whole: it ends at offset {end}")
     replay.highest_id = max(replay.highest_id, replay.counters["next_id"] - 1)

@@ -1,8 +1,8 @@
-"""A disk in memory that remembers every write and can be cut off at any moment, with every loss a real one allows.
+"""A disk in memory that remembers what is done to it, and can be cut off with every loss that a real one allows.
 
 `MemoryDisk` does what it is told and keeps the list of it. `crashes` enumerates what a power cut may leave of a prefix
 of that list: what was synced is there; of what was written since, nothing, everything, any prefix of the last write, or
-any of its sectors without the others.
+any of its sectors without the others; and of the renames since names were synced, none or all.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from penstock.core.errors import InUse
 from penstock.journal.disk import UNFINISHED, File
 
 SECTOR_BYTES = 512
 
+_numbers = count(1)  # Of files, as a disk numbers them: a file keeps its number when it is renamed.
+
 
 @dataclass(frozen=True)
 class Effect:
     """One thing that was done to the disk."""
 
-    what: str  # create, write, sync, truncate, rename, remove, replace
-    name: str
+    what: str  # create, write, sync, truncate, rename, names, remove
+    file: int = 0
+    name: str = ""
     offset: int = 0
     data: bytes = b""
-    target: str = ""
 
 
 @dataclass
@@ -34,7 +37,9 @@ class MemoryDisk:
 
     files: dict[str, bytearray] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
-    base: dict[str, bytes] = field(default_factory=dict)  # What was there before the first of them.
+    numbers: dict[str, int] = field(default_factory=dict)
+    base: dict[int, bytes] = field(default_factory=dict)  # What was there before the first effect, and its names.
+    base_numbers: dict[str, int] = field(default_factory=dict)
     capacity: int | None = None  # Bytes; more is ENOSPC.
     sync_error: OSError | None = None  # What the next sync raises.
     locked: bool = False
@@ -53,50 +58,51 @@ class MemoryDisk:
         return sorted(self.files)
 
     def read(self, name: str) -> bytes:
+        self._check(name)
         return bytes(self.files[name])
 
     def size(self, name: str) -> int:
+        self._check(name)
         return len(self.files[name])
 
     def create(self, name: str, size: int, head: bytes) -> MemoryFile:
-        assert name not in self.files
         self.check_room(size)
-        self.files[name] = bytearray(head.ljust(size, b"\0"))
-        self.effects.append(Effect("create", name, size, head))
-        return MemoryFile(self, name)
+        return self._create(name, head.ljust(size, b"\0"))
 
     def begin(self, name: str) -> MemoryFile:
-        self.files[name + UNFINISHED] = bytearray()
-        self.effects.append(Effect("create", name + UNFINISHED))
-        return MemoryFile(self, name + UNFINISHED, grows=True)
+        file = self._create(name + UNFINISHED, b"")
+        file.grows = True
+        return file
 
     def finish(self, name: str, file: File) -> None:
         file.sync()
-        self.rename(name + UNFINISHED, name)
+        self._rename(name + UNFINISHED, name)
+        self.effects.append(Effect("names"))
 
     def abandon(self, name: str, file: File) -> None:
         self.remove(name + UNFINISHED)
 
     def open(self, name: str) -> MemoryFile:
-        assert name in self.files
-        return MemoryFile(self, name)
+        self._check(name)
+        return MemoryFile(self, self.files[name], self.numbers[name])
 
     def open_to_read(self, name: str) -> MemoryFile:
-        if name not in self.files:
-            raise FileNotFoundError(errno.ENOENT, "no such file", name)
-        return MemoryFile(self, name)
+        return self.open(name)
 
     def replace(self, name: str, data: bytes) -> None:
-        self.files[name] = bytearray(data)
-        self.effects.append(Effect("replace", name, 0, data))
+        self.check_room(len(data))
+        self._create(name, data)
 
-    def rename(self, name: str, target: str) -> None:
+    def _rename(self, name: str, target: str) -> None:
+        self._check(name)
         self.files[target] = self.files.pop(name)
-        self.effects.append(Effect("rename", name, target=target))
+        self.numbers[target] = self.numbers.pop(name)
+        self.effects.append(Effect("rename", self.numbers[target], target))
 
     def remove(self, name: str) -> None:
+        self._check(name)
         del self.files[name]
-        self.effects.append(Effect("remove", name))
+        self.effects.append(Effect("remove", self.numbers.pop(name), name))
 
     def check_room(self, size: int) -> None:
         """Raise ENOSPC if so many bytes more do not fit."""
@@ -107,18 +113,26 @@ class MemoryDisk:
         """The same files on another disk, with nothing done to it yet."""
         return _disk_of({name: bytes(data) for name, data in self.files.items()})
 
+    def _create(self, name: str, data: bytes) -> MemoryFile:
+        number = self.numbers[name] = next(_numbers)
+        self.files[name] = bytearray(data)
+        self.effects.append(Effect("create", number, name, data=data))
+        return MemoryFile(self, self.files[name], number)
+
+    def _check(self, name: str) -> None:
+        if name not in self.files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+
 
 class MemoryFile:
-    """One file in memory. A rename moves it along, as an open file descriptor is."""
+    """One file in memory. It stays open when it is renamed or removed, as files do."""
 
-    def __init__(self, disk: MemoryDisk, name: str, grows: bool = False) -> None:
+    grows = False
+
+    def __init__(self, disk: MemoryDisk, data: bytearray, number: int) -> None:
         self._disk = disk
-        self._data = disk.files[name]
-        self._grows = grows
-
-    @property
-    def _name(self) -> str:
-        return next(name for name, data in self._disk.files.items() if data is self._data)
+        self._data = data
+        self._number = number
 
     def read(self, offset: int, length: int) -> bytes:
         return bytes(self._data[offset : offset + length])
@@ -130,20 +144,20 @@ class MemoryFile:
 
     def write(self, offset: int, *parts: bytes) -> None:
         data = b"".join(parts)
-        end = offset + len(data)
-        if end > len(self._data):
-            assert self._grows, "a log never grows a file"
-            self._disk.check_room(end - len(self._data))
-        self._disk.effects.append(Effect("write", self._name, offset, data))
+        more = offset + len(data) - len(self._data)
+        if more > 0:
+            assert self.grows, "a log never grows a file"
+            self._disk.check_room(more)
+        self._disk.effects.append(Effect("write", self._number, offset=offset, data=data))
         _write(self._data, offset, data)
 
     def sync(self) -> None:
         if self._disk.sync_error is not None:
             raise self._disk.sync_error
-        self._disk.effects.append(Effect("sync", self._name))
+        self._disk.effects.append(Effect("sync", self._number))
 
     def truncate(self, size: int) -> None:
-        self._disk.effects.append(Effect("truncate", self._name, size))
+        self._disk.effects.append(Effect("truncate", self._number, offset=size))
         del self._data[size:]
 
     def close(self) -> None: ...
@@ -151,50 +165,50 @@ class MemoryFile:
 
 def crashes(disk: MemoryDisk, count: int, every_byte: bool = False) -> Iterator[MemoryDisk]:
     """What a power cut after the first `count` effects may leave behind; first of all, only what was synced."""
-    synced, pending = _split(disk.effects[:count])
-    yield _play(disk.base, synced)
-    if not pending:
+    sure, renames, writes = _split(disk.effects[:count])
+    for names in [[], renames] if renames else [[]]:
+        for survived in _survivors(writes, every_byte):
+            yield _play(disk, [*sure, *survived, *names])
+
+
+def _survivors(writes: list[Effect], every_byte: bool) -> Iterator[list[Effect]]:
+    """Which writes that were not synced are there after all."""
+    yield []
+    if not writes:
         return
-    yield _play(disk.base, synced, pending)
-    last = pending[-1]
-    before = pending[:-1]
-    steps = range(1, len(last.data)) if every_byte else range(8, len(last.data), 101)
-    for size in steps:
-        yield _play(disk.base, synced, [*before, Effect("write", last.name, last.offset, last.data[:size])])
+    yield writes
+    last, before = writes[-1], writes[:-1]
+    for size in range(1, len(last.data)) if every_byte else range(8, len(last.data), 101):
+        yield [*before, replace(last, data=last.data[:size])]
     sectors = _sectors(last)
     for index in range(len(sectors)):
         # One sector is missing, or only one is there: written in another order than we did.
-        yield _play(disk.base, synced, [*before, *sectors[:index], *sectors[index + 1 :]])
-        yield _play(disk.base, synced, [*before, sectors[index]])
+        yield [*before, *sectors[:index], *sectors[index + 1 :]]
+        yield [*before, sectors[index]]
     for index in range(len(before)):
-        yield _play(disk.base, synced, [*pending[:index], *pending[index + 1 :]])
+        yield [*writes[:index], *writes[index + 1 :]]
 
 
-def _split(done: list[Effect]) -> tuple[list[Effect], list[Effect]]:
-    """What is on disk for sure, and the writes of which nobody knows."""
+def _split(done: list[Effect]) -> tuple[list[Effect], list[Effect], list[Effect]]:
+    """What is on disk for sure; the renames and the writes of which nobody knows."""
     sure: list[Effect] = []
-    pending: list[Effect] = []
+    renames: list[Effect] = []
+    writes: list[Effect] = []
     for effect in done:
         if effect.what == "write":
-            pending.append(effect)
-        elif effect.what in ("sync", "truncate"):
-            sure += [write for write in pending if write.name == effect.name]
-            pending = [write for write in pending if write.name != effect.name]
-            sure.append(effect)
+            writes.append(effect)
         elif effect.what == "rename":
-            # The name is durable; what is in the file is not yet.
-            pending = [
-                replace(write, name=effect.target) if write.name == effect.name else write
-                for write in pending
-                if write.name != effect.target
-            ]
-            sure.append(effect)
-        elif effect.what == "remove":
-            pending = [write for write in pending if write.name != effect.name]
+            renames.append(effect)
+        elif effect.what in ("sync", "truncate"):
+            sure += [write for write in writes if write.file == effect.file]
+            writes = [write for write in writes if write.file != effect.file]
             sure.append(effect)
         else:
+            # All of these sync the directory.
+            sure += renames
+            renames = []
             sure.append(effect)
-    return sure, pending
+    return sure, renames, writes
 
 
 def _write(file: bytearray, offset: int, data: bytes) -> None:
@@ -210,30 +224,34 @@ def _sectors(write: Effect) -> list[Effect]:
     start = 0
     while start < len(write.data):
         end = min(len(write.data), start + SECTOR_BYTES - (write.offset + start) % SECTOR_BYTES)
-        found.append(Effect("write", write.name, write.offset + start, write.data[start:end]))
+        found.append(replace(write, offset=write.offset + start, data=write.data[start:end]))
         start = end
     return found
 
 
 def _disk_of(files: dict[str, bytes]) -> MemoryDisk:
     """A disk with these files, to which nothing was done yet."""
-    return MemoryDisk({name: bytearray(data) for name, data in files.items()}, base=files)
+    numbers = {name: next(_numbers) for name in files}
+    base = {numbers[name]: data for name, data in files.items()}
+    return MemoryDisk({name: bytearray(data) for name, data in files.items()}, [], dict(numbers), base, numbers)
 
 
-def _play(base: dict[str, bytes], *parts: list[Effect]) -> MemoryDisk:
-    """A disk on which these things were done."""
-    disk = _disk_of(base)
-    for effect in (effect for part in parts for effect in part):
+def _play(disk: MemoryDisk, effects: list[Effect]) -> MemoryDisk:
+    """A disk as it was before, on which these things were done."""
+    names = dict(disk.base_numbers)
+    contents = {number: bytearray(data) for number, data in disk.base.items()}
+    for effect in effects:
+        number = effect.file
         if effect.what == "create":
-            disk.files[effect.name] = bytearray(effect.data.ljust(effect.offset, b"\0"))
+            names[effect.name] = number
+            contents[number] = bytearray(effect.data)
         elif effect.what == "write":
-            _write(disk.files[effect.name], effect.offset, effect.data)
+            _write(contents[number], effect.offset, effect.data)
         elif effect.what == "truncate":
-            disk.open(effect.name).truncate(effect.offset)
+            del contents[number][effect.offset :]
         elif effect.what == "rename":
-            disk.rename(effect.name, effect.target)
+            names = {name: of for name, of in names.items() if of != number}
+            names[effect.name] = number
         elif effect.what == "remove":
-            disk.remove(effect.name)
-        elif effect.what == "replace":
-            disk.replace(effect.name, effect.data)
-    return disk.copy()
+            names.pop(effect.name, None)
+    return _disk_of({name: bytes(contents[number]) for name, number in names.items()})
