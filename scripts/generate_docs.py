@@ -202,6 +202,8 @@ LIMITS = {
     "REASON_BYTES_MAX": ("the reason of a nack or bury", "bytes"),
     "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
     "BATCH_BYTES_MAX": ("bodies in one put", "bytes"),
+    "JOB_MEMORY_BYTES": ("what a job counts against `memory_limit` beside its body", "bytes"),
+    "MEMORY_BYTES_MIN": ("the least that `memory_limit` can be set to", "bytes"),
     "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),
     "WAITS_PER_CONNECTION_MAX": ("calls of one connection to a server that wait at a time", "calls"),
     "DEDUP_COUNT": ("dedup ids that a tube remembers, unless it says otherwise", "ids"),
@@ -219,6 +221,7 @@ NOT_LIMITS = {
     "PRIORITY_FRONT",
     "PRIORITY_BACK",
     "LOCAL_IDS_BLOCK",
+    "LOCAL_IDS_BLOCK_MAX",
 }
 
 

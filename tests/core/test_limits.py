@@ -211,12 +211,27 @@ def test_a_cursor_that_no_scan_gave_is_refused(desk: Desk, cursor: int) -> None:
 def test_integers_are_reserved_in_blocks(desk: Desk) -> None:
     tube = desk.tube(FIFO)
     desk.put(tube)
-    assert tube.reserved == LOCAL_IDS_BLOCK
-    for _ in range(LOCAL_IDS_BLOCK - 1):
+    assert (tube.promised, tube.reserved) == (1 + LOCAL_IDS_BLOCK, 1 + 2 * LOCAL_IDS_BLOCK)
+    for _ in range(LOCAL_IDS_BLOCK):
         desk.engine.put(tube, Draft(b""), desk.clock.ms)
-    assert (tube.next_local, tube.reserved) == (LOCAL_IDS_BLOCK, LOCAL_IDS_BLOCK)
+    assert tube.promised == tube.next_local
     desk.put(tube)
-    assert tube.reserved == 2 * LOCAL_IDS_BLOCK
+    assert tube.promised == 1 + 2 * LOCAL_IDS_BLOCK
+
+
+def test_a_tube_that_is_busy_reserves_more_integers_at_a_time(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    ceilings = []
+    for _ in range(5):
+        ceiling = tube.reserved
+        while tube.reserved == ceiling:
+            desk.engine.put(tube, Draft(b""), desk.clock.ms)
+        ceilings.append(tube.reserved - ceiling)
+    assert ceilings[1:] == [LOCAL_IDS_BLOCK << doubled for doubled in range(1, 5)]
+    desk.clock.advance(1_000)
+    while tube.next_local <= tube.promised:
+        desk.engine.put(tube, Draft(b""), desk.clock.ms)
+    assert tube.reserved - tube.promised == LOCAL_IDS_BLOCK
 
 
 # What is no integer at all is refused: compiled code does so at its door, as a TypeError.

@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.embedded import Queue
-from penstock.host import Host, Session
+from penstock.host import Host, Session, Store
 from penstock.testing.disk import MemoryDisk
 
 from .faces import AsyncFace, code_of, eventually, in_thread
@@ -24,7 +24,7 @@ def disk() -> MemoryDisk:
 
 @pytest.fixture
 def queue(disk: MemoryDisk) -> Iterator[Queue]:
-    queue = Queue(Session(Host(0, disk)))
+    queue = Queue(Session(Host(0, store=Store(disk))))
     yield queue
     try:
         queue.close()

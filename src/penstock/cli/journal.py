@@ -1,4 +1,4 @@
-"""`penstock journal`: look into the log of a directory, whether the queue is open or not. It changes nothing."""
+"""`penstock journal`: look into the log of a directory, whether the queue is in use or not; and repair it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import os
 import sys
 import time
 from collections import Counter, deque
-from typing import Annotated, NoReturn
+from enum import StrEnum
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from penstock.core.errors import DamagedJournal, NoJournal
-from penstock.journal.disk import ReadOnlyDisk
+from penstock.cli.output import fail
+from penstock.cli.progress import bytes_bar
+from penstock.core.errors import CommandError, DamagedJournal, NoJournal
+from penstock.host import boot_id, wall_ms
+from penstock.journal.disk import ReadOnlyDisk, RealDisk
 from penstock.journal.reader import Event, Reader, to_json_line
+from penstock.journal.recovery import examine
+from penstock.journal.repair import repair as journal_repair
 
-app = typer.Typer(help="Look into the log of a queue's directory. Nothing is changed.", no_args_is_help=True)
+app = typer.Typer(help="Look into the log of a queue's directory, or repair it.", no_args_is_help=True)
 
 Directory = Annotated[str, typer.Argument(help="The directory that the queue was opened with.")]
 
@@ -27,31 +32,60 @@ def _reader(directory: str) -> Reader:
     try:
         return Reader(ReadOnlyDisk(directory))
     except (NoJournal, DamagedJournal, OSError) as error:
-        _fail(f"{directory}: {error}")
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"penstock: {message}", err=True)
-    raise typer.Exit(1)
+        fail(f"{directory}: {error}")
 
 
 @app.command()
 def check(directory: Directory) -> None:
-    """Read every frame, and say whether the log is whole. Exit code 1 if it is damaged."""
+    """Read every frame, and say whether the log is whole. Exit code 1 if it is damaged. Nothing is changed."""
     console = Console()
+    disk = ReadOnlyDisk(directory)
+    reader = _reader(directory)
     torn = 0
     try:
-        reports = list(_reader(directory).segments())
-    except DamagedJournal as error:
-        _fail(str(error))
+        with bytes_bar("checking") as progress:
+            reports = list(reader.segments(progress))
+            snapshots = list(reader.snapshots())
+    except (DamagedJournal, OSError) as error:
+        fail(f"{error}; see `penstock journal repair`")
     for number, report in enumerate(reports, 1):
         console.print(f"{report.name}: {report.frames:,} frames, {report.rows:,} rows, {report.used_bytes:,} bytes")
         if report.tail is not None:
             if number < len(reports):
-                _fail(f"{report.name} is damaged {report.tail}")
+                fail(f"{report.name} is damaged {report.tail}; see `penstock journal repair`")
             torn += 1
             console.print(f"  it ends {report.tail}: a torn tail, which the next open cuts")
+    for name, position in snapshots:
+        console.print(f"{name}: {disk.size(name):,} bytes, whole at position {position:,}")
     console.print("The log is whole." if not torn else "The log is whole but for its torn tail.")
+
+
+@app.command()
+def repair(
+    directory: Directory,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what cannot be read.")] = False,
+) -> None:
+    """Salvage what can be read of a damaged directory, and say what could not be.
+
+    What precedes the damage and what follows it is used. Damaged files are kept beside the new ones, as *.damaged. The
+    queue must not be in use. Jobs whose end was lost are there again; jobs that may be delivered only once are buried.
+    """
+    disk = RealDisk(directory) if os.path.isdir(directory) else fail(f"{directory}: there is no such directory")
+    try:
+        with bytes_bar("reading") as progress:
+            if dry_run:
+                problems = examine(disk, boot_id(), progress)
+            else:
+                done = journal_repair(disk, wall_ms(), boot_id(), progress)
+                problems = done.problems
+    except (CommandError, OSError) as error:
+        fail(f"{directory}: {error}")
+    for problem in problems:
+        typer.echo(problem)
+    if not problems:
+        typer.echo("There is nothing to repair.")
+    elif not dry_run:
+        typer.echo(f"Repaired: {done.jobs:,} jobs are there. Kept aside: {', '.join(done.kept_aside) or 'nothing'}.")
 
 
 @app.command()
@@ -61,12 +95,19 @@ def stat(directory: Directory) -> None:
     counts: Counter[str] = Counter()
     first: Event | None = None
     last: Event | None = None
-    for event in reader.events():
-        first = first or event
-        last = event
-        counts[event.event] += 1
+    try:
+        with bytes_bar("reading") as progress:
+            segments = list(reader.segments())
+            total = sum(report.rows for report in segments)
+            for event in reader.events():
+                first = first or event
+                last = event
+                counts[event.event] += 1
+                if event.position % 1_000 == 0:
+                    progress(event.position - first.position, total)
+    except DamagedJournal as error:
+        fail(f"{error}; see `penstock journal repair`")
     table = Table(show_header=False)
-    segments = list(reader.segments())
     table.add_row("segments", f"{len(segments):,}, {sum(report.used_bytes for report in segments):,} bytes")
     if first is not None and last is not None:
         table.add_row("positions", f"{first.position:,} to {last.position:,}")
@@ -85,9 +126,13 @@ def tail(
 ) -> None:
     """Show the last events."""
     reader = _reader(directory)
-    newest = deque(reader.events(), maxlen=lines)
+    try:
+        first, last = reader.positions()
+        newest = deque(reader.events(max(first, last - lines)), maxlen=lines)
+    except DamagedJournal as error:
+        fail(f"{error}; see `penstock journal repair`")
     _show(newest, json)
-    position = newest[-1].position + 1 if newest else 1
+    position = newest[-1].position + 1 if newest else last
     while follow:
         time.sleep(0.5)
         found = list(reader.events(position))
@@ -95,26 +140,34 @@ def tail(
         position = found[-1].position + 1 if found else position
 
 
+class Format(StrEnum):
+    """What events can be written as."""
+
+    JSONL = "jsonl"
+
+
 @app.command()
 def export(
     directory: Directory,
     start: Annotated[int, typer.Option("--from", min=1, help="The position to begin at.")] = 1,
+    format: Annotated[Format, typer.Option("--format", help="jsonl: one line of JSON an event.")] = Format.JSONL,
     bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="With the bodies of jobs.")] = True,
 ) -> None:
-    """Write every event as a line of JSON to standard output."""
+    """Write every event that is kept to standard output."""
     reader = _reader(directory)
-    total = sum(report.rows for report in reader.segments())
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal or sys.stdout.isatty()) as progress:
-        task = progress.add_task("exporting", total=max(0, total - start + 1))
-        try:
+    try:
+        with bytes_bar("exporting", quiet=sys.stdout.isatty()) as progress:
+            first, last = reader.positions()
             for event in reader.events(start):
                 sys.stdout.write(to_json_line(event, bodies) + "\n")
-                progress.advance(task)
+                if event.position % 1_000 == 0:
+                    progress(event.position - first, last - first)
             sys.stdout.flush()
-        except BrokenPipeError:
-            # Whoever read it has read enough; the interpreter must not complain about it at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except DamagedJournal as error:
+        fail(f"{error}; see `penstock journal repair`")
+    except BrokenPipeError:
+        # Whoever read it has read enough; the interpreter must not complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show(events: deque[Event] | list[Event], json: bool) -> None:

@@ -1,7 +1,7 @@
 """The only file that creates, writes and syncs. Everything above it speaks to a `Disk`; tests give it another one.
 
-Names are those of files in one directory. What `create` and `replace` made is there after a power cut once they return;
-what `write` wrote is there once `sync` returns.
+Names are those of files in one directory. What was done to them is there after a power cut once the call returns; what
+`write` wrote is there once `sync` returns.
 """
 
 from __future__ import annotations
@@ -91,6 +91,9 @@ class Disk(ReadableDisk, Protocol):
 
     def replace(self, name: str, data: bytes) -> None:
         """Make a small file have this content: the old one or the new one is there, never half of one."""
+
+    def rename(self, name: str, target: str) -> None:
+        """Give a file another name."""
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -248,6 +251,10 @@ class RealDisk(ReadOnlyDisk):
             self.abandon(name, file)
             raise
         self.finish(name, file)
+
+    def rename(self, name: str, target: str) -> None:
+        os.rename(self._at(name), self._at(target))
+        self._sync_names()
 
     def remove(self, name: str) -> None:
         os.unlink(self._at(name))

@@ -52,6 +52,11 @@ class SegmentIndex:
         note_frames(data, frames, base, self._newest, self.names, self._marks)
         self.end = base + frames[-1].at + frames[-1].length
 
+    @property
+    def last(self) -> int:
+        """The position of the last mark."""
+        return self._marks[-2] if self._marks else 0
+
     def newest(self, job: int) -> int | None:
         """The position of the newest row of a job in this segment, if it has one."""
         if self._newest:

@@ -51,6 +51,7 @@ class _Tail:
     file: File
     header: SegmentHeader
     size: int
+    end: int = 0  # Where its frames end, once another segment is written to.
     before: _Tail | None = None  # The segment before it, as long as that is not on disk.
 
     @property
@@ -159,7 +160,11 @@ class Log:
         before = tail.before
         if before is not None:
             self._sync_before(before)
-            before.file.sync()
+            if before.end + self._segment_bytes // 8 < before.size:
+                # A snapshot was begun before it was full.
+                before.file.truncate(before.end)
+            else:
+                before.file.sync()
             tail.before = None
             before.file.close()
 
@@ -283,11 +288,11 @@ class Log:
     def _rotate(self, length: int) -> None:
         """Go on in the next segment. Nothing is synced here, under somebody's lock: `make_durable` does it in order."""
         before = self._tail
-        used = self.writer.offset
+        before.end = self.writer.offset
         tail = self._following(before.number + 1, length)
         tail.before = before
         self.writer.begin_segment(tail, tail.number, SEGMENT_HEADER_BYTES)
-        self.kept.log_bytes += used
+        self.kept.log_bytes += before.end
         self._next_growth = 0
 
     def _following(self, number: int, length: int) -> _Tail:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,9 @@ from penstock.journal.segment import (
     SegmentHeader,
     index_name,
     segment_names,
+    snapshot_names,
 )
+from penstock.journal.snapshot import whole_at
 
 _OTHER_NAMES = {
     f.TUBE_MADE: "tube made",
@@ -173,19 +175,30 @@ class Reader:
             position = before
         return found[::-1]
 
-    def segments(self) -> Iterator[SegmentReport]:
+    def segments(self, progress: Callable[[int, int], None] | None = None) -> Iterator[SegmentReport]:
         """Each segment, read whole: how much is in it, and whether it ends as it should."""
-        for name in segment_names(self._disk):
+        names = segment_names(self._disk)
+        total, done = sum(self._disk.size(name) for name in names), 0
+        for name in names:
             with FrameFile(self._disk, name) as file:
-                if file.header.position == NOT_BEGUN:
-                    continue
-                end, frames, rows, tail = SEGMENT_HEADER_BYTES, 0, 0, None
-                try:
-                    for _, frame, _ in file.frames():
-                        end, frames, rows = end + frame.length, frames + 1, rows + frame.rows
-                except f.DamagedFrame as why:
-                    tail = f"at offset {end}: {why}"
-                yield SegmentReport(name, file.header, frames, rows, end, tail)
+                if file.header.position != NOT_BEGUN:
+                    yield _report(file)
+                done += file.size
+            if progress is not None:
+                progress(done, total)
+
+    def snapshots(self) -> Iterator[tuple[str, int]]:
+        """Each snapshot, read whole: its name, and the position at which it was whole."""
+        for name in snapshot_names(self._disk):
+            with FrameFile(self._disk, name) as file:
+                yield name, whole_at(file)
+
+    def positions(self) -> tuple[int, int]:
+        """The first position that is kept, and about the last."""
+        segments = self._segments()
+        if not segments:
+            return 1, 1
+        return segments[0].header.position, segments[-1].index().last
 
     def _segments(self) -> list[_Segment]:
         """All segments there are now, oldest first."""
@@ -253,6 +266,18 @@ class Reader:
             reason=_text(fields[f.TAG_REASON]) if f.TAG_REASON in fields else None,
             body=fields.get(f.TAG_BODY),
         )
+
+
+def _report(file: FrameFile) -> SegmentReport:
+    end, frames, rows, tail = SEGMENT_HEADER_BYTES, 0, 0, None
+    try:
+        for piece in file.pieces():
+            end = piece.base + piece.frames[-1].at + piece.frames[-1].length
+            frames += len(piece.frames)
+            rows += sum(frame.rows for frame in piece.frames)
+    except f.DamagedFrame as why:
+        tail = f"at offset {end}: {why}"
+    return SegmentReport(file.name, file.header, frames, rows, end, tail)
 
 
 def to_json_line(event: Event, bodies: bool) -> str:

@@ -9,10 +9,11 @@ bytes; damage is refused by file and offset.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from penstock.core import policy as p
 from penstock.core import restore
 from penstock.core import states as s
 from penstock.core.engine import Engine
@@ -33,6 +34,7 @@ from penstock.journal.segment import (
     FrameFile,
     Piece,
     SegmentHeader,
+    number_of,
     segment_name,
     segment_names,
     snapshot_names,
@@ -82,6 +84,7 @@ def open_log(
             disk.remove(name)
     reading = _Reading(disk, node, boot, wall, memory_max, progress, salvage)
     replay = reading.read()
+    reading.cut()
     last = reading.headers[-1] if reading.headers else None
     # A directory that was restored from a copy must not give out ids that the original gave out afterwards.
     epoch = max(restore.next_epoch(replay.highest_id, last.epoch if last else 0), epoch_floor(disk))
@@ -95,6 +98,8 @@ def open_log(
     engine = Engine(epoch, now, log.writer, entropy)
     engine.session_grace_ms = grace_ms
     log.attach(engine)
+    if salvage is not None:
+        _make_do(replay, now)
     _fill(engine, replay)
     _fill_holders(engine, replay, now, log, wall)
     in_doubt = last is not None and not replay.stopped and last.fsync != ALWAYS and last.boot != boot
@@ -103,6 +108,13 @@ def open_log(
     log.commit(now, wall)
     log.make_durable(log.written)
     return Opened(engine, log, node, key, reading.warnings)
+
+
+def examine(disk: Disk, boot: str, progress: Progress | None = None) -> list[str]:
+    """What of a directory could not be read, if it were to be salvaged now; nothing is changed."""
+    problems: list[str] = []
+    _Reading(disk, identity(disk)[0], boot, 0, 0, progress, problems).read()
+    return problems
 
 
 class _Reading:
@@ -119,7 +131,7 @@ class _Reading:
         salvage: list[str] | None,
     ) -> None:
         self.warnings: list[str] = []
-        self.headers: list[SegmentHeader] = []  # Of all segments, those before the snapshot too.
+        self.headers: list[SegmentHeader] = []  # Of the segments that are needed.
         self.first_segment = 1  # That is read.
         self.first_created = wall
         self.log_bytes = 0  # Of those that were read.
@@ -137,10 +149,10 @@ class _Reading:
         self._lost: list[str] = []  # Segments that follow a tail which is lost.
 
     def read(self) -> Replay:
-        """Read everything that is needed; then, and only if none of it is refused, cut what is to be cut."""
-        self._read_headers()
+        """Read everything that is needed."""
         replay = self._read_snapshot()
-        headers = [header for header in self.headers if header.segment >= self.first_segment]
+        self._read_headers()
+        headers = self.headers
         if headers:
             self.first_created = headers[0].created
         self._total += sum(self._disk.size(header.name) for header in headers)
@@ -152,11 +164,14 @@ class _Reading:
             self._refuse(f"{self._not_begun[0].name} is damaged at offset {SEGMENT_HEADER_BYTES}")
         self._lost += [header.name for header in self._not_begun]
         self._check(replay)
+        return replay
+
+    def cut(self) -> None:
+        """End the log where what was read ends, once none of it was refused."""
         for name in reversed(self._lost):
             self._disk.remove(name)
         for name, end in self._cuts:
             _cut(self._disk, name, end)
-        return replay
 
     def _refuse(self, why: str) -> None:
         """What cannot be meant is refused, unless everything that can be read is to be salvaged."""
@@ -177,7 +192,10 @@ class _Reading:
         return file
 
     def _read_headers(self) -> None:
+        """Look at the segments that are needed; those before are history, and whether it can be read is not asked."""
         for name in segment_names(self._disk):
+            if number_of(name) < self.first_segment:
+                continue
             try:
                 with self._open(name) as file:
                     begun = file.header.position != NOT_BEGUN
@@ -186,9 +204,12 @@ class _Reading:
                 if self._salvage is None:
                     raise
                 self._salvage.append(str(error))
-        for before, after in pairwise([*self.headers, *self._not_begun]):
-            if after.segment != before.segment + 1:
-                self._refuse(f"{segment_name(before.segment + 1)} is missing between its neighbours")
+        numbers = [self.first_segment - 1, *(header.segment for header in (*self.headers, *self._not_begun))]
+        for before, after in pairwise(numbers):
+            if after != before + 1:
+                self._refuse(f"{segment_name(before + 1)} is missing")
+        if self.snapshot_bytes and len(numbers) == 1:
+            self._refuse(f"{segment_name(self.first_segment)} is missing")
 
     def _read_snapshot(self) -> Replay:
         """What the newest snapshot says that is whole; nothing, if there is none, and the log is all there."""
@@ -201,13 +222,16 @@ class _Reading:
                     self.first_segment, self.snapshot_bytes = file.header.segment, file.size
                     replay.position = file.header.position
                     return replay
-            except (DamagedJournal, f.DamagedFrame) as error:
+            except DamagedJournal as error:
                 self.warnings.append(f"{name} cannot be used: {error}")
+                if self._salvage is not None:
+                    self._salvage.append(self.warnings[-1])
         self._done = self._total = 0
-        if self.headers and (self.headers[0].segment != 1 or self.headers[0].position != 1):
-            self.first_segment = self.headers[0].segment
+        names = segment_names(self._disk)
+        if names and number_of(names[0]) != 1:
             why = [f"{segment_name(1)} is missing, and no snapshot can be used in its place", *self.warnings]
             self._refuse("; ".join(why))
+            self.first_segment = number_of(names[0])
         return Replay(self._memory_max)
 
     def _follows(self, headers: list[SegmentHeader], index: int, replay: Replay) -> bool:
@@ -259,8 +283,8 @@ class _Reading:
         """Let a piece of a segment be the last word; tell where its frames end."""
         data, frames, base = piece
         while (stranger := replay.apply_all(data, frames, file.header.segment, base)) is not None:
-            wrong = f"position {stranger.position}, not {replay.position}"
-            self._refuse(f"{file.name} is damaged at offset {base + stranger.at}: {wrong}")
+            lost = f"the events at positions {replay.position} to {stranger.position - 1} are lost"
+            self._refuse(f"{file.name} is damaged before offset {base + stranger.at}: {lost}")
             replay.position = stranger.position
             frames = frames[frames.index(stranger) :]
         return base + piece.frames[-1].at + piece.frames[-1].length
@@ -321,6 +345,44 @@ def _cut(disk: Disk, name: str, end: int) -> None:
             file.sync()
     finally:
         file.close()
+
+
+# How a job that is there may have come to be in its state, as far as anybody knows.
+_ARRIVALS: Final = {
+    s.READY: [s.MOVED_IN_READY],
+    s.DELAYED: [s.MOVED_IN_DELAYED],
+    s.BURIED: [s.MOVED_IN_BURIED],
+    s.DONE: [s.MOVED_IN_DONE],
+    s.TAKEN: [s.MOVED_IN_READY, s.TOOK],
+    s.ZOMBIE: [s.MOVED_IN_READY, s.SWITCHED_ZOMBIE],
+}
+
+
+def _make_do(replay: Replay, now: int) -> None:
+    """Where rows are lost, let every job have a tube, and let statistics begin anew with the jobs that are there."""
+    jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
+    names: set[bytes] = set()
+    for number in sorted(replay.tube_at, reverse=True):
+        at = replay.tube_at[number]
+        tube, jobs = replay.tubes[at], jobs_of[at]
+        assert tube is not None
+        if jobs and not tube.told:
+            ids = p.ID_INTEGER if all(job.local >= 0 for job in jobs) else p.ID_LONG
+            policy = asdict(replace(p.FIFOTTL, ids=ids))
+            tube.told = {"policy": policy, "created": now, "paused_in": False, "paused_out": False}
+        if not tube.name or tube.name in names:
+            # It was dropped, and made anew, and the row that said so is lost.
+            tube.name = (tube.name[:60] + b" tube %d" % number).strip()
+        names.add(tube.name)
+        tube.reserved = max(tube.reserved, tube.next_local)
+        tube.counts = [0] * s.RULES_COUNT
+        tube.key_counts = {key: [0] * s.RULES_COUNT for key in tube.key_counts}
+        for job in jobs:
+            state = s.GONE
+            for event in _ARRIVALS[job.state]:
+                rule = s.rule_of(event, state)
+                tube.counts[rule] += 1
+                state = s.TARGET_OF[rule]
 
 
 def _fill(engine: Engine, replay: Replay) -> None:

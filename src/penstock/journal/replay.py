@@ -336,7 +336,11 @@ class Replay:
             self.sessions[number] = fields[f.TAG_NAME]
         elif event == f.CONSUMER_CHANGED:
             self._apply_consumer(fields)
-        elif event != f.STOPPED and event != f.TUBE_NAMED:
+        elif event == f.TUBE_NAMED:
+            named = self.tubes[self._tube(number)]
+            assert named is not None
+            named.name = fields[f.TAG_NAME]
+        elif event != f.STOPPED:
             at_index = self._tube(number)
             tube = self.tubes[at_index]
             assert tube is not None

@@ -11,6 +11,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import Final
 
+from penstock.core.errors import DamagedJournal
 from penstock.core.limits import NEVER
 from penstock.journal import frame as f
 from penstock.journal.disk import Disk
@@ -100,8 +101,9 @@ def _headers(disk: Disk, needed: int) -> list[SegmentHeader]:
     """The segments that are history only, oldest first."""
     found = []
     for name in segment_names(disk):
+        # One that cannot be read is left to `penstock journal repair`.
         if name < segment_name(needed):
-            with FrameFile(disk, name) as file:
+            with contextlib.suppress(DamagedJournal), FrameFile(disk, name) as file:
                 found.append(file.header)
     return found
 

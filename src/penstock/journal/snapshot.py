@@ -7,6 +7,7 @@ log too, up to the end of the walk: only together do they say what was so.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -16,7 +17,7 @@ from penstock.journal import frame as f
 from penstock.journal.disk import Disk
 from penstock.journal.log import Log
 from penstock.journal.replay import Replay
-from penstock.journal.segment import SEGMENT_HEADER_BYTES, SNAPSHOT, FrameFile, SegmentHeader, snapshot_name
+from penstock.journal.segment import SEGMENT_HEADER_BYTES, SNAPSHOT, FrameFile, Piece, SegmentHeader, snapshot_name
 from penstock.journal.walk import SLICE_ROWS, Walk, use_copies
 
 # How much is written between two syncs: a sync of it all at the end would hold up those of the log.
@@ -93,17 +94,34 @@ def take_snapshot(disk: Disk, log: Log, engine: Engine, now: int, wall: int) -> 
 
 def read_snapshot(file: FrameFile, replay: Replay, tell: Callable[[int], None]) -> None:
     """Take over what a snapshot says, or say why it cannot be used."""
-    if file.header.kind != SNAPSHOT:
-        raise DamagedJournal(f"{file.name} is no snapshot")
-    kind = end = 0
-    for data, frames, base in file.pieces():
+    for data, frames, base in _pieces(file):
         for frame in frames:
             replay.apply_kept(data, frame, -file.header.segment, base)
-            kind, end = frame.kind, base + frame.at + frame.length
-        tell(end - base)
+        tell(frames[-1].at + frames[-1].length)
+    replay.highest_id = max(replay.highest_id, replay.counters["next_id"] - 1)
+
+
+def whole_at(file: FrameFile) -> int:
+    """The position of the log at which a snapshot was whole, from where on it needs the log no more."""
+    # All of it is read, and so checked.
+    last = deque(_pieces(file), maxlen=1).pop()
+    return last.frames[-1].position
+
+
+def _pieces(file: FrameFile) -> Iterator[Piece]:
+    """The pieces of a snapshot, if they are all there."""
+    if file.header.kind != SNAPSHOT:
+        raise DamagedJournal(f"{file.name} is no snapshot")
+    kind, end = 0, SEGMENT_HEADER_BYTES
+    try:
+        for piece in file.pieces():
+            yield piece
+            last = piece.frames[-1]
+            kind, end = last.kind, piece.base + last.at + last.length
+    except f.DamagedFrame as why:
+        raise DamagedJournal(f"{file.name} is damaged at offset {end} ({why})") from None
     if kind != f.KEPT_END or end != file.size:
         raise DamagedJournal(f"{file.name} is not whole: it ends at offset {end}")
-    replay.highest_id = max(replay.highest_id, replay.counters["next_id"] - 1)
 
 
 def use_snapshot(disk: Disk, engine: Engine, number: int) -> Iterator[None]:

@@ -76,8 +76,7 @@ class MemoryDisk:
 
     def finish(self, name: str, file: File) -> None:
         file.sync()
-        self._rename(name + UNFINISHED, name)
-        self.effects.append(Effect("names"))
+        self.rename(name + UNFINISHED, name)
 
     def abandon(self, name: str, file: File) -> None:
         self.remove(name + UNFINISHED)
@@ -92,6 +91,10 @@ class MemoryDisk:
     def replace(self, name: str, data: bytes) -> None:
         self.check_room(len(data))
         self._create(name, data)
+
+    def rename(self, name: str, target: str) -> None:
+        self._rename(name, target)
+        self.effects.append(Effect("names"))
 
     def _rename(self, name: str, target: str) -> None:
         self._check(name)
