@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_IMPORT["cli"] = set(MAY_IMPORT)  # The command line may start anything, and is a user of the public API.
 
 # Pure code gets time and entropy as arguments and reaches nothing outside itself.
-PURE = ("core", "cluster", "wire", "dialects", "journal.frame", "journal.replay", "journal.walk")
+PURE = ("core", "cluster", "wire", "dialects", "journal.frame", "journal.gather", "journal.replay", "journal.walk")
 IMPURE_MODULES = {
     *("time", "datetime", "random", "secrets"),
     *("os", "socket", "select", "selectors", "ssl", "subprocess", "logging"),

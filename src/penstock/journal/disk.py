@@ -36,8 +36,8 @@ class ReadableFile(Protocol):
 class File(ReadableFile, Protocol):
     """One file, open to be written."""
 
-    def write(self, offset: int, *parts: bytes) -> None:
-        """Write parts, one after the other, at a place."""
+    def write(self, offset: int, data: bytes) -> None:
+        """Write at a place."""
 
     def sync(self) -> None:
         """Return when everything written is on disk."""
@@ -127,17 +127,13 @@ class RealFile:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
 
-    def write(self, offset: int, *parts: bytes) -> None:
-        written = os.pwritev(self._fd, parts, offset)
-        if written < sum(map(len, parts)):
-            self._write_rest(offset + written, b"".join(parts)[written:])
-
-    def _write_rest(self, offset: int, data: bytes) -> None:
-        """The system may write less than it was asked to, and says so."""
-        while data:
-            written = os.pwrite(self._fd, data, offset)
-            data = data[written:]
+    def write(self, offset: int, data: bytes) -> None:
+        written = os.pwrite(self._fd, data, offset)
+        # The system may write less than it was asked to, and says so.
+        while written < len(data):
             offset += written
+            data = data[written:]
+            written = os.pwrite(self._fd, data, offset)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

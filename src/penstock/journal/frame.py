@@ -5,14 +5,15 @@ rule of the engine. A *frame* is one commit: all its rows, or none. All integers
 
 Frame header, 64 bytes:
 
-     0  magic u32 "PENF" │  4 version u8 │  5 kind u8 (1: log, 2: snapshot, 3: end of snapshot) │  6 flags u16
-     8  length u32: of the whole frame, a multiple of 8
-    12  crc32 u32: of bytes 0 to 12 and 16 to length, begun with the seed of this segment and offset
+     0  magic u32 "PENF"
+     4  crc32 u32: of bytes 8 to length, begun with the seed of this file and offset
+     8  version u8 │  9 kind u8 (1: log, 2: snapshot, 3: end of snapshot) │ 10  flags u16
+    12  length u32: of the whole frame, a multiple of 8
     16  position u64: of the first row; rows are numbered from 1 in the life of a log.
         In a snapshot: of the log when this was so; rows of the log from there on are news to it
     24  engine time i64 │ 32  wall time i64, both ms since 1970
     40  rows u32 │ 44  bytes a row u16 │ 46  0
-    48  var bytes u32 │ 52  crc32 of the frame before u32
+    48  var bytes u32 │ 52  0
     56  durable u64: every position below it was on disk when this frame was written
 
 then the rows, then the var bytes, then zeros up to the length.
@@ -127,8 +128,7 @@ class RowWriter(Outbox):
     segment: i64  # That frames go to.
     position: i64  # Of the next row.
     rows: i64  # Rows since the last frame.
-    crc: int  # Of the last frame.
-    frame: list[bytes]  # Made, and not known to be written.
+    frame: bytes  # Made, and not known to be written.
     written: i64  # Every position below it is in a file.
     tail: object  # The log's own: the file that frames go to.
     offset: i64  # Where in that file the next one goes.
@@ -136,7 +136,8 @@ class RowWriter(Outbox):
     spilling: bool  # Memory is full: bodies that are new live in the log only.
     bodies: BodySource | None  # Where bodies are read that live on disk only.
     _spilled: list[Job]  # Jobs of this frame that give up their bodies when it is written, and where these will be.
-    _spilled_at: list[i64]
+    _spilled_at: list[i64]  # Among the var bytes of the frame.
+    _var_start: i64  # Where those begin in it.
     _rows: BytesWriter
     _vars: BytesWriter
     _sessions: list[Session | None]  # The engine's own list, by slot.
@@ -148,8 +149,7 @@ class RowWriter(Outbox):
         self.segment = 0
         self.position = position
         self.rows = 0
-        self.crc = 0
-        self.frame = []
+        self.frame = b""
         self.written = position
         self.tail = None
         self.offset = 0
@@ -158,6 +158,7 @@ class RowWriter(Outbox):
         self.bodies = None
         self._spilled = []
         self._spilled_at = []
+        self._var_start = 0
         self._rows = BytesWriter()
         self._vars = BytesWriter()
         self._sessions = []
@@ -326,14 +327,14 @@ class RowWriter(Outbox):
         return (FRAME_HEADER_BYTES + len(self._rows) + len(self._vars) + 7) & ~7
 
     def make_frame(self, now: i64, wall: i64, durable: i64, seed: int, kind: i64 = LIVE) -> None:
-        """Make a frame of the rows so far, in parts that follow each other, and begin anew.
+        """Make a frame of the rows so far, and begin anew.
 
         It stays in `frame` until `wrote_frame`: a writer that is interrupted writes the same bytes to the same place.
         """
         rows = self._rows.getvalue()
         var = self._vars.getvalue()
-        self.frame = seal_frame(kind, self.position - self.rows, now, wall, rows, var, self.crc, durable, seed)
-        self.crc = crc_of(self.frame)
+        self.frame = seal_frame(kind, self.position - self.rows, now, wall, rows, var, durable, seed)
+        self._var_start = FRAME_HEADER_BYTES + len(rows)
         self.rows = 0
         self._rows = BytesWriter()
         self._vars = BytesWriter()
@@ -345,7 +346,7 @@ class RowWriter(Outbox):
         """
         let_go: i64 = 0
         if self._spilled:
-            var_at = self.offset + FRAME_HEADER_BYTES + len(self.frame[2])
+            var_at = self.offset + self._var_start
             for index in range(len(self._spilled)):
                 job = self._spilled[index]
                 body = job.body
@@ -355,9 +356,8 @@ class RowWriter(Outbox):
                     let_go += len(body)
             self._spilled = []
             self._spilled_at = []
-        for part in self.frame:
-            self.offset += len(part)
-        self.frame = []
+        self.offset += len(self.frame)
+        self.frame = b""
         self.written = self.position - self.rows
         return let_go
 
@@ -471,35 +471,31 @@ def _counts(now: list[int], before: list[int]) -> list[tuple[int, int, int]]:
 
 
 def seal_frame(
-    kind: i64, position: i64, now: i64, wall: i64, rows: bytes, var: bytes, crc_before: int, durable: i64, seed: int
-) -> list[bytes]:
-    """A frame of these rows and var bytes: its parts, which follow each other."""
+    kind: i64, position: i64, now: i64, wall: i64, rows: bytes, var: bytes, durable: i64, seed: int
+) -> bytes:
+    """A frame of these rows and var bytes."""
     bare = FRAME_HEADER_BYTES + len(rows) + len(var)
     length = (bare + 7) & ~7
-    header = BytesWriter()
-    write_i64_le(header, position)
-    write_i64_le(header, now)
-    write_i64_le(header, wall)
-    write_i32_le(header, i32(len(rows) // ROW_BYTES))
-    write_i32_le(header, ROW_BYTES)
-    write_i32_le(header, i32(len(var)))
-    write_i32_le(header, i32(_signed(crc_before)))
-    write_i64_le(header, durable)
+    out = BytesWriter()
+    write_i32_le(out, i32(FRAME_VERSION | (kind << 8)))
+    write_i32_le(out, i32(length))
+    write_i64_le(out, position)
+    write_i64_le(out, now)
+    write_i64_le(out, wall)
+    write_i32_le(out, i32(len(rows) // ROW_BYTES))
+    write_i32_le(out, ROW_BYTES)
+    write_i64_le(out, len(var))
+    write_i64_le(out, durable)
+    out.write(rows)
+    out.write(var)
+    for _ in range(length - bare):
+        out.append(0)
+    covered = out.getvalue()
+    crc = zlib.crc32(covered, seed)
     top = BytesWriter()
     write_i32_le(top, FRAME_MAGIC)
-    write_i32_le(top, i32(FRAME_VERSION | (kind << 8)))
-    write_i32_le(top, i32(length))
-    rest = [header.getvalue(), rows, var, bytes(length - bare)]
-    crc = zlib.crc32(top.getvalue(), seed)
-    for part in rest:
-        crc = zlib.crc32(part, crc)
-    write_i32_le(top, i32(_signed(crc)))
-    return [top.getvalue(), *rest]
-
-
-def crc_of(parts: list[bytes]) -> int:
-    """The checksum that a frame says it has."""
-    return int(read_i32_le(parts[0], 12)) & 0xFFFFFFFF
+    write_i32_le(top, i32(crc - (1 << 32) if crc >= 1 << 31 else crc))
+    return top.getvalue() + covered
 
 
 @mypyc_attr(acyclic=True)
@@ -509,7 +505,6 @@ class Frame:
     at: i64  # Where the frame begins.
     kind: i64
     length: i64
-    crc: i64
     position: i64
     engine_ms: i64
     wall_ms: i64
@@ -523,9 +518,8 @@ class Frame:
     def __init__(self, data: bytes, at: i64) -> None:
         """Read a header whose magic, version and length were found good."""
         self.at = at
-        self.kind = i64(data[at + 5])
-        self.length = i64(read_i32_le(data, at + 8))
-        self.crc = i64(read_i32_le(data, at + 12)) & 0xFFFFFFFF
+        self.kind = i64(data[at + 9])
+        self.length = i64(read_i32_le(data, at + 12))
         self.position = read_i64_le(data, at + 16)
         self.engine_ms = read_i64_le(data, at + 24)
         self.wall_ms = read_i64_le(data, at + 32)
@@ -549,14 +543,13 @@ def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
         return None
     if magic != FRAME_MAGIC:
         raise DamagedFrame("no frame begins here")
-    version = i64(data[at + 4])
+    version = i64(data[at + 8])
     if version != FRAME_VERSION:
         raise DamagedFrame(f"frame version {version} is not known")
-    length = i64(read_i32_le(data, at + 8))
+    length = i64(read_i32_le(data, at + 12))
     if length < FRAME_HEADER_BYTES or length > FRAME_BYTES_MAX or length & 7 or length > left:
         raise DamagedFrame("the frame's length is wrong, or it is cut")
-    crc = zlib.crc32(data[at + 16 : at + length], zlib.crc32(data[at : at + 12], seed))
-    if crc != i64(read_i32_le(data, at + 12)) & 0xFFFFFFFF:
+    if i64(zlib.crc32(data[at + 8 : at + length], seed)) != i64(read_i32_le(data, at + 4)) & 0xFFFFFFFF:
         raise DamagedFrame("the frame's checksum is wrong")
     frame = Frame(data, at)
     if frame.rows < 0 or frame.row_bytes < ROW_BYTES or frame.var_at > at + length:
@@ -572,7 +565,7 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
     """
     found: list[Frame] = []
     while len(data) - at >= FRAME_HEADER_BYTES:
-        length = i64(read_i32_le(data, at + 8))
+        length = i64(read_i32_le(data, at + 12))
         if length > len(data) - at and not last:
             break
         try:
@@ -588,7 +581,7 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
 
 def seed_at(seed: int, offset: i64) -> int:
     """Where the checksum of a frame begins, so that it is valid in its own file and place only."""
-    return zlib.crc32(b"%d" % offset, seed)
+    return seed ^ (offset >> 3)
 
 
 def load_row(job: Job, data: bytes, at: i64, position: i64) -> None:
@@ -705,8 +698,3 @@ def parts_of(data: bytes, found: Frame, bodies: bool) -> tuple[bytes, bytes]:
         write_i32_le(rows, i32(len(var) - start))
         row_at += found.row_bytes
     return rows.getvalue(), var.getvalue()
-
-
-def _signed(crc: int) -> int:
-    """An unsigned 32-bit number as the signed one of the same bits."""
-    return crc - (1 << 32) if crc >= 1 << 31 else crc

@@ -280,7 +280,7 @@ class Log:
 
     def _write_frame(self) -> None:
         tail = self._tail
-        tail.file.write(self.writer.offset, *self.writer.frame)
+        tail.file.write(self.writer.offset, self.writer.frame)
         let_go = self.writer.wrote_frame(tail.number)
         if let_go:
             self._engine.resident_bytes -= let_go

@@ -85,13 +85,12 @@ def open_log(
     reading = _Reading(disk, node, boot, wall, memory_max, progress, salvage)
     replay = reading.read()
     reading.cut()
-    last = reading.headers[-1] if reading.headers else None
+    last = reading.headers[-1] if reading.headers else reading.snapshot
     # A directory that was restored from a copy must not give out ids that the original gave out afterwards.
     epoch = max(restore.next_epoch(replay.highest_id, last.epoch if last else 0), epoch_floor(disk))
     now = max(wall, replay.latest_ms)
     try:
-        number = last.segment + 1 if last else 1
-        log = Log(disk, node, boot, epoch, number, replay.position, fsync, wall, segment_bytes)
+        log = Log(disk, node, boot, epoch, reading.next_segment, replay.position, fsync, wall, segment_bytes)
     except OSError as error:
         raise NoSpace(f"the log cannot be opened: {error}") from error
     log.kept = Kept(reading.first_segment, reading.first_created, reading.snapshot_bytes, reading.log_bytes)
@@ -135,6 +134,7 @@ class _Reading:
         self.first_segment = 1  # That is read.
         self.first_created = wall
         self.log_bytes = 0  # Of those that were read.
+        self.snapshot: SegmentHeader | None = None
         self.snapshot_bytes = 0
         self._disk = disk
         self._node = node
@@ -145,31 +145,47 @@ class _Reading:
         self._done = 0
         self._total = 0
         self._cuts: list[tuple[str, int]] = []  # Where segments end, if before their end.
-        self._not_begun: list[SegmentHeader] = []  # Of segments that were made ahead, and have no frame to begin with.
-        self._lost: list[str] = []  # Segments that follow a tail which is lost.
+        self._lost: list[str] = []  # Segments that were made ahead, or that follow a tail which is lost.
+        self._epoch = 0  # Of what was read last.
 
     def read(self) -> Replay:
         """Read everything that is needed."""
         replay = self._read_snapshot()
         self._read_headers()
-        headers = self.headers
-        if headers:
-            self.first_created = headers[0].created
-        self._total += sum(self._disk.size(header.name) for header in headers)
-        for index in range(len(headers)):
-            if not self._follows(headers, index, replay):
+        if self.headers:
+            self.first_created = self.headers[0].created
+        self._total += sum(self._disk.size(header.name) for header in self.headers)
+        for index, header in enumerate(self.headers):
+            if header.position == NOT_BEGUN:
+                # It has no frame to begin with: nothing was written to it, or all that was is lost.
+                if self._proves(None, [header], replay):
+                    self._refuse(f"{header.name} is damaged at offset {SEGMENT_HEADER_BYTES}")
+            elif self._follows(index, replay):
+                self._read_segment(index, replay)
+            else:
+                self._lose(index)
                 break
-            self._read_segment(headers, index, replay)
-        if self._proves(None, self._not_begun, replay):
-            self._refuse(f"{self._not_begun[0].name} is damaged at offset {SEGMENT_HEADER_BYTES}")
-        self._lost += [header.name for header in self._not_begun]
+        while self.headers and self.headers[-1].position == NOT_BEGUN:
+            self._lose(len(self.headers) - 1)
         self._check(replay)
         return replay
+
+    def _lose(self, index: int) -> None:
+        """The log ends before a segment."""
+        self._lost = [*(header.name for header in self.headers[index:]), *self._lost]
+        del self.headers[index:]
+
+    @property
+    def next_segment(self) -> int:
+        """The number of the segment with which the log goes on."""
+        return self.headers[-1].segment + 1 if self.headers else self.first_segment
 
     def cut(self) -> None:
         """End the log where what was read ends, once none of it was refused."""
         for name in reversed(self._lost):
-            self._disk.remove(name)
+            # The first of them stays until the next segment takes its place: a snapshot must not stand alone.
+            if number_of(name) != self.next_segment:
+                self._disk.remove(name)
         for name, end in self._cuts:
             _cut(self._disk, name, end)
 
@@ -198,17 +214,16 @@ class _Reading:
                 continue
             try:
                 with self._open(name) as file:
-                    begun = file.header.position != NOT_BEGUN
-                    (self.headers if begun else self._not_begun).append(file.header)
+                    self.headers.append(file.header)
             except DamagedJournal as error:
                 if self._salvage is None:
                     raise
                 self._salvage.append(str(error))
-        numbers = [self.first_segment - 1, *(header.segment for header in (*self.headers, *self._not_begun))]
+        numbers = [self.first_segment - 1, *(header.segment for header in self.headers)]
         for before, after in pairwise(numbers):
             if after != before + 1:
                 self._refuse(f"{segment_name(before + 1)} is missing")
-        if self.snapshot_bytes and len(numbers) == 1:
+        if self.snapshot is not None and not self.headers:
             self._refuse(f"{segment_name(self.first_segment)} is missing")
 
     def _read_snapshot(self) -> Replay:
@@ -219,7 +234,8 @@ class _Reading:
             try:
                 with self._open(name) as file:
                     read_snapshot(file, replay, self._tell)
-                    self.first_segment, self.snapshot_bytes = file.header.segment, file.size
+                    self.snapshot, self.snapshot_bytes = file.header, file.size
+                    self.first_segment, self._epoch = file.header.segment, file.header.epoch
                     replay.position = file.header.position
                     return replay
             except DamagedJournal as error:
@@ -234,26 +250,23 @@ class _Reading:
             self.first_segment = number_of(names[0])
         return Replay(self._memory_max)
 
-    def _follows(self, headers: list[SegmentHeader], index: int, replay: Replay) -> bool:
+    def _follows(self, index: int, replay: Replay) -> bool:
         """Whether the log goes on with a segment, or ended before it: in a power cut the older of two may be lost."""
-        header = headers[index]
+        header, later = self.headers[index], self.headers[index:]
         if header.position != replay.position:
             wrong = f"{header.name} begins at position {header.position}, not {replay.position}"
-            later = headers[index:]
-            if header.position < replay.position or self._salvage is not None or self._proves(None, later, replay):
-                self._refuse(wrong)
-            else:
-                self._lost = [lost.name for lost in later]
-                self.headers = self.headers[: -len(later)]
-                self.warnings.append(f"{wrong}: cut {', '.join(self._lost)}")
+            if header.position > replay.position and self._salvage is None and not self._proves(None, later, replay):
+                self.warnings.append(f"{wrong}: cut {', '.join(lost.name for lost in later)}")
                 return False
-        if index > 0 and header.epoch != headers[index - 1].epoch and not replay.stopped:
-            replay.use_up_integers()
+            self._refuse(wrong)
         return True
 
-    def _read_segment(self, headers: list[SegmentHeader], index: int, replay: Replay) -> None:
+    def _read_segment(self, index: int, replay: Replay) -> None:
         """Let the rows of one segment be the last word; where it ends too early, judge why."""
-        header = headers[index]
+        header = self.headers[index]
+        if header.epoch != self._epoch and not replay.stopped:
+            replay.use_up_integers()
+        self._epoch = header.epoch
         replay.position = header.position
         replay.stopped = False
         with self._open(header.name) as file:
@@ -265,7 +278,7 @@ class _Reading:
                     if piece is None and file.used(end) > end:
                         raise f.DamagedFrame("zeros, and more behind them")
                 except f.DamagedFrame as why:
-                    resume = self._judge(file, headers[index + 1 :], end, replay, str(why))
+                    resume = self._judge(file, self.headers[index + 1 :], end, replay, str(why))
                     if resume is None:
                         break
                     end = resume
@@ -275,7 +288,7 @@ class _Reading:
                     break
                 end = self._apply(file, piece, replay)
             self.log_bytes += end
-            if file.size > end or index + 1 == len(headers):
+            if file.size > end or index + 1 == len(self.headers):
                 self._cuts.append((file.name, end))
             self._tell(file.size)
 

@@ -81,16 +81,21 @@ def rewrite(disk: Disk, name: str, bodies: bool) -> None:
         target = disk.begin(name)
         try:
             target.write(0, header.encode())
-            offset, crc = SEGMENT_HEADER_BYTES, 0
+            offset = SEGMENT_HEADER_BYTES
             for data, frame, _ in file.frames_anywhere(SEGMENT_HEADER_BYTES):
                 rows, var = f.parts_of(data, frame, bodies)
-                seed = header.seed(offset)
-                parts = f.seal_frame(
-                    f.LIVE, frame.position, frame.engine_ms, frame.wall_ms, rows, var, crc, frame.durable, seed
+                sealed = f.seal_frame(
+                    f.LIVE,
+                    frame.position,
+                    frame.engine_ms,
+                    frame.wall_ms,
+                    rows,
+                    var,
+                    frame.durable,
+                    header.seed(offset),
                 )
-                target.write(offset, *parts)
-                offset += sum(map(len, parts))
-                crc = f.crc_of(parts)
+                target.write(offset, sealed)
+                offset += len(sealed)
         except BaseException:
             disk.abandon(name, target)
             raise

@@ -247,5 +247,5 @@ def _frame_length(data: bytes) -> int:
     """How long the frame that begins here says it is, if one does and it can be so long; else of a header."""
     if len(data) < f.FRAME_HEADER_BYTES or data[:4] != f.FRAME_MAGIC.to_bytes(4, "little"):
         return f.FRAME_HEADER_BYTES
-    length = int.from_bytes(data[8:12], "little")
+    length = int.from_bytes(data[12:16], "little")
     return length if f.FRAME_HEADER_BYTES <= length <= f.FRAME_BYTES_MAX else f.FRAME_HEADER_BYTES

@@ -59,8 +59,8 @@ class Snapshot:
         if self._writer.rows:
             kind = f.KEPT_END if last else f.KEPT
             self._writer.make_frame(now, wall, 0, self._header.seed(self._offset), kind)
-            self._file.write(self._offset, *self._writer.frame)
-            self._offset += sum(map(len, self._writer.frame))
+            self._file.write(self._offset, self._writer.frame)
+            self._offset += len(self._writer.frame)
             if self._offset - self._synced > _SYNC_BYTES:
                 self._file.sync()
                 self._synced = self._offset
@@ -98,6 +98,8 @@ def read_snapshot(file: FrameFile, replay: Replay, tell: Callable[[int], None]) 
         for frame in frames:
             replay.apply_kept(data, frame, -file.header.segment, base)
         tell(frames[-1].at + frames[-1].length)
+    # It was taken in the middle of things.
+    replay.stopped = False
     replay.highest_id = max(replay.highest_id, replay.counters["next_id"] - 1)
 
 

@@ -145,8 +145,7 @@ class MemoryFile:
 
     def will_read(self, offset: int, length: int) -> None: ...
 
-    def write(self, offset: int, *parts: bytes) -> None:
-        data = b"".join(parts)
+    def write(self, offset: int, data: bytes) -> None:
         more = offset + len(data) - len(self._data)
         if more > 0:
             assert self.grows, "a log never grows a file"

@@ -1,0 +1,139 @@
+"""The log as Arrow columns: one row for each event of a job. It needs pyarrow and numpy, as Spark does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core import states as s
+from penstock.core.limits import NEVER
+from penstock.journal.disk import ReadableDisk
+from penstock.journal.frame import FLAG_ONCE, ROW_BYTES
+from penstock.journal.gather import Gathered
+from penstock.journal.segment import NOT_BEGUN, FrameFile, segment_names
+
+# How many bytes of the log become one batch: enough to be quick, little enough for any memory.
+BATCH_BYTES: Final = 4 * 1024 * 1024
+
+# A row of the log, as numpy sees it: see frame.py.
+_ROW: Final = np.dtype(
+    {
+        "names": (
+            *("job", "order", "wake", "expiry", "ttr", "priority", "time", "created", "before_position", "session"),
+            *("number", "tube", "deliveries", "nacks", "returns", "ttl_minutes", "event", "before", "after", "flags"),
+            *("body_kind", "origin"),
+        ),
+        "formats": ["<i8"] * 12 + ["<u4"] * 4 + ["u1"] * 5 + ["<u2"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 108, 112, 113, 114, 115, 116, 118],
+        "itemsize": ROW_BYTES,
+    }
+)
+
+_EVENTS: Final = pa.array([name if name else f"event {n}" for n, name in enumerate(s.EVENT_NAMES)])
+_STATES: Final = pa.array(s.STATE_NAMES)
+_NAME: Final = pa.dictionary(pa.int8(), pa.string())
+_MOMENT: Final = pa.timestamp("ms", tz="UTC")
+
+SCHEMA: Final = pa.schema(
+    [
+        ("position", pa.int64()),
+        ("time", _MOMENT),
+        ("event", _NAME),
+        ("tube", pa.dictionary(pa.int32(), pa.string())),
+        ("job", pa.int64()),
+        ("before", _NAME),
+        ("after", _NAME),
+        ("session", pa.int64()),
+        ("number", pa.int64()),
+        ("priority", pa.int64()),
+        ("order", pa.int64()),
+        ("created", _MOMENT),
+        ("wake", _MOMENT),
+        ("expiry", _MOMENT),
+        ("ttr_ms", pa.int64()),
+        ("deliveries", pa.uint32()),
+        ("nacks", pa.uint32()),
+        ("returns", pa.uint32()),
+        ("ttl_minutes", pa.uint32()),
+        ("once", pa.bool_()),
+        ("body_kind", pa.uint8()),
+        ("origin", pa.uint16()),
+        ("before_position", pa.int64()),
+        ("body", pa.binary()),
+        ("key", pa.binary()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+def batches(disk: ReadableDisk, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    """Every event of every job that a directory keeps, in order."""
+    for name in segment_names(disk):
+        with FrameFile(disk, name) as file:
+            if file.header.position != NOT_BEGUN:
+                yield from segment_batches(file, batch_bytes)
+
+
+def segment_batches(file: FrameFile, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    """The same, of one segment. A segment names the tubes that it tells of, so it can be read by itself."""
+    names: dict[int, bytes] = {}
+    for piece in file.pieces(piece_bytes=batch_bytes):
+        gathered = Gathered()
+        gathered.add(piece.data, piece.frames)
+        names |= gathered.names
+        if gathered.count:
+            yield _batch(gathered, names)
+
+
+def _batch(gathered: Gathered, names: dict[int, bytes]) -> pa.RecordBatch:
+    rows = np.frombuffer(gathered.rows(), dtype=_ROW)
+    columns = {
+        "position": pa.array(np.frombuffer(gathered.positions(), dtype="<i8")),
+        "event": pa.DictionaryArray.from_arrays(_column(rows, "event", np.int8), _EVENTS),
+        "tube": _tubes(_column(rows, "tube"), names),
+        "before": pa.DictionaryArray.from_arrays(_column(rows, "before", np.int8), _STATES),
+        "after": pa.DictionaryArray.from_arrays(_column(rows, "after", np.int8), _STATES),
+        "session": _with_nulls(_column(rows, "session"), 0),
+        "number": _with_nulls(_column(rows, "number"), -1),
+        "time": _moment(_column(rows, "time"), None),
+        "created": _moment(_column(rows, "created"), None),
+        "wake": _moment(_column(rows, "wake"), NEVER),
+        "expiry": _moment(_column(rows, "expiry"), NEVER),
+        "ttr_ms": _with_nulls(_column(rows, "ttr"), NEVER),
+        "once": pa.array((_column(rows, "flags") & FLAG_ONCE) != 0),
+        "body": _var(gathered.bodies(), gathered.count, pa.binary()),
+        "key": _var(gathered.keys(), gathered.count, pa.binary()),
+        "reason": _var(gathered.reasons(), gathered.count, pa.string()),
+    }
+    for field in SCHEMA:
+        if field.name not in columns:
+            columns[field.name] = pa.array(_column(rows, field.name))
+    return pa.RecordBatch.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA)
+
+
+def _column(rows: Any, name: str, kind: Any = None) -> Any:
+    return np.ascontiguousarray(rows[name], dtype=kind)
+
+
+def _with_nulls(values: Any, none: int) -> pa.Array:
+    return pa.array(values, mask=values == none)
+
+
+def _moment(values: Any, never: int | None) -> pa.Array:
+    return pa.array(values, type=_MOMENT, mask=None if never is None else values == never)
+
+
+def _tubes(numbers: Any, names: dict[int, bytes]) -> pa.Array:
+    """The names of tubes, each once."""
+    distinct, index = np.unique(numbers, return_inverse=True)
+    texts = [names.get(int(n), b"tube %d" % n).decode("utf-8", "backslashreplace") for n in distinct]
+    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))
+
+
+def _var(buffers: tuple[bytes, bytes, bytes], count: int, kind: pa.DataType) -> pa.Array:
+    there, ends, data = buffers
+    valid = np.packbits(np.frombuffer(there, dtype=np.uint8), bitorder="little").tobytes()
+    return pa.Array.from_buffers(kind, count, [pa.py_buffer(valid), pa.py_buffer(ends), pa.py_buffer(data)])

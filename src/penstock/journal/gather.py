@@ -1,0 +1,123 @@
+"""Rows of many frames, put side by side for those who read columns. Pure, and compiled.
+
+A frame may hold one row. So rows are gathered first, as they are, and only then turned into columns: `columns.py` does
+that, many rows at a time.
+"""
+
+from __future__ import annotations
+
+from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
+from mypy_extensions import i32, i64, u8
+
+from penstock.journal import frame as f
+
+
+class Gathered:
+    """Rows about jobs, side by side, and their var fields as columns."""
+
+    count: i64
+    names: dict[int, bytes]  # Of the tubes that were named.
+    _rows: BytesWriter
+    _positions: BytesWriter
+    _bodies: VarColumn
+    _keys: VarColumn
+    _reasons: VarColumn
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.names = {}
+        self._rows = BytesWriter()
+        self._positions = BytesWriter()
+        self._bodies = VarColumn()
+        self._keys = VarColumn()
+        self._reasons = VarColumn()
+
+    def add(self, data: bytes, frames: list[f.Frame]) -> None:
+        """Gather the rows of frames that were found in a piece of a file."""
+        for found in frames:
+            at = found.rows_at
+            position = found.position
+            for _ in range(found.rows):
+                event = i64(data[at + 112])
+                if event < f.TUBE_MADE:
+                    self._add_row(data, at, found, position)
+                elif event <= f.INTEGERS_RESERVED or event == f.TUBE_NAMED:
+                    self.names[read_i64_le(data, at)] = dict(f.var_fields(data, at, found))[f.TAG_NAME]
+                at += found.row_bytes
+                position += 1
+
+    def _add_row(self, data: bytes, at: i64, found: f.Frame, position: i64) -> None:
+        self._rows.write(data[at : at + f.ROW_BYTES])
+        write_i64_le(self._positions, position)
+        self.count += 1
+        length = i64(read_i32_le(data, at + 124))
+        if length > 0:
+            self._add_vars(data, found.var_at + i64(read_i32_le(data, at + 120)), length)
+        self._bodies.end_row()
+        self._keys.end_row()
+        self._reasons.end_row()
+
+    def _add_vars(self, data: bytes, at: i64, length: i64) -> None:
+        end = at + length
+        while at < end:
+            tag = i64(data[at])
+            size = i64(read_i32_le(data, at + 1))
+            at += f.VAR_HEADER_BYTES
+            if tag == f.TAG_BODY:
+                self._bodies.add(data, at, size)
+            elif tag == f.TAG_KEY:
+                self._keys.add(data, at, size)
+            elif tag == f.TAG_REASON:
+                self._reasons.add(data, at, size)
+            at += size
+
+    def rows(self) -> bytes:
+        """The rows, `ROW_BYTES` each."""
+        return self._rows.getvalue()
+
+    def positions(self) -> bytes:
+        """Their positions, as little-endian i64."""
+        return self._positions.getvalue()
+
+    def bodies(self) -> tuple[bytes, bytes, bytes]:
+        """Their bodies, as three buffers: which rows have one (a byte each), where they end (i32), and the bytes."""
+        return self._bodies.buffers()
+
+    def keys(self) -> tuple[bytes, bytes, bytes]:
+        """Their keys, in the same way."""
+        return self._keys.buffers()
+
+    def reasons(self) -> tuple[bytes, bytes, bytes]:
+        """Their reasons, in the same way."""
+        return self._reasons.buffers()
+
+
+class VarColumn:
+    """One var field of many rows: a byte a row that tells whether it has it, where each ends, and all of them."""
+
+    _there: BytesWriter
+    _ends: BytesWriter
+    _bytes: BytesWriter
+    _has: u8
+
+    def __init__(self) -> None:
+        self._there = BytesWriter()
+        self._ends = BytesWriter()
+        write_i32_le(self._ends, 0)
+        self._bytes = BytesWriter()
+        self._has = 0
+
+    def add(self, data: bytes, at: i64, size: i64) -> None:
+        """The row that comes next has this field."""
+        self._bytes.write(data[at : at + size])
+        self._has = 1
+
+    def end_row(self) -> None:
+        """Go on to the next row."""
+        self._there.append(self._has)
+        self._has = 0
+        write_i32_le(self._ends, i32(len(self._bytes)))
+
+    def buffers(self) -> tuple[bytes, bytes, bytes]:
+        """All three."""
+        return self._there.getvalue(), self._ends.getvalue(), self._bytes.getvalue()

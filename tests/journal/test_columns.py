@@ -1,0 +1,80 @@
+"""The log as Arrow columns says the same as the log event by event."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.journal.columns import SCHEMA, batches
+from penstock.journal.reader import Event, Reader
+from penstock.testing.disk import MemoryDisk
+from tests.journal.test_snapshot import Life
+
+
+@pytest.fixture(scope="module")
+def disk() -> MemoryDisk:
+    """A log of three opens, with everything in it that a log can have."""
+    disk = MemoryDisk()
+    for seed in range(3):
+        life = Life(disk, seed)
+        life.work(150)
+        life.take_snapshot(3)
+    return disk
+
+
+def in_ms(moment: datetime.datetime | None) -> int | None:
+    return None if moment is None else round(moment.timestamp() * 1000)
+
+
+def text(raw: bytes | None) -> str | None:
+    return raw.decode("utf-8", "backslashreplace") if raw else None
+
+
+def as_event(row: dict[str, Any], job: str | None) -> Event:
+    return Event(
+        position=row["position"],
+        time_ms=in_ms(row["time"]) or 0,
+        event=row["event"],
+        tube=row["tube"],
+        job=job,
+        before=row["before"],
+        after=row["after"],
+        session=row["session"],
+        number=row["number"],
+        priority=row["priority"],
+        deliveries=row["deliveries"],
+        nacks=row["nacks"],
+        returns=row["returns"],
+        wake_ms=in_ms(row["wake"]),
+        expiry_ms=in_ms(row["expiry"]),
+        key=text(row["key"]),
+        reason=row["reason"],
+        body=row["body"],
+    )
+
+
+@pytest.mark.parametrize("batch_bytes", [4 * 1024 * 1024, 2_000])
+def test_every_event_of_every_job_is_a_row(disk: MemoryDisk, batch_bytes: int) -> None:
+    expected = [event for event in Reader(disk).events() if event.job is not None]
+    table = pa.Table.from_batches(batches(disk, batch_bytes), SCHEMA)
+    rows = table.to_pylist()
+    assert len(rows) == len(expected) > 300
+    assert [as_event(row, event.job) for row, event in zip(rows, expected, strict=True)] == expected
+
+
+def test_the_rows_of_a_job_point_to_each_other(disk: MemoryDisk) -> None:
+    newest: dict[int, int] = {}
+    for batch in batches(disk):
+        for row in batch.to_pylist():
+            if row["before_position"]:
+                assert newest[row["job"]] == row["before_position"]
+            newest[row["job"]] = row["position"]
+
+
+def test_an_empty_log_has_no_rows() -> None:
+    disk = MemoryDisk()
+    Life(disk, 1).opened.log.close(1, 1)
+    assert list(batches(disk)) == []

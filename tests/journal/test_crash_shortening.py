@@ -1,0 +1,179 @@
+"""Whenever the power is cut while a log is shortened, the queue opens, with a prefix that holds all acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from penstock.core import policy
+from penstock.core import states as s
+from penstock.core.job import Draft
+from penstock.journal.log import ALWAYS, NEVER_SYNC
+from penstock.journal.reader import Event, Reader
+from penstock.journal.recovery import Opened, open_log
+from penstock.journal.segment import segment_names, snapshot_names
+from penstock.journal.snapshot import take_snapshot
+from penstock.testing.disk import MemoryDisk, crashes
+from penstock.testing.invariants import check
+from tests.journal.picture import picture
+from tests.journal.shortened import SEGMENT, WALL, Known, Life, busy, put, reopen
+
+# One in so many writes is looked at, and one in so many of the ways in which it may be torn. Everything else that is
+# done to a disk is looked at every time.
+WRITES_LOOKED_AT = 3
+TORN_LOOKED_AT = 25
+
+
+def life_of_a_shortened_log(disk: MemoryDisk, seed: int, fsync: str) -> Life:
+    """Snapshots of a queue that is busy and of one that is not, some given up; history of all lengths."""
+    life = Life(disk, seed, fsync, f"boot {seed}")
+    chance = life.chance
+    for _ in range(4):
+        life.work(chance.randrange(10))
+        life.take_snapshot(chance.choice([1, 3]), abandoned=chance.random() < 0.2)
+        life.tidy(chance.choice([0, 0, 50_000, 150_000]), bodies=chance.random() < 0.5)
+    life.work(5)
+    return life
+
+
+def moments(disk: MemoryDisk) -> Iterator[int]:
+    """After how many effects to cut the power."""
+    writes = 0
+    for count, effect in enumerate(disk.effects, 1):
+        writes += effect.what == "write"
+        if effect.what != "write" or writes % WRITES_LOOKED_AT == 0:
+            yield count
+
+
+def losses(disk: MemoryDisk, count: int) -> Iterator[MemoryDisk]:
+    """What may be left: only what was synced, everything, and some of what is torn or partly there."""
+    left = crashes(disk, count)
+    yield from islice(left, 2)
+    yield from islice(left, count % TORN_LOOKED_AT, None, TORN_LOOKED_AT)
+
+
+def check_goes_on(disk: MemoryDisk, opened: Opened, known: Known) -> None:
+    """What was recovered can be used: integers go on behind those given out, and what is put now is kept."""
+    engine, log = opened.engine, opened.log
+    for tube in engine.tubes.values():
+        assert tube.next_local >= known.integers.get(tube.number, 0), "an integer would be given out twice"
+    check(engine)
+    engine.put(engine.create_tube(b"after", policy.FIFO, engine.now), Draft(b"put after the crash"), engine.now)
+    log.commit(engine.now, WALL)
+    log.make_durable(log.written)
+    expected = picture(engine, restarted=True)
+    again = reopen(disk)
+    assert picture(again.engine, restarted=False) == expected
+    assert again.warnings == []
+    check_history(disk)
+
+
+def check_history(disk: MemoryDisk) -> None:
+    """The history of each job is what the log tells of it, from the put or from where the log began to tell."""
+    reader = Reader(disk)
+    told: dict[str, list[Event]] = {}
+    for event in reader.events():
+        if event.job is not None:
+            told.setdefault(event.job, []).append(event)
+    for job, events in told.items():
+        found = reader.history(reader._ids.parse_long(job.encode()))
+        assert found and found == events[-len(found) :]
+
+
+@pytest.mark.parametrize("fsync", [ALWAYS, NEVER_SYNC])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_power_cut_while_the_log_is_shortened_leaves_everything_acknowledged(fsync: str, seed: int) -> None:
+    disk = MemoryDisk()
+    cases = 0
+    seen: set[str] = set()
+    for number in range(2):
+        life = life_of_a_shortened_log(disk, seed + 10 * number, fsync)
+        known = life.known
+        for count in moments(disk):
+            done = [index for index, moment in enumerate(known) if moment.effects <= count]
+            least = max((index for index in done if known[index].acknowledged), default=0)
+            allowed = [moment.state for moment in known[least : len(done) + 1]]
+            effect = disk.effects[count - 1]
+            seen.add(effect.what)
+            where = f"life {number}, effect {count}: {effect.what} {effect.name}"
+            for way, crashed in enumerate(losses(disk, count)):
+                if way == 1:
+                    # Nothing was lost: as if the process had been killed, and the machine had gone on.
+                    killed = reopen(crashed.copy(), life.boot)
+                    assert picture(killed.engine, restarted=False) in allowed, where
+                opened = reopen(crashed)
+                assert picture(opened.engine, restarted=False) in allowed, where
+                if done and cases % 3 == 0:
+                    check_goes_on(crashed, opened, known[len(done) - 1])
+                cases += 1
+        disk = disk.copy()
+    assert seen == {"create", "write", "sync", "truncate", "rename", "names", "remove"}
+    assert cases > 400
+
+
+def test_a_segment_made_ahead_whose_frames_are_lost_is_no_gap_before_the_next() -> None:
+    disk = MemoryDisk()
+    opened = busy(disk)
+    while opened.log.segment == 1:
+        put(opened, bytes(3_000))
+    opened.log.begin_snapshot(WALL, WALL)
+    # The second segment cannot say where it begins, and the third can: it was made when it was needed.
+    assert opened.log.segment == 3
+    engine = reopen(next(crashes(disk, len(disk.effects)))).engine
+    assert [engine.outbox.body_of(job) for job in engine.jobs.scan(0, 10)] == [b"first"]
+
+
+def test_two_snapshots_of_an_idle_queue_leave_no_gap() -> None:
+    disk = MemoryDisk()
+    opened = busy(disk)
+    take_snapshot(disk, opened.log, opened.engine, WALL, WALL)
+    take_snapshot(disk, opened.log, opened.engine, WALL, WALL)
+    expected = picture(opened.engine, restarted=True)
+    assert picture(reopen(disk.copy()).engine, restarted=False) == expected
+    # Nor where the newer of the two was given up.
+    disk.remove(snapshot_names(disk)[-1])
+    assert picture(reopen(disk).engine, restarted=False) == expected
+
+
+@pytest.mark.parametrize("history", ["kept", "removed"])
+def test_what_is_put_after_a_snapshot_and_a_crash_before_the_next_row_is_kept(history: str) -> None:
+    """The segment of the snapshot was made ahead, and has no frame yet: the next open must not begin before it."""
+    disk = MemoryDisk()
+    opened = busy(disk)
+    take_snapshot(disk, opened.log, opened.engine, WALL, WALL)
+    if history == "removed":
+        disk.remove(segment_names(disk)[0])
+    again = reopen(disk)
+    put(again, b"second")
+    again.log.make_durable(again.log.written)
+    engine = reopen(disk, "a third boot").engine
+    assert [engine.outbox.body_of(job) for job in engine.jobs.scan(0, 10)] == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("orderly", [0, 1, 2])
+def test_integers_given_out_after_a_snapshot_and_lost_are_not_given_out_again(orderly: int) -> None:
+    """Nor after lives that ended in order, and in which none were given out."""
+    disk = MemoryDisk()
+    opened = busy(disk, NEVER_SYNC)
+    take_snapshot(disk, opened.log, opened.engine, WALL, WALL)
+    given = [put(opened, b"lost") for _ in range(5)]
+    disk = next(crashes(disk, len(disk.effects)))
+    for life in range(orderly):
+        open_log(disk, WALL, f"boot {life}", fsync=NEVER_SYNC, segment_bytes=SEGMENT).log.close(WALL, WALL)
+    assert put(reopen(disk), b"next") > max(given)
+
+
+def test_a_job_for_one_delivery_is_in_doubt_also_when_nothing_is_left_behind_a_snapshot() -> None:
+    disk = MemoryDisk()
+    opened = busy(disk, NEVER_SYNC)
+    engine = opened.engine
+    job = engine.put(engine.create_tube(b"once", policy.DISQUE, WALL), Draft(b"x", once=True), WALL)
+    opened.log.commit(WALL, WALL)
+    take_snapshot(disk, opened.log, engine, WALL, WALL)
+    taken = engine.take(engine.connect(b"c" * 16).session, engine.tubes[b"once"], WALL)
+    assert taken is job
+    opened.log.commit(WALL, WALL)
+    found = reopen(next(crashes(disk, len(disk.effects)))).engine.find(job.id, WALL)
+    assert found is not None and s.STATE_NAMES[found.state] == "buried"
