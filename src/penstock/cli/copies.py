@@ -11,6 +11,7 @@ from penstock.cli.progress import bytes_bar
 from penstock.core.errors import CommandError
 from penstock.journal.copies import copy_log
 from penstock.journal.disk import ReadOnlyDisk, RealDisk
+from penstock.journal.identity import identity
 
 
 def backup(
@@ -39,8 +40,10 @@ def restore(
 
 def _copy(what: str, source: str, target: str, to_position: int | None) -> None:
     try:
+        disk = ReadOnlyDisk(source)
+        identity(disk)  # Before anything is made.
         with bytes_bar(what) as progress:
-            copied = copy_log(ReadOnlyDisk(source), RealDisk(target), to_position, progress)
+            copied = copy_log(disk, RealDisk(target), to_position, progress)
     except (CommandError, OSError) as error:
         fail(f"{source}: {error}")
     typer.echo(f"{target}: {copied.files:,} files, {copied.bytes:,} bytes, the state after position {copied.last:,}")

@@ -20,7 +20,7 @@ from penstock.core.errors import CommandError, DamagedJournal, NoJournal
 from penstock.host import boot_id, wall_ms
 from penstock.journal.disk import ReadOnlyDisk, RealDisk
 from penstock.journal.reader import Event, Reader, to_json_line
-from penstock.journal.recovery import examine
+from penstock.journal.recovery import check_log, examine
 from penstock.journal.repair import repair as journal_repair
 
 app = typer.Typer(help="Look into the log of a queue's directory, or repair it.", no_args_is_help=True)
@@ -41,23 +41,22 @@ def check(directory: Directory) -> None:
     console = Console()
     disk = ReadOnlyDisk(directory)
     reader = _reader(directory)
-    torn = 0
     try:
         with bytes_bar("checking") as progress:
             reports = list(reader.segments(progress))
             snapshots = list(reader.snapshots())
+            warnings = check_log(disk, boot_id(), progress)
     except (DamagedJournal, OSError) as error:
-        fail(f"{error}; see `penstock journal repair`")
-    for number, report in enumerate(reports, 1):
+        fail(str(error))
+    for report in reports:
         console.print(f"{report.name}: {report.frames:,} frames, {report.rows:,} rows, {report.used_bytes:,} bytes")
-        if report.tail is not None:
-            if number < len(reports):
-                fail(f"{report.name} is damaged {report.tail}; see `penstock journal repair`")
-            torn += 1
-            console.print(f"  it ends {report.tail}: a torn tail, which the next open cuts")
+        if report.tail is not None and report is not reports[-1]:
+            fail(f"{report.name} is damaged {report.tail}; see `penstock journal repair`")
     for name, position in snapshots:
         console.print(f"{name}: {disk.size(name):,} bytes, whole at position {position:,}")
-    console.print("The log is whole." if not torn else "The log is whole but for its torn tail.")
+    for warning in warnings:
+        console.print(warning.replace(": cut ", ": the next open will cut "))
+    console.print("The log is whole." if not warnings else "The log is whole but for its torn tail.")
 
 
 @app.command()

@@ -13,7 +13,7 @@ from penstock.core.limits import NEVER
 from penstock.journal.disk import ReadableDisk
 from penstock.journal.frame import FLAG_ONCE, ROW_BYTES
 from penstock.journal.gather import Gathered
-from penstock.journal.segment import NOT_BEGUN, FrameFile, segment_names
+from penstock.journal.segment import FrameFile, begun_names
 
 # How many bytes of the log become one batch: enough to be quick, little enough for any memory.
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -71,16 +71,16 @@ SCHEMA: Final = pa.schema(
 
 def batches(disk: ReadableDisk, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
     """Every event of every job that a directory keeps, in order."""
-    for name in segment_names(disk):
+    names = begun_names(disk)
+    for name in names:
         with FrameFile(disk, name) as file:
-            if file.header.position != NOT_BEGUN:
-                yield from segment_batches(file, batch_bytes)
+            yield from segment_batches(file, name == names[-1], batch_bytes)
 
 
-def segment_batches(file: FrameFile, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+def segment_batches(file: FrameFile, last: bool, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
     """The same, of one segment. A segment names the tubes that it tells of, so it can be read by itself."""
     names: dict[int, bytes] = {}
-    for piece in file.pieces(piece_bytes=batch_bytes):
+    for piece in file.whole_pieces(last, batch_bytes):
         gathered = Gathered()
         gathered.add(piece.data, piece.frames)
         names |= gathered.names

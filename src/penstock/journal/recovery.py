@@ -23,7 +23,7 @@ from penstock.core.limits import NEVER
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.journal import frame as f
-from penstock.journal.disk import UNFINISHED, Disk
+from penstock.journal.disk import UNFINISHED, Disk, ReadableDisk
 from penstock.journal.identity import NODE_FILE, epoch_floor, identity, make_identity
 from penstock.journal.log import ALWAYS, SEGMENT_BYTES, Kept, Log
 from penstock.journal.replay import Replay, TubeSoFar
@@ -84,7 +84,7 @@ def open_log(
             disk.remove(name)
     reading = _Reading(disk, node, boot, wall, memory_max, progress, salvage)
     replay = reading.read()
-    reading.cut()
+    reading.cut(disk)
     last = reading.headers[-1] if reading.headers else reading.snapshot
     # A directory that was restored from a copy must not give out ids that the original gave out afterwards.
     epoch = max(restore.next_epoch(replay.highest_id, last.epoch if last else 0), epoch_floor(disk))
@@ -109,11 +109,18 @@ def open_log(
     return Opened(engine, log, node, key, reading.warnings)
 
 
-def examine(disk: Disk, boot: str, progress: Progress | None = None) -> list[str]:
+def examine(disk: ReadableDisk, boot: str, progress: Progress | None = None) -> list[str]:
     """What of a directory could not be read, if it were to be salvaged now; nothing is changed."""
     problems: list[str] = []
     _Reading(disk, identity(disk)[0], boot, 0, 0, progress, problems).read()
     return problems
+
+
+def check_log(disk: ReadableDisk, boot: str, progress: Progress | None = None) -> list[str]:
+    """Read what an open would read: raise what it would refuse, and tell what it would warn of. Nothing is changed."""
+    reading = _Reading(disk, identity(disk)[0], boot, 0, 0, progress, None)
+    reading.read()
+    return reading.warnings
 
 
 class _Reading:
@@ -121,7 +128,7 @@ class _Reading:
 
     def __init__(
         self,
-        disk: Disk,
+        disk: ReadableDisk,
         node: str,
         boot: str,
         wall: int,
@@ -180,14 +187,14 @@ class _Reading:
         """The number of the segment with which the log goes on."""
         return self.headers[-1].segment + 1 if self.headers else self.first_segment
 
-    def cut(self) -> None:
+    def cut(self, disk: Disk) -> None:
         """End the log where what was read ends, once none of it was refused."""
         for name in reversed(self._lost):
             # The first of them stays until the next segment takes its place: a snapshot must not stand alone.
             if number_of(name) != self.next_segment:
-                self._disk.remove(name)
+                disk.remove(name)
         for name, end in self._cuts:
-            _cut(self._disk, name, end)
+            _cut(disk, name, end)
 
     def _refuse(self, why: str) -> None:
         """What cannot be meant is refused, unless everything that can be read is to be salvaged."""

@@ -207,6 +207,17 @@ class FrameFile:
             assert found is None
             return
 
+    def whole_pieces(self, last: bool, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
+        """Its pieces, for readers: the last segment may end in a frame that is in the writing, or torn; no other may."""
+        end = SEGMENT_HEADER_BYTES
+        try:
+            for piece in self.pieces(piece_bytes=piece_bytes):
+                end = piece.base + piece.frames[-1].at + piece.frames[-1].length
+                yield piece
+        except f.DamagedFrame as why:
+            if not last:
+                raise DamagedJournal(f"{self.name} is damaged at offset {end} ({why})") from None
+
     def used(self, start: int) -> int:
         """Where the last byte that is not zero ends, from an offset on."""
         end = self.size
@@ -241,6 +252,16 @@ class FrameFile:
                 offset += frame.length
             else:
                 offset += 8
+
+
+def begun_names(disk: ReadableDisk) -> list[str]:
+    """The segments that have something in them, in order; not the one that was made ahead."""
+    found = []
+    for name in segment_names(disk):
+        with FrameFile(disk, name) as file:
+            if file.header.position != NOT_BEGUN:
+                found.append(name)
+    return found
 
 
 def _frame_length(data: bytes) -> int:

@@ -1,0 +1,116 @@
+"""Tasks that wait for the disk together share one sync, in the loop while the disk is fast and in a thread when not."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+import time
+
+import pytest
+
+from penstock.committer import INLINE_MAX_S, Committer
+from penstock.core import policy
+from penstock.core.errors import JournalFailed
+from penstock.core.job import Draft
+from penstock.journal.recovery import Opened, open_log
+from penstock.testing.disk import MemoryDisk, MemoryFile
+
+
+class SlowDisk(MemoryDisk):
+    """A disk whose syncs take as long as they are told, and that remembers who made them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.takes_s = 0.0
+        self.threads: list[int] = []
+
+    def open_log(self) -> Opened:
+        return open_log(self, 1_000, "boot", segment_bytes=1024 * 1024)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    disk = SlowDisk()
+    sync = MemoryFile.sync
+
+    def slow(file: MemoryFile) -> None:
+        time.sleep(disk.takes_s)
+        disk.threads.append(threading.get_ident())
+        sync(file)
+
+    monkeypatch.setattr(MemoryFile, "sync", slow)
+    return disk
+
+
+def put(opened: Opened) -> int:
+    engine = opened.engine
+    engine.put(engine.create_tube(b"t", policy.DISQUE, 1_000), Draft(b"x"), 1_000)
+    opened.log.commit(1_000, 1_000)
+    return opened.log.written
+
+
+async def put_and_wait(opened: Opened, committer: Committer) -> None:
+    position = put(opened)
+    await committer.durable(position)
+    assert opened.log.durable >= position
+
+
+async def test_those_who_come_together_share_one_sync(disk: SlowDisk) -> None:
+    opened = disk.open_log()
+    committer = Committer(opened.log, asyncio.get_running_loop())
+    for _ in range(3):
+        before = len(disk.threads)
+        await asyncio.gather(*(put_and_wait(opened, committer) for _ in range(50)))
+        assert len(disk.threads) == before + 1
+
+
+async def test_a_fast_disk_is_synced_in_the_loop_and_a_slow_one_in_a_thread(disk: SlowDisk) -> None:
+    opened = disk.open_log()
+    committer = Committer(opened.log, asyncio.get_running_loop())
+    here = threading.get_ident()
+    disk.threads.clear()
+    await put_and_wait(opened, committer)
+    assert disk.threads == [here]
+    disk.takes_s = INLINE_MAX_S * 20
+    await put_and_wait(opened, committer)
+    disk.threads.clear()
+    await put_and_wait(opened, committer)
+    assert disk.threads and here not in disk.threads
+    disk.takes_s = 0.0
+    for _ in range(50):
+        await put_and_wait(opened, committer)
+    assert disk.threads[-1] == here
+
+
+async def test_whoever_comes_while_a_sync_is_on_waits_for_the_next(disk: SlowDisk) -> None:
+    opened = disk.open_log()
+    committer = Committer(opened.log, asyncio.get_running_loop())
+    committer.average_s = 1.0
+    disk.takes_s = 0.05
+    first = asyncio.ensure_future(put_and_wait(opened, committer))
+    await asyncio.sleep(0.02)
+    later = [asyncio.ensure_future(put_and_wait(opened, committer)) for _ in range(5)]
+    disk.threads.clear()
+    await asyncio.gather(first, *later)
+    assert len(disk.threads) == 2
+
+
+@pytest.mark.parametrize("average_s", [0.0, 1.0])
+async def test_everybody_hears_that_the_disk_failed(disk: SlowDisk, average_s: float) -> None:
+    opened = disk.open_log()
+    committer = Committer(opened.log, asyncio.get_running_loop())
+    committer.average_s = average_s
+    disk.sync_error = OSError(errno.EIO, "broken")
+    heard = await asyncio.gather(*(put_and_wait(opened, committer) for _ in range(5)), return_exceptions=True)
+    assert all(isinstance(error, JournalFailed) for error in heard)
+
+
+async def test_one_who_is_cancelled_does_not_keep_the_others_waiting(disk: SlowDisk) -> None:
+    opened = disk.open_log()
+    committer = Committer(opened.log, asyncio.get_running_loop())
+    tasks = [asyncio.ensure_future(put_and_wait(opened, committer)) for _ in range(5)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    await asyncio.gather(*tasks[1:])
+    assert tasks[0].cancelled()

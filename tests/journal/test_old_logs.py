@@ -1,0 +1,53 @@
+"""A log that an earlier version wrote is read for ever, and comes to the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.journal.columns import SCHEMA, batches
+from penstock.journal.disk import ReadOnlyDisk, RealDisk
+from penstock.journal.reader import Reader
+from penstock.journal.recovery import open_log
+from penstock.testing.invariants import check
+from tests.journal.old_logs import LOGS, WALL, told
+
+VERSIONS = sorted(path.stem for path in LOGS.glob("*.json"))
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def directory(version: str, tmp_path: Path) -> Path:
+    """A copy of an old log that may be written to."""
+    return Path(shutil.copytree(LOGS / version, tmp_path / version))
+
+
+def test_there_is_a_log_of_every_version() -> None:
+    assert VERSIONS == ["v1"]
+
+
+def test_it_comes_to_what_it_came_to_when_it_was_written(version: str, directory: Path) -> None:
+    opened = open_log(RealDisk(str(directory)), WALL + 300_000, "boot 3")
+    assert told(opened.engine) == json.loads((LOGS / f"{version}.json").read_text())
+    assert ["torn tail of" in warning for warning in opened.warnings] == [True]
+    check(opened.engine)
+
+
+def test_its_history_can_be_read_event_by_event_and_as_columns(directory: Path) -> None:
+    disk = ReadOnlyDisk(str(directory))
+    reader = Reader(disk)
+    events = [event for event in reader.events() if event.job is not None]
+    assert len(events) > 100
+    assert pa.Table.from_batches(batches(disk), SCHEMA).num_rows == len(events)
+    for event in events[::10]:
+        assert event.job is not None
+        history = reader.history(reader._ids.parse_long(event.job.encode()))
+        assert event in history
