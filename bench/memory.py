@@ -6,11 +6,11 @@ Run as a module with a preset and a number of jobs, this file is that process: i
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
+from bench import child
 from bench.clock import freeze, server_gc
 from bench.rig import BODY_BYTES, Rig
 from bench.rows import Goal, Spec, Unit
@@ -41,16 +41,7 @@ def _trial(name: str, what: str, jobs: int) -> Trial:
 
 
 def _prepare(name: str, jobs: int) -> Sample:
-    command = [sys.executable, "-m", "bench.memory", name, str(jobs)]
-    # The same modules as here, however they were found.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    root = Path(__file__).parent.parent
-
-    def sample() -> list[float]:
-        done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True)
-        return [float(done.stdout)]
-
-    return sample
+    return lambda: child.figures("bench.memory", name, jobs)
 
 
 def _resident_bytes() -> int:

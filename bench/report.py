@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from bench.rows import Of, Reference, Row, Unit
+from bench.rows import Of, Reference, Row
 from bench.scale import Scale
 
 GC = "frozen and off while measuring, as in the server; rows ending in +gc leave it as a host process has it"
@@ -27,7 +27,7 @@ def method(scale: Scale) -> str:
     """How samples become figures."""
     return (
         f"best of {scale.rounds} short samples taken in turns, of {scale.rounds_long} where one takes seconds; "
-        f"pauses: what a call took at least in {scale.rounds_long} runs; memory: once"
+        f"pauses: what a call took at least in {scale.rounds_long} runs; memory: once; waiting for a disk: the median"
     )
 
 
@@ -118,7 +118,7 @@ def _goal(row: Row) -> str:
     goal = row.spec.goal
     if goal is None:
         return ""
-    sign = "≥" if row.spec.unit is Unit.CYCLES else "≤"
+    sign = "≥" if row.spec.unit.is_rate else "≤"
     if goal.of is Of.RATIO:
         return f"{sign} {goal.bound:g} ×"
     figure = row.spec.unit.text(goal.bound)
@@ -134,6 +134,7 @@ def _as_dict(row: Row, compiled: bool) -> dict[str, object]:
         "unit": row.spec.unit.value,
         "value": row.value,
         "samples": row.samples,
+        "figure": "median" if row.spec.typical else "best",
         "base": row.spec.base_name,
         "base_value": row.base_value,
         "ratio": row.ratio,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import statistics
 from dataclasses import dataclass
 
 # Two measurements of the same thing on a busy machine differ by up to this much, so "costs nothing" means within it.
@@ -13,22 +14,31 @@ class Unit(enum.Enum):
     """What a figure counts. A rate is better when it is greater, everything else when it is less."""
 
     CYCLES = "cycles/s"
+    PUTS = "puts/s"
+    MB_RATE = "MB/s"
     NS = "ns"
     MS = "ms"
+    SECONDS = "s"
     BYTES = "bytes"
+    MB = "MB"
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether more is better."""
+        return self.value.endswith("/s")
 
     def best(self, samples: list[float]) -> float:
         """The sample that the machine disturbed least."""
-        return max(samples) if self is Unit.CYCLES else min(samples)
+        return max(samples) if self.is_rate else min(samples)
 
     def text(self, value: float) -> str:
         """A figure for people."""
-        if self is Unit.CYCLES:
-            return f"{value / 1_000:,.0f}k cycles/s"
-        if self is Unit.MS:
-            return f"{value:.2f} ms"
-        if self is Unit.BYTES:
-            return f"{value:,.0f} bytes"
+        if self in (Unit.CYCLES, Unit.PUTS):
+            return f"{value / 1_000:,.{0 if value >= 10_000 else 1}f}k {self.value}"
+        if self in (Unit.MS, Unit.SECONDS):
+            return f"{value:,.2f} {self.value}"
+        if self in (Unit.BYTES, Unit.MB, Unit.MB_RATE):
+            return f"{value:,.0f} {self.value}"
         return f"{value:,.0f} ns" if abs(value) < 10_000 else f"{value / 1_000:,.1f} µs"
 
 
@@ -69,6 +79,12 @@ class Spec:
     unit: Unit
     base: str | Reference | None = None  # A row by its name; it must stand in the same family.
     goal: Goal | None = None
+    # Of a disk the best moment says little: its caches take a write for nothing now and then. Then the median counts.
+    typical: bool = False
+
+    def figure(self, samples: list[float]) -> float:
+        """What the samples come to."""
+        return statistics.median(samples) if self.typical else self.unit.best(samples)
 
     @property
     def base_name(self) -> str | None:
@@ -87,8 +103,8 @@ class Row:
 
     @property
     def value(self) -> float | None:
-        """The best sample."""
-        return self.spec.unit.best(self.samples) if self.samples else None
+        """What the samples come to."""
+        return self.spec.figure(self.samples) if self.samples else None
 
     @property
     def ratio(self) -> float | None:
@@ -109,4 +125,4 @@ class Row:
         reached = {Of.VALUE: self.value, Of.RATIO: self.ratio, Of.EXTRA: self.extra}[goal.of]
         if reached is None:
             return None
-        return reached >= goal.bound if self.spec.unit is Unit.CYCLES else reached <= goal.bound
+        return reached >= goal.bound if self.spec.unit.is_rate else reached <= goal.bound

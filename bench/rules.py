@@ -1,28 +1,23 @@
-"""What rules cost beside a plain fifo: fairness over many keys, unique values, dedup ids, a retry policy, the log."""
+"""What rules cost beside a plain fifo: fairness over many keys, unique values, dedup ids, a retry policy."""
 
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import count
 
 from bench.clock import ns_each
-from bench.rig import START_MS, Rig, body
+from bench.rig import Rig, body
 from bench.rows import Goal, Of, Spec, Unit
 from bench.scale import Scale
 from bench.trial import Sample, Trial
-from penstock.core.engine import Engine
 from penstock.core.job import Draft
 from penstock.core.policy import FAIR, FIFO, UTUBE, TubePolicy
 from penstock.core.retry import RetryPolicy, parse_retry
-from penstock.journal.disk import RealDisk
-from penstock.journal.recovery import open_log
 
 _CYCLES = 4_000
 _KEYS = 100_000
-_TURN = 50  # Cycles that one turn of a loop decides, and one frame of the log holds.
 _BASE = "rules/plain"
 
 MakeDraft = Callable[[int], Draft]
@@ -46,7 +41,6 @@ def trials(scale: Scale) -> list[Trial]:
         row("unique", "each with a unique value", 1.5, partial(_prepare, FIFO, cycles, 1_000, _unique)),
         row("dedup", "each with a dedup id", 1.5, partial(_prepare, forgetful, cycles, 1_000, _dedup)),
         row("retry", "each with a retry policy", None, partial(_prepare, FIFO, cycles, 1_000, partial(_retry, retry))),
-        row("log", f"in the log, {_TURN} cycles a frame, never synced", 1.43, partial(_prepare_log, cycles)),
     ]
 
 
@@ -86,44 +80,19 @@ def _labels() -> list[bytes]:
 
 def _prepare(policy: TubePolicy, cycles: int, backlog: int, make: MakeDraft) -> Sample:
     rig = Rig(policy)
+    engine, tube, session, now = rig.engine, rig.tube, rig.consumer.session, rig.now
     numbers = count()
     for _ in range(backlog):
-        rig.engine.put(rig.tube, make(next(numbers)), rig.now)
-    return _sample(rig.engine, cycles, numbers, make, lambda: None)
-
-
-def _prepare_log(cycles: int) -> Sample:
-    directory = tempfile.TemporaryDirectory(prefix="penstock-bench-")
-    opened = open_log(RealDisk(directory.name), START_MS, "bench", fsync="never")
-    engine, log = opened.engine, opened.log
-    engine.create_tube(b"bench", FIFO, engine.now)
-    engine.connect(b"consumer of bench")
-
-    def commit(_directory: object = directory) -> None:  # The directory lives as long as the trial does.
-        log.commit(engine.now, engine.now)
-
-    numbers = count()
-    for _ in range(1_000):
-        engine.put(engine.tubes[b"bench"], _plain(next(numbers)), engine.now)
-    commit()
-    return _sample(engine, cycles, numbers, _plain, commit)
-
-
-def _sample(engine: Engine, cycles: int, numbers: count[int], make: MakeDraft, commit: Callable[[], None]) -> Sample:
-    tube, now = engine.tubes[b"bench"], engine.now
-    session = next(iter(engine.sessions.values()))
+        engine.put(tube, make(next(numbers)), now)
 
     def work() -> None:
         put, take, ack, find = engine.put, engine.take, engine.ack, engine.find
-        for done in range(cycles):
+        for _ in range(cycles):
             put(tube, make(next(numbers)), now)
             job = take(session, tube, now)
             assert job is not None
             found = find(job.id, now)
             assert found is not None
             ack(session, found, now)
-            if done % _TURN == 0:
-                commit()
-        commit()
 
     return lambda: [ns_each(work, cycles)]

@@ -120,7 +120,7 @@ class Committing:
         try:
             if not self._host.closed:
                 self._log.commit(self._host.now(), wall_ms())
-                self._host.engine.room_bytes = self._log.room()
+                self._host.engine.room_bytes = self._log.room_ahead or self._log.room()
         except JournalFailed:
             self._host.wake_everybody()
             raise

@@ -135,9 +135,9 @@ def busy(disk: MemoryDisk, fsync: str = ALWAYS) -> Opened:
     return opened
 
 
-def put(opened: Opened, body: bytes) -> int:
+def put(opened: Opened, body: bytes, wall: int = WALL) -> int:
     """Put a job, and tell its integer."""
     engine = opened.engine
     job = engine.put(engine.create_tube(b"t", policy.FIFO, engine.now), Draft(body), engine.now)
-    opened.log.commit(engine.now, WALL)
+    opened.log.commit(engine.now, wall)
     return job.local

@@ -13,9 +13,9 @@ from penstock.core.engine import Engine
 from penstock.core.errors import DamagedJournal
 from penstock.core.job import Draft, Job
 from penstock.core.tube import Tube
+from penstock.journal.frame import MARK_BYTES
 from penstock.journal.identity import NODE_FILE
 from penstock.journal.index import SegmentIndex, decode
-from penstock.journal.frame import MARK_BYTES
 from penstock.journal.log import Log
 from penstock.journal.reader import Event, Reader
 from penstock.journal.recovery import open_log

@@ -91,6 +91,7 @@ class Log:
         self._wall = wall
         self._spare: _Tail | None = None  # The next segment, made ahead.
         self._spare_not_before = 0
+        self.room_ahead = 0  # How many bytes of bodies can be put at least, if the next segment is ready; else 0.
         self._next_growth = 0
         self._sparing = threading.Lock()
         self._syncing = threading.Lock()
@@ -170,15 +171,11 @@ class Log:
 
     def room(self) -> int:
         """How many bytes of bodies can be put now, beside the reserve for everything else."""
-        kept_free = RESERVE_BYTES + PUT_BYTES
-        left = self._tail.size - self.writer.offset - kept_free
+        left = self._tail.size - self.writer.offset - RESERVE_BYTES - PUT_BYTES
         # Somebody else should have prepared the next segment by now: in a thread, while there was time.
-        if self._spare is None and left < self._segment_bytes // 8:
+        if not self.room_ahead and left < self._segment_bytes // 8:
             self.prepare()
-        spare = self._spare
-        if spare is not None:
-            left = max(left, spare.size - SEGMENT_HEADER_BYTES - kept_free)
-        return left
+        return max(left, self.room_ahead)
 
     def make_room(self, length: int) -> int:
         """Try to have room for so many bytes of bodies, more than a segment perhaps; tell how much room there is."""
@@ -289,22 +286,23 @@ class Log:
         """Go on in the next segment. Nothing is synced here, under somebody's lock: `make_durable` does it in order."""
         before = self._tail
         before.end = self.writer.offset
-        tail = self._following(before.number + 1, length)
-        tail.before = before
-        self.writer.begin_segment(tail, tail.number, SEGMENT_HEADER_BYTES)
+        # Nobody may make the segment after this one before it is clear which that is.
+        with self._sparing:
+            tail = self._following(before.number + 1, length)
+            tail.before = before
+            self.writer.begin_segment(tail, tail.number, SEGMENT_HEADER_BYTES)
         self.kept.log_bytes += before.end
         self._next_growth = 0
 
     def _following(self, number: int, length: int) -> _Tail:
         """The next segment: the one that was kept ready, if it is large enough."""
         needed = length + SEGMENT_HEADER_BYTES
-        with self._sparing:
-            spare = self._spare
-            if spare is not None and spare.size >= needed:
-                self._spare = None
-                return spare
-            self._drop_spare()
-            return self._make(number, needed, max(self._segment_bytes, needed))
+        spare = self._spare
+        if spare is not None and spare.size >= needed:
+            self._spare, self.room_ahead = None, 0
+            return spare
+        self._drop_spare()
+        return self._make(number, needed, max(self._segment_bytes, needed))
 
     def _make(self, number: int, needed: int, size: int) -> _Tail:
         """Make a segment; on a full disk a smaller one, so that what is there can be taken and acked."""
@@ -323,6 +321,7 @@ class Log:
         header = replace(self.header(number), position=NOT_BEGUN)
         try:
             self._spare = _Tail(self._disk.create(header.name, size, header.encode()), header, size)
+            self.room_ahead = size - SEGMENT_HEADER_BYTES - RESERVE_BYTES - PUT_BYTES
         except OSError:
             # A full disk need not be asked with every commit.
             self._spare_not_before = self._wall + 500
@@ -330,7 +329,7 @@ class Log:
     def _drop_spare(self) -> None:
         spare = self._spare
         if spare is not None:
-            self._spare = None
+            self._spare, self.room_ahead = None, 0
             spare.file.close()
             self._disk.remove(spare.header.name)
 

@@ -208,7 +208,7 @@ class FrameFile:
             return
 
     def whole_pieces(self, last: bool, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
-        """Its pieces, for readers: the last segment may end in a frame that is in the writing, or torn; no other may."""
+        """Its pieces, for readers: the last segment may end in a frame that is in the writing or torn, no other may."""
         end = SEGMENT_HEADER_BYTES
         try:
             for piece in self.pieces(piece_bytes=piece_bytes):
