@@ -16,6 +16,7 @@ from penstock.core.limits import (
     BATCH_JOBS_MAX,
     DURATION_MS_MAX,
     LOCAL_IDS_BLOCK,
+    LOCAL_IDS_BLOCK_MAX,
     NAME_BYTES_MAX,
     NEVER,
     PRIORITY_MAX,
@@ -221,17 +222,18 @@ def test_integers_are_reserved_in_blocks(desk: Desk) -> None:
 
 def test_a_tube_that_is_busy_reserves_more_integers_at_a_time(desk: Desk) -> None:
     tube = desk.tube(FIFO)
-    ceilings = []
-    for _ in range(5):
+
+    def next_block() -> int:
         ceiling = tube.reserved
         while tube.reserved == ceiling:
             desk.engine.put(tube, Draft(b""), desk.clock.ms)
-        ceilings.append(tube.reserved - ceiling)
-    assert ceilings[1:] == [LOCAL_IDS_BLOCK << doubled for doubled in range(1, 5)]
+        return tube.reserved - tube.promised
+
+    blocks = [next_block() for _ in range(9)]
+    doubled = [LOCAL_IDS_BLOCK << times for times in range(9)]
+    assert blocks == [min(block, LOCAL_IDS_BLOCK_MAX) for block in doubled]
     desk.clock.advance(1_000)
-    while tube.next_local <= tube.promised:
-        desk.engine.put(tube, Draft(b""), desk.clock.ms)
-    assert tube.reserved - tube.promised == LOCAL_IDS_BLOCK
+    assert next_block() == LOCAL_IDS_BLOCK
 
 
 # What is no integer at all is refused: compiled code does so at its door, as a TypeError.
