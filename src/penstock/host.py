@@ -438,8 +438,9 @@ class Host:
         if isinstance(body, bytes):
             return body
         assert self.journal is not None
-        tube = self.engine._tube_slots[job.tube]
-        return self.journal.fetch(tube, job) if tube is not None else self.outbox.body_of(job)
+        if job.state == s.GONE:
+            raise UnknownJob("the job is gone, and its body was on disk only")
+        return self.journal.fetch(self.engine.tube_of(job), job)
 
     def has_journal(self) -> _Journal:
         """The journal, or NoJournal."""
@@ -488,7 +489,7 @@ class _Journal:
         """What happened to a job, as far as it is durable; whether it is there or gone. Without the lock."""
         with self.lock:
             job = self.engine.jobs.find(number)
-            newest = None if job is None or job.position == 0 else job.position
+            newest = None if job is None or job.position <= 0 else job.position
         return self._reader.history(number, newest, self.log.durable)
 
     async def until_durable(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from penstock.core.engine import Engine
-from penstock.core.errors import DamagedJournal, JournalFailed, NoSpace
+from penstock.core.errors import Closed
 from penstock.core.limits import NEVER
 from penstock.journal.disk import Disk
 from penstock.journal.index import SegmentIndex
@@ -70,10 +70,11 @@ class Steward:
         self._due = threading.Event()
         self._due.set()
         self._queue = weakref.ref(served, lambda _: self._due.set())
-        self._asked = threading.Event()  # Somebody wants a snapshot now.
         self._seen = 0  # The segment that was written to when everything was last in order.
-        self._turns = 0
         self._turned = threading.Condition()
+        self._asked = 0  # How often somebody asked for a snapshot, and how many of those were answered.
+        self._answered = 0
+        self._ended = False
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-steward", daemon=True)
         self._thread.start()
@@ -91,58 +92,61 @@ class Steward:
     def take_snapshot(self) -> None:
         """Take a snapshot now, and return when it is there and what need not be kept is gone. Without the lock."""
         with self._turned:
-            turn = self._turns
-            self._asked.set()
+            self._asked += 1
+            ticket = self._asked
             self._due.set()
-            # The turn that is on may have begun before it was asked.
-            self._turned.wait_for(lambda: (self._turns > turn and not self._asked.is_set()) or self._stopping.is_set())
+            self._turned.wait_for(lambda: self._answered >= ticket or self._ended)
+            if self._answered < ticket:
+                raise Closed()
             if self._failure is not None:
                 raise self._failure
 
     def _run(self) -> None:
-        wait = 0.0
-        while not self._stopping.is_set() and (served := self._queue()) is not None and not served.log.failed:
-            self._due.clear()
-            wait = self._turn(served)
-            # Nothing here may keep alive a queue that everybody else has forgotten.
-            del served
-            if not self._due.wait(wait):
-                self._seen = 0
-        with self._turned:
-            self._stopping.set()
-            self._asked.clear()
-            self._turned.notify_all()
+        try:
+            while not self._stopping.is_set() and (served := self._queue()) is not None and not served.log.failed:
+                self._due.clear()
+                wait = self._turn(served)
+                # Nothing here may keep alive a queue that everybody else has forgotten.
+                del served
+                if not self._due.wait(wait):
+                    self._seen = 0
+        finally:
+            with self._turned:
+                self._ended = True
+                self._turned.notify_all()
 
     def _turn(self, served: Served) -> float:
         """Do what is due; tell how long to wait before looking again."""
-        asked = self._asked.is_set()
+        # Whoever asks from now on wants a snapshot that is newer than this one.
+        asked = self._asked
+        wanted = asked > self._answered
         failure: Exception | None = None
         try:
             served.log.prepare()
-            if asked or self._snapshot_is_due(served):
+            if wanted or self._snapshot_is_due(served):
                 self._snapshot(served)
-            if served.log.segment != self._seen or asked:
+            if served.log.segment != self._seen or wanted:
                 self._tidy(served)
         except _Stopped:
-            pass
-        except (OSError, NoSpace, DamagedJournal, JournalFailed) as error:
-            failure = error
+            return 0.0
+        except Exception as error:  # Whatever it is, it must not end the thread, and those who wait must hear of it.
+            failure = error.with_traceback(None)
             _log.warning("the log could not be shortened, and grows until it can: %s", error)
         with self._turned:
             self._failure = failure
-            if asked:
-                self._asked.clear()
-            self._turns += 1
+            self._answered = asked
             self._turned.notify_all()
         return _LOOK_S if failure is None else _TRY_AGAIN_S
 
     def _tidy(self, served: Served) -> None:
         """Remove what is not to be kept, and index what is."""
         segment = served.log.segment
+        # What an index tells of must not be lost.
+        served.log.make_durable(served.log.written)
         trim(served.disk, served.log, self._retention, served.wall())
         while not self._retention.bodies and without_bodies(served.disk, served.log):
             self._pause(_WORK_S)
-        self._index(served)
+        self._index(served, segment)
         self._seen = segment
 
     def _snapshot_is_due(self, served: Served) -> bool:
@@ -174,13 +178,13 @@ class Steward:
                 more = next(bodies, self) is not self
             self._pause(time.thread_time() - began)
 
-    def _index(self, served: Served) -> None:
-        """Make the indexes that are missing, of segments that are full."""
+    def _index(self, served: Served, segment: int) -> None:
+        """Make the indexes that are missing, of segments before one."""
         disk = served.disk
         there = set(disk.names())
         for name in segment_names(disk):
             number = number_of(name)
-            if number < served.log.segment and index_name(number) not in there:
+            if number < segment and index_name(number) not in there:
                 index = self._index_of(disk, name)
                 disk.replace(index_name(number), index.encode(lambda: self._pause(_WORK_S)))
 

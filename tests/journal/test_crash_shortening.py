@@ -22,8 +22,8 @@ from tests.journal.shortened import SEGMENT, WALL, Known, Life, busy, put, reope
 
 # One in so many writes is looked at, and one in so many of the ways in which it may be torn. Everything else that is
 # done to a disk is looked at every time.
-WRITES_LOOKED_AT = 3
-TORN_LOOKED_AT = 25
+WRITES_LOOKED_AT = 4
+TORN_LOOKED_AT = 30
 
 
 def life_of_a_shortened_log(disk: MemoryDisk, seed: int, fsync: str) -> Life:

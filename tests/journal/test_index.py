@@ -155,7 +155,6 @@ def test_an_index_knows_the_newest_row_of_each_job_and_no_other(story: Story) ->
             assert [found.newest(job)] == (expected or [None]), f"segment {number}"
 
 
-@pytest.mark.xfail(reason="BUG 14: the counts in an index's header are under no checksum")
 def test_an_index_with_a_flipped_bit_or_cut_is_known_to_be_damaged(story: Story) -> None:
     data = story.disk.read(index_name(2))
     good = decode("x.idx", data)
@@ -321,7 +320,6 @@ def test_tubes_keep_their_names_when_the_segment_in_which_they_were_made_is_gone
             assert event.tube == by_job[ids.parse_long(event.job.encode())]
 
 
-@pytest.mark.xfail(reason="BUG 9: a reader goes on with places in a segment that was rewritten")
 def test_a_reader_that_is_kept_sees_segments_that_were_rewritten_without_bodies(story: Story) -> None:
     reader = Reader(story.disk)
     before = histories(reader, story.told)
@@ -333,7 +331,6 @@ def test_a_reader_that_is_kept_sees_segments_that_were_rewritten_without_bodies(
         assert list(reader.events(start)) == everything[start - 1 :]
 
 
-@pytest.mark.xfail(reason="BUG 8: the index of a segment outlives what it tells of")
 def test_an_index_of_what_a_power_cut_has_lost_is_not_used() -> None:
     disk = MemoryDisk()
     story = Story(disk)
@@ -357,7 +354,6 @@ def test_an_index_of_what_a_power_cut_has_lost_is_not_used() -> None:
         assert reader.history(job) == []
 
 
-@pytest.mark.xfail(reason="BUG 8: the index of a segment outlives what it tells of")
 def test_an_index_of_a_segment_that_a_power_cut_has_lost_is_not_the_index_of_the_next_one() -> None:
     disk = MemoryDisk()
     story = Story(disk)
@@ -383,7 +379,6 @@ def test_an_index_of_a_segment_that_a_power_cut_has_lost_is_not_the_index_of_the
         assert [event.position for event in reader.events(start)] == list(range(start, len(everything) + 1))
 
 
-@pytest.mark.xfail(reason="BUG 16: a job that comes back into the log does not say where it was before")
 def test_a_job_that_was_in_a_temporary_tube_keeps_the_history_from_before() -> None:
     story = Story(MemoryDisk())
     engine = story.engine

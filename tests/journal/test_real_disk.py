@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import stat
 import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,67 +17,6 @@ import penstock
 from penstock.core.errors import DamagedJournal, InUse, JournalFailed, NoSpace
 from penstock.journal import log as log_module
 from penstock.journal.disk import RealDisk, RealFile
-
-# Puts, takes and acks for ever, and says what was acknowledged, one line each, after it was.
-WORKER = textwrap.dedent(
-    """
-    import sys
-    import penstock
-
-    start = int(sys.argv[2])
-    with penstock.open(sys.argv[1]) as queue:
-        tube = queue.tube("work", "fifottl")
-        number = start
-        while True:
-            tube.put(str(number))
-            print("put", number, flush=True)
-            number += 1
-            if number % 3 == 0:
-                job = tube.take()
-                print("try", job.body, flush=True)
-                job.ack()
-                print("ack", job.body, flush=True)
-    """
-)
-
-
-def worker(directory: Path, start: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WORKER, str(directory), str(start)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-@pytest.mark.parametrize("kills", [8])
-def test_a_killed_process_loses_nothing_it_acknowledged_and_invents_nothing(tmp_path: Path, kills: int) -> None:
-    put: set[str] = set()
-    tried: set[str] = set()
-    acked: set[str] = set()
-    start = 0
-    for life in range(kills):
-        process = worker(tmp_path / "queue", start)
-        assert process.stdout is not None
-        for lines, line in enumerate(process.stdout, 1):
-            what, number = line.split()
-            {"put": put, "try": tried, "ack": acked}[what].add(number)
-            if lines >= 20 + 7 * life:
-                process.send_signal(signal.SIGKILL)
-                break
-        for line in process.stdout:
-            what, number = line.split()
-            {"put": put, "try": tried, "ack": acked}[what].add(number)
-        process.wait()
-        assert process.stderr is not None and process.stderr.read() == ""
-        process.stdout.close()
-        process.stderr.close()
-        start += 10_000
-    with penstock.open(tmp_path / "queue") as queue:
-        tube = queue.tube("work")
-        left = [job.body for job in tube.take_many(100_000)]
-        assert tube.events()["put"] >= len(put)
-    assert len(left) == len(set(left)), "no job is there twice"
-    # The put after the last line and the ack after the last "try" may have happened or not: one of each in a life.
-    assert put - acked - tried <= set(left)
-    assert acked.isdisjoint(left)
-    assert len(set(left) - put) <= kills
 
 
 def test_a_directory_is_open_in_one_process_at_a_time(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Life:
         engine, log = self.opened.engine, self.opened.log
         for _ in range(steps):
             self.now += self.chance.choice([0, 0, 1, 100])
-            log.writer.spilling = engine.resident_bytes > self.memory_max
+            log.writer.memory_left = self.memory_max - engine.resident_bytes
             engine.advance(self.now)
             self.script.step(self.now)
             log.commit(self.now, self.now)

@@ -339,9 +339,9 @@ class Moves:
             if needed > self.memory_max:
                 raise NoMemory()
 
-    def is_memory_full(self) -> bool:
-        """Whether bodies that are new should be left on disk."""
-        return self.resident_bytes + self.jobs.count * JOB_MEMORY_BYTES > self.memory_max
+    def memory_left(self) -> i64:
+        """How many bytes of memory jobs may take more."""
+        return self.memory_max - self.resident_bytes - self.jobs.count * JOB_MEMORY_BYTES
 
     def _enter_tube(self, job: Job, tube: Tube, key: bytes, now: i64) -> None:
         """Let a tube know a job by everything it will look it up by."""

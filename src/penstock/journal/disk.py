@@ -143,7 +143,9 @@ class RealFile:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        os.close(self._fd)
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class ReadOnlyDisk:
@@ -234,7 +236,8 @@ class RealDisk(ReadOnlyDisk):
 
     def abandon(self, name: str, file: File) -> None:
         file.close()
-        os.unlink(self._at(name + UNFINISHED))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._at(name + UNFINISHED))
 
     def open(self, name: str) -> RealFile:
         return RealFile(os.open(self._at(name), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))

@@ -49,7 +49,7 @@ from penstock.core import states as s
 from penstock.core.claims import Consumer
 from penstock.core.errors import PenstockError
 from penstock.core.job import HELD_BY_CLAIM, BodyRef, Extra, Job
-from penstock.core.limits import PRIORITY_UNSET
+from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET
 from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube, key_of
@@ -122,6 +122,20 @@ class BodySource:
         raise NotImplementedError
 
 
+@mypyc_attr(acyclic=True)
+class Spilled:
+    """A job that gives up its body when the frame that has it is written."""
+
+    job: Job
+    body: bytes
+    var_offset: i64  # Among the var bytes of the frame.
+
+    def __init__(self, job: Job, body: bytes, var_offset: i64) -> None:
+        self.job = job
+        self.body = body
+        self.var_offset = var_offset
+
+
 class RowWriter(Outbox):
     """The outbox of an engine whose changes are logged: one row for each, until `take_frame` makes a frame of them."""
 
@@ -133,11 +147,11 @@ class RowWriter(Outbox):
     tail: object  # The log's own: the file that frames go to.
     offset: i64  # Where in that file the next one goes.
     promised: i64  # Every position below it has to be synced, whatever the policy: it must hold whatever is lost.
-    spilling: bool  # Memory is full: bodies that are new live in the log only.
+    memory_left: i64  # How many bytes of memory jobs that are new may take; then their bodies live in the log only.
     bodies: BodySource | None  # Where bodies are read that live on disk only.
-    _spilled: list[Job]  # Jobs of this frame that give up their bodies when it is written, and where these will be.
-    _spilled_at: list[i64]  # Among the var bytes of the frame.
-    _var_start: i64  # Where those begin in it.
+    _spilled: list[Spilled]  # Jobs of the rows so far that give up their bodies.
+    _frame_spilled: list[Spilled]  # The same, of the frame that was made.
+    _var_start: i64  # Where the var bytes begin in that frame.
     _rows: BytesWriter
     _vars: BytesWriter
     _sessions: list[Session | None]  # The engine's own list, by slot.
@@ -154,10 +168,10 @@ class RowWriter(Outbox):
         self.tail = None
         self.offset = 0
         self.promised = 0
-        self.spilling = False
+        self.memory_left = NEVER
         self.bodies = None
         self._spilled = []
-        self._spilled_at = []
+        self._frame_spilled = []
         self._var_start = 0
         self._rows = BytesWriter()
         self._vars = BytesWriter()
@@ -174,8 +188,10 @@ class RowWriter(Outbox):
         if tube.announced != self.segment:
             self._announce(tube, TUBE_NAMED, now, None)
         if tube.temporary:
-            # Nothing of it is in the log: if it comes back to a tube that is, all of it has to be written.
-            job.position = 0
+            # Nothing of it is in the log: if it comes back to a tube that is, all of it has to be written. A negative
+            # position says where it was before.
+            if job.position > 0:
+                job.position = -job.position
             self._new_body = False
             return
         before = job.position
@@ -183,16 +199,16 @@ class RowWriter(Outbox):
         event: i64 = s.EVENT_OF[rule]
         source: i64 = s.SOURCE_OF[rule]
         body: bytes | None = None
-        if before == 0 or self._new_body:
+        if before <= 0 or self._new_body:
             # Only where it is new to the log: otherwise the rows before have it.
             self._new_body = False
             held = job.body
             assert isinstance(held, bytes)
             body = held
-            if self.spilling and len(body) >= SPILLED_BYTES_MIN and tube.ready_bodies is None:
-                self._spilled.append(job)
-                self._spilled_at.append(len(self._vars) + VAR_HEADER_BYTES)
-        self._job_row(job, tube, now, before, event, source, body)
+            self.memory_left -= len(body) + JOB_MEMORY_BYTES
+            if self.memory_left < 0 and len(body) >= SPILLED_BYTES_MIN and tube.ready_bodies is None:
+                self._spilled.append(Spilled(job, body, len(self._vars) + VAR_HEADER_BYTES))
+        self._job_row(job, tube, now, -before if before < 0 else before, event, source, body)
 
     def kept(self, job: Job, tube: Tube, body: bytes, now: i64) -> None:
         """Write a job as it is, for a snapshot; its newest row in the log is the row before."""
@@ -241,6 +257,9 @@ class RowWriter(Outbox):
         """The body of a job, read from disk if need be."""
         body = job.body
         if isinstance(body, bytes):
+            if self._spilled:
+                # Whoever asks may need it to stay in memory.
+                self._spilled = [spilled for spilled in self._spilled if spilled.job is not job]
             return body
         bodies = self.bodies
         assert bodies is not None
@@ -335,6 +354,8 @@ class RowWriter(Outbox):
         var = self._vars.getvalue()
         self.frame = seal_frame(kind, self.position - self.rows, now, wall, rows, var, durable, seed)
         self._var_start = FRAME_HEADER_BYTES + len(rows)
+        self._frame_spilled = self._spilled
+        self._spilled = []
         self.rows = 0
         self._rows = BytesWriter()
         self._vars = BytesWriter()
@@ -345,17 +366,13 @@ class RowWriter(Outbox):
         One step, so that no interrupt comes between its parts.
         """
         let_go: i64 = 0
-        if self._spilled:
-            var_at = self.offset + self._var_start
-            for index in range(len(self._spilled)):
-                job = self._spilled[index]
-                body = job.body
-                # Not of one that was handed out at once: somebody is about to read it.
-                if isinstance(body, bytes) and job.state != s.TAKEN and job.state != s.GONE:
-                    job.body = BodyRef(file, var_at + self._spilled_at[index], len(body))
-                    let_go += len(body)
-            self._spilled = []
-            self._spilled_at = []
+        for spilled in self._frame_spilled:
+            job = spilled.job
+            # Not of one that was handed out at once, since somebody is about to read it; nor if it has another by now.
+            if job.body is spilled.body and job.state != s.TAKEN and job.state != s.GONE:
+                job.body = BodyRef(file, self.offset + self._var_start + spilled.var_offset, len(spilled.body))
+                let_go += len(spilled.body)
+        self._frame_spilled = []
         self.offset += len(self.frame)
         self.frame = b""
         self.written = self.position - self.rows

@@ -4,10 +4,10 @@ It is made when the segment is full, from the segment alone, so it can be thrown
 
     file = header, 32 bytes │ names, JSON │ job ids │ positions │ marks
 
-The header is the magic "PENINDEX", a version u16, 0 u16, the crc32 of everything behind it u32, the number of jobs u32,
-the number of marks u32, the length of the names u32, 0 u32. The arrays are of i64: the ids of jobs in ascending order,
-the positions of their newest rows, and marks, two numbers every 64 KB: a frame of this position begins at this offset.
-Names are hexadecimal, by the number of the tube.
+The header is the magic "PENINDEX", a version u16, 0 u16, the number of jobs u32, the number of marks u32, the length of
+the names u32, 0 u32, and the crc32 u32 of everything else but the magic. The arrays are of i64: the ids of jobs in
+ascending order, the positions of their newest rows, and marks, two numbers every 64 KB: a frame of this position begins
+at this offset. Names are hexadecimal, by the number of the tube.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ INDEX_VERSION: Final = 1
 # How many jobs are looked up at a time.
 _CHUNK: Final = 8_192
 
-_HEAD: Final = struct.Struct("<8sHHIIIII")
+_HEAD: Final = struct.Struct("<8sHHIIII")
+_HEAD_BYTES: Final = _HEAD.size + 4  # With its checksum.
 
 
 class SegmentIndex:
@@ -78,24 +79,29 @@ class SegmentIndex:
             positions.extend(map(self._newest.__getitem__, ids[start : start + _CHUNK]))
         names = json.dumps({number: name.hex() for number, name in self.names.items()}).encode()
         rest = names + b"".join(map(_to_bytes, (ids, positions, array("q", self._marks))))
-        counts = (len(ids), len(self._marks) // 2, len(names), 0)
-        return _HEAD.pack(INDEX_MAGIC, INDEX_VERSION, 0, zlib.crc32(rest), *counts) + rest
+        head = _HEAD.pack(INDEX_MAGIC, INDEX_VERSION, 0, len(ids), len(self._marks) // 2, len(names), 0)
+        return head + _crc(head, rest).to_bytes(4, "little") + rest
 
 
 def decode(name: str, data: bytes) -> SegmentIndex:
     """The index that a file holds, or why it cannot be used."""
-    if len(data) < _HEAD.size or data[:8] != INDEX_MAGIC:
+    if len(data) < _HEAD_BYTES or data[:8] != INDEX_MAGIC:
         raise DamagedJournal(f"{name} is not an index of a Penstock log")
-    _, version, _, crc, jobs, marks, names_bytes, _ = _HEAD.unpack_from(data)
-    if version != INDEX_VERSION or zlib.crc32(data[_HEAD.size :]) != crc:
+    _, version, _, jobs, marks, names_bytes, _ = _HEAD.unpack_from(data)
+    crc = int.from_bytes(data[_HEAD.size : _HEAD_BYTES], "little")
+    if version != INDEX_VERSION or _crc(data[: _HEAD.size], data[_HEAD_BYTES:]) != crc:
         raise DamagedJournal(f"{name} is damaged, or of another version")
     index = SegmentIndex()
-    at = _HEAD.size + names_bytes
-    index.names = {int(n): bytes.fromhex(name) for n, name in json.loads(data[_HEAD.size : at]).items()}
+    at = _HEAD_BYTES + names_bytes
+    index.names = {int(n): bytes.fromhex(name) for n, name in json.loads(data[_HEAD_BYTES:at]).items()}
     ids_end, positions_end = at + 8 * jobs, at + 16 * jobs
     index._ids, index._positions = _from_bytes(data[at:ids_end]), _from_bytes(data[ids_end:positions_end])
     index._marks = _from_bytes(data[positions_end : positions_end + 16 * marks]).tolist()
     return index
+
+
+def _crc(head: bytes, rest: bytes) -> int:
+    return zlib.crc32(rest, zlib.crc32(head[8:]))
 
 
 def _to_bytes(numbers: array[int]) -> bytes:

@@ -135,7 +135,7 @@ class Log:
             self._next_growth = writer.offset + self._segment_bytes // 4
             self.on_growth()
         if self._engine.spills:
-            writer.spilling = self._engine.is_memory_full()
+            writer.memory_left = self._engine.memory_left()
 
     def make_durable(self, position: int) -> None:
         """Return when every position below this one is on disk; callers who come together share one sync."""
@@ -195,10 +195,13 @@ class Log:
     def begin_snapshot(self, now: int, wall: int) -> int:
         """Begin a segment, and tell its number: the log before it is what a snapshot will stand for."""
         self.commit(now, wall)
-        try:
-            self._rotate(0)
-        except OSError as error:
-            raise NoSpace(f"there is no room for another segment: {error}") from error
+        self.check()
+        self._wall = wall
+        self.prepare()
+        if not self.room_ahead:
+            # The reserve of the segment that is written to is for acks.
+            raise NoSpace("there is no room on the disk for another segment")
+        self._rotate(0)
         return self._tail.number
 
     def has_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:

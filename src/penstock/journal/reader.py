@@ -94,6 +94,7 @@ class _Segment:
 
     def __init__(self, disk: ReadableDisk, name: str) -> None:
         self.name = name
+        self.size = disk.size(name)
         self._disk = disk
         self._lock = threading.Lock()
         self._whole = False  # The index is of all of it, for ever.
@@ -205,7 +206,10 @@ class Reader:
         known: dict[str, _Segment] = {}
         for name in segment_names(self._disk):
             with contextlib.suppress(FileNotFoundError):
-                segment = self._known.get(name) or _Segment(self._disk, name)
+                segment = self._known.get(name)
+                # One of another size was written anew, and places in it are others.
+                if segment is None or segment.size != self._disk.size(name):
+                    segment = _Segment(self._disk, name)
                 if segment.header.position != NOT_BEGUN:
                     known[name] = segment
         self._known = known

@@ -34,6 +34,7 @@ from penstock.journal.segment import (
     FrameFile,
     Piece,
     SegmentHeader,
+    index_name,
     number_of,
     segment_name,
     segment_names,
@@ -73,8 +74,8 @@ def open_log(
 ) -> Opened:
     """Read the log of a directory back into an engine, and open it for more.
 
-    `memory_max` bytes of bodies are kept in memory, and the others are left on disk. With `salvage`, whatever can be
-    read is used, and what could not be is told there.
+    With a `memory_max`, bodies are left on disk. With `salvage`, whatever can be read is used, and what could not be is
+    told there.
     """
     if NODE_FILE not in disk.names():
         make_identity(disk)
@@ -82,7 +83,7 @@ def open_log(
     for name in disk.names():
         if name.endswith(UNFINISHED):
             disk.remove(name)
-    reading = _Reading(disk, node, boot, wall, memory_max, progress, salvage)
+    reading = _Reading(disk, node, boot, wall, memory_max != NEVER, progress, salvage)
     replay = reading.read()
     reading.cut(disk)
     last = reading.headers[-1] if reading.headers else reading.snapshot
@@ -112,13 +113,13 @@ def open_log(
 def examine(disk: ReadableDisk, boot: str, progress: Progress | None = None) -> list[str]:
     """What of a directory could not be read, if it were to be salvaged now; nothing is changed."""
     problems: list[str] = []
-    _Reading(disk, identity(disk)[0], boot, 0, 0, progress, problems).read()
+    _Reading(disk, identity(disk)[0], boot, 0, True, progress, problems).read()
     return problems
 
 
 def check_log(disk: ReadableDisk, boot: str, progress: Progress | None = None) -> list[str]:
     """Read what an open would read: raise what it would refuse, and tell what it would warn of. Nothing is changed."""
-    reading = _Reading(disk, identity(disk)[0], boot, 0, 0, progress, None)
+    reading = _Reading(disk, identity(disk)[0], boot, 0, True, progress, None)
     reading.read()
     return reading.warnings
 
@@ -132,7 +133,7 @@ class _Reading:
         node: str,
         boot: str,
         wall: int,
-        memory_max: int,
+        leave_bodies: bool,
         progress: Progress | None,
         salvage: list[str] | None,
     ) -> None:
@@ -146,7 +147,7 @@ class _Reading:
         self._disk = disk
         self._node = node
         self._boot = boot
-        self._memory_max = memory_max
+        self._leave_bodies = leave_bodies
         self._progress = progress
         self._salvage = salvage
         self._done = 0
@@ -195,6 +196,10 @@ class _Reading:
                 disk.remove(name)
         for name, end in self._cuts:
             _cut(disk, name, end)
+        cut = [*self._lost, *(name for name, _ in self._cuts)]
+        for index in {index_name(number_of(name)) for name in cut} & set(disk.names()):
+            # It may tell of rows that are lost.
+            disk.remove(index)
 
     def _refuse(self, why: str) -> None:
         """What cannot be meant is refused, unless everything that can be read is to be salvaged."""
@@ -236,7 +241,7 @@ class _Reading:
     def _read_snapshot(self) -> Replay:
         """What the newest snapshot says that is whole; nothing, if there is none, and the log is all there."""
         for name in reversed(snapshot_names(self._disk)):
-            replay = Replay(self._memory_max)
+            replay = Replay(self._leave_bodies)
             self._done, self._total = 0, self._disk.size(name)
             try:
                 with self._open(name) as file:
@@ -255,7 +260,7 @@ class _Reading:
             why = [f"{segment_name(1)} is missing, and no snapshot can be used in its place", *self.warnings]
             self._refuse("; ".join(why))
             self.first_segment = number_of(names[0])
-        return Replay(self._memory_max)
+        return Replay(self._leave_bodies)
 
     def _follows(self, index: int, replay: Replay) -> bool:
         """Whether the log goes on with a segment, or ended before it: in a power cut the older of two may be lost."""
@@ -440,6 +445,10 @@ def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Repla
     # After a stop that was not in order, integers up to the ceiling may have been seen by somebody.
     tube.promised = tube.reserved = max(so_far.reserved, tube.reserved)
     tube.next_local = so_far.next_local if replay.stopped else max(so_far.next_local, tube.reserved)
+    if tube.ready_bodies is not None:
+        for job in jobs:
+            # It is looked up by its body.
+            job.body = engine.outbox.body_of(job)
     restore.restore_jobs(engine, tube, jobs, replay.keys)
     return tube
 

@@ -70,12 +70,11 @@ class Replay:
     latest_ms: i64
     position: i64  # Of the next row.
     stopped: bool  # The log was closed in order here.
-    memory_max: i64  # How many bytes of bodies may be kept in memory; others stay where they are.
-    resident_bytes: i64
+    leave_bodies: bool  # Leave bodies on disk, but for the shortest.
     _newest_id: i64  # The greatest in `jobs`, gone or not.
     _leaving: dict[int, None]  # Jobs that moved out of a tube, and into none yet.
 
-    def __init__(self, memory_max: i64) -> None:
+    def __init__(self, leave_bodies: bool) -> None:
         self.jobs = JobTable()
         self.late = {}
         self.keys = {}
@@ -94,8 +93,7 @@ class Replay:
         self.latest_ms = 0
         self.position = 1
         self.stopped = True
-        self.memory_max = memory_max
-        self.resident_bytes = 0
+        self.leave_bodies = leave_bodies
         self._newest_id = -1
         self._leaving = {}
 
@@ -268,14 +266,10 @@ class Replay:
             job.rare().doomed = True
 
     def _load_body(self, job: Job, data: bytes, at: i64, length: i64, file: i64, base: i64) -> None:
-        before = job.body
-        if isinstance(before, bytes):
-            self.resident_bytes -= len(before)
-        if self.resident_bytes + length > self.memory_max and length >= f.SPILLED_BYTES_MIN:
+        if self.leave_bodies and length >= f.SPILLED_BYTES_MIN:
             job.body = BodyRef(file, base + at, length)
         else:
             job.body = data[at : at + length]
-            self.resident_bytes += length
 
     def _load_var(self, job: Job, tag: i64, value: bytes, number: i64, when: i64) -> None:
         if tag == f.TAG_KEY:
@@ -312,9 +306,6 @@ class Replay:
     def _drop(self, job_id: i64) -> None:
         job = self.find(job_id)
         if job is not None:
-            body = job.body
-            if isinstance(body, bytes):
-                self.resident_bytes -= len(body)
             if self.late and job_id in self.late:
                 del self.late[job_id]
             else:

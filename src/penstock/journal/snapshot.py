@@ -41,7 +41,11 @@ class Snapshot:
         self._offset = SEGMENT_HEADER_BYTES
         self._synced = 0
         self._file = disk.begin(self._header.name)
-        self._file.write(0, self._header.encode())
+        try:
+            self._file.write(0, self._header.encode())
+        except BaseException:
+            self.abandon()
+            raise
 
     @property
     def name(self) -> str:

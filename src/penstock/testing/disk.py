@@ -79,7 +79,8 @@ class MemoryDisk:
         self.rename(name + UNFINISHED, name)
 
     def abandon(self, name: str, file: File) -> None:
-        self.remove(name + UNFINISHED)
+        if name + UNFINISHED in self.files:
+            self.remove(name + UNFINISHED)
 
     def open(self, name: str) -> MemoryFile:
         self._check(name)
@@ -109,7 +110,7 @@ class MemoryDisk:
 
     def check_room(self, size: int) -> None:
         """Raise ENOSPC if so many bytes more do not fit."""
-        if self.capacity is not None and sum(map(len, self.files.values())) + size > self.capacity:
+        if self.capacity is not None and sum(map(len, list(self.files.values()))) + size > self.capacity:
             raise OSError(errno.ENOSPC, "no space left on this disk")
 
     def copy(self) -> MemoryDisk:

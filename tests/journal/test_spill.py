@@ -1,0 +1,375 @@
+"""Bodies beyond the limit on memory live on disk only, and nobody who uses the queue can tell."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.core import policy
+from penstock.core.errors import CommandError, NoMemory, OutOfRange
+from penstock.core.job import BodyRef, Draft
+from penstock.core.limits import JOB_MEMORY_BYTES
+from penstock.journal.disk import RealFile
+from penstock.journal.recovery import open_log
+from penstock.journal.snapshot import take_snapshot
+from penstock.testing.disk import MemoryDisk
+from penstock.testing.invariants import check
+from tests.journal.shortened import SEGMENT, WALL
+
+LIMIT = 1024 * 1024
+JOBS = 2_000  # 8 MB of bodies.
+
+
+def body(number: int) -> bytes:
+    """4 KB that no other number has."""
+    return b"%08d" % number * 512
+
+
+def open_small(directory: Path, **options: Any) -> penstock.Queue:
+    return penstock.open(directory, fsync="never", memory_limit=LIMIT, **options)
+
+
+def open_large(directory: Path) -> penstock.Queue:
+    return penstock.open(directory, fsync="never")
+
+
+def resident_bytes(queue: penstock.Queue) -> int:
+    return queue._host.engine.resident_bytes
+
+
+def on_disk(queue: penstock.Queue) -> int:
+    """How many jobs have their bodies on disk only."""
+    return sum(isinstance(job.body, BodyRef) for job in queue._host.engine.jobs.scan(0, 100_000))
+
+
+# For each type of tube: what the put of a number is given, and by what the numbers are served.
+KINDS: dict[str, tuple[Callable[[int], dict[str, Any]], Callable[[int], Any]]] = {
+    "fifo": (lambda number: {}, lambda number: number),
+    "fifottl": (lambda number: {"priority": number * 7 % 5}, lambda number: (number * 7 % 5, number)),
+    "utube": (lambda number: {"key": f"key-{number % 10}"}, lambda number: number),
+    "disque": (lambda number: {}, lambda number: number),
+}
+
+
+def fill(queue: penstock.Queue, kind: str, numbers: range) -> None:
+    tube = queue.tube(kind, kind)  # type: ignore[arg-type]
+    for number in numbers:
+        tube.put(body(number), **KINDS[kind][0](number))
+        assert resident_bytes(queue) <= LIMIT + len(body(0))
+
+
+def drain(queue: penstock.Queue, kind: str, count: int) -> list[int]:
+    """Take and ack so many, one after the other; tell their numbers."""
+    tube = queue.tube(kind)
+    numbers = []
+    for _ in range(count):
+        job = tube.take()
+        assert job is not None
+        number = int(job.body[:8])
+        assert job.body == body(number)
+        job.ack()
+        assert job.body == body(number), "who has taken a job can read it also when it is acked"
+        numbers.append(number)
+        assert resident_bytes(queue) <= LIMIT + len(body(0))
+    return numbers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_bodies_come_back_in_order_and_memory_stays_small(tmp_path: Path, kind: str) -> None:
+    with open_small(tmp_path) as queue:
+        fill(queue, kind, range(JOBS))
+        assert on_disk(queue) > JOBS * 2 // 3
+        assert drain(queue, kind, JOBS) == sorted(range(JOBS), key=KINDS[kind][1])
+        assert queue.tube(kind).take() is None and resident_bytes(queue) == 0
+        check(queue._host.engine)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reopen", [open_small, open_large])
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_all_bodies_come_back_after_a_restart(
+    tmp_path: Path, kind: str, reopen: Callable[[Path], penstock.Queue], snapshot: bool
+) -> None:
+    with open_small(tmp_path, history_bytes=0) as queue:
+        fill(queue, kind, range(JOBS))
+        if snapshot:
+            queue.checkpoint()
+    with reopen(tmp_path) as queue:
+        if reopen is open_small:
+            assert resident_bytes(queue) <= LIMIT and on_disk(queue) > JOBS // 2
+            assert drain(queue, kind, JOBS) == sorted(range(JOBS), key=KINDS[kind][1])
+        else:
+            assert on_disk(queue) == 0
+            tube = queue.tube(kind)
+            found = []
+            while (job := tube.take()) is not None:
+                found.append(job.body)
+                job.ack()
+            assert found == [body(number) for number in sorted(range(JOBS), key=KINDS[kind][1])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checkpoints_between_puts_and_takes_lose_no_body(tmp_path: Path, kind: str) -> None:
+    """Without history: each time all files go that bodies were in."""
+    left = set(range(JOBS))
+    with open_small(tmp_path, history_bytes=0) as queue:
+        for start in range(0, JOBS, 500):
+            fill(queue, kind, range(start, start + 500))
+            queue.checkpoint()
+            left -= set(drain(queue, kind, 100))
+            queue.checkpoint()
+        check(queue._host.engine)
+    with open_small(tmp_path, history_bytes=0) as queue:
+        queue.checkpoint()
+        assert drain(queue, kind, len(left)) == sorted(left, key=KINDS[kind][1])
+
+
+def test_jobs_that_come_back_bring_their_bodies(tmp_path: Path) -> None:
+    with open_small(tmp_path, history_bytes=0) as queue:
+        fill(queue, "fifottl", range(600))
+        tube = queue.tube("fifottl")
+        jobs = tube.take_many(600)
+        for number, job in enumerate(jobs):
+            (job.release, job.bury, lambda job=job: job.release(delay=0.001), job.requeue)[number % 4]()
+        queue.checkpoint()
+        assert tube.kick(600) == 150
+        assert {job.body for job in tube.jobs("ready")} <= {body(number) for number in range(600)}
+    with open_small(tmp_path) as queue:
+        assert sorted(drain(queue, "fifottl", 600)) == list(range(600))
+
+
+def test_a_job_that_is_looked_at_and_not_taken_shows_its_body(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        tube = queue.tube("t")
+        jobs = [tube.put(body(number)) for number in range(600)]
+        assert isinstance(jobs[-1]._core.body, BodyRef)
+        assert [job.body for job in jobs] == [body(number) for number in range(600)]
+        assert [queue.job(job.id).body for job in jobs[-10:]] == [body(number) for number in range(590, 600)]
+        queue.checkpoint()
+        assert [event.body for event in jobs[-1].history()] == [body(599)]
+        assert [job.body for job in jobs] == [body(number) for number in range(600)]
+
+
+def test_the_result_of_a_job_takes_the_place_of_a_body_on_disk(tmp_path: Path) -> None:
+    with open_small(tmp_path, history_bytes=0) as queue:
+        fill(queue, "fifottl", range(600))
+        jobs = queue.tube("fifottl").take_many(600)
+        for job in jobs:
+            number = int(job.body[:8])
+            job.done(body(number + 10_000))
+            assert job.body == body(number + 10_000)
+            assert resident_bytes(queue) <= LIMIT + len(body(0))
+        queue.checkpoint()
+        assert sorted(job.body for job in jobs) == [body(number + 10_000) for number in range(600)]
+
+
+def test_a_job_that_moves_to_a_temporary_tube_keeps_its_body_over_checkpoints(tmp_path: Path) -> None:
+    with open_small(tmp_path, history_bytes=0) as queue:
+        temporary = queue.tube("temporary", "fifo", temporary=True)
+        jobs = [queue.tube("t").put(body(number)) for number in range(600)]
+        assert isinstance(jobs[-1]._core.body, BodyRef)
+        for job in jobs[-50:]:
+            job.move(temporary)
+        for _ in range(2):
+            queue.checkpoint()
+        assert [job.body for job in temporary.take_many(99)] == [body(number) for number in range(550, 600)]
+        for job in jobs[-50:]:
+            job.move(queue.tube("back", "fifo"))
+        queue.checkpoint()
+    with open_small(tmp_path) as queue:
+        assert [job.body for job in queue.tube("back").take_many(99)] == [body(number) for number in range(550, 600)]
+
+
+def test_a_body_on_disk_counts_for_the_capacity_of_its_tube(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        fill(queue, "fifo", range(500))
+        tube = queue.tube("small", "fifo", capacity_bytes=10 * 4_096)
+        for number in range(10):
+            tube.put(body(number))
+        with pytest.raises(penstock.CommandError) as refused:
+            tube.put(body(10))
+        assert refused.value.code == "FULL"
+        job = tube.take()
+        assert job is not None
+        job.ack()
+        tube.put(body(10))
+
+
+def test_tubes_that_look_jobs_up_by_their_bodies_keep_them_in_memory(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        fill(queue, "fifo", range(500))
+        tube = queue.tube("unique", "queue15")
+        engine = queue._host.engine
+        twins = [
+            [engine.put(tube._core, Draft(body(number), same_body=True), engine.now).id for number in range(20)]
+            for _ in range(2)
+        ]
+        assert twins[0] == twins[1]
+        moved = queue.tube("fifo").jobs("ready", 500)[-1]
+        assert isinstance(moved._core.body, BodyRef)
+        moved.move(tube)
+        again = engine.put(tube._core, Draft(moved.body, same_body=True), engine.now)
+        assert again is moved._core
+        check(engine)
+
+
+def test_tubes_that_look_jobs_up_by_their_bodies_do_so_after_a_restart(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        fill(queue, "fifo", range(500))
+        queue.tube("unique", "queue15").put_many([body(number) for number in range(20)])
+    with open_small(tmp_path) as queue:
+        engine, tube = queue._host.engine, queue.tube("unique")
+        for number in range(20):
+            engine.put(tube._core, Draft(body(number), same_body=True), engine.now)
+        assert tube.stats()["ready"] == 20
+        check(engine)
+
+
+def test_puts_are_refused_when_jobs_alone_are_too_many_and_acks_make_room(tmp_path: Path) -> None:
+    most = LIMIT // JOB_MEMORY_BYTES
+    with open_small(tmp_path) as queue:
+        tube = queue.tube("t")
+        tube.put_many([b"x"] * (most - 1))
+        tube.put("the last")
+        with pytest.raises(NoMemory):
+            tube.put("one more")
+        with pytest.raises(NoMemory):
+            tube.put_many(["one more", "and another"])
+        assert tube.stats()["ready"] == most
+        job = tube.take()
+        assert job is not None
+        job.ack()
+        tube.put("fits")
+        with pytest.raises(NoMemory):
+            tube.put("one more")
+    with open_small(tmp_path) as queue:
+        with pytest.raises(NoMemory):
+            queue.tube("t").put("one more")
+        assert len(queue.tube("t").take_many(10_000)) == most
+
+
+def test_in_memory_puts_beyond_the_limit_are_refused_and_acks_make_room() -> None:
+    with penstock.open(":memory:", memory_limit=LIMIT) as queue:
+        tube = queue.tube("t")
+        put = 0
+        with pytest.raises(NoMemory):
+            while True:
+                tube.put(body(put))
+                put += 1
+        assert put == LIMIT // (4_096 + JOB_MEMORY_BYTES)
+        with pytest.raises(NoMemory):
+            tube.put_many([body(0)])
+        assert drain(queue, "t", 1) == [0]
+        tube.put(body(put))
+        assert drain(queue, "t", put) == list(range(1, put + 1))
+
+
+def test_a_limit_that_is_too_low_to_be_meant_is_refused(tmp_path: Path) -> None:
+    for path in (":memory:", tmp_path):
+        with pytest.raises(OutOfRange, match="memory_limit"):
+            penstock.open(path, memory_limit=LIMIT - 1)
+
+
+def test_tasks_get_their_bodies_from_disk_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with penstock.open_async(tmp_path, fsync="never", memory_limit=LIMIT, history_bytes=0) as queue:
+            tube = await queue.tube("t", "fifo")
+            for number in range(1_000):
+                await tube.put(body(number))
+                assert resident_bytes(queue.sync) <= LIMIT + len(body(0))
+            assert on_disk(queue.sync) > 500
+            await queue.checkpoint()
+            first = await tube.take_many(400)
+            assert [job.body for job in first] == [body(number) for number in range(400)]
+            for job in first:
+                await job.ack()
+            await queue.checkpoint()
+            assert [job.body for job in first] == [body(number) for number in range(400)]
+            waiting = asyncio.ensure_future(tube.take(timeout=None))
+            job = await waiting
+            assert job is not None and job.body == body(400)
+            await job.release()
+        async with penstock.open_async(tmp_path, memory_limit=LIMIT) as queue:
+            tube = await queue.tube("t")
+            assert [job.body for job in await tube.take_many(999)] == [body(number) for number in range(400, 1_000)]
+
+    asyncio.run(main())
+
+
+def test_one_put_of_many_is_no_way_around_the_limit(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        queue.tube("t").put_many([body(number) for number in range(JOBS)])
+        assert resident_bytes(queue) <= LIMIT + len(body(0))
+
+
+def test_jobs_and_bodies_together_stay_within_the_limit_after_a_restart(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        fill(queue, "fifo", range(JOBS))
+    with open_small(tmp_path) as queue:
+        assert resident_bytes(queue) + JOBS * JOB_MEMORY_BYTES <= LIMIT + len(body(0))
+
+
+def test_an_interrupted_commit_mixes_no_bodies_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_small(tmp_path) as queue:
+        fill(queue, "fifo", range(500))
+        tube = queue.tube("fifo")
+
+        def interrupted(self: RealFile, offset: int, data: bytes) -> None:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(RealFile, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tube.put(body(500))
+        tube.put(body(501))
+        assert drain(queue, "fifo", 502) == list(range(502))
+
+
+def test_a_job_that_is_gone_with_its_file_says_so(tmp_path: Path) -> None:
+    """Who only put it has not read it, and may ask for its body when nobody has it any more."""
+    with open_small(tmp_path, history_bytes=0) as queue:
+        fill(queue, "fifo", range(500))
+        put = queue.tube("fifo").put(body(500))
+        drain(queue, "fifo", 501)
+        queue.checkpoint()
+        try:
+            assert put.body == body(500)
+        except CommandError as error:
+            assert error.code == "NOJOB"
+
+
+def test_a_body_that_changes_within_one_commit_is_the_one_it_changed_to() -> None:
+    opened = open_log(MemoryDisk(), WALL, "boot", segment_bytes=SEGMENT)
+    engine, log = opened.engine, opened.log
+    log.writer.memory_left = -1
+    tube = engine.create_tube(b"t", policy.FIFO, WALL)
+    session = engine.connect(b"c" * 16).session
+    job = engine.put(tube, Draft(b"first" * 100), WALL)
+    assert engine.take(session, tube, WALL) is job
+    engine.release(session, job, WALL, body=b"second" * 50)
+    log.commit(WALL, WALL)
+    assert engine.outbox.body_of(job) == b"second" * 50
+
+
+@pytest.mark.parametrize("target", [dataclasses.replace(policy.FIFO, temporary=True), policy.QUEUE15])
+def test_a_job_that_moves_within_one_commit_to_where_bodies_are_kept_in_memory_keeps_its_own(
+    target: policy.TubePolicy,
+) -> None:
+    disk = MemoryDisk()
+    opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
+    engine, log = opened.engine, opened.log
+    log.writer.memory_left = -1
+    source, other = engine.create_tube(b"source", policy.FIFO, WALL), engine.create_tube(b"other", target, WALL)
+    session = engine.connect(b"c" * 16).session
+    job = engine.put(source, Draft(b"body" * 100), WALL)
+    engine.move(session, job, other, WALL)
+    log.commit(WALL, WALL)
+    assert job.body == b"body" * 100
+    take_snapshot(disk, log, engine, WALL, WALL)
+    check(engine)

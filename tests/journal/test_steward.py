@@ -1,0 +1,426 @@
+"""The steward shortens the log while others work: they notice nothing, whatever becomes of it."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.core import policy
+from penstock.core.errors import Closed, CommandError, JournalFailed, NoSpace
+from penstock.core.job import Draft
+from penstock.core.limits import NEVER
+from penstock.embedded import Queue
+from penstock.host import Host, Session, Store
+from penstock.journal.disk import UNFINISHED, RealFile
+from penstock.journal.log import SEGMENT_BYTES, Log
+from penstock.journal.recovery import open_log
+from penstock.journal.segment import segment_names, snapshot_names
+from penstock.testing.disk import MemoryDisk
+from penstock.testing.invariants import check
+from tests.journal.shortened import SEGMENT, WALL, reopen
+
+MEGABYTE = 1024 * 1024
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.005)
+
+
+def run_all(*tasks: Callable[[], None]) -> None:
+    """Run each in a thread of its own, and raise what one of them raised."""
+    raised: list[BaseException] = []
+
+    def run(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(task,)) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive(), "it hangs"
+    if raised:
+        raise raised[0]
+
+
+def bodies(directory: Path, tube: str = "t") -> list[Any]:
+    with penstock.open(directory) as queue:
+        return [job.body for job in queue.tube(tube).take_many(100_000)]
+
+
+@pytest.mark.parametrize(
+    ("fsync", "puts", "memory_limit"), [("always", 200, None), ("never", 1_000, None), ("never", 600, MEGABYTE)]
+)
+def test_checkpoints_under_load_lose_nothing_and_invent_nothing(
+    tmp_path: Path, fsync: Any, puts: int, memory_limit: int | None
+) -> None:
+    put: set[str] = set()
+    seen: set[str] = set()
+    acked: set[str] = set()
+    numbers: list[int] = []
+    working = {0, 1, 2}
+    with penstock.open(
+        tmp_path, fsync=fsync, memory_limit=memory_limit, history_bytes=0, history_bodies=False
+    ) as queue:
+        tube = queue.tube("t", "fifottl")
+
+        def produce(worker: int) -> None:
+            try:
+                for number in range(puts):
+                    body = f"{worker} {number} ".ljust(2_000, ".")
+                    numbers.append(tube.put(body, priority=number % 3)._core.local)
+                    put.add(body)
+            finally:
+                working.discard(worker)
+
+        def consume() -> None:
+            with queue.session() as session:
+                own = session.tube("t")
+                while working:
+                    job = own.take(timeout=0.01)
+                    if job is not None:
+                        seen.add(job.body)
+                        if int(job.body.split()[1]) % 4 == 0:
+                            job.release(delay=0.01)
+                        else:
+                            job.ack()
+                            acked.add(job.body)
+
+        def shorten() -> None:
+            while working:
+                queue.checkpoint()
+
+        run_all(*(lambda worker=worker: produce(worker) for worker in range(3)), consume, consume, shorten)
+        check(queue._host.engine)
+        assert len(snapshot_names(queue._host.has_journal().disk)) == 1
+    assert len(numbers) == len(set(numbers)) == 3 * puts
+    assert acked and seen <= put
+    left = bodies(tmp_path)
+    assert len(left) == len(set(left))
+    assert set(left) == put - acked
+
+
+@pytest.mark.parametrize("phase", range(1, 14))
+def test_a_queue_closed_at_any_pause_of_a_checkpoint_opens_with_everything(tmp_path: Path, phase: int) -> None:
+    queue = penstock.open(tmp_path, history_bytes=0, history_bodies=False, memory_limit=MEGABYTE, fsync="never")
+    tube = queue.tube("t")
+    expected = [str(number).ljust(1_000, ".") for number in range(1_500)]
+    tube.put_many(expected)
+    steward = queue._host.has_journal()._steward
+    pauses = 0
+    reached = threading.Event()
+    pause = steward._pause
+
+    def until_closed(spent: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == phase:
+            reached.set()
+            steward._stopping.wait(20)
+        pause(spent)
+
+    steward._pause = until_closed  # type: ignore[method-assign]
+
+    def shorten() -> None:
+        try:
+            queue.checkpoint()
+        except Closed:
+            pass
+        reached.set()
+
+    def close() -> None:
+        reached.wait(20)
+        queue.close()
+
+    run_all(shorten, close)
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(UNFINISHED)]
+    assert bodies(tmp_path) == expected
+    assert bodies(tmp_path) == expected
+
+
+def test_a_checkpoint_that_the_close_of_the_queue_cut_short_is_not_said_to_be_there(tmp_path: Path) -> None:
+    queue = penstock.open(tmp_path)
+    queue.tube("t").put("x")
+    steward = queue._host.has_journal()._steward
+    reached = threading.Event()
+    told: list[str] = []
+
+    def until_closed(spent: float) -> None:
+        reached.set()
+        steward._stopping.wait(20)
+        type(steward)._pause(steward, spent)
+
+    steward._pause = until_closed  # type: ignore[method-assign]
+
+    def shorten() -> None:
+        try:
+            queue.checkpoint()
+            told.append("there")
+        except CommandError as error:
+            told.append(error.code)
+
+    def close() -> None:
+        reached.wait(20)
+        queue.close()
+
+    run_all(shorten, close)
+    assert snapshot_names(queue._host.has_journal().disk) == []
+    assert told == ["CLOSED"]
+
+
+def test_who_asks_for_a_checkpoint_during_another_one_gets_one_of_its_own(tmp_path: Path) -> None:
+    """What it did before it asked may not be in the one that is being taken."""
+    with penstock.open(tmp_path, history_bodies=False) as queue:
+        journal = queue._host.has_journal()
+        steward = journal._steward
+        walking, go_on = threading.Event(), threading.Event()
+        pause = steward._pause
+
+        def held(spent: float) -> None:
+            walking.set()
+            go_on.wait(20)
+            pause(spent)
+
+        steward._pause = held  # type: ignore[method-assign]
+        first = threading.Thread(target=queue.checkpoint)
+        first.start()
+        assert walking.wait(20)
+        second = threading.Thread(target=journal.take_snapshot)
+        second.start()
+        # It waits for the turn that is on.
+        wait_for(lambda: len(steward._turned._waiters) == 2, "the second never asked")  # type: ignore[attr-defined]
+        queue.tube("t").put("x")
+        asked_at = journal.log.segment
+        go_on.set()
+        for thread in (first, second):
+            thread.join(20)
+        assert journal.log.kept.segment > asked_at
+
+
+def test_the_log_is_shortened_by_itself_when_it_is_long(tmp_path: Path) -> None:
+    with penstock.open(tmp_path, fsync="never", history_bytes=0) as queue:
+        journal = queue._host.has_journal()
+        journal._steward._snapshot_bytes = 4 * MEGABYTE
+        tube = queue.tube("t")
+        for number in range(30):
+            tube.put(os.urandom(MEGABYTE))
+            if number % 2:
+                job = tube.take()
+                assert job is not None
+                job.ack()
+        wait_for(lambda: segment_names(journal.disk)[0] > "segment-0000000001.log", "nothing was removed")
+        wait_for(lambda: len(snapshot_names(journal.disk)) == 1, "more than one snapshot stays")
+    assert len(bodies(tmp_path)) == 15
+
+
+class SmallDisk(MemoryDisk):
+    """A disk that can be full, with a queue on it."""
+
+    def queue(self) -> Queue:
+        return Queue(Session(Host(0, NEVER, Store(self))))
+
+    def used(self) -> int:
+        return sum(map(len, list(self.files.values())))
+
+
+@pytest.fixture
+def full() -> Iterator[tuple[SmallDisk, Queue, int]]:
+    """A queue on a disk that is full: puts are refused; and how many jobs there are."""
+    disk = SmallDisk(capacity=2 * SEGMENT_BYTES + 3 * MEGABYTE)
+    queue = disk.queue()
+    tube = queue.tube("t")
+    accepted = 0
+    with pytest.raises(NoSpace):
+        while True:
+            tube.put(os.urandom(200_000))
+            accepted += 1
+    yield disk, queue, accepted
+    disk.capacity = None
+    queue.close()
+
+
+def take_and_ack(queue: Queue, count: int) -> None:
+    for _ in range(count):
+        job = queue.tube("t").take()
+        assert job is not None
+        job.ack()
+
+
+def test_a_full_disk_ends_a_checkpoint_and_not_the_queue(full: tuple[SmallDisk, Queue, int]) -> None:
+    disk, queue, accepted = full
+    take_and_ack(queue, 10)
+    with pytest.raises((OSError, NoSpace), match=r"space|room"):
+        queue.checkpoint()
+    take_and_ack(queue, 10)
+    assert snapshot_names(disk) == []
+    disk.capacity = None
+    queue.checkpoint()
+    assert len(snapshot_names(disk)) == 1
+    queue.tube("t").put("there is room again")
+    left = [job.body for job in queue.tube("t").take_many(1_000)]
+    assert len(left) == accepted - 20 + 1
+    queue.close()
+    with disk.queue() as again:
+        assert [job.body for job in again.tube("t").take_many(1_000)] == left
+
+
+def test_checkpoints_that_fail_on_a_full_disk_leave_the_reserve_to_acks(full: tuple[SmallDisk, Queue, int]) -> None:
+    """The steward tries again and again: each try must leave as much room as there was."""
+    _, queue, accepted = full
+    for _ in range(8):
+        with pytest.raises((OSError, NoSpace)):
+            queue.checkpoint()
+    take_and_ack(queue, accepted)
+
+
+def test_a_checkpoint_that_fails_leaves_no_file_behind(full: tuple[SmallDisk, Queue, int]) -> None:
+    disk, queue, _ = full
+    for _ in range(8):
+        with pytest.raises((OSError, NoSpace)):
+            queue.checkpoint()
+        assert not [name for name in disk.names() if name.endswith(UNFINISHED)]
+
+
+def test_a_snapshot_that_gets_no_name_closes_its_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number of a file that is closed twice is that of somebody else's file the second time."""
+    queue = penstock.open(tmp_path)
+    tube = queue.tube("t")
+    tube.put("x")
+    closed: list[RealFile] = []
+    rename, close = os.rename, RealFile.close
+
+    def no_rename(source: str, target: str) -> None:
+        if "snapshot" in source:
+            raise OSError(errno.EIO, "the disk is broken")
+        rename(source, target)
+
+    def noted_close(self: RealFile) -> None:
+        closed.append(self)
+        close(self)
+
+    monkeypatch.setattr(os, "rename", no_rename)
+    monkeypatch.setattr(RealFile, "close", noted_close)
+    with pytest.raises(OSError):
+        queue.checkpoint()
+    monkeypatch.undo()
+    assert len(closed) == len(set(closed))
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(UNFINISHED)]
+    tube.put("y")
+    queue.checkpoint()
+    queue.close()
+    assert bodies(tmp_path) == ["x", "y"]
+
+
+def test_a_checkpoint_of_a_queue_whose_log_failed_is_refused_and_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = penstock.open(tmp_path)
+    tube = queue.tube("t")
+    tube.put("x")
+
+    def broken(self: RealFile) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    monkeypatch.setattr(RealFile, "sync", broken)
+    with pytest.raises(JournalFailed):
+        tube.put("y")
+    monkeypatch.undo()
+    with pytest.raises(JournalFailed):
+        queue.checkpoint()
+    queue.close()
+    assert bodies(tmp_path)[0] == "x"
+
+
+def test_an_error_that_nobody_thought_of_is_told_to_who_waits_for_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    with penstock.open(tmp_path) as queue:
+        steward = queue._host.has_journal()._steward
+        told: list[BaseException] = []
+
+        def broken(served: object) -> None:
+            raise RuntimeError("nobody thought of this")
+
+        def shorten() -> None:
+            try:
+                queue.checkpoint()
+            except Exception as error:
+                told.append(error)
+
+        monkeypatch.setattr(steward, "_tidy", broken)
+        waiting = threading.Thread(target=shorten, daemon=True)
+        waiting.start()
+        waiting.join(3)
+        assert len(told) == 1
+
+
+def test_a_closed_queue_takes_no_checkpoint(tmp_path: Path) -> None:
+    before = threads()
+    queue = penstock.open(tmp_path, fsync="everysec")
+    assert len(threads() - before) == 2
+    queue.close()
+    with pytest.raises(Closed):
+        queue.checkpoint()
+    wait_for(lambda: threads() <= before, "its threads do not end")
+
+
+def threads() -> set[threading.Thread]:
+    """Those that work for queues."""
+    return {thread for thread in threading.enumerate() if thread.name in ("penstock-steward", "penstock-sync")}
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec", "never"])
+def test_a_queue_that_is_forgotten_ends_its_threads(tmp_path: Path, fsync: Any) -> None:
+    before = threads()
+    queue = penstock.open(tmp_path, fsync=fsync)
+    queue.tube("t").put("x")
+    own = threads() - before
+    assert len(own) == (1 if fsync == "always" else 2)
+    del queue
+    gc.collect()
+    for thread in own:
+        thread.join(3)
+    assert [thread.name for thread in own if thread.is_alive()] == []
+
+
+def test_the_next_segment_is_not_made_twice_when_it_is_begun_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steward makes the next segment ahead while others write, and one of them may just go on to it."""
+    disk = MemoryDisk()
+    opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
+    engine, log = opened.engine, opened.log
+    tube = engine.create_tube(b"t", policy.FIFO, WALL)
+    log.prepare()
+    following = Log._following
+
+    def with_the_steward_in_between(self: Log, number: int, length: int) -> Any:
+        tail = following(self, number, length)
+        steward = threading.Thread(target=self.prepare)
+        steward.start()
+        # It may well have to wait until the segment is begun.
+        steward.join(0.2)
+        return tail
+
+    monkeypatch.setattr(Log, "_following", with_the_steward_in_between)
+    for number in range(60):
+        engine.put(tube, Draft(b"%04d" % number * 750), WALL)
+        log.commit(WALL, WALL)
+        log.make_durable(log.written)
+    assert log.segment > 2
+    found = reopen(disk).engine
+    assert [found.outbox.body_of(job)[:4] for job in found.jobs.scan(0, 100)] == [b"%04d" % n for n in range(60)]
