@@ -473,13 +473,14 @@ class _Journal:
         self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
         self._fetched = 0
         self._steward = Steward(self, retention)
-        self._stopping = False
+        self.closed = False
         self._grown = threading.Event()
         log.on_growth = self._on_growth
-        self._syncer: threading.Thread | None = None
         if log.fsync != ALWAYS:
-            self._syncer = threading.Thread(target=self._sync_behind, name="penstock-sync", daemon=True)
-            self._syncer.start()
+            # The thread ends with the journal, closed or forgotten.
+            weak = weakref.ref(self, lambda _, grown=self._grown: grown.set())  # type: ignore[misc]
+            syncing = threading.Thread(target=_sync_behind, args=(weak, self._grown), name="penstock-sync", daemon=True)
+            syncing.start()
 
     def events(self, start: int) -> Iterator[Event]:
         """What happened from a position on, as far as it is durable."""
@@ -517,7 +518,7 @@ class _Journal:
 
     def close(self) -> None:
         """Close the log and give the directory free, whatever fails. Under the lock, or before anybody uses it."""
-        self._stopping = True
+        self.closed = True
         self._grown.set()
         try:
             self._steward.stop()
@@ -529,18 +530,32 @@ class _Journal:
         self._steward.wake()
         self._grown.set()
 
-    def _sync_behind(self) -> None:
-        """Sync what others have written and do not wait for: every second, or little by little as the log grows."""
-        while not self._stopping:
-            self._grown.wait(1 if self.log.fsync == EVERYSEC else None)
-            self._grown.clear()
-            try:
-                self.log.make_durable(self.log.written)
-            except JournalFailed:
-                if not self._stopping:
-                    with self.lock:
-                        self._wake_everybody()
-                return
+    def sync_behind(self) -> float | None:
+        """Sync what others have written; tell how long to wait before the next time, in seconds."""
+        try:
+            self.log.make_durable(self.log.written)
+        except JournalFailed:
+            if not self.closed:
+                with self.lock:
+                    self._wake_everybody()
+            raise
+        return 1.0 if self.log.fsync == EVERYSEC else None
+
+
+def _sync_behind(weak: weakref.ref[_Journal], grown: threading.Event) -> None:
+    """Sync what others do not wait for: every second, or little by little as the log grows."""
+    wait: float | None = 0.0
+    while True:
+        grown.wait(wait)
+        grown.clear()
+        journal = weak()
+        if journal is None or journal.closed:
+            return
+        try:
+            wait = journal.sync_behind()
+        except JournalFailed:
+            return
+        del journal
 
 
 class _Teller:

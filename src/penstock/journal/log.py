@@ -197,6 +197,7 @@ class Log:
         self.commit(now, wall)
         self.check()
         self._wall = wall
+        self._spare_not_before = 0
         self.prepare()
         if not self.room_ahead:
             # The reserve of the segment that is written to is for acks.
