@@ -22,7 +22,15 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 # What is compiled, below src/penstock: the pure, hot code. __init__.py files hold no code and stay out.
-COMPILED = ("core/*.py", "wire/*.py", "cluster/*.py", "journal/frame.py", "journal/gather.py", "journal/replay.py", "journal/walk.py")
+COMPILED = (
+    "core/*.py",
+    "wire/*.py",
+    "cluster/*.py",
+    "journal/frame.py",
+    "journal/gather.py",
+    "journal/replay.py",
+    "journal/walk.py",
+)
 # mypyc drops the docstrings of classes, and the docstring of an error is its message.
 NOT_COMPILED = ("__init__.py", "errors.py")
 

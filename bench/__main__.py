@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     """Measure what is asked for. 0 unless a row could not be measured at all."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the engine.")
     parser.add_argument("names", metavar="NAME", nargs="*", help="a row (cycle/fifo) or a family (cycle); all if none")
-    parser.add_argument("--quick", action="store_true", help="the short form, with fewer jobs: less than 20 seconds")
+    parser.add_argument("--quick", action="store_true", help="the short form, with fewer jobs: half a minute")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the figures there, with every sample")
     parser.add_argument("--list", action="store_true", help="name the rows, and measure nothing")
     options = parser.parse_args(arguments)
@@ -44,7 +44,7 @@ def _list(families: list[list[Trial]]) -> None:
     for family in families:
         for trial in family:
             for spec in trial.rows:
-                print(f"{spec.name:18}{spec.what}")
+                print(f"{spec.name:24}{spec.what}")
 
 
 def _measure(families: list[list[Trial]], scale: Scale) -> list[Row]:

@@ -15,6 +15,7 @@ class Unit(enum.Enum):
 
     CYCLES = "cycles/s"
     PUTS = "puts/s"
+    ROWS = "rows/s"
     MB_RATE = "MB/s"
     NS = "ns"
     MS = "ms"
@@ -33,7 +34,7 @@ class Unit(enum.Enum):
 
     def text(self, value: float) -> str:
         """A figure for people."""
-        if self in (Unit.CYCLES, Unit.PUTS):
+        if self in (Unit.CYCLES, Unit.PUTS, Unit.ROWS):
             return f"{value / 1_000:,.{0 if value >= 10_000 else 1}f}k {self.value}"
         if self in (Unit.MS, Unit.SECONDS):
             return f"{value:,.2f} {self.value}"

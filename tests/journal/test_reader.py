@@ -10,6 +10,9 @@ import penstock
 from penstock.core.errors import CommandError, DamagedJournal
 from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.reader import Reader
+from penstock.journal.segment import FrameFile, segment_names
+from penstock.testing.disk import MemoryDisk
+from tests.journal.shortened import busy
 
 
 def test_everything_that_happened_is_told_once_and_in_order(tmp_path: Path) -> None:
@@ -103,3 +106,38 @@ def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path) -> Non
     path.write_bytes(data)
     with pytest.raises(DamagedJournal, match=r"segment-0000000001\.log is damaged at offset 4096"):
         list(Reader(ReadOnlyDisk(str(tmp_path))).events())
+
+
+@pytest.mark.xfail(reason="BUG: who reads a segment that is cut meanwhile waits for its old end for ever")
+def test_a_reader_of_a_segment_that_is_cut_meanwhile_comes_to_its_end() -> None:
+    """Its unused room goes when the next one is written to, or when the queue is closed."""
+    disk = MemoryDisk()
+    opened = busy(disk)
+    name = segment_names(disk)[0]
+    with FrameFile(disk, name) as file:
+        read, reads = file.file.read, 0
+
+        def counted(offset: int, length: int) -> bytes:
+            nonlocal reads
+            reads += 1
+            assert reads < 100, "it reads the same nothing again and again"
+            return read(offset, length)
+
+        file.file.read = counted  # type: ignore[method-assign]
+        del disk.files[name][opened.log.writer.offset :]
+        assert sum(piece.frames[-1].rows for piece in file.pieces()) > 0
+
+
+@pytest.mark.xfail(reason="BUG: history that is removed while it is read is an error of the system")
+def test_who_reads_history_that_is_removed_meanwhile_goes_on_with_what_is_kept(tmp_path: Path) -> None:
+    with penstock.open(tmp_path, history_bytes=None) as queue:
+        tube = queue.tube("t")
+        for number in range(3):
+            tube.put(number)
+            queue.checkpoint()
+        newest = list(queue.events())[-1].position
+        events = queue.events()
+        assert next(events).position == 1
+        for name in segment_names(ReadOnlyDisk(str(tmp_path)))[:2]:
+            (tmp_path / name).unlink()
+        assert [event.position for event in events][-1] == newest

@@ -340,8 +340,10 @@ class Moves:
                 raise NoMemory()
 
     def memory_left(self) -> i64:
-        """How many bytes of memory jobs may take more."""
-        return self.memory_max - self.resident_bytes - self.jobs.count * JOB_MEMORY_BYTES
+        """How many bytes of memory jobs may take more. A quarter is for bodies: the rest is for jobs yet to come."""
+        left = self.memory_max - self.resident_bytes - self.jobs.count * JOB_MEMORY_BYTES
+        for_bodies = (self.memory_max >> 2) - self.resident_bytes
+        return left if left < for_bodies else for_bodies
 
     def _enter_tube(self, job: Job, tube: Tube, key: bytes, now: i64) -> None:
         """Let a tube know a job by everything it will look it up by."""

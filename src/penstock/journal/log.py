@@ -16,7 +16,7 @@ from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
 from penstock.journal.bodies import Bodies
 from penstock.journal.disk import Disk, File
-from penstock.journal.frame import FRAME_BYTES_MAX, RowWriter
+from penstock.journal.frame import FRAME_BYTES_MAX, RowWriter, seed_at
 from penstock.journal.segment import LOG, NOT_BEGUN, SEGMENT_HEADER_BYTES, SegmentHeader
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -51,8 +51,12 @@ class _Tail:
     file: File
     header: SegmentHeader
     size: int
+    seeds: int = 0  # Of the checksums of its frames.
     end: int = 0  # Where its frames end, once another segment is written to.
     before: _Tail | None = None  # The segment before it, as long as that is not on disk.
+
+    def __post_init__(self) -> None:
+        self.seeds = self.header.seeds
 
     @property
     def number(self) -> int:
@@ -277,7 +281,7 @@ class Log:
             raise OSError(errno.EFBIG, f"a frame of {length} bytes could not be read back")
         if not fits:
             self._rotate(length)
-        writer.make_frame(now, wall, self.durable, self._tail.header.seed(writer.offset))
+        writer.make_frame(now, wall, self.durable, seed_at(self._tail.seeds, writer.offset))
 
     def _write_frame(self) -> None:
         tail = self._tail

@@ -1,0 +1,207 @@
+"""Fifty who put at once and wait for the disk each time, beside a bare loop that writes and syncs the same bytes.
+
+The bare loop has the groups of the run beside it: as many syncs, each after as many bytes. So it says what the disk
+allows, and what is missing to it is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from bench.clock import clock
+from bench.journal.directory import Directory, body, fresh
+from bench.rows import Goal, Of, Spec, Unit
+from bench.scale import Scale
+from bench.trial import Sample, Trial
+from penstock.core.job import Draft
+from penstock.embedded import Queue
+from penstock.embedded_async import AsyncQueue
+from penstock.host import Host, Session, Store
+from penstock.journal.disk import RealDisk, RealFile
+from penstock.journal.log import ALWAYS, SEGMENT_BYTES
+
+_PUTTERS = 50
+_PUTS = 40  # Of each of them, in one sample.
+_WARM_UP = 5  # Samples that nobody counts: how long a sync takes must be learned first.
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """Clients of a server's loop, whose puts of a turn are one commit; tasks of one loop, and threads."""
+    puts = scale.calls(_PUTS)
+    return [
+        Trial(_specs("turns", "clients of one loop", Goal(0.7, Of.RATIO)), partial(_prepare, _Turns, puts)),
+        Trial(_specs("tasks", "asyncio tasks", None), partial(_prepare, _Tasks, puts)),
+        Trial(_specs("threads", "threads", None), partial(_prepare, _Threads, puts)),
+    ]
+
+
+def _specs(name: str, who: str, goal: Goal | None) -> tuple[Spec, ...]:
+    bare = f"journal/bare-{name}"
+    return (
+        Spec(bare, "the bytes of the next row, in its groups, by pwrite + fdatasync", Unit.PUTS, typical=True),
+        Spec(
+            f"journal/always-{name}",
+            f"{_PUTTERS} {who} put, each waits for its sync",
+            Unit.PUTS,
+            bare,
+            goal,
+            typical=True,
+        ),
+        Spec(f"journal/group-{name}", "how much of them one sync makes durable", Unit.BYTES, typical=True),
+    )
+
+
+def _prepare(kind: Callable[[Queue, int], Putters], puts: int) -> Sample:
+    directory = fresh()
+    disk = _WatchedDisk(directory.name)
+    putters = kind(Queue(Session(Host(0, store=Store(disk, ALWAYS)))), puts)
+    bare = _BareFile(directory)
+    for _ in range(_WARM_UP):
+        putters.put_all()
+
+    def sample() -> list[float]:
+        disk.groups.clear()
+        began = clock()
+        putters.put_all()
+        took = clock() - began
+        took_bare = bare.write(disk.groups)
+        total = _PUTTERS * puts
+        return [total / took_bare * 1e9, total / took * 1e9, sum(disk.groups) / len(disk.groups)]
+
+    return sample
+
+
+class Putters(Protocol):
+    """Those who put."""
+
+    def put_all(self) -> None:
+        """Let each put as often as it is to, and return when all have."""
+
+
+class _Turns:
+    """What a server's loop does with a put of each client: one commit, one sync, then the answers."""
+
+    def __init__(self, queue: Queue, puts: int) -> None:
+        self._puts = puts
+        self._tube = queue.tube("bench", "fifo")._core
+        self._engine = queue._host.engine
+        self._log = queue._host.has_journal().log
+
+    def put_all(self) -> None:
+        engine, log = self._engine, self._log
+        for _ in range(self._puts):
+            for _ in range(_PUTTERS):
+                engine.put(self._tube, Draft(body()), engine.now)
+            log.commit(engine.now, engine.now)
+            log.make_durable(log.written)
+            engine.room_bytes = log.room()
+
+
+class _Tasks:
+    """Tasks of one event loop."""
+
+    def __init__(self, queue: Queue, puts: int) -> None:
+        self._runner = asyncio.Runner()
+        self._puts = puts
+        self._tube = self._runner.run(AsyncQueue(queue).tube("bench", "fifo"))
+
+    def put_all(self) -> None:
+        self._runner.run(self._all())
+
+    async def _all(self) -> None:
+        await asyncio.gather(*(self._one() for _ in range(_PUTTERS)))
+
+    async def _one(self) -> None:
+        for _ in range(self._puts):
+            await self._tube.put(body())
+
+
+class _Threads:
+    """Threads, which stay: to start them is not what is measured."""
+
+    def __init__(self, queue: Queue, puts: int) -> None:
+        self._puts = puts
+        self._tube = queue.tube("bench", "fifo")
+        self._begin = threading.Barrier(_PUTTERS + 1)
+        self._end = threading.Barrier(_PUTTERS + 1)
+        for _ in range(_PUTTERS):
+            threading.Thread(target=self._one, daemon=True).start()
+
+    def put_all(self) -> None:
+        self._begin.wait()
+        self._end.wait()
+
+    def _one(self) -> None:
+        while True:
+            self._begin.wait()
+            for _ in range(self._puts):
+                self._tube.put(body())
+            self._end.wait()
+
+
+class _WatchedDisk(RealDisk):
+    """Notes how many bytes of the log each sync makes durable."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.groups: list[int] = []
+
+    def create(self, name: str, size: int, head: bytes) -> RealFile:
+        return _WatchedFile(super().create(name, size, head), len(head), self.groups)
+
+
+class _WatchedFile(RealFile):
+    """One segment."""
+
+    def __init__(self, file: RealFile, end: int, groups: list[int]) -> None:
+        super().__init__(file._fd)
+        self._groups = groups
+        self._end = self._synced = end
+
+    def write(self, offset: int, data: bytes) -> None:
+        super().write(offset, data)
+        self._end = offset + len(data)
+
+    def sync(self) -> None:
+        end = self._end
+        super().sync()
+        self._groups.append(end - self._synced)
+        self._synced = end
+
+
+class _BareFile:
+    """A file as large as a segment, made in the same way."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._source = os.urandom(SEGMENT_BYTES)
+        self._fd = -1
+        self._offset = SEGMENT_BYTES
+
+    def write(self, groups: list[int]) -> int:
+        """Write and sync these numbers of bytes; tell how long it took, in ns."""
+        if self._offset + sum(groups) > SEGMENT_BYTES:
+            self._make()
+        parts = [self._source[:length] for length in groups]
+        offset, descriptor = self._offset, self._fd
+        began = clock()
+        for part in parts:
+            os.pwrite(descriptor, part, offset)
+            os.fdatasync(descriptor)
+            offset += len(part)
+        took = clock() - began
+        self._offset = offset
+        return took
+
+    def _make(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = os.open(os.path.join(self._directory.name, "bare"), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        os.posix_fallocate(self._fd, 0, SEGMENT_BYTES)
+        os.fsync(self._fd)
+        self._offset = 0
