@@ -248,7 +248,9 @@ class Host:
         self.now = clock_from(self.engine.now)
         self.ids = IdForms(opened.node[:8].encode(), opened.key)
         self.engine.room_bytes = opened.log.room()
-        self.engine.spills = memory_max != NEVER
+        if memory_max != NEVER:
+            self.engine.spills, self.engine.memory_max = True, memory_max
+            opened.log.writer.memory_left = self.engine.memory_left()
         self.guard = Durable(self, opened.log)
         self.quick_guard = Committing(self, opened.log)
         self.journal = _Journal(self, disk, opened.log, store.retention)
@@ -510,7 +512,14 @@ class _Journal:
             # The first of a heap are not in order, but whoever comes next is among them.
             upcoming = [next_job.body for next_job in tube.ready.items[: 2 * _AHEAD]]
             self.log.bodies.will_read([body for body in upcoming if isinstance(body, BodyRef)])
-        return self.log.writer.body_of(job)
+        while True:
+            body = job.body
+            try:
+                return self.log.writer.body_of(job)
+            except FileNotFoundError:
+                if job.body is body:
+                    raise
+                # A snapshot has it now, and the file where it was is gone.
 
     def take_snapshot(self) -> None:
         """Take a snapshot now, and remove what need not be kept. Without the lock."""

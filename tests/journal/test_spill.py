@@ -333,7 +333,6 @@ def test_an_interrupted_commit_mixes_no_bodies_up(tmp_path: Path, monkeypatch: p
         assert drain(queue, "fifo", 502) == list(range(502))
 
 
-@pytest.mark.xfail(reason="BUG: how much memory is left is not known before the first commit")
 def test_the_limit_holds_from_the_first_put_after_a_restart(tmp_path: Path) -> None:
     with open_small(tmp_path) as queue:
         queue.tube("t").put("x")
@@ -342,7 +341,6 @@ def test_the_limit_holds_from_the_first_put_after_a_restart(tmp_path: Path) -> N
         assert resident_bytes(queue) <= LIMIT + len(body(0))
 
 
-@pytest.mark.xfail(reason="BUG: a body is looked for where it was before the checkpoint")
 def test_a_take_that_a_checkpoint_overtakes_gets_its_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It knows already where the body is, and then the body is somewhere else."""
     with open_small(tmp_path, history_bytes=0) as queue:
@@ -362,7 +360,6 @@ def test_a_take_that_a_checkpoint_overtakes_gets_its_body(tmp_path: Path, monkey
         assert job is not None and job.body == body(500)
 
 
-@pytest.mark.xfail(reason="BUG: a body that is asked for may still be let go of, if its frame was made before")
 def test_a_job_that_moves_to_a_temporary_tube_after_an_interrupt_keeps_its_body(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

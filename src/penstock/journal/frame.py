@@ -257,9 +257,11 @@ class RowWriter(Outbox):
         """The body of a job, read from disk if need be."""
         body = job.body
         if isinstance(body, bytes):
+            # Whoever asks may need it to stay in memory.
             if self._spilled:
-                # Whoever asks may need it to stay in memory.
                 self._spilled = [spilled for spilled in self._spilled if spilled.job is not job]
+            if self._frame_spilled:
+                self._frame_spilled = [spilled for spilled in self._frame_spilled if spilled.job is not job]
             return body
         bodies = self.bodies
         assert bodies is not None
