@@ -27,7 +27,7 @@ def method(scale: Scale) -> str:
     """How samples become figures."""
     return (
         f"best of {scale.rounds} short samples taken in turns, of {scale.rounds_long} where one takes seconds; "
-        f"pauses: what a call took at least in {scale.rounds_long} runs; memory: once; waiting for a disk: the median"
+        f"pauses: what a call took at least in {scale.rounds_long} runs; memory: once"
     )
 
 
@@ -134,7 +134,6 @@ def _as_dict(row: Row, compiled: bool) -> dict[str, object]:
         "unit": row.spec.unit.value,
         "value": row.value,
         "samples": row.samples,
-        "figure": "median" if row.spec.typical else "best",
         "base": row.spec.base_name,
         "base_value": row.base_value,
         "ratio": row.ratio,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import statistics
 from dataclasses import dataclass
 
 # Two measurements of the same thing on a busy machine differ by up to this much, so "costs nothing" means within it.
@@ -80,12 +79,6 @@ class Spec:
     unit: Unit
     base: str | Reference | None = None  # A row by its name; it must stand in the same family.
     goal: Goal | None = None
-    # Of a disk the best moment says little: its caches take a write for nothing now and then. Then the median counts.
-    typical: bool = False
-
-    def figure(self, samples: list[float]) -> float:
-        """What the samples come to."""
-        return statistics.median(samples) if self.typical else self.unit.best(samples)
 
     @property
     def base_name(self) -> str | None:
@@ -104,8 +97,8 @@ class Row:
 
     @property
     def value(self) -> float | None:
-        """What the samples come to."""
-        return self.spec.figure(self.samples) if self.samples else None
+        """The best sample."""
+        return self.spec.unit.best(self.samples) if self.samples else None
 
     @property
     def ratio(self) -> float | None:

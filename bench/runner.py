@@ -77,14 +77,14 @@ def _rows(runs: list[_Run]) -> Iterator[Row]:
     for each in runs:
         for i, spec in enumerate(each.trial.rows):
             samples[spec.name] = [] if each.error else [reading[i] for reading in each.readings]
-    specs = {spec.name: spec for each in runs for spec in each.trial.rows}
+    units = {spec.name: spec.unit for each in runs for spec in each.trial.rows}
     for each in runs:
         for spec in each.trial.rows:
             base_value: float | None = None
             if isinstance(spec.base, Reference):
                 base_value = spec.base.value
             elif spec.base is not None and samples.get(spec.base):
-                base_value = specs[spec.base].figure(samples[spec.base])
+                base_value = units[spec.base].best(samples[spec.base])
             yield Row(spec, samples[spec.name], base_value, each.error)
 
 

@@ -380,7 +380,7 @@ class Tube:
                 host.not_seen([core] if core is not None else [])
                 raise
             if core is not None:
-                return Job(self, core) if isinstance(core.body, bytes) else Job(self, core)._fetch()
+                return Job(self, core) if isinstance(core.body, bytes) else as_jobs(self._queue, [core])[0]
             if timeout == 0:
                 return None
         jobs = self.take_many(1, timeout, key=key, ttr=ttr)
@@ -645,9 +645,13 @@ def as_jobs(queue: Queue, cores: list[CoreJob]) -> list[Job]:
     """What a session has taken, as its user sees it: with bodies that are read from disk, if that is where they are."""
     engine = queue._host.engine
     jobs = [queue._tube(engine.tube_of(core))._job(core) for core in cores]
-    for job in jobs:
-        if not isinstance(job._core.body, bytes):
-            job._fetch()
+    try:
+        for job in jobs:
+            if not isinstance(job._core.body, bytes):
+                job._fetch()
+    except BaseException:
+        queue._host.not_seen(cores)
+        raise
     return jobs
 
 

@@ -365,7 +365,11 @@ async def _take(
     if all(isinstance(core.body, bytes) for core in found):
         jobs = as_jobs(queue, found)
     else:
-        jobs = await asyncio.get_running_loop().run_in_executor(None, as_jobs, queue, found)
+        try:
+            jobs = await asyncio.get_running_loop().run_in_executor(None, as_jobs, queue, found)
+        except asyncio.CancelledError:
+            host.not_seen(found)
+            raise
     return [AsyncJob(job) for job in jobs]
 
 

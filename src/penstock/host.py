@@ -515,11 +515,14 @@ class _Journal:
         while True:
             body = job.body
             try:
-                return self.log.writer.body_of(job)
+                read = self.log.writer.body_of(job)
             except FileNotFoundError:
                 if job.body is body:
                     raise
-                # A snapshot has it now, and the file where it was is gone.
+                continue
+            # Otherwise a snapshot has it now, and the file where it was may be gone or written anew.
+            if job.body is body:
+                return read
 
     def take_snapshot(self) -> None:
         """Take a snapshot now, and remove what need not be kept. Without the lock."""

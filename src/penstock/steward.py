@@ -166,12 +166,22 @@ class Steward:
                     more = snapshot.slice(served.now(), served.wall())
                 snapshot.write(served.now(), served.wall(), last=not more)
                 self._pause(time.thread_time() - began)
+            kept = served.log.kept
             snapshot.finish()
         except BaseException:
             snapshot.abandon()
             raise
-        bodies = use_snapshot(served.disk, served.engine, snapshot.number)
-        more = True
+        try:
+            self._use(served, snapshot.number)
+        except BaseException:
+            # Bodies are still read from files before it, so these must stay until a later one succeeds.
+            served.log.kept = kept
+            raise
+
+    def _use(self, served: Served, number: int) -> None:
+        """Let bodies that are on disk only be read from a snapshot."""
+        bodies = use_snapshot(served.disk, served.engine, number)
+        more = served.engine.spills
         while more:
             began = time.thread_time()
             with self._locked(served):

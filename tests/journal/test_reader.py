@@ -108,7 +108,6 @@ def test_damage_in_the_middle_is_an_error_and_not_the_end(tmp_path: Path) -> Non
         list(Reader(ReadOnlyDisk(str(tmp_path))).events())
 
 
-@pytest.mark.xfail(reason="BUG: who reads a segment that is cut meanwhile waits for its old end for ever")
 def test_a_reader_of_a_segment_that_is_cut_meanwhile_comes_to_its_end() -> None:
     """Its unused room goes when the next one is written to, or when the queue is closed."""
     disk = MemoryDisk()
@@ -128,7 +127,6 @@ def test_a_reader_of_a_segment_that_is_cut_meanwhile_comes_to_its_end() -> None:
         assert sum(piece.frames[-1].rows for piece in file.pieces()) > 0
 
 
-@pytest.mark.xfail(reason="BUG: history that is removed while it is read is an error of the system")
 def test_who_reads_history_that_is_removed_meanwhile_goes_on_with_what_is_kept(tmp_path: Path) -> None:
     with penstock.open(tmp_path, history_bytes=None) as queue:
         tube = queue.tube("t")

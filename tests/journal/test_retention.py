@@ -79,7 +79,7 @@ def test_disk_use_is_bounded_while_the_oldest_job_stays_readable(tmp_path: Path,
 
 
 def test_history_is_kept_up_to_its_limit_and_no_further(tmp_path: Path) -> None:
-    with penstock.open(tmp_path, fsync="never", history_bytes=10 * 1024 * 1024) as queue:
+    with penstock.open(tmp_path, history_bytes=10 * 1024 * 1024) as queue:
         tube = queue.tube("t")
         for _ in range(6):
             pass_through(tube, 3, bytes(1024 * 1024))

@@ -341,11 +341,20 @@ def test_the_limit_holds_from_the_first_put_after_a_restart(tmp_path: Path) -> N
         assert resident_bytes(queue) <= LIMIT + len(body(0))
 
 
-def test_a_take_that_a_checkpoint_overtakes_gets_its_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It knows already where the body is, and then the body is somewhere else."""
-    with open_small(tmp_path, history_bytes=0) as queue:
+@pytest.mark.parametrize(
+    "history",
+    [
+        {"history_bytes": 0},
+        {"history_bodies": False},
+    ],
+)
+def test_a_take_that_a_checkpoint_overtakes_gets_its_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: dict[str, Any]
+) -> None:
+    """It knows already where the body is, and then the body is somewhere else: its file is gone, or written anew."""
+    with open_small(tmp_path) as queue:
         fill(queue, "fifo", range(600))
-        drain(queue, "fifo", 500)
+    with open_small(tmp_path, **history) as queue:
         read = Bodies.read
 
         def overtaken(self: Bodies, ref: BodyRef) -> bytes:
@@ -357,7 +366,27 @@ def test_a_take_that_a_checkpoint_overtakes_gets_its_body(tmp_path: Path, monkey
 
         monkeypatch.setattr(Bodies, "read", overtaken)
         job = queue.tube("fifo").take()
-        assert job is not None and job.body == body(500)
+        assert job is not None and job.body == body(0)
+
+
+def test_a_take_that_is_interrupted_while_it_reads_a_body_gives_the_job_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_small(tmp_path) as queue:
+        fill(queue, "fifo", range(10))
+    with open_small(tmp_path) as queue:
+        tube = queue.tube("fifo")
+        for take in (tube.take, lambda: tube.take_many(3), lambda: queue.take([tube], 3)):
+
+            def interrupted(self: Bodies, ref: BodyRef) -> bytes:
+                monkeypatch.undo()
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr(Bodies, "read", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                take()
+            assert tube.stats()["ready"] == 10
+        assert drain(queue, "fifo", 10) == list(range(10))
 
 
 def test_a_job_that_moves_to_a_temporary_tube_after_an_interrupt_keeps_its_body(

@@ -68,7 +68,7 @@ def copy_log(
             for name in target.names():
                 target.remove(name)
             raise
-        epoch = max(epoch_floor(source), *(file.header.epoch for file in files)) + _EPOCHS_APART
+        epoch = max([epoch_floor(source), *(file.header.epoch for file in files)]) + _EPOCHS_APART
         # Last, because without it the copy is none.
         target.replace(NODE_FILE, json.dumps({"node": node, "key": key.hex(), "epoch": epoch}).encode())
         return Copied(copying.first, copying.position - 1, len(files) + 1, copying.done)
@@ -80,7 +80,11 @@ def _open_files(source: ReadableDisk, stack: ExitStack, end: int) -> list[FrameF
         with ExitStack() as tried, contextlib.suppress(FileNotFoundError):
             snapshots = [tried.enter_context(FrameFile(source, name)) for name in snapshot_names(source)]
             segments = [tried.enter_context(FrameFile(source, name)) for name in segment_names(source)]
-            segments = [file for file in segments if file.header.position != NOT_BEGUN]
+            # One that has nothing in it yet is needed only if a snapshot goes on with it.
+            numbers = {file.header.segment for file in snapshots}
+            segments = [
+                file for file in segments if file.header.position != NOT_BEGUN or file.header.segment in numbers
+            ]
             files = _needed(snapshots, segments, end)
             stack.push(tried.pop_all())
             return files
@@ -149,6 +153,7 @@ class _Copying:
     def _wanted(self, frames: list[f.Frame]) -> list[f.Frame]:
         """The frames of a piece that are not behind the end."""
         if frames[0].kind != f.LIVE:
+            self.position = frames[-1].position
             return frames
         wanted = []
         for frame in frames:

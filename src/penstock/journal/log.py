@@ -143,10 +143,10 @@ class Log:
 
     def make_durable(self, position: int) -> None:
         """Return when every position below this one is on disk; callers who come together share one sync."""
-        if self.durable >= position:
+        if self.durable >= position and self._tail.before is None:
             return
         with self._syncing:
-            if self.durable >= position:
+            if self.durable >= position and self._tail.before is None:
                 return
             self.check()
             # In this order: whatever another thread writes meanwhile, `upto` is in the segments that we find.

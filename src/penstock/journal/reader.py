@@ -152,12 +152,15 @@ class Reader:
             names: dict[int, bytes] = {}
             offset = SEGMENT_HEADER_BYTES
             if start > segment.header.position:
-                known = segment.index()
-                names, offset = dict(known.names), known.offset_of(start)
-            for found in segment.frames(offset, whole=index + 1 < len(segments)):
-                if found.frame.position >= end:
-                    return
-                yield from self._events_in(found, names, start, end)
+                with contextlib.suppress(FileNotFoundError):
+                    known = segment.index()
+                    names, offset = dict(known.names), known.offset_of(start)
+            # One that was removed meanwhile is not kept any more.
+            with contextlib.suppress(FileNotFoundError):
+                for found in segment.frames(offset, whole=index + 1 < len(segments)):
+                    if found.frame.position >= end:
+                        return
+                    yield from self._events_in(found, names, start, end)
 
     def history(self, job: int, newest: int | None = None, end: int = NEVER) -> list[Event]:
         """Every event that is kept of one job, by its number; `newest` is the position of its last one, if known."""

@@ -192,6 +192,9 @@ class FrameFile:
         length = piece_bytes
         while True:
             data = self.file.read(offset, length)
+            if len(data) < length:
+                # It may have been cut since it was opened.
+                self.size = offset + len(data)
             frames = f.read_frames(data, 0, offset, seeds, offset + len(data) >= self.size)
             if frames:
                 yield Piece(data, frames, offset)
