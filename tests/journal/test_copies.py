@@ -26,7 +26,7 @@ def copied(source: MemoryDisk, to_position: int | None = None) -> MemoryDisk:
     return target
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_restore_to_any_position_is_the_state_after_the_last_commit_up_to_it(seed: int) -> None:
     disk = MemoryDisk()
     opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
