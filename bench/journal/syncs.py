@@ -31,12 +31,15 @@ _WARM_UP = 5  # Samples that nobody counts: how long a sync takes must be learne
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Clients of a server's loop, whose puts of a turn are one commit; tasks of one loop, and threads."""
+    """Turns of fifty puts, with nobody who waits; tasks of one loop, and threads."""
     puts = scale.calls(_PUTS)
     return [
-        Trial(_specs("turns", "clients of one loop", Goal(0.7, Of.RATIO)), partial(_prepare, _Turns, puts)),
-        Trial(_specs("tasks", "asyncio tasks", None), partial(_prepare, _Tasks, puts)),
-        Trial(_specs("threads", "threads", None), partial(_prepare, _Threads, puts)),
+        Trial(
+            _specs("turns", "puts of the engine: one commit, one sync", Goal(0.7, Of.RATIO)),
+            partial(_prepare, _Turns, puts),
+        ),
+        Trial(_specs("tasks", "asyncio tasks put, each waits for its sync", None), partial(_prepare, _Tasks, puts)),
+        Trial(_specs("threads", "threads put, each waits for its sync", None), partial(_prepare, _Threads, puts)),
     ]
 
 
@@ -46,7 +49,7 @@ def _specs(name: str, who: str, goal: Goal | None) -> tuple[Spec, ...]:
         Spec(bare, "the bytes of the next row, in its groups, by pwrite + fdatasync", Unit.PUTS),
         Spec(
             f"journal/always-{name}",
-            f"{_PUTTERS} {who} put, each waits for its sync",
+            f"{_PUTTERS} {who}",
             Unit.PUTS,
             bare,
             goal,
@@ -83,7 +86,7 @@ class Putters(Protocol):
 
 
 class _Turns:
-    """What a server's loop does with a put of each client: one commit, one sync, then the answers."""
+    """The shape of a server's turn: a put of each client, one commit, one sync. There are no clients here."""
 
     def __init__(self, queue: Queue, puts: int) -> None:
         self._puts = puts
