@@ -1,7 +1,8 @@
 """Copies of a directory: a backup of one that is in use, and a restore to any position that the copy knows.
 
 Both are one thing: the newest snapshot that is old enough, the segments from there on up to a position, and the history
-before. Nothing is locked and nothing of the original is changed. Every frame is checked on its way.
+before. Nothing is locked and nothing of the original is changed. Every frame's checksum is checked on its way; that
+no frame is missing between two files is not.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class Spilled:
 
 
 class RowWriter(Outbox):
-    """The outbox of an engine whose changes are logged: one row for each, until `take_frame` makes a frame of them."""
+    """The outbox of an engine whose changes are logged: one row for each, until `make_frame` makes a frame of them."""
 
     segment: i64  # That frames go to.
     position: i64  # Of the next row.

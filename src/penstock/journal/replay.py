@@ -15,7 +15,6 @@ from mypy_extensions import i32, i64, mypyc_attr
 
 from penstock.core import states as s
 from penstock.core.claims import Consumer
-from penstock.core.errors import DamagedJournal
 from penstock.core.job import BodyRef, Job
 from penstock.core.retry import parse_retry
 from penstock.core.table import JobTable
@@ -159,13 +158,6 @@ class Replay:
         for tube in self.tubes:
             if tube is not None and tube.next_local < tube.reserved:
                 tube.next_local = tube.reserved
-
-    def tube_of(self, job: Job) -> TubeSoFar:
-        """The tube of a job, which must be known when all is read."""
-        tube = self.tubes[job.tube]
-        if tube is None or not tube.told:
-            raise DamagedJournal(f"job {job.id} is in a tube that no row tells of; the log is damaged")
-        return tube
 
     def drop_bodiless(self) -> None:
         """Give up the jobs whose bodies are lost, for those who salvage what there is."""

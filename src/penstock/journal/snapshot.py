@@ -47,11 +47,6 @@ class Snapshot:
             self.abandon()
             raise
 
-    @property
-    def name(self) -> str:
-        """What its file will be called."""
-        return self._header.name
-
     def slice(self, now: int, wall: int) -> bool:
         """Look at a little more of the engine; tell whether there is more to come. It needs the lock."""
         self._log.commit(now, wall)
