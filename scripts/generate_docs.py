@@ -17,6 +17,7 @@ from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import CommandError
 from penstock.dialects import tarantool, tarantool15, xqueue
+from penstock.server.settings import GROUPS, Setting
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -286,12 +287,39 @@ def tubes_table() -> str:
     return table(headings, [_preset_row(policy) for policy in p.PRESETS.values()])
 
 
+# ---- Settings --------------------------------------------------------------------------------------------------------
+
+
+def _setting_row(setting: Setting) -> list[str]:
+    default = f"`{setting.default}`" if setting.default else "–"
+    if setting.disque_default is not None:
+        default += f"; from a disque.conf `{setting.disque_default}`"
+    return [
+        f"`{setting.name}`",
+        f"`{setting.directive}`",
+        setting.description,
+        setting.kind.allowed,
+        default,
+        "yes" if setting.changeable else "–",
+    ]
+
+
+def settings_tables() -> str:
+    """Every setting, a table for each group."""
+    headings = ["setting", "directive", "what it says", "must be", "default", "CONFIG SET"]
+    return "\n\n".join(
+        f"### {name}\n\n{table(headings, [_setting_row(setting) for setting in group])}"
+        for name, group in GROUPS.items()
+    )
+
+
 # ---- Pages -----------------------------------------------------------------------------------------------------------
 
 # A generated part: the page it is on, and what writes it.
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "errors": ("EMBEDDED.md", errors_table),
     "limits": ("COMPATIBILITY.md", limits_table),
+    "settings": ("CONFIGURATION.md", settings_tables),
     "tubes": ("tubes/README.md", tubes_table),
 }
 

@@ -1,0 +1,68 @@
+"""`penstock config`: what a server that is started so would be configured to."""
+
+from __future__ import annotations
+
+import json as json_format
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.output import fail
+from penstock.server.config import Config, ConfigError, Setting, load
+from penstock.server.settings import SETTINGS
+from penstock.server.words import printable
+
+app = typer.Typer(help="Look at how a server is configured.", no_args_is_help=True)
+
+
+# Every setting is a flag, so what this command does not know is left for `load` to understand.
+@app.command(context_settings={"ignore_unknown_options": True})
+def show(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE] [--SETTING VALUE]...",
+            help="What `penstock serve` would be given: a TOML file or one of Disque's form, then settings as flags.",
+        ),
+    ] = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Also show where each value came from.")] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not at their default.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Show every setting as `penstock serve` would have it. Passwords are not shown."""
+    flags = list(words or [])
+    file = flags.pop(0) if flags and not flags[0].startswith("--") else None
+    try:
+        config = load(file, flags, os.environ, Path.cwd())
+    except ConfigError as error:
+        fail(str(error))
+    settings = [setting for setting in SETTINGS if not (changed and config.is_default(setting))]
+    if json:
+        typer.echo(json_format.dumps({each.name: _as_json(config, each, origin) for each in settings}, indent=2))
+    else:
+        _show_lines([[each.name, _text(config, each), config.origin(each.name)] for each in settings], origin)
+
+
+def _text(config: Config, setting: Setting) -> str:
+    value = config.value(setting)
+    text = setting.kind.masked(value) if setting.secret else setting.kind.text(value)
+    return printable(text) or '""'
+
+
+def _as_json(config: Config, setting: Setting, origin: bool) -> object:
+    value = config.value(setting)
+    if setting.secret:
+        value = setting.kind.masked(value)
+    elif not isinstance(value, (bool, int, float)):
+        value = setting.kind.text(value)
+    return {"value": value, "origin": config.origin(setting.name)} if origin else value
+
+
+def _show_lines(rows: Iterable[list[str]], origin: bool) -> None:
+    shown = [row if origin else row[:2] for row in rows]
+    widths = [max((len(row[column]) for row in shown), default=0) for column in range(2 + origin)]
+    for row in shown:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())

@@ -1,0 +1,337 @@
+"""The server's configuration: every setting's value and where it came from; how it is loaded, changed and written back.
+
+    flags  >  environment (PENSTOCK_...)  >  file (TOML or Disque's form)  >  defaults
+
+The table of settings is settings.py. A value is an attribute here, by the setting's name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.server import flags as command_line
+from penstock.server import text_file, toml_file
+from penstock.server.conf_file import ConfFile, Rewrite
+from penstock.server.conf_file import rewritten as rewritten_conf
+from penstock.server.glob import Glob
+from penstock.server.kinds import Collected, OutputLimit, Refused, Whole
+from penstock.server.settings import (
+    DISQUE_ORDER,
+    SETTINGS,
+    BadValue,
+    ConfigError,
+    Setting,
+    UnknownSetting,
+    cited,
+    find,
+    meant,
+)
+from penstock.server.users import User
+from penstock.server.words import printable
+
+__all__ = ["BadValue", "Config", "ConfigError", "OutputLimit", "Setting", "UnknownSetting", "User", "load"]
+
+# No directive is that long, so a longer pattern is a mistake or an attack.
+PATTERN_CHARACTERS_MAX: Final = 256
+
+
+class Source(Enum):
+    """Where a value can come from, in the order in which one overrules another."""
+
+    DEFAULT = auto()
+    FILE = auto()
+    INCLUDED = auto()  # From a file that the file includes.
+    ENVIRONMENT = auto()
+    FLAG = auto()
+    CHANGED = auto()  # By CONFIG SET.
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value came from, and how to say it."""
+
+    source: Source
+    place: str
+
+
+class Config:
+    """The values of all settings, at their defaults at first."""
+
+    # Listening.
+    port: int
+    bind: tuple[str, ...]
+    protected_mode: bool
+    tcp_backlog: int
+    unixsocket: str
+    unixsocketperm: int
+    http_port: int
+    http_bind: tuple[str, ...]
+    # TLS.
+    tls_port: int
+    tls_cert_file: Path | None
+    tls_key_file: Path | None
+    tls_ca_cert_file: Path | None
+    tls_auth_clients: str
+    # Who may do what.
+    requirepass: str
+    users: dict[str, User]
+    rename_command: dict[str, str]
+    debug_commands: bool
+    # Limits of a client.
+    max_clients: int
+    timeout: float
+    tcp_keepalive: float
+    auth_timeout: float
+    progress_timeout: float
+    session_grace: float
+    max_body: int
+    max_query_buffer: int
+    output_limit: OutputLimit
+    # Memory.
+    max_memory: int
+    max_memory_policy: str
+    max_memory_samples: int
+    # Journal.
+    dir: Path
+    journal: bool
+    fsync: str
+    history: float
+    history_bytes: int
+    history_bodies: bool
+    aof_enqueue_jobs_once: bool
+    aof_load_truncated: bool
+    appendfilename: str
+    no_appendfsync_on_rewrite: bool
+    auto_aof_rewrite_percentage: int
+    auto_aof_rewrite_min_size: int
+    aof_rewrite_incremental_fsync: bool
+    # Log and process.
+    loglevel: str
+    logfile: str
+    log_format: str
+    daemonize: bool
+    pidfile: str
+    slowlog_log_slower_than: int
+    slowlog_max_len: int
+    latency_monitor_threshold: int
+    syslog_enabled: bool
+    syslog_ident: str
+    syslog_facility: str
+    databases: int
+    hz: int
+    activerehashing: bool
+    watchdog_period: int
+    # Cluster.
+    cluster_node_timeout: int
+    cluster_config_file: str
+
+    def __init__(self, cwd: Path, file: Path | None = None, is_disque: bool = False) -> None:
+        self.file = file  # What was given to load, as an absolute path; CONFIG REWRITE writes it.
+        self.is_disque = is_disque  # Whether the file has Disque's form, and so the defaults are Disque's.
+        self._cwd = cwd
+        self._origins: dict[str, Origin] = {}
+        for setting in SETTINGS:
+            self._keep(setting, self._default(setting), Origin(Source.DEFAULT, "default"))
+
+    # ---- What it is --------------------------------------------------------------------------------------------------
+
+    def value(self, setting: Setting) -> Any:
+        """The value of a setting that is not known by its name."""
+        return getattr(self, setting.name)
+
+    def origin(self, name: str) -> str:
+        """Where the value of a setting came from: "flag --port", "disque.conf line 12", "default"."""
+        return self._origins[name].place
+
+    def is_default(self, setting: Setting) -> bool:
+        """Whether a setting has the value that it would have if nobody had given one."""
+        return bool(self.value(setting) == self._default(setting))
+
+    def within_dir(self, path: str) -> Path:
+        """Where `logfile`, `pidfile` or `unixsocket` is: Disque changes to `dir`, so they are relative to it."""
+        return self.dir / path
+
+    def shown(self, pattern: str) -> list[tuple[str, str]]:
+        """What CONFIG GET answers: the directives that match, and their values as Disque writes them."""
+        if len(pattern) > PATTERN_CHARACTERS_MAX:
+            return []
+        glob = Glob(pattern)
+        return [
+            (setting.directive, setting.kind.disque(self.value(setting)))
+            for setting in _IN_CONFIG_GET
+            if glob.matches(setting.directive)
+        ]
+
+    # ---- How it changes ----------------------------------------------------------------------------------------------
+
+    def change(self, directive: str, text: str) -> Setting:
+        """Do what CONFIG SET asks for, and tell which setting it was; what cannot be set is as if it did not exist."""
+        setting = find(directive)
+        if setting is None or not setting.changeable:
+            hint = "it can only be set at the start" if setting else f"there is no such setting{meant(directive)}"
+            raise UnknownSetting(directive, f"CONFIG SET {cited(directive)}: {hint}")
+        origin = Origin(Source.CHANGED, "CONFIG SET")
+        self.give(setting, directive, text, origin, lambda before: setting.kind.from_text(text, before))
+        return setting
+
+    def give(self, setting: Setting, word: str, given: str, origin: Origin, parse: Callable[[Any], Any]) -> None:
+        """Let a setting have what `parse` makes of its value before; `word` is what the operator calls it."""
+        try:
+            value = parse(self.value(setting))
+        except Refused as refused:
+            but = "" if setting.secret else f", not {cited(given)}"
+            raise BadValue(word, given, f"{origin.place}: {word} must be {refused}{but}") from None
+        self._keep(setting, value, origin)
+
+    def _keep(self, setting: Setting, value: object, origin: Origin) -> None:
+        setattr(self, setting.name, self._absolute(value))
+        self._origins[setting.name] = origin
+
+    def _absolute(self, value: object) -> object:
+        return Path(os.path.abspath(self._cwd / value)) if isinstance(value, Path) else value
+
+    def _default(self, setting: Setting) -> object:
+        has_own = self.is_disque and setting.disque_default is not None
+        return self._absolute(setting.kind.initial(str(setting.disque_default if has_own else setting.default)))
+
+    # ---- How it is written back --------------------------------------------------------------------------------------
+
+    def rewrite(self) -> None:
+        """Do what CONFIG REWRITE asks for: let the file say what was changed, and keep everything else in it.
+
+        What was given by a flag is written too, as Disque does. What the environment gave is not, so that a password in
+        it does not end up in a file; nor is what an included file says.
+        """
+        if self.file is None:
+            raise ConfigError("The server is running without a config file")
+        try:
+            text = text_file.read(self.file, str(self.file)) if self.file.exists() else ""
+            rewritten = rewritten_conf if self.is_disque else toml_file.rewritten
+            text_file.replace(self.file, rewritten(text, self._rewrites()))
+        except OSError as error:
+            raise ConfigError(f"{self.file}: {error.strerror}") from None
+
+    def _rewrites(self) -> dict[str, Rewrite]:
+        found: dict[str, Rewrite] = {}
+        for setting in SETTINGS:
+            source = self._origins[setting.name].source
+            # Disque always writes `dir`, absolute: the file may be used from elsewhere next time.
+            needed = source in (Source.FLAG, Source.CHANGED) or (
+                self.is_disque and setting.name == "dir" and source is not Source.ENVIRONMENT
+            )
+            as_before = source is Source.FILE and self.is_disque
+            if (needed or as_before) and not isinstance(setting.kind, Collected):
+                found[setting.name] = Rewrite(self._line(setting), needed)
+        return found
+
+    def _line(self, setting: Setting) -> str:
+        value = self.value(setting)
+        if self.is_disque:
+            return f"{setting.directive} {setting.kind.conf(value)}"
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        text = setting.kind.text(value)
+        return text if isinstance(setting.kind, Whole) else toml_file.quoted(text)
+
+
+_IN_CONFIG_GET: Final = sorted(
+    (setting for setting in SETTINGS if setting.in_config_get),
+    key=lambda setting: [*DISQUE_ORDER, setting.directive].index(setting.directive),
+)
+
+
+# ---- Loading ---------------------------------------------------------------------------------------------------------
+
+
+def load(
+    file: str | None, flags: Sequence[str] | Mapping[str, str], environment: Mapping[str, str], cwd: Path
+) -> Config:
+    """The configuration of a server that is started in `cwd` with this file ("-": standard input) and these flags."""
+    config = Config(cwd) if file is None else _from_file(file, cwd)
+    for setting in SETTINGS:
+        _take_from_environment(config, setting, environment)
+    for flag in command_line.read(flags):
+        _take_flag(config, flag)
+    _check_together(config)
+    return config
+
+
+def _from_file(file: str, cwd: Path) -> Config:
+    if file == text_file.STANDARD_INPUT:
+        label, path = "standard input", None
+        text = text_file.read_standard_input(label)
+    else:
+        label, path = printable(file), Path(os.path.abspath(cwd / file))
+        text = text_file.read(path, label)
+    if file.endswith(".toml") or toml_file.is_toml(text):
+        config = Config(cwd, path)
+        _take_toml(config, text, label)
+    else:
+        config = Config(cwd, path, is_disque=True)
+        _take_conf(config, text, ConfFile(path or cwd / label, label))
+    return config
+
+
+def _take_conf(config: Config, text: str, file: ConfFile) -> None:
+    for line in file.lines(text):
+        setting = _found(line.directive, line.place, "directive")
+        origin = Origin(Source.INCLUDED if line.included else Source.FILE, line.place)
+        _give_words(config, setting, line.directive, line.words, origin)
+
+
+def _take_toml(config: Config, text: str, label: str) -> None:
+    for entry in toml_file.entries(text, label):
+        setting = _found(entry.key, entry.place, "setting")
+        _give_toml(config, setting, entry.key, entry.value, Origin(Source.FILE, entry.place))
+
+
+def _found(word: str, place: str, what: str) -> Setting:
+    setting = find(word)
+    if setting is None:
+        raise UnknownSetting(word, f"{place}: there is no {what} {cited(word)}{meant(word)}")
+    return setting
+
+
+def _take_from_environment(config: Config, setting: Setting, environment: Mapping[str, str]) -> None:
+    for word in dict.fromkeys([setting.directive, setting.name]):  # So that the name wins if both are there.
+        variable = "PENSTOCK_" + word.upper().replace("-", "_")
+        text = environment.get(variable)
+        if text is None and setting.secret and (path := environment.get(f"{variable}_FILE")) is not None:
+            # As containers are handed their secrets.
+            variable += "_FILE"
+            text = text_file.read(Path(path), f"environment {variable}").rstrip("\r\n")
+        if text is not None:
+            _give_text(config, setting, word, text, Origin(Source.ENVIRONMENT, f"environment {variable}"))
+
+
+def _take_flag(config: Config, flag: command_line.Flag) -> None:
+    origin = Origin(Source.FLAG, flag.place)
+    if len(flag.words) == 1:
+        _give_text(config, flag.setting, flag.word, flag.words[0], origin)
+    else:
+        _give_words(config, flag.setting, flag.word, flag.words, origin)
+
+
+def _give_text(config: Config, setting: Setting, word: str, text: str, origin: Origin) -> None:
+    config.give(setting, word, text, origin, lambda before: setting.kind.from_text(text, before))
+
+
+def _give_toml(config: Config, setting: Setting, word: str, value: object, origin: Origin) -> None:
+    config.give(setting, word, str(value), origin, lambda before: setting.kind.from_toml(value, before))
+
+
+def _give_words(config: Config, setting: Setting, word: str, words: list[str], origin: Origin) -> None:
+    config.give(setting, word, " ".join(words), origin, lambda before: setting.kind.parse(words, before))
+
+
+def _check_together(config: Config) -> None:
+    """Refuse settings that make no sense without each other."""
+    if config.tls_port and not (config.tls_cert_file and config.tls_key_file):
+        raise ConfigError(f"{config.origin('tls_port')}: tls-port needs tls-cert-file and tls-key-file too")
+    if config.tls_auth_clients != "no" and not config.tls_ca_cert_file:
+        raise ConfigError(f"{config.origin('tls_auth_clients')}: tls-auth-clients needs tls-ca-cert-file too")

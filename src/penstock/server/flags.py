@@ -1,0 +1,53 @@
+"""Settings on the command line, as disque-server takes them: `--port 7712 --bind 127.0.0.1 ::1 --appendonly yes`.
+
+What follows a flag up to the next one is its value; `--port=7712` is the same. Yes-or-no settings do without:
+`--journal`, `--no-journal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.server.kinds import YesNo
+from penstock.server.settings import ConfigError, Setting, UnknownSetting, cited, find, meant
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag, as it was written, and the words of its value."""
+
+    word: str
+    setting: Setting
+    words: list[str]
+
+    @property
+    def place(self) -> str:
+        return f"flag --{self.word}"
+
+
+def read(flags: Sequence[str] | Mapping[str, str]) -> Iterator[Flag]:
+    """Every flag, in the order in which they count: the last one of a setting wins."""
+    arguments = [f"--{name}={value}" for name, value in flags.items()] if isinstance(flags, Mapping) else flags
+    at = 0
+    while at < len(arguments):
+        if not arguments[at].startswith("--"):
+            raise ConfigError(f"{cited(arguments[at])} is no flag; settings are given like --port 7711")
+        end = at + 1
+        while end < len(arguments) and not arguments[end].startswith("--"):
+            end += 1
+        word, equals, value = arguments[at][2:].partition("=")
+        yield _flag(word, [value] * bool(equals) + list(arguments[at + 1 : end]))
+        at = end
+
+
+def _flag(word: str, words: list[str]) -> Flag:
+    setting = find(word)
+    if setting is not None:
+        return Flag(word, setting, words or ["yes"] * isinstance(setting.kind, YesNo))
+    denied = find(word[3:]) if word.lower().startswith("no-") else None
+    if denied is None or not isinstance(denied.kind, YesNo):
+        raise UnknownSetting(word, f"there is no flag {cited(f'--{word}')}{meant(word, '--')}")
+    if words:
+        raise ConfigError(f"flag --{word}: must have nothing behind it, not {cited(words[0])}")
+    return Flag(word, denied, ["no"])

@@ -1,0 +1,92 @@
+"""Patterns of names, as Redis and Disque have them: `*`, `?`, `[abc]`, `[^a-z]`; `\\` before what stands for itself.
+
+Matching keeps one place to go back to, behind the last star, so no pattern makes it exponential: it costs at most the
+length of the name times that of the pattern.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class Glob:
+    """A pattern, read once."""
+
+    def __init__(self, pattern: str) -> None:
+        self._parts = _parts(pattern)
+
+    def matches(self, name: str) -> bool:
+        """Tell whether the whole name is as the pattern says."""
+        parts = self._parts
+        at = part = 0
+        behind_star = -1  # The part to go back to; the star before it then takes one character more.
+        star_took = 0
+        while at < len(name):
+            if part < len(parts) and parts[part] is _STAR:
+                part += 1
+                behind_star, star_took = part, at
+            elif part < len(parts) and parts[part].accepts(name[at]):
+                at += 1
+                part += 1
+            elif behind_star >= 0:
+                star_took += 1
+                at, part = star_took, behind_star
+            else:
+                return False
+        return all(rest is _STAR for rest in parts[part:])
+
+
+class _Character:
+    """What one character may be: one of some ranges, or none of them."""
+
+    def __init__(self, ranges: list[tuple[str, str]], negated: bool = False) -> None:
+        self._ranges = ranges
+        self._negated = negated
+
+    def accepts(self, character: str) -> bool:
+        return any(low <= character <= high for low, high in self._ranges) != self._negated
+
+
+_ANY: Final = _Character([], negated=True)
+_STAR: Final = _Character([])  # Any number of characters, so it is never asked about one.
+
+
+def _parts(pattern: str) -> list[_Character]:
+    parts: list[_Character] = []
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        at += 1
+        if character == "*":
+            if not parts or parts[-1] is not _STAR:
+                parts.append(_STAR)
+        elif character == "?":
+            parts.append(_ANY)
+        elif character == "[":
+            part, at = _set(pattern, at)
+            parts.append(part)
+        else:
+            if character == "\\" and at < len(pattern):
+                character = pattern[at]
+                at += 1
+            parts.append(_Character([(character, character)]))
+    return parts
+
+
+def _set(pattern: str, at: int) -> tuple[_Character, int]:
+    """What stands between brackets, and where it ends. Without a closing one it goes on to the end of the pattern."""
+    negated = pattern[at : at + 1] == "^"
+    at += negated
+    ranges: list[tuple[str, str]] = []
+    while at < len(pattern) and pattern[at] != "]":
+        if pattern[at] == "\\" and at + 1 < len(pattern):
+            ranges.append((pattern[at + 1], pattern[at + 1]))
+            at += 2
+        elif pattern[at + 1 : at + 2] == "-" and at + 2 < len(pattern):
+            low, high = sorted((pattern[at], pattern[at + 2]))
+            ranges.append((low, high))
+            at += 3
+        else:
+            ranges.append((pattern[at], pattern[at]))
+            at += 1
+    return _Character(ranges, negated), at + 1

@@ -1,0 +1,38 @@
+"""How much memory this machine has, or as much of it as the container leaves us."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def memory_bytes() -> int:
+    """The memory that this process can count on."""
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_cgroup_limits()])
+
+
+def _cgroup_limits() -> Iterator[int]:
+    """Every limit above this process; a container's own group may be what it sees as the root."""
+    for path in [*_own_groups(), _CGROUPS / "memory.max", _CGROUPS / "memory/memory.limit_in_bytes"]:
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        if text.isdecimal() and int(text) > 0:  # Else it is "max": no limit.
+            yield int(text)
+
+
+def _own_groups() -> Iterator[Path]:
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        if line.startswith("0::/"):
+            own = _CGROUPS / line.removeprefix("0::/")
+            for group in (own, *own.parents):
+                if group.is_relative_to(_CGROUPS):
+                    yield group / "memory.max"
