@@ -68,7 +68,7 @@ def test_every_written_form_of_a_default_is_read_back(cwd: Path, setting: Settin
         if setting.name == "tcp_keepalive":
             forms.pop()  # Disque's form of it says less than there is.
         for text in forms:
-            assert setting.kind.from_text(text, None) == value
+            assert setting.kind.take(text, None) == value
         again = configured(cwd, conf=f"{setting.directive} {setting.kind.conf(value)}")
         assert again.value(setting) == value and again.origin(setting.name) == "disque.conf line 1"
 
@@ -318,6 +318,7 @@ def test_users_are_the_same_in_both_forms(cwd: Path) -> None:
         ),
         ("user alice password:x colour:red", "must be made of password, password_sha256, commands, tubes"),
         ("user alice password", "must be a name, then password:…"),
+        ("user alice password:x password:y", "must be a name, then password:…"),
         ('user "a b" password:x', "must be named in 1 to 64 characters without spaces"),
     ],
 )

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.server.config import Config, ConfigError, load
+from penstock.server.settings import SETTINGS
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -105,6 +106,16 @@ def test_files_that_include_each_other_are_refused(cwd: Path) -> None:
     )
 
 
+def test_a_link_is_followed_unless_it_leads_nowhere(cwd: Path) -> None:
+    (cwd / "sub").mkdir()
+    (cwd / "sub" / "real.conf").write_text("include beside.conf\n")
+    (cwd / "sub" / "beside.conf").write_text("hz 3\n")
+    (cwd / "link.conf").symlink_to("sub/real.conf")
+    (cwd / "loop.conf").symlink_to("loop.conf")
+    assert loaded(cwd, "a.conf", a_conf="include link.conf").hz == 3
+    assert "Too many levels of symbolic links" in refused(cwd, "a.conf", a_conf="include loop.conf")
+
+
 def test_includes_are_bounded_in_depth_and_in_number(cwd: Path) -> None:
     for number in range(40):
         (cwd / f"{number}.conf").write_text(f"include {number + 1}.conf\n")
@@ -148,7 +159,7 @@ def test_a_quote_that_is_not_closed_is_said(cwd: Path, line: str) -> None:
         ("port = 1\nport = 2\n", "a.toml: Cannot overwrite a value"),
         ("hz = 1\nprot = 1", "a.toml line 2: there is no setting 'prot'; did you mean port?"),
         ("max_clients = 0", "a.toml line 1: max_clients must be a whole number from 1 to 1000000, not '0'"),
-        ("port = [7711]", "a.toml line 1: port must be a whole number from 0 to 65535, not '[7711]'"),
+        ("port = [7711]", "a.toml line 1: port must be a whole number from 0 to 65535, not '7711'"),
         ("port = 1.5", "a.toml line 1: port must be a whole number from 0 to 65535, not '1.5'"),
         ("port = true", "a.toml line 1: port must be a whole number from 0 to 65535, not 'True'"),
         ("port = 1979-05-27", "a.toml line 1: port must be"),
@@ -161,6 +172,58 @@ def test_a_quote_that_is_not_closed_is_said(cwd: Path, line: str) -> None:
 )
 def test_bad_toml_is_one_sentence(cwd: Path, text: str, message: str) -> None:
     assert refused(cwd, "a.toml", a_toml=text).startswith(message)
+
+
+DISQUES_OWN = """
+daemonize no
+pidfile /var/run/disque.pid
+port 7711
+tcp-backlog 511
+bind 127.0.0.1
+unixsocket /tmp/disque.sock
+unixsocketperm 700
+timeout 0
+tcp-keepalive 0
+loglevel notice
+logfile ""
+syslog-enabled no
+syslog-ident disque
+syslog-facility local0
+databases 16
+dir ./
+requirepass foobared
+rename-command CONFIG b840fc02d524045429941cc15f59e41cb7be6c52
+maxclients 10000
+maxmemory 1gb
+maxmemory-policy acks
+maxmemory-samples 5
+appendonly no
+appendfilename "disque.aof"
+appendfsync everysec
+no-appendfsync-on-rewrite no
+auto-aof-rewrite-percentage 100
+auto-aof-rewrite-min-size 64mb
+aof-load-truncated yes
+aof-enqueue-jobs-once no
+aof-rewrite-incremental-fsync yes
+cluster-config-file nodes.conf
+cluster-node-timeout 15000
+slowlog-log-slower-than 10000
+slowlog-max-len 128
+latency-monitor-threshold 0
+client-output-buffer-limit normal 0 0 0
+client-output-buffer-limit slave 256mb 64mb 60
+client-output-buffer-limit pubsub 32mb 8mb 60
+hz 10
+activerehashing yes
+watchdog-period 0
+"""
+
+
+def test_every_directive_of_disque_is_understood_and_has_its_default(cwd: Path) -> None:
+    config = loaded(cwd, "disque.conf", disque_conf=DISQUES_OWN)
+    changed = {setting.name for setting in SETTINGS if not config.is_default(setting)}
+    assert changed == {"unixsocket", "unixsocketperm", "requirepass", "rename_command"}
 
 
 PIECES = st.sampled_from(

@@ -9,6 +9,7 @@ Where a directive is given twice, the last one counts.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ class ConfFile:
     """One file and all that it includes, in the order in which it counts."""
 
     def __init__(self, path: Path, label: str) -> None:
-        self._path = path
+        self._path = Path(os.path.realpath(path))
         self._label = label
         self._includes = 0
 
@@ -68,8 +69,8 @@ class ConfFile:
         self._includes += 1
         if len(words) != 1 or not words[0] or "\0" in words[0]:
             raise ConfigError(f"{place}: {INCLUDE} must have the path of one file behind it")
-        path = above[-1].parent / words[0]
-        if path.resolve() in [file.resolve() for file in above]:
+        path = Path(os.path.realpath(above[-1].parent / words[0]))
+        if path in above:
             raise ConfigError(f"{place}: {cited(words[0])} includes itself")
         if len(above) > INCLUDES_DEPTH_MAX or self._includes > INCLUDES_MAX:
             raise ConfigError(
@@ -89,7 +90,7 @@ def words_of(line: str) -> list[str]:
 class Rewrite:
     """What a file should say about a setting from now on."""
 
-    line: str
+    line: str  # In TOML only the value, since a key may be written in several ways.
     needed: bool  # Whether it must be said if the file does not mention the setting.
 
 

@@ -8,7 +8,7 @@ The table of settings is settings.py. A value is an attribute here, by the setti
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -175,17 +175,17 @@ class Config:
         if setting is None or not setting.changeable:
             hint = "it can only be set at the start" if setting else f"there is no such setting{meant(directive)}"
             raise UnknownSetting(directive, f"CONFIG SET {cited(directive)}: {hint}")
-        origin = Origin(Source.CHANGED, "CONFIG SET")
-        self.give(setting, directive, text, origin, lambda before: setting.kind.from_text(text, before))
+        self.give(setting, directive, text, Origin(Source.CHANGED, "CONFIG SET"))
         return setting
 
-    def give(self, setting: Setting, word: str, given: str, origin: Origin, parse: Callable[[Any], Any]) -> None:
-        """Let a setting have what `parse` makes of its value before; `word` is what the operator calls it."""
+    def give(self, setting: Setting, word: str, given: object, origin: Origin) -> None:
+        """Let a setting have what was given for it, in a form that `Kind.take` takes, by whoever calls it `word`."""
         try:
-            value = parse(self.value(setting))
+            value = setting.kind.take(given, self.value(setting))
         except Refused as refused:
-            but = "" if setting.secret else f", not {cited(given)}"
-            raise BadValue(word, given, f"{origin.place}: {word} must be {refused}{but}") from None
+            text = " ".join(map(str, given)) if isinstance(given, list) else str(given)
+            but = "" if setting.secret else f", not {cited(text)}"
+            raise BadValue(word, text, f"{origin.place}: {word} must be {refused}{but}") from None
         self._keep(setting, value, origin)
 
     def _keep(self, setting: Setting, value: object, origin: Origin) -> None:
@@ -253,10 +253,11 @@ def load(
 ) -> Config:
     """The configuration of a server that is started in `cwd` with this file ("-": standard input) and these flags."""
     config = Config(cwd) if file is None else _from_file(file, cwd)
-    for setting in SETTINGS:
-        _take_from_environment(config, setting, environment)
+    _take_environment(config, environment, cwd)
     for flag in command_line.read(flags):
-        _take_flag(config, flag)
+        # One word may hold several: --bind "127.0.0.1 ::1".
+        given = flag.words[0] if len(flag.words) == 1 else flag.words
+        config.give(flag.setting, flag.word, given, Origin(Source.FLAG, flag.place))
     _check_together(config)
     return config
 
@@ -281,13 +282,13 @@ def _take_conf(config: Config, text: str, file: ConfFile) -> None:
     for line in file.lines(text):
         setting = _found(line.directive, line.place, "directive")
         origin = Origin(Source.INCLUDED if line.included else Source.FILE, line.place)
-        _give_words(config, setting, line.directive, line.words, origin)
+        config.give(setting, line.directive, line.words, origin)
 
 
 def _take_toml(config: Config, text: str, label: str) -> None:
     for entry in toml_file.entries(text, label):
         setting = _found(entry.key, entry.place, "setting")
-        _give_toml(config, setting, entry.key, entry.value, Origin(Source.FILE, entry.place))
+        config.give(setting, entry.key, entry.value, Origin(Source.FILE, entry.place))
 
 
 def _found(word: str, place: str, what: str) -> Setting:
@@ -297,36 +298,17 @@ def _found(word: str, place: str, what: str) -> Setting:
     return setting
 
 
-def _take_from_environment(config: Config, setting: Setting, environment: Mapping[str, str]) -> None:
-    for word in dict.fromkeys([setting.directive, setting.name]):  # So that the name wins if both are there.
-        variable = "PENSTOCK_" + word.upper().replace("-", "_")
-        text = environment.get(variable)
-        if text is None and setting.secret and (path := environment.get(f"{variable}_FILE")) is not None:
-            # As containers are handed their secrets.
-            variable += "_FILE"
-            text = text_file.read(Path(path), f"environment {variable}").rstrip("\r\n")
-        if text is not None:
-            _give_text(config, setting, word, text, Origin(Source.ENVIRONMENT, f"environment {variable}"))
-
-
-def _take_flag(config: Config, flag: command_line.Flag) -> None:
-    origin = Origin(Source.FLAG, flag.place)
-    if len(flag.words) == 1:
-        _give_text(config, flag.setting, flag.word, flag.words[0], origin)
-    else:
-        _give_words(config, flag.setting, flag.word, flag.words, origin)
-
-
-def _give_text(config: Config, setting: Setting, word: str, text: str, origin: Origin) -> None:
-    config.give(setting, word, text, origin, lambda before: setting.kind.from_text(text, before))
-
-
-def _give_toml(config: Config, setting: Setting, word: str, value: object, origin: Origin) -> None:
-    config.give(setting, word, str(value), origin, lambda before: setting.kind.from_toml(value, before))
-
-
-def _give_words(config: Config, setting: Setting, word: str, words: list[str], origin: Origin) -> None:
-    config.give(setting, word, " ".join(words), origin, lambda before: setting.kind.parse(words, before))
+def _take_environment(config: Config, environment: Mapping[str, str], cwd: Path) -> None:
+    for setting in SETTINGS:
+        for word in dict.fromkeys([setting.directive, setting.name]):  # If both are there, the name counts.
+            variable = "PENSTOCK_" + word.upper().replace("-", "_")
+            text = environment.get(variable)
+            if text is None and setting.secret and f"{variable}_FILE" in environment:
+                # Containers are handed their secrets in files.
+                variable += "_FILE"
+                text = text_file.read(cwd / environment[variable], f"environment {variable}").rstrip("\r\n")
+            if text is not None:
+                config.give(setting, word, text, Origin(Source.ENVIRONMENT, f"environment {variable}"))
 
 
 def _check_together(config: Config) -> None:

@@ -60,12 +60,20 @@ class Kind(Generic[T]):
             raise Refused(f"one value: {self.allowed}")
         return self.read(words[0])
 
-    def initial(self, default: str) -> T:
-        """The value while nothing was given."""
-        return self.parse(self.words(default), None)
+    def take(self, given: object, before: T | None) -> T:
+        """The value after this was given: words, a text that comes in one piece, or what TOML has; raises Refused."""
+        if isinstance(given, str) and len(given) <= TEXT_CHARACTERS_MAX:
+            return self.parse(self.words(given), before)
+        if isinstance(given, list) and all(isinstance(each, str) for each in given):
+            return self.parse(given, before)
+        if isinstance(given, bool):
+            return self.parse(["yes" if given else "no"], before)
+        if isinstance(given, (int, float)):
+            return self.parse([str(given)], before)
+        raise Refused(self.allowed)
 
     def words(self, text: str) -> list[str]:
-        """The words of a text that comes in one piece: from the environment, from CONFIG SET, from TOML."""
+        """The words of a text."""
         if not self.several:
             return [text]
         try:
@@ -73,23 +81,9 @@ class Kind(Generic[T]):
         except UnbalancedQuotes:
             raise Refused("words whose quotes are closed") from None
 
-    def from_text(self, text: str, before: T | None) -> T:
-        """The value after this text was given; raises Refused."""
-        if len(text) > TEXT_CHARACTERS_MAX:
-            raise Refused(self.allowed)
-        return self.parse(self.words(text), before)
-
-    def from_toml(self, value: object, before: T | None) -> T:
-        """The value after TOML gave this; raises Refused."""
-        if isinstance(value, str):
-            return self.from_text(value, before)
-        if isinstance(value, bool):
-            return self.parse(["yes" if value else "no"], before)
-        if isinstance(value, (int, float)):
-            return self.parse([str(value)], before)
-        if self.several and isinstance(value, list) and all(isinstance(each, str) for each in value):
-            return self.parse(value, before)
-        raise Refused(self.allowed)
+    def initial(self, default: str) -> T:
+        """The value while nothing was given."""
+        return self.take(default, None)
 
     def text(self, value: T) -> str:
         """As people write it."""
@@ -393,16 +387,14 @@ class Collected(Kind[dict[str, T]]):
         name, value = self.entry(words)
         return {**(before or {}), name: value}
 
-    def from_text(self, text: str, before: dict[str, T] | None) -> dict[str, T]:
-        for line in text.split("\n"):
-            if line.strip():
-                before = self.parse(self.words(line), before)
-        return before or {}
-
-    def from_toml(self, value: object, before: dict[str, T] | None) -> dict[str, T]:
-        if not isinstance(value, dict):
-            raise Refused(f"a table: {self.allowed}")
-        return {**(before or {}), **dict(self.toml_entry(name, each) for name, each in value.items())}
+    def take(self, given: object, before: dict[str, T] | None) -> dict[str, T]:
+        if isinstance(given, dict):
+            return {**(before or {}), **dict(self.toml_entry(name, each) for name, each in given.items())}
+        if isinstance(given, str):  # Of which every line counts.
+            for line in given.split("\n"):
+                before = super().take(line, before) if line.strip() else before
+            return before or {}
+        return super().take(given, before)
 
 
 class Renames(Collected[str]):

@@ -51,7 +51,7 @@ class Users(Collected[User]):
         fields: dict[str, list[str]] = {}
         for word in words[1:]:
             key, colon, value = word.partition(":")
-            if not colon:
+            if not colon or (key in fields and key not in _LISTS):
                 raise Refused(self.allowed)
             fields.setdefault(key, []).extend(value.split(",") if key in _LISTS else [value])
         _check_fields(fields)
