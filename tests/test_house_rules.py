@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "embedded_async": {"core", "journal", "options", "host", "embedded"},
     "drivers": {"core", "options", "host", "embedded"},
     "client": {"_version", "core", "wire", "options"},
-    "server": {"_build", "_version", "core", "wire", "cluster", "dialects", "journal", "committer", "steward"},
+    "server": {"_build", "_version", "core", "wire", "cluster", "dialects", "journal", "host"},
     "spark": {"_version", "core", "journal", "client"},
     "dashboard": {"_version", "core", "client"},
     "testing": {"core", "wire", "cluster", "dialects", "journal", "host", "embedded", "client", "server"},

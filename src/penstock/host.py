@@ -25,20 +25,35 @@ from penstock.committer import Committer
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
-from penstock.core.errors import BadId, Closed, CommandError, Forked, JournalFailed, NoJournal, UnknownJob, WrongType
+from penstock.core.errors import (
+    BadId,
+    Closed,
+    CommandError,
+    Forked,
+    JournalFailed,
+    NoJournal,
+    NoMemory,
+    UnknownJob,
+    WrongType,
+)
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
 from penstock.core.job import BodyRef, Job
-from penstock.core.limits import NEVER
+from penstock.core.limits import JOB_MEMORY_BYTES, NEVER
 from penstock.core.outbox import Outbox
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Waiting
 from penstock.journal.disk import Disk
+from penstock.journal.identity import amend, forsake, is_leaving, next_opening
 from penstock.journal.log import ALWAYS, EVERYSEC, Log
 from penstock.journal.reader import Event, Reader
 from penstock.journal.recovery import Progress, open_log
 from penstock.journal.retention import Retention
+from penstock.journal.snapshot import take_snapshot
 from penstock.options import to_text
 from penstock.steward import Steward
+
+# How many jobs are looked at at a time, where all are.
+_SLICE_JOBS = 10_000
 
 # How many bodies are asked for ahead of their turn.
 _AHEAD = 64
@@ -70,6 +85,7 @@ class Store:
     fsync: str = ALWAYS
     retention: Retention = field(default_factory=Retention)
     progress: Progress | None = None
+    journal: bool = True  # Whether there is a log in it; who the node is, is there in any case.
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,22 +214,24 @@ class Host:
 
     wall: Callable[[], int]
     outbox: Outbox
+    engine: Engine
+    ids: IdForms
+    node: str  # Its id: 40 hex digits.
 
     def __init__(self, grace_ms: int, memory_max: int = NEVER, store: Store | None = None) -> None:
         self.lock = threading.Lock()
         self.closed = False
         self.wall = wall_ms
         self.journal: _Journal | None = None
+        self.disk: Disk | None = None
         self.warnings: list[str] = []
         if store is None:
-            self.now = clock_from(wall_ms())
-            self.outbox = Outbox()
-            self.engine = Engine(1, self.now(), self.outbox, secrets.randbits(32))
-            self.engine.session_grace_ms = grace_ms
-            self.ids = IdForms(secrets.token_hex(4).encode(), secrets.token_bytes(32))
-            self.guard = self.quick_guard = self.lock
-        else:
+            self.node = secrets.token_hex(20)
+            self._be_in_memory(1, grace_ms, IdForms(self.node[:8].encode(), secrets.token_bytes(32)))
+        elif store.journal:
             self._recover(store, grace_ms, memory_max)
+        else:
+            self._begin(store, grace_ms)
         self.engine.memory_max = memory_max
         self.engine.waits_per_connection_max = NEVER  # Threads and tasks of one process bound themselves.
         self.watched = False  # Whether anybody sleeps; if not, a command has nobody to wake.
@@ -225,9 +243,28 @@ class Host:
         # Those who decide what tubes of theirs serve next: they look at every change before it is told.
         self.drivers: dict[Tube, Attendant] = {}
 
+    def _begin(self, store: Store, grace_ms: int) -> None:
+        """Start empty, as a node that has a directory and no log in it."""
+        self.disk = store.disk
+        self.disk.lock()
+        try:
+            self.node, key, epoch = next_opening(self.disk)
+        except BaseException:
+            self.disk.unlock()
+            raise
+        self._be_in_memory(epoch, grace_ms, IdForms(self.node[:8].encode(), key))
+
+    def _be_in_memory(self, epoch: int, grace_ms: int, ids: IdForms) -> None:
+        self.now = clock_from(wall_ms())
+        self.outbox = Outbox()
+        self.engine = Engine(epoch, self.now(), self.outbox, secrets.randbits(32))
+        self.engine.session_grace_ms = grace_ms
+        self.ids = ids
+        self.guard = self.quick_guard = self.lock
+
     def _recover(self, store: Store, grace_ms: int, memory_max: int) -> None:
         """Go on where the log of a directory ends."""
-        disk = store.disk
+        self.disk = disk = store.disk
         disk.lock()
         try:
             opened = open_log(
@@ -246,14 +283,76 @@ class Host:
         self.engine, self.outbox = opened.engine, opened.log.writer
         self.warnings = opened.warnings
         self.now = clock_from(self.engine.now)
+        self.node = opened.node
         self.ids = IdForms(opened.node[:8].encode(), opened.key)
-        self.engine.room_bytes = opened.log.room()
-        if memory_max != NEVER:
-            self.engine.spills, self.engine.memory_max = True, memory_max
-            opened.log.writer.memory_left = self.engine.memory_left()
-        self.guard = Durable(self, opened.log)
-        self.quick_guard = Committing(self, opened.log)
-        self.journal = _Journal(self, disk, opened.log, store.retention)
+        self.engine.memory_max = memory_max
+        self._use(opened.log, store.retention)
+
+    def start_journal(self, fsync: str, retention: Retention) -> None:
+        """Begin to keep a log of what so far was in memory only, under the lock. What an old log held is history.
+
+        Everybody waits until all there is has been written: a second for a million jobs.
+        """
+        assert self.disk is not None and self.journal is None
+        log = open_log(self.disk, wall_ms(), boot_id(), fsync=fsync).log
+        for tube in self.engine.tubes.values():
+            tube.announced = -1
+        start = 0
+        while jobs := self.engine.jobs.scan(start, _SLICE_JOBS):
+            for job in jobs:
+                job.position = 0
+            start = jobs[-1].id + 1
+        log.attach(self.engine)
+        self._tell(log.writer)
+        try:
+            take_snapshot(self.disk, log, self.engine, self.now(), wall_ms())
+        except BaseException:
+            self._tell(Outbox())
+            log.close(self.now(), wall_ms())
+            raise
+        self._use(log, retention)
+
+    def stop_journal(self) -> None:
+        """Keep what there is in memory only from now on, under the lock."""
+        assert self.disk is not None and self.journal is not None
+        self._load_bodies()
+        journal, self.journal = self.journal, None
+        journal.stop()
+        self._tell(Outbox())
+        self.engine.spills = False
+        self.engine.room_bytes = NEVER
+        self.guard = self.quick_guard = self.lock
+        forsake(self.disk)
+
+    def _load_bodies(self) -> None:
+        """Read every body that lives on disk only, if there is memory for all of them."""
+        engine = self.engine
+        everything = sum(tube.body_bytes for tube in engine.tubes.values()) + engine.jobs.count * JOB_MEMORY_BYTES
+        if everything > engine.memory_max:
+            raise NoMemory(f"{everything} bytes of jobs do not fit in memory without a journal; raise the limit first")
+        start = 0
+        while jobs := engine.jobs.scan(start, _SLICE_JOBS):
+            for job in jobs:
+                if isinstance(job.body, BodyRef):
+                    job.body = self.outbox.body_of(job)
+                    engine.resident_bytes += len(job.body)
+            start = jobs[-1].id + 1
+
+    def _tell(self, outbox: Outbox) -> None:
+        """Let the engine tell another outbox, which goes on where the last one was."""
+        outbox.ended_waits = self.outbox.ended_waits
+        self.outbox = self.engine.outbox = outbox
+
+    def _use(self, log: Log, retention: Retention) -> None:
+        """Let what happens be logged."""
+        assert self.disk is not None
+        self.engine.room_bytes = log.room()
+        if self.engine.memory_max != NEVER:
+            self.engine.spills = True
+            log.writer.memory_left = self.engine.memory_left()
+        self.guard = Durable(self, log)
+        self.quick_guard = Committing(self, log)
+        self.journal = _Journal(self, self.disk, log, retention)
 
     async def until_durable(self) -> None:
         """Return when everything that was done so far is as durable as the queue promises."""
@@ -298,13 +397,15 @@ class Host:
             self._teller.stop()
         if self.journal is not None:
             self.journal.close()
+        elif self.disk is not None:
+            self.disk.unlock()
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: nothing of this queue may be used, and its files least of all."""
         self.closed = True
         self.guard = self.quick_guard = Refusal(Forked)
-        if self.journal is not None:
-            self.journal.disk.forget_lock()
+        if self.disk is not None:
+            self.disk.forget_lock()
 
     def flush(self) -> None:
         """Let what was done outside of a guard reach the log."""
@@ -320,6 +421,37 @@ class Host:
             self.engine.room_bytes = self.journal.log.make_room(length)
             # Leaving the guard looks at the room again, and finds what was made.
             return self.engine.room_bytes >= length
+
+    def commit(self, now: int) -> None:
+        """Write what was done to the log, under the lock: for those who end many calls at once."""
+        if self.journal is not None and not self.closed:
+            log = self.journal.log
+            log.commit(now, wall_ms())
+            self.engine.room_bytes = log.room_ahead or log.room()
+
+    def is_durable(self) -> bool:
+        """Whether everything that was committed is as durable as the queue promises."""
+        journal = self.journal
+        return journal is None or journal.log.fsync != ALWAYS or journal.log.durable >= journal.log.written
+
+    def make_durable(self) -> None:
+        """Return when everything that was committed is on disk. Any thread may, without the lock."""
+        if self.journal is not None:
+            self.journal.log.make_durable(self.journal.log.written)
+
+    def make_room_now(self, length: int) -> None:
+        """Try to have room in the log for so many bytes of bodies, under the lock."""
+        if self.journal is not None:
+            self.engine.room_bytes = self.journal.log.make_room(length)
+
+    def is_leaving(self) -> bool:
+        """Whether the node was told to leave its cluster."""
+        return self.disk is not None and is_leaving(self.disk)
+
+    def set_leaving(self, leaving: bool) -> None:
+        """Remember that the node was told to leave its cluster, or to stay."""
+        if self.disk is not None:
+            amend(self.disk, leaving=leaving)
 
     def settle(self) -> None:
         """Wake whoever a command has served, and the keeper if the next deadline came nearer."""
@@ -477,8 +609,21 @@ class _Journal:
         self._steward = Steward(self, retention)
         self.closed = False
         self._grown = threading.Event()
+        self._syncing = False
         log.on_growth = self._on_growth
-        if log.fsync != ALWAYS:
+        self._sync_behind_others()
+
+    def set_fsync(self, fsync: str) -> None:
+        """Promise more or less from now on, under the lock."""
+        if fsync != self.log.fsync:
+            self.log.fsync = fsync
+            # Each segment says what was promised when it was written.
+            self.log.begin_snapshot(self.now(), self.wall())
+            self._sync_behind_others()
+
+    def _sync_behind_others(self) -> None:
+        if self.log.fsync != ALWAYS and not self._syncing:
+            self._syncing = True
             # The thread ends with the journal, closed or forgotten.
             weak = weakref.ref(self, lambda _, grown=self._grown: grown.set())  # type: ignore[misc]
             syncing = threading.Thread(target=_sync_behind, args=(weak, self._grown), name="penstock-sync", daemon=True)
@@ -528,13 +673,17 @@ class _Journal:
         """Take a snapshot now, and remove what need not be kept. Without the lock."""
         self._steward.take_snapshot()
 
-    def close(self) -> None:
-        """Close the log and give the directory free, whatever fails. Under the lock, or before anybody uses it."""
+    def stop(self) -> None:
+        """Close the log. Under the lock, or before anybody uses it."""
         self.closed = True
         self._grown.set()
+        self._steward.stop()
+        self.log.close(self.now(), self.wall())
+
+    def close(self) -> None:
+        """Close the log and give the directory free, whatever fails. Under the lock, or before anybody uses it."""
         try:
-            self._steward.stop()
-            self.log.close(self.now(), self.wall())
+            self.stop()
         finally:
             self.disk.unlock()
 

@@ -81,7 +81,10 @@ class MoreModel(Model):
             return "ISTAKEN" if job.state == "taken" else "NOTKEPT"
         if is_spent(job):
             return "ONLYONCE"
+        was_coming = job.state == "delayed"
         self.send_back(job, ("restarted", "restarted delayed"), delay_ms, UNSET, PRIORITY_UNSET)
+        if was_coming:
+            job.returns -= 1  # It does not come back once more.
         return "OK"
 
     def switch(self, job: ModelJob, state: str, now: int, delay_ms: int) -> str:

@@ -218,6 +218,9 @@ class ModelMoves:
             del self.sessions[item.token]
         elif isinstance(item, ModelClaim):
             self.end_claim(item)
+        elif self.is_held_back(item):
+            item.wake = self.now + item.ttr
+            self.happen(item, "touched" if item.state == "taken" else "switched to delayed", item.state)
         elif item.state == "taken" and (item.expiry > self.now or item.tube.policy.ttl_while_taken == p.WAITS):
             item.returns += 1
             self.fail(item, "ttr passed")
@@ -227,6 +230,12 @@ class ModelMoves:
             self.happen(item, "expired", "gone")
         else:
             self.happen(item, "delay passed", "ready")
+
+    def is_held_back(self, job: ModelJob) -> bool:
+        """Whether a job that would come back waits for another ttr instead: its tube is paused for puts."""
+        if not job.tube.paused_in or not job.tube.policy.pause_holds:
+            return False
+        return job.state in ("taken", "delayed") and job.expiry > self.now and job.ttr != NEVER
 
     def end_claim(self, claim: ModelClaim) -> None:
         """What a claim holds goes back; what was deleted meanwhile goes."""

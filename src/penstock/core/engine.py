@@ -757,7 +757,9 @@ class Engine(Moves):
             return ONLY_ONCE
         tube = self.tube_of(job)
         tube.check_return(delay_ms, UNSET, PRIORITY_UNSET)
-        job.returns += 1
+        if job.state != s.DELAYED:
+            # One that is delayed was on its way already.
+            job.returns += 1
         self._send_back(job, tube, s.RESTARTED, s.RESTARTED_DELAYED, now, delay_ms, UNSET, PRIORITY_UNSET)
         self._settle(now)
         return OK

@@ -146,6 +146,8 @@ class Moves:
     def _fire_job(self, job: Job, now: i64) -> None:
         tube = self.tube_of(job)
         state = job.state
+        if tube.paused_in and tube.pause_holds and self._hold_back(job, tube, now):
+            return
         if state == s.TAKEN and not (tube.ttl_kills and job.expiry <= now):
             job.returns += 1
             self._fail(job, tube, s.TTR_PASSED, now)
@@ -156,6 +158,14 @@ class Moves:
         else:
             assert state == s.DELAYED
             self._move(job, tube, s.DELAY_PASSED, now)
+
+    def _hold_back(self, job: Job, tube: Tube, now: i64) -> bool:
+        """Let a job that would come back to a paused tube wait for another ttr, if it has one and its ttl allows."""
+        if job.expiry <= now or job.ttr == NEVER or not (job.state == s.TAKEN or job.state == s.DELAYED):
+            return False
+        job.wake = now + job.ttr
+        self._move(job, tube, s.TOUCHED if job.state == s.TAKEN else s.SWITCHED_DELAYED, now)
+        return True
 
     def _end_session(self, session: Session, now: i64) -> i64:
         """Give back what a session holds, as much as one turn may, and forget it when it holds nothing."""
@@ -206,6 +216,7 @@ class Moves:
         # Written out: mypyc makes a generic call of += on an item.
         counts = tube.counts
         counts[rule] = counts[rule] + 1
+        tube.used = now
         if tube.key_stats:
             self._count_key(job, tube, rule, came_from, state)
         if state != came_from:

@@ -84,6 +84,7 @@ class TubePolicy:
     key_stats: tuple[str, ...] = ()  # Keys that are counted apart.
     owner: str = SESSION  # Who may ack, release, nack and touch.
     bury_by: str = ANYONE
+    pause_holds: bool = False  # Whether a tube that is paused for puts lets no job come back either.
     ack_cancels: bool = False  # Whether an ack of a job that nobody holds removes it.
     after_ack: str = GOES
     zombie_ms: int = UNSET
@@ -174,6 +175,7 @@ DISQUE: Final = TubePolicy(
     delay_stretches_ttl=False,
     release_stretches_ttl=False,
     owner=ANYONE,
+    pause_holds=True,
     ack_cancels=True,
     ids=ID_LONG,
 )

@@ -61,6 +61,7 @@ class Tube:
     number: i64  # In the order of creation; never reused: scans and the log name tubes by it.
     slot: i32  # How its jobs refer to it.
     created: i64
+    used: i64  # When something last happened to one of its jobs.
     announced: i64  # The newest segment of the log that tells its name.
     policy: TubePolicy
     dropped: bool  # It is no more; whoever still refers to it has to look again.
@@ -79,6 +80,7 @@ class Tube:
     limited: bool  # It has a capacity.
     driven: bool  # The engine serves nobody by itself.
     temporary: bool  # The log does not hear of it.
+    pause_holds: bool  # Paused for puts, it takes nothing back either.
     retry: RetryPolicy | None
 
     ready: JobHeap  # Where keys do not matter.
@@ -119,6 +121,7 @@ class Tube:
         self.number = number
         self.slot = slot
         self.created = now
+        self.used = now
         self.announced = -1
         self.dropped = False
         self.paused_in = False
@@ -169,6 +172,7 @@ class Tube:
         self.limited = policy.capacity > 0 or policy.capacity_bytes > 0
         self.driven = policy.driven
         self.temporary = policy.temporary
+        self.pause_holds = policy.pause_holds
         self.retry = parse_retry(policy.retry) if policy.retry else None
         if policy.keys != p.KEYS_NONE:
             limit: i32 = i32(policy.key_limit) if policy.keys == p.KEYS_LIMITED else 0

@@ -1,0 +1,99 @@
+"""`penstock serve`: run a server."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.output import fail
+from penstock.core.errors import PenstockError
+from penstock.server.config import load
+from penstock.server.serve import serve as run
+
+
+def serve(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE] [--SETTING VALUE]...",
+            help="A configuration (TOML if its name ends so, else in Disque's form), then settings as flags.",
+        ),
+    ] = None,
+) -> None:
+    """Run a server that speaks RESP, the protocol of Disque and Redis.
+
+    With nothing at all it serves a durable queue from ./penstock-data, on port 7711 of this machine.
+
+    Every setting can be a flag (--port 7712), an environment variable (PENSTOCK_PORT=7712) or a line of the file
+    (port = 7712 in TOML, port 7712 in Disque's form). docs/CONFIGURATION.md lists them, `penstock config show` shows
+    what is in force.
+    """
+    flags = list(words or [])
+    file = flags.pop(0) if flags and not flags[0].startswith("--") else None
+    try:
+        config = load(file, flags, os.environ, Path.cwd())
+        config.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if config.daemonize:
+            daemonize()
+        set_up_logging(config.log_format, str(config.within_dir(config.logfile)) if config.logfile else "")
+        pidfile = config.within_dir(config.pidfile) if config.daemonize and config.pidfile else None
+        if pidfile is not None:
+            pidfile.write_text(f"{os.getpid()}\n")
+        try:
+            code = run(config)
+        finally:
+            if pidfile is not None:
+                pidfile.unlink(missing_ok=True)
+    except (PenstockError, OSError) as error:
+        fail(str(error))
+    raise typer.Exit(code)
+
+
+def daemonize() -> None:
+    """Go on in the background, without a terminal."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+
+
+def set_up_logging(form: str, file: str) -> None:
+    """Let the log go to a file or to standard output, for people or for programs."""
+    handler = logging.FileHandler(file) if file else logging.StreamHandler(sys.stdout)
+    handler.setFormatter(JsonLines() if form == "json" else Lines())
+    log = logging.getLogger("penstock")
+    log.handlers[:] = [handler]
+    log.propagate = False
+
+
+class Lines(logging.Formatter):
+    """A line for people. What came from outside cannot begin another one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        message = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in record.getMessage())
+        line = f"{when}.{int(record.msecs):03d}Z {record.levelname.lower():7} {message}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonLines(logging.Formatter):
+    """A line for programs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "time": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told)

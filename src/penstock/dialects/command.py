@@ -1,0 +1,276 @@
+"""Commands by name: who may call them, with how many words, and what runs when they do.
+
+A `Command` is a row of the table that dispatch, COMMAND, the permissions and docs/PROTOCOL.md are made from. The `Desk`
+runs the commands of all callers, one at a time. A handler checks everything before it changes or answers anything: what
+it raises is the whole answer then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from penstock.core.errors import CommandError, NoMemory
+from penstock.core.job import Job
+from penstock.core.waits import Connection, Waiting
+from penstock.wire.errors import Refused
+from penstock.wire.reply import Reply
+
+# What a command does, as users are permitted it: bits of a mask.
+READ: Final = 1
+WRITE: Final = 2
+ADMIN: Final = 4
+DEBUG: Final = 8
+EVERYTHING: Final = READ | WRITE | ADMIN | DEBUG
+GROUPS: Final[dict[str, int]] = {"read": READ, "write": WRITE, "admin": ADMIN, "debug": DEBUG}
+
+# Whether a caller is answered: CLIENT REPLY.
+ANSWERED: Final = 0
+SKIP_NEXT: Final = 1  # It has just asked not to be answered once.
+SKIP_THIS: Final = 2
+SILENT: Final = 3
+
+# Words of browsers: a page that makes one talk to us must not get far.
+_HTTP_WORDS: Final = frozenset([b"POST", b"GET", b"PUT", b"HEAD", b"OPTIONS", b"HOST:", b"PRI"])
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Caller:
+    """A client as commands see it."""
+
+    reply: Reply
+    connection: Connection
+    known: bool  # It has said who it is, or need not.
+    groups: i64  # What it may do.
+    any_tube: bool  # Whether it may do so to every tube.
+    wait: Waiting | None  # What it waits for. Nothing more of it is run meanwhile.
+    busy: bool  # A long command of it is under way: the same.
+    closing: bool  # It is to be closed when what it was answered has been sent.
+    muted: i64  # Whether it is answered.
+    with_counters: bool  # How the take that it waits for is to be answered.
+    unsent: list[Job]  # Handed to it in answers that were not sent yet,
+    unsent_deliveries: list[int]  # and which delivery of each that was.
+
+    def __init__(self, connection: Connection) -> None:
+        self.reply = Reply()
+        self.connection = connection
+        self.known = True
+        self.groups = EVERYTHING
+        self.any_tube = True
+        self.wait = None
+        self.busy = False
+        self.closing = False
+        self.muted = ANSWERED
+        self.with_counters = False
+        self.unsent = []
+        self.unsent_deliveries = []
+
+    def may_use(self, tube: bytes) -> bool:
+        """Tell whether it may use a tube, where it may not use every one."""
+        return True
+
+    def check_tube(self, tube: bytes) -> None:
+        """Refuse a tube that it may not use."""
+        if not self.any_tube and not self.may_use(tube):
+            raise Refused(b"NOPERM this user has no permission to use this queue")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Long:
+    """A command that runs in slices. Its caller waits, and between two slices everybody else is served."""
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Run a slice; tell whether it was the last one, which answers."""
+        return True
+
+
+Handler = Callable[[Caller, list[bytes], int], None]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Command:
+    """One command."""
+
+    name: bytes  # In small letters.
+    arity: i64  # How many words it has, its name among them; at least so many, where negative; 0 for any number.
+    group: i64
+    flags: str  # As Disque's COMMAND tells them: w r m a l F.
+    grammar: str
+    summary: str
+    handler: Handler
+    is_open: bool  # May be called by those who have not said who they are.
+    calls: i64
+    ns: i64
+
+    def __init__(
+        self,
+        name: str,
+        arity: i64,
+        flags: str,
+        group: i64,
+        grammar: str,
+        summary: str,
+        handler: Handler,
+        is_open: bool = False,
+    ) -> None:
+        self.name = name.encode()
+        self.arity = arity
+        self.flags = flags
+        self.group = group
+        self.grammar = grammar
+        self.summary = summary
+        self.handler = handler
+        self.is_open = is_open
+        self.calls = 0
+        self.ns = 0
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Desk:
+    """Runs commands."""
+
+    commands: dict[bytes, Command]  # By their names in small letters.
+    clock_ns: Callable[[], int]  # Any clock that goes on: what commands cost is measured with it.
+    slow_ns: i64  # What takes longer is told.
+    watched: bool  # Whether somebody wants to see every command.
+    executed: i64
+    internal_errors: i64
+    _spellings: dict[bytes, Command]  # By their names as clients mostly write them.
+
+    def __init__(self, commands: list[Command], clock_ns: Callable[[], int]) -> None:
+        self.commands = {}
+        self._spellings = {}
+        for command in commands:
+            self.add(command, command.name)
+        self.clock_ns = clock_ns
+        self.slow_ns = -1
+        self.watched = False
+        self.executed = 0
+        self.internal_errors = 0
+
+    def add(self, command: Command, name: bytes) -> None:
+        """Let a command be called by a name."""
+        self.commands[name.lower()] = command
+        self._spellings[name.lower()] = command
+        self._spellings[name.upper()] = command
+
+    def remove(self, name: bytes) -> Command | None:
+        """Let no command be called by a name any more."""
+        self._spellings.pop(name.lower(), None)
+        self._spellings.pop(name.upper(), None)
+        return self.commands.pop(name.lower(), None)
+
+    def run_all(self, caller: Caller, commands: list[list[bytes]], start: i64, now: i64) -> i64:
+        """Run the commands of a caller from one on, until it has to wait; tell how far that was."""
+        at = start
+        count: i64 = len(commands)
+        began: i64 = self.clock_ns()
+        while at < count:
+            args = commands[at]
+            at += 1
+            self.executed += 1
+            command = self._spellings.get(args[0])
+            if command is None:
+                command = self.commands.get(args[0].lower())
+            if command is not None:
+                if self.watched:
+                    self.show(caller, args)
+                before = caller.reply.length
+                self._run(caller, command, args, now)
+                if caller.muted != ANSWERED:
+                    self._mute(caller, before)
+                ended: i64 = self.clock_ns()
+                command.calls += 1
+                command.ns += ended - began
+                if self.slow_ns >= 0 and ended - began > self.slow_ns:
+                    self.was_slow(caller, args, ended - began)
+                began = ended
+            else:
+                self._refuse_unknown(caller, args[0])
+            if caller.wait is not None or caller.busy or caller.closing:
+                return at
+        return at
+
+    def _run(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
+        words: i64 = len(args)
+        reply = caller.reply
+        if (command.arity > 0 and words != command.arity) or (command.arity < 0 and words < -command.arity):
+            reply.error(b"ERR wrong number of arguments for '" + command.name + b"' command")
+            return
+        if not caller.known and not command.is_open:
+            reply.error(b"NOAUTH Authentication required.")
+            return
+        if command.group & caller.groups == 0 and not command.is_open:
+            reply.error(b"NOPERM this user has no permission to run the '" + command.name + b"' command")
+            return
+        before = reply.length
+        try:
+            command.handler(caller, args, now)
+        except CommandError as refusal:
+            if reply.length != before:
+                # Half an answer was written: whatever comes next would be read as the rest of it.
+                self._failed(caller, refusal)
+                return
+            reply.error(refusal_line(refusal))
+        except Exception as error:
+            self._failed(caller, error)
+
+    def _mute(self, caller: Caller, before: i64) -> None:
+        """Take back the answer to the last command, where its caller wants none."""
+        caller.reply.truncate(before)
+        if caller.muted == SKIP_NEXT:
+            caller.muted = SKIP_THIS
+        elif caller.muted == SKIP_THIS:
+            caller.muted = ANSWERED
+
+    def step(self, caller: Caller, long: Long, now: i64) -> bool:
+        """Run a slice of a long command; tell whether it was the last one."""
+        try:
+            return long.step(caller, now)
+        except CommandError as refusal:
+            caller.reply.error(refusal_line(refusal))
+        except Exception as error:
+            self._failed(caller, error)
+        return True
+
+    def _failed(self, caller: Caller, error: Exception) -> None:
+        """A command failed in a way that nobody meant: its caller is closed, the others go on."""
+        self.internal_errors += 1
+        caller.closing = True
+        caller.reply.error(b"ERR internal error; the server's log has the details")
+        self.report(error)
+
+    def _refuse_unknown(self, caller: Caller, name: bytes) -> None:
+        if name.upper() in _HTTP_WORDS:
+            caller.reply.error(b"ERR this is not a web server; it speaks RESP")
+            caller.closing = True
+            return
+        if name.upper() == b"QUIT":
+            caller.reply.ok()
+            caller.closing = True
+            return
+        shown = name[:128].decode("utf-8", "backslashreplace").encode()
+        caller.reply.error(b"ERR unknown command '" + shown + b"'")
+
+    # What the shell does with what it is told.
+
+    def show(self, caller: Caller, args: list[bytes]) -> None:
+        """A command is about to run, and somebody wants to see every one."""
+
+    def was_slow(self, caller: Caller, args: list[bytes], ns: i64) -> None:
+        """A command took long."""
+
+    def report(self, error: Exception) -> None:
+        """Something is wrong with us."""
+        raise error
+
+
+def refusal_line(refusal: CommandError) -> bytes:
+    """How a refusal reads in RESP."""
+    if isinstance(refusal, Refused):
+        return refusal.line
+    if isinstance(refusal, NoMemory):
+        return b"OOM command not allowed when used memory > 'maxmemory'."
+    return f"{refusal.code} {refusal}".encode("utf-8", "backslashreplace")

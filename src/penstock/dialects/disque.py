@@ -1,0 +1,570 @@
+"""Disque's words: its job commands, with its grammar, its answers and its errors.
+
+What they mean where Disque was wrong or silent is decided in docs/COMPATIBILITY.md. A tube that ADDJOB or GETJOB meets
+first is made as a `disque` tube; tubes of other types can be used as well, as far as they have what is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.core import states as s
+from penstock.core import waits as w
+from penstock.core.engine import Engine
+from penstock.core.ids import LONG_ID_BYTES, NOT_AN_ID, IdForms
+from penstock.core.job import Draft, Job
+from penstock.core.limits import BATCH_JOBS_MAX, DURATION_MS_MAX, NEVER, UNSET, WAIT_TUBES_MAX, check_name
+from penstock.core.outcomes import OK
+from penstock.core.policy import DISQUE
+from penstock.core.stats import rule_counts
+from penstock.core.tube import Tube
+from penstock.core.waits import Wait, Waiting
+from penstock.dialects.command import Caller
+from penstock.wire.errors import Refused
+from penstock.wire.reply import Reply
+
+# By the number of the state. A delayed job, and one that was set aside, are active for Disque.
+STATE_WORDS: Final = [b"acked", b"queued", b"active", b"active", b"active", b"acked", b"acked"]
+
+# What does not parse as a number. Too large for any field, so that it fails every check of a range as well.
+NOT_A_NUMBER: Final = 1 << 70
+_INTEGER_MAX: Final = (1 << 63) - 1
+
+# An answer holds no more bytes of bodies than this, whatever COUNT says; there is always one job in it.
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+
+LEAVING: Final = b"LEAVING This node is leaving the cluster, please connect to a different one"
+_SYNTAX: Final = b"ERR syntax error"
+_NOREPL: Final = b"NOREPL Not enough reachable nodes for the requested replication level"
+_BAD_ID: Final = b"BADID Invalid Job ID format."
+_NOT_AN_INTEGER: Final = b"ERR value is not an integer or out of range"
+_SECONDS_MAX: Final = DURATION_MS_MAX // 1000
+
+_IN_RULES: Final = [rule for rule, (_, source, target) in enumerate(s.TRANSITIONS) if target == s.READY != source]
+_OUT_RULES: Final = [rule for rule, (event, _, _) in enumerate(s.TRANSITIONS) if event in (s.TOOK, s.CLAIMED)]
+
+
+class Disque:
+    """The commands of Disque that are about jobs and queues."""
+
+    node: bytes  # 40 hex digits.
+    leaving: bool  # It is about to leave its cluster, and takes no new jobs.
+    _engine: Engine
+    _ids: IdForms
+    _body_of: Callable[[Job], bytes]
+    _make_room: Callable[[int], None]
+
+    def __init__(
+        self,
+        engine: Engine,
+        ids: IdForms,
+        node: bytes,
+        body_of: Callable[[Job], bytes],
+        make_room: Callable[[int], None],
+    ) -> None:
+        """Take functions that read a body which lives on disk, and that try to make room in the log for a long one."""
+        self._engine = engine
+        self._ids = ids
+        self.node = node
+        self.leaving = False
+        self._body_of = body_of
+        self._make_room = make_room
+
+    # Adding
+
+    def addjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """ADDJOB queue body ms-timeout [options]"""
+        name = args[1]
+        draft = Draft(args[2])
+        maxlen = 0
+        replicate = 1
+        ttl = 86_400
+        retry = UNSET
+        delay = 0
+        if len(args) > 4:
+            at = 4
+            last = len(args) - 1
+            while at <= last:
+                word = args[at].upper()
+                at += 1
+                if word == b"ASYNC":
+                    continue
+                if at > last:
+                    raise Refused(_SYNTAX)
+                value = parse_integer(args[at])
+                at += 1
+                if word == b"TTL":
+                    if value <= 0 or value > _SECONDS_MAX:
+                        raise Refused(b"ERR TTL must be a number > 0")
+                    ttl = value
+                    draft.ttl_ms = value * 1000
+                elif word == b"RETRY":
+                    if value < 0 or value > _SECONDS_MAX:
+                        raise Refused(b"ERR RETRY time must be a non negative number")
+                    retry = value
+                elif word == b"DELAY":
+                    if value < 0 or value > _SECONDS_MAX:
+                        raise Refused(b"ERR DELAY time must be a non negative number")
+                    delay = value
+                elif word == b"REPLICATE":
+                    if value <= 0 or value > 65_535:
+                        raise Refused(b"ERR REPLICATE must be between 1 and 65535")
+                    replicate = value
+                elif word == b"MAXLEN":
+                    if value <= 0 or value > _INTEGER_MAX:
+                        raise Refused(b"ERR MAXLEN must be a positive number")
+                    maxlen = value
+                else:
+                    raise Refused(_SYNTAX)
+        _parse_timeout(args[3])
+        if retry == 0:
+            if replicate > 1:
+                raise Refused(b"ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)")
+            draft.once = True
+        elif retry > 0:
+            draft.ttr_ms = retry * 1000
+        caller.check_tube(name)
+        engine = self._engine
+        tube = engine.tubes.get(name)
+        if delay > 0:
+            if delay >= ttl and (tube is None or not tube.stretches):
+                raise Refused(
+                    b"ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"
+                )
+            draft.delay_ms = delay * 1000
+        if replicate > 1:
+            raise Refused(_NOREPL)
+        if self.leaving:
+            raise Refused(
+                _NOREPL + b", since I'm unable to hold a copy of the message for the following reason: "
+                b"I'm leaving the cluster"
+            )
+        if tube is None:
+            tube = engine.create_tube(name, DISQUE, now)
+        if maxlen > 0 and tube.count_in(s.READY) >= maxlen:
+            raise Refused(b"MAXLEN Queue is already longer than the specified MAXLEN count")
+        if tube.paused_in:
+            raise Refused(b"PAUSED Queue paused in input, try later")
+        if len(draft.body) > engine.room_bytes:
+            self._make_room(len(draft.body))
+        job = engine.put(tube, draft, now)
+        caller.reply.simple(self.id_of(job))
+
+    # Getting
+
+    def getjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] FROM queue [queue ...]"""
+        nohang = False
+        counters = False
+        timeout = 0
+        count = 1
+        at = 1
+        last = len(args) - 1
+        while True:
+            if at >= last:
+                # FROM is missing, or nothing stands behind it.
+                raise Refused(_SYNTAX)
+            word = args[at] if args[at] == b"FROM" else args[at].upper()
+            at += 1
+            if word == b"FROM":
+                break
+            if word == b"NOHANG":
+                nohang = True
+            elif word == b"WITHCOUNTERS":
+                counters = True
+            elif word == b"TIMEOUT":
+                timeout = _parse_timeout(args[at])
+                at += 1
+            elif word == b"COUNT":
+                count = parse_integer(args[at])
+                at += 1
+                if count <= 0 or count > _INTEGER_MAX:
+                    raise Refused(b"ERR COUNT must be a number greater than zero")
+            else:
+                raise Refused(_SYNTAX)
+        names = args[at:]
+        if len(names) > WAIT_TUBES_MAX:
+            raise Refused(b"ERR a GETJOB may name up to %d queues" % WAIT_TUBES_MAX)
+        for name in names:
+            caller.check_tube(name)
+            check_name(name, "the name of a queue")
+        engine = self._engine
+        if len(names) == 1 and count == 1:
+            tube = engine.tubes.get(names[0])
+            if tube is not None:
+                job = engine.take(caller.connection.session, tube, now)
+                if job is not None:
+                    caller.reply.array(1)
+                    self._write_delivery(caller, tube, job, counters)
+                    return
+        else:
+            jobs = self._take(caller, names, min(count, BATCH_JOBS_MAX), now)
+            if jobs:
+                self._answer(caller, jobs, counters)
+                return
+        if nohang:
+            caller.reply.null_array()
+            return
+        if self.leaving:
+            raise Refused(LEAVING)
+        tubes = [engine.tubes.get(name) or engine.create_tube(name, DISQUE, now) for name in names]
+        caller.with_counters = counters
+        wait = engine.wait(
+            caller.connection,
+            tubes,
+            now,
+            NEVER if timeout == 0 else timeout,
+            min(count, BATCH_JOBS_MAX),
+            tag=caller,
+        )
+        if wait.outcome == w.WAITING:
+            caller.wait = wait
+
+    def _take(self, caller: Caller, names: list[bytes], count: int, now: i64) -> list[Job]:
+        """Take up to so many jobs, one of each queue in turn, and not more than fits in an answer."""
+        engine = self._engine
+        session = caller.connection.session
+        jobs: list[Job] = []
+        length = 0
+        found = True
+        while found:
+            found = False
+            for name in names:
+                if len(jobs) == count or length > ANSWER_BYTES_MAX:
+                    return jobs
+                tube = engine.tubes.get(name)
+                if tube is not None:
+                    job = engine.take(session, tube, now)
+                    if job is not None:
+                        jobs.append(job)
+                        length += job.body_length()
+                        found = True
+        return jobs
+
+    def answer(self, caller: Caller, wait: Waiting) -> None:
+        """A take that waited has ended: with jobs, or because its time was over."""
+        assert isinstance(wait, Wait)
+        if wait.jobs:
+            self._answer(caller, wait.jobs, caller.with_counters)
+        else:
+            caller.reply.null_array()
+
+    def _answer(self, caller: Caller, jobs: list[Job], counters: bool) -> None:
+        caller.reply.array(len(jobs))
+        for job in jobs:
+            self._write_delivery(caller, self._engine.tube_of(job), job, counters)
+
+    def _write_delivery(self, caller: Caller, tube: Tube, job: Job, counters: bool) -> None:
+        caller.unsent.append(job)
+        caller.unsent_deliveries.append(job.deliveries)
+        reply = caller.reply
+        reply.array(7 if counters else 3)
+        self._write_job(reply, tube, job)
+        if counters:
+            reply.bulk(b"nacks")
+            reply.integer(job.nacks)
+            reply.bulk(b"additional-deliveries")
+            reply.integer(job.returns)
+
+    def _write_job(self, reply: Reply, tube: Tube, job: Job) -> None:
+        reply.bulk(tube.name)
+        reply.bulk(self.id_of(job))
+        body = job.body
+        reply.bulk(body if isinstance(body, bytes) else self._body_of(job))
+
+    # Finishing, and putting back
+
+    def ackjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """ACKJOB id [id ...], and FASTACK: on one node they are the same."""
+        numbers = self._numbers(args)
+        done = 0
+        for number in numbers:
+            job = self._find(caller, number, now)
+            if job is not None and self._engine.ack(caller.connection.session, job, now) == OK:
+                done += 1
+        caller.reply.integer(done)
+
+    def deljob(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """DELJOB id [id ...]"""
+        numbers = self._numbers(args)
+        done = 0
+        for number in numbers:
+            job = self._find(caller, number, now)
+            if job is not None and self._engine.delete(job, now) == OK:
+                done += 1
+        caller.reply.integer(done)
+
+    def enqueue(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """ENQUEUE id [id ...]"""
+        self._put_back(caller, args, now, False)
+
+    def nack(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """NACK id [id ...]"""
+        self._put_back(caller, args, now, True)
+
+    def _put_back(self, caller: Caller, args: list[bytes], now: i64, failed: bool) -> None:
+        """Queue the jobs that are active: taken, delayed, or set aside by DEQUEUE."""
+        engine = self._engine
+        session = caller.connection.session
+        numbers = self._numbers(args)
+        done = 0
+        for number in numbers:
+            job = self._find(caller, number, now)
+            if job is None:
+                continue
+            if job.state == s.TAKEN:
+                outcome = engine.nack(session, job, now) if failed else engine.release(session, job, now)
+            elif job.state == s.DELAYED:
+                outcome = engine.restart(job, now)
+            elif job.state == s.BURIED:
+                outcome = engine.dig(job, now)
+            else:
+                continue
+            if outcome == OK:
+                done += 1
+        caller.reply.integer(done)
+
+    def dequeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """DEQUEUE id [id ...]"""
+        numbers = self._numbers(args)
+        done = 0
+        for number in numbers:
+            job = self._find(caller, number, now)
+            if job is not None and job.state == s.READY and self._set_aside(caller, job, now) == OK:
+                done += 1
+        caller.reply.integer(done)
+
+    def _set_aside(self, caller: Caller, job: Job, now: i64) -> int:
+        """Take a job out of its queue: until its retry time, or until it is enqueued if it has none."""
+        if job.once or job.ttr == NEVER:
+            return self._engine.bury(caller.connection.session, job, now, b"dequeued")
+        return self._engine.switch(job, s.DELAYED, now, min(job.ttr, DURATION_MS_MAX))
+
+    def working(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """WORKING id"""
+        job = self._find(caller, self._number(args[1]), now)
+        if job is None or job.state >= s.DONE:
+            raise Refused(b"NOJOB Job not known in the context of this node.")
+        if job.once:
+            caller.reply.integer(0)
+            return
+        if job.expiry != NEVER and now - job.created > (job.expiry - job.created) // 2:
+            raise Refused(
+                b"TOOLATE Half of job TTL already elapsed, you are no longer allowed to postpone the next delivery."
+            )
+        if job.state == s.TAKEN:
+            outcome = self._engine.touch(caller.connection.session, job, now)
+        elif job.ttr != NEVER and job.state != s.BURIED:
+            outcome = self._engine.switch(job, s.DELAYED, now, min(job.ttr, DURATION_MS_MAX))
+        else:
+            outcome = OK
+        if outcome != OK:
+            raise Refused(b"NOTOWNER The job is taken by another session; only that one may postpone it.")
+        caller.reply.integer(0 if job.ttr == NEVER else job.ttr // 1000)
+
+    # Looking
+
+    def show(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """SHOW id"""
+        job = self._find(caller, self._number(args[1]), now)
+        if job is None:
+            caller.reply.null()
+        else:
+            self.write_shown(caller.reply, job, now)
+
+    def write_shown(self, reply: Reply, job: Job, now: i64) -> None:
+        """Everything about a job, as SHOW and JSCAN tell it."""
+        tube = self._engine.tube_of(job)
+        delayed = job.state == s.DELAYED and job.deliveries == 0
+        reply.array(30)
+        reply.bulk(b"id")
+        reply.bulk(self.id_of(job))
+        reply.bulk(b"queue")
+        reply.bulk(tube.name)
+        reply.bulk(b"state")
+        reply.bulk(STATE_WORDS[job.state])
+        self._write_pair(reply, b"repl", 1)
+        self._write_pair(reply, b"ttl", _seconds_left(job.expiry, now))
+        self._write_pair(reply, b"ctime", job.order if tube.by_creation else job.created * 1_000_000)
+        self._write_pair(reply, b"delay", (job.wake - job.created) // 1000 if delayed else 0)
+        self._write_pair(reply, b"retry", 0 if job.ttr == NEVER else job.ttr // 1000)
+        self._write_pair(reply, b"nacks", job.nacks)
+        self._write_pair(reply, b"additional-deliveries", job.returns)
+        reply.bulk(b"nodes-delivered")
+        reply.bulks([self.node])
+        reply.bulk(b"nodes-confirmed")
+        reply.array(0)
+        reply.bulk(b"next-requeue-within")
+        _write_within(reply, job.wake if job.state == s.TAKEN or job.state == s.DELAYED else NEVER, now)
+        reply.bulk(b"next-awake-within")
+        _write_within(reply, job.due, now)
+        reply.bulk(b"body")
+        body = job.body
+        reply.bulk(body if isinstance(body, bytes) else self._body_of(job))
+
+    def _write_pair(self, reply: Reply, name: bytes, value: int) -> None:
+        reply.bulk(name)
+        reply.integer(value)
+
+    def qlen(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """QLEN queue"""
+        caller.check_tube(args[1])
+        self._engine.advance(now)
+        tube = self._engine.tubes.get(args[1])
+        caller.reply.integer(0 if tube is None else tube.count_in(s.READY))
+
+    def qstat(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """QSTAT queue"""
+        caller.check_tube(args[1])
+        self._engine.advance(now)
+        reply = caller.reply
+        tube = self._engine.tubes.get(args[1])
+        if tube is None:
+            reply.null_array()
+            return
+        counts = rule_counts(tube, True)
+        reply.array(20)
+        reply.bulk(b"name")
+        reply.bulk(tube.name)
+        self._write_pair(reply, b"len", tube.count_in(s.READY))
+        self._write_pair(reply, b"age", (now - tube.created) // 1000)
+        self._write_pair(reply, b"idle", (now - tube.used) // 1000)
+        self._write_pair(reply, b"blocked", tube.line.length)
+        reply.bulk(b"import-from")
+        reply.array(0)
+        self._write_pair(reply, b"import-rate", 0)
+        self._write_pair(reply, b"jobs-in", _sum(counts, _IN_RULES))
+        self._write_pair(reply, b"jobs-out", _sum(counts, _OUT_RULES))
+        reply.bulk(b"pause")
+        reply.bulk(_pause_word(tube))
+
+    def qpeek(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """QPEEK queue count, for the oldest; `Newest` is for a negative count."""
+        count = parse_integer(args[2])
+        if count == NOT_A_NUMBER:
+            raise Refused(_NOT_AN_INTEGER)
+        caller.check_tube(args[1])
+        self._engine.advance(now)
+        tube = self._engine.tubes.get(args[1])
+        if tube is None or count == 0:
+            caller.reply.array(0)
+            return
+        jobs = tube.first_jobs(s.READY, min(count, BATCH_JOBS_MAX))
+        self.write_peeked(caller.reply, tube, jobs)
+
+    def write_peeked(self, reply: Reply, tube: Tube, jobs: list[Job]) -> None:
+        """Jobs as QPEEK tells them, as many as fit in an answer."""
+        length = 0
+        fit = 0
+        while fit < len(jobs) and length <= ANSWER_BYTES_MAX:
+            length += jobs[fit].body_length()
+            fit += 1
+        reply.array(fit)
+        for job in jobs[:fit]:
+            reply.array(3)
+            self._write_job(reply, tube, job)
+
+    # Queues
+
+    def pause(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """PAUSE queue option [option ...]"""
+        caller.check_tube(args[1])
+        inward = False
+        outward = False
+        changes = False
+        for option in args[2:]:
+            word = option.lower()
+            if word == b"none":
+                inward = outward = False
+            elif word == b"in":
+                inward = True
+            elif word == b"out":
+                outward = True
+            elif word == b"all":
+                inward = outward = True
+            elif word != b"state" and word != b"bcast":
+                raise Refused(_SYNTAX)
+            changes = changes or (word != b"state" and word != b"bcast")
+        engine = self._engine
+        engine.advance(now)
+        tube = engine.tubes.get(args[1])
+        if changes:
+            if tube is None and (inward or outward):
+                tube = engine.create_tube(args[1], DISQUE, now)
+            if tube is not None:
+                engine.pause(tube, inward, outward, now)
+        caller.reply.simple(b"none" if tube is None else _pause_word(tube))
+
+    # Ids
+
+    def id_of(self, job: Job) -> bytes:
+        """The id of a job in 40 characters."""
+        return self._ids.long(job.id, job.ttl_minutes)
+
+    def _numbers(self, args: list[bytes]) -> list[int]:
+        """The numbers behind the ids of a command. All are looked at before anything is done."""
+        if len(args) == 2:
+            return [self._number(args[1])]
+        return [self._number(text) for text in args[1:]]
+
+    def _number(self, text: bytes) -> int:
+        """The number of a job here; NOT_AN_ID for an id that is well-formed, and of no job that could be here."""
+        if len(text) != LONG_ID_BYTES or text[:2] != b"D-" or text[10] != 45 or text[35] != 45:
+            raise Refused(_BAD_ID)
+        return self._ids.parse_long(text)
+
+    def _find(self, caller: Caller, number: int, now: i64) -> Job | None:
+        if number == NOT_AN_ID:
+            return None
+        job = self._engine.find(number, now)
+        if job is not None and not caller.any_tube:
+            caller.check_tube(self._engine.tube_of(job).name)
+        return job
+
+
+def _seconds_left(expiry: i64, now: i64) -> int:
+    if expiry == NEVER:
+        return _SECONDS_MAX
+    return (expiry - now + 999) // 1000 if expiry > now else 0
+
+
+def _write_within(reply: Reply, moment: i64, now: i64) -> None:
+    """How many ms until a moment; nothing if it never comes."""
+    if moment == NEVER:
+        reply.null()
+    else:
+        reply.integer(max(moment - now, 0))
+
+
+def _pause_word(tube: Tube) -> bytes:
+    if tube.paused_in:
+        return b"all" if tube.paused_out else b"in"
+    return b"out" if tube.paused_out else b"none"
+
+
+def _sum(counts: list[int], rules: list[int]) -> int:
+    return sum([counts[rule] for rule in rules])
+
+
+def _parse_timeout(text: bytes) -> int:
+    """A timeout in ms; 0 is for ever."""
+    timeout = parse_integer(text)
+    if timeout == NOT_A_NUMBER or timeout > DURATION_MS_MAX:
+        raise Refused(b"ERR timeout is not an integer or out of range")
+    if timeout < 0:
+        raise Refused(b"ERR timeout is negative")
+    return timeout
+
+
+def parse_integer(text: bytes) -> int:
+    """A number as Disque takes it: a sign perhaps, digits, nothing else, 64 bits; NOT_A_NUMBER for all else."""
+    if text.isdigit() and len(text) <= 18:
+        return int(text)
+    digits = text[1:] if text[:1] == b"-" or text[:1] == b"+" else text
+    if not digits.isdigit() or len(digits) > 64:
+        return NOT_A_NUMBER
+    number = int(text)
+    return number if -_INTEGER_MAX - 1 <= number <= _INTEGER_MAX else NOT_A_NUMBER

@@ -1,0 +1,267 @@
+"""Scans: QSCAN, JSCAN and the newest jobs of a queue, in slices that hold nobody up.
+
+A scan with a cursor is one slice. What looks at everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.core import states as s
+from penstock.core.engine import Engine
+from penstock.core.job import Job
+from penstock.core.limits import BATCH_JOBS_MAX
+from penstock.core.tube import Tube
+from penstock.dialects.command import Caller, Long
+from penstock.dialects.disque import NOT_A_NUMBER, Disque, parse_integer
+from penstock.wire.errors import Refused
+from penstock.wire.reply import Reply
+
+# How many jobs or queues a slice looks at: a fraction of a millisecond's work.
+SLICE: Final = 1_000
+
+# An answer that would grow longer is refused: cursors are there for it.
+SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
+
+_COUNT: Final = 100
+_SYNTAX: Final = b"ERR syntax error"
+_NOT_AN_INTEGER: Final = b"ERR value is not an integer or out of range"
+_CURSOR: Final = b"ERR invalid cursor or option name"
+_CURSOR_MAX: Final = (1 << 63) - 1
+
+# What Disque's words for states mean here, as bits.
+_STATES: Final[dict[bytes, int]] = {
+    b"wait-repl": 0,
+    b"active": 1 << s.TAKEN | 1 << s.DELAYED | 1 << s.BURIED,
+    b"queued": 1 << s.READY,
+    b"acked": 1 << s.DONE | 1 << s.ZOMBIE,
+}
+
+
+class Query:
+    """What a scan was asked for."""
+
+    cursor: int
+    has_cursor: bool
+    count: int
+    busyloop: bool
+    len_min: int
+    len_max: int
+    import_rate: int
+    queue: bytes | None
+    states: int  # Bits.
+    whole: bool  # Everything about each job, not just its id.
+
+    def __init__(self) -> None:
+        self.cursor = 0
+        self.has_cursor = False
+        self.count = _COUNT
+        self.busyloop = False
+        self.len_min = 0
+        self.len_max = _CURSOR_MAX
+        self.import_rate = 0
+        self.queue = None
+        self.states = 0
+        self.whole = False
+
+
+def parse_query(args: list[bytes], jobs: bool) -> Query:
+    """Read the words of QSCAN, or of JSCAN."""
+    query = Query()
+    at = 1
+    while at < len(args):
+        word = args[at].upper()
+        value = args[at + 1] if at + 1 < len(args) else None
+        at += 2
+        if word == b"BUSYLOOP":
+            query.busyloop = True
+            at -= 1
+        elif word == b"COUNT" and value is not None:
+            query.count = _integer(value)
+        elif not jobs and word == b"MINLEN" and value is not None:
+            query.len_min = _integer(value)
+        elif not jobs and word == b"MAXLEN" and value is not None:
+            query.len_max = _integer(value)
+        elif not jobs and word == b"IMPORTRATE" and value is not None:
+            query.import_rate = _integer(value)
+        elif jobs and word == b"QUEUE" and value is not None:
+            query.queue = value
+        elif jobs and word == b"STATE" and value is not None:
+            state = _STATES.get(value.lower())
+            if state is None:
+                raise Refused(b"ERR Invalid job state name")
+            # The bit of GONE marks that a filter was given, and matches no job.
+            query.states |= state | 1
+        elif jobs and word == b"REPLY" and value is not None:
+            if value.lower() not in (b"all", b"id"):
+                raise Refused(b"ERR Invalid REPLY type, try ID or ALL")
+            query.whole = value.lower() == b"all"
+        elif query.has_cursor:
+            raise Refused(_SYNTAX)
+        else:
+            query.cursor = parse_integer(word)
+            if query.cursor < 0 or query.cursor > _CURSOR_MAX:
+                raise Refused(_CURSOR)
+            query.has_cursor = True
+            at -= 1
+    query.count = max(1, min(query.count, BATCH_JOBS_MAX))
+    if query.states == 0:
+        query.states = -1
+    return query
+
+
+def _integer(text: bytes) -> int:
+    value = parse_integer(text)
+    if value == NOT_A_NUMBER:
+        raise Refused(_NOT_AN_INTEGER)
+    return value
+
+
+class _Found(Long):
+    """What a scan has found so far."""
+
+    query: Query
+    cursor: int
+    found: int
+    _pages: list[bytes]
+    _bytes: i64
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.cursor = query.cursor
+        self.found = 0
+        self._pages = []
+        self._bytes = 0
+
+    def add(self, page: Reply, found: int) -> None:
+        """Keep the answer of a slice."""
+        self.found += found
+        self._bytes += page.length
+        self._pages.append(page.take())
+        if self._bytes > SCAN_BYTES_MAX:
+            raise Refused(b"ERR the answer would be longer than %d bytes; use a cursor and COUNT" % SCAN_BYTES_MAX)
+
+    def write(self, reply: Reply) -> None:
+        """The whole answer."""
+        reply.array(2)
+        reply.bulk(b"%d" % self.cursor)
+        reply.array(self.found)
+        for page in self._pages:
+            reply.raw(page)
+
+
+class QueueScan(_Found):
+    """QSCAN"""
+
+    _engine: Engine
+
+    def __init__(self, engine: Engine, query: Query) -> None:
+        super().__init__(query)
+        self._engine = engine
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Look at the next queues."""
+        query = self.query
+        page = Reply()
+        found = 0
+        tubes, self.cursor = self._engine.scan_tubes(self.cursor, SLICE if query.busyloop else query.count)
+        for tube in tubes:
+            length = tube.count_in(s.READY)
+            if query.len_min <= length <= query.len_max and query.import_rate <= 0:
+                if caller.any_tube or caller.may_use(tube.name):
+                    page.bulk(tube.name)
+                    found += 1
+        self.add(page, found)
+        if query.busyloop and self.cursor != 0:
+            return False
+        self.write(caller.reply)
+        return True
+
+
+class JobScan(_Found):
+    """JSCAN"""
+
+    _engine: Engine
+    _disque: Disque
+
+    def __init__(self, engine: Engine, disque: Disque, query: Query) -> None:
+        super().__init__(query)
+        self._engine = engine
+        self._disque = disque
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Look at the next jobs."""
+        query = self.query
+        tube: Tube | None = None
+        if query.queue is not None:
+            tube = self._engine.tubes.get(query.queue)
+            if tube is None:
+                self.cursor = 0
+                self.write(caller.reply)
+                return True
+        page = Reply()
+        page.resp3 = caller.reply.resp3
+        found = 0
+        jobs, self.cursor = self._engine.scan(self.cursor, SLICE if query.busyloop else query.count, tube, query.states)
+        for job in jobs:
+            if not caller.any_tube and not caller.may_use(self._engine.tube_of(job).name):
+                continue
+            if query.whole:
+                self._disque.write_shown(page, job, now)
+            else:
+                page.simple(self._disque.id_of(job))
+            found += 1
+        self.add(page, found)
+        if query.busyloop and self.cursor != 0:
+            return False
+        self.write(caller.reply)
+        return True
+
+
+class Newest(Long):
+    """QPEEK with a negative count: the newest jobs of a queue, the newest first.
+
+    A heap knows its first, not its last, so this looks at every job of the queue that is ready, a slice at a time.
+    """
+
+    _engine: Engine
+    _disque: Disque
+    _name: bytes
+    _count: int
+    _cursor: int
+    _newest: list[tuple[int, int, int]]  # The least of them first.
+
+    def __init__(self, engine: Engine, disque: Disque, name: bytes, count: int) -> None:
+        self._engine = engine
+        self._disque = disque
+        self._name = name
+        self._count = min(count, BATCH_JOBS_MAX)
+        self._cursor = 0
+        self._newest = []
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Look at the next jobs of the queue."""
+        tube = self._engine.tubes.get(self._name)
+        if tube is None:
+            caller.reply.array(0)
+            return True
+        jobs, self._cursor = self._engine.scan(self._cursor, SLICE, tube, 1 << s.READY)
+        newest = self._newest
+        for job in jobs:
+            place = (job.priority, job.order, job.id)
+            if len(newest) < self._count:
+                heapq.heappush(newest, place)
+            elif place > newest[0]:
+                heapq.heapreplace(newest, place)
+        if self._cursor != 0:
+            return False
+        found: list[Job] = []
+        for _, _, number in sorted(newest, reverse=True):
+            found_job = self._engine.jobs.find(number)
+            if found_job is not None and found_job.state == s.READY:
+                found.append(found_job)
+        self._disque.write_peeked(caller.reply, tube, found)
+        return True

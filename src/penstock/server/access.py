@@ -1,0 +1,97 @@
+"""Who may do what: users, their passwords, and what happens to those who guess."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from penstock.dialects.command import EVERYTHING, GROUPS
+from penstock.server.glob import Glob
+
+# The user whom a password alone belongs to, as in Redis.
+DEFAULT_USER: Final = "default"
+
+# So many wrong passwords from an address in a minute are answered at once; the rest after a second each.
+_WRONG_MAX: Final = 10
+_WRONG_WINDOW_S: Final = 60.0
+SLOW_ANSWER_S: Final = 1.0
+
+# So many addresses are remembered.
+_ADDRESSES_MAX: Final = 10_000
+
+
+class Account:
+    """Somebody with a password, who may run some groups of commands on some tubes."""
+
+    def __init__(self, name: str, secret: bytes | None, groups: int = EVERYTHING, tubes: Sequence[bytes] = ()) -> None:
+        """Take the SHA-256 of the password, or None where any password will do."""
+        self.name = name
+        self.groups = groups
+        self._secret = secret
+        self._tubes = [Glob(pattern.decode("latin-1")) for pattern in tubes]
+        self.any_tube = not self._tubes or b"*" in tubes
+
+    def has_password(self, password: bytes) -> bool:
+        """Tell whether this is its password, in the same time whether it is or not."""
+        return self._secret is None or hmac.compare_digest(hashlib.sha256(password).digest(), self._secret)
+
+    def may_use(self, tube: bytes) -> bool:
+        """Tell whether it may use a tube."""
+        # A name is bytes: each is one character here.
+        name = tube.decode("latin-1")
+        return self.any_tube or any(pattern.matches(name) for pattern in self._tubes)
+
+
+class Accounts:
+    """Everybody who may connect."""
+
+    def __init__(self) -> None:
+        self._users: dict[str, Account] = {}
+        self._wrong: dict[str, list[float]] = {}  # When wrong passwords came, by address.
+
+    def set_password(self, password: str) -> None:
+        """Give the default user a password; empty for none."""
+        if password:
+            self._users[DEFAULT_USER] = Account(DEFAULT_USER, hashlib.sha256(password.encode()).digest())
+        else:
+            self._users.pop(DEFAULT_USER, None)
+
+    def add(self, name: str, secret: bytes | None, groups: Iterable[str], tubes: Sequence[bytes]) -> None:
+        """Let another user in."""
+        mask = 0
+        for group in groups:
+            mask |= GROUPS[group]
+        self._users[name] = Account(name, secret, mask, tubes)
+
+    @property
+    def has_default_password(self) -> bool:
+        """Whether a password alone says who somebody is."""
+        return DEFAULT_USER in self._users
+
+    @property
+    def any(self) -> bool:
+        """Whether clients have to say who they are."""
+        return bool(self._users)
+
+    def log_in(self, name: str, password: bytes) -> Account | None:
+        """The user of this name and password. It takes as long when there is none of this name."""
+        user = self._users.get(name)
+        if user is None:
+            _NOBODY.has_password(password)
+            return None
+        return user if user.has_password(password) else None
+
+    def was_wrong(self, address: str, now: float) -> bool:
+        """Somebody at an address gave a wrong password; tell whether its next answer should be slow."""
+        times = [when for when in self._wrong.pop(address, []) if when > now - _WRONG_WINDOW_S]
+        times = [*times[-_WRONG_MAX:], now]
+        self._wrong[address] = times
+        if len(self._wrong) > _ADDRESSES_MAX:
+            del self._wrong[next(iter(self._wrong))]
+        return len(times) > _WRONG_MAX
+
+
+ANYBODY: Final = Account("default", None)
+_NOBODY: Final = Account("", hashlib.sha256(b"nobody").digest(), 0)

@@ -1,0 +1,186 @@
+"""CLIENT and MONITOR: who is connected, and what they say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from penstock.dialects.command import ANSWERED, SILENT, SKIP_NEXT
+from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
+from penstock.server.connection import Connection
+from penstock.server.greeting import check_client_name
+from penstock.server.server import Server
+from penstock.wire.errors import Refused
+
+_SYNTAX: Final = b"ERR syntax error"
+
+# What MONITOR and SLOWLOG do not show, whoever looks.
+SECRETIVE: Final = frozenset([b"AUTH", b"HELLO"])
+
+
+class ClientCommands:
+    """CLIENT and MONITOR."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._words: dict[bytes, Callable[[Connection, list[bytes]], None]] = {
+            b"LIST": self._list,
+            b"ID": lambda caller, args: caller.reply.integer(caller.number),
+            b"GETNAME": self._getname,
+            b"SETNAME": self._setname,
+            b"SETINFO": self._setinfo,
+            b"KILL": self._kill,
+            b"PAUSE": self._pause,
+            b"REPLY": self._reply,
+        }
+
+    def client(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """CLIENT LIST | ID | GETNAME | SETNAME | SETINFO | KILL | PAUSE | REPLY"""
+        run = self._words.get(args[1].upper())
+        if run is None:
+            raise _unknown_form()
+        run(caller, args)
+
+    def _list(self, caller: Connection, args: list[bytes]) -> None:
+        lines = [self._line(connection) for connection in self._server.clients]
+        caller.reply.bulk("".join(lines).encode("utf-8", "replace"))
+
+    def _line(self, connection: Connection) -> str:
+        now = self._server.node.now
+        flags = ("O" if connection.is_monitor else "") + ("b" if connection.wait is not None else "")
+        flags += "c" if connection.closing else ""
+        pending, unsent = int(connection.parser.pending()), connection.buffered()
+        return (
+            f"id={connection.number} addr={connection.address} fd={connection.fileno()} "
+            f"name={connection.name.decode()} age={(now - connection.created) // 1000} "
+            f"idle={max(0, now - connection.active) // 1000} flags={flags or 'N'} qbuf={pending} qbuf-free=0 "
+            f"obl={connection.reply.length} oll={int(unsent > 0)} omem={unsent} events=r "
+            f"cmd={connection.last_command()} user={connection.user.name} "
+            f"lib-name={connection.library.decode()} lib-ver={connection.library_version.decode()}\n"
+        )
+
+    def _getname(self, caller: Connection, args: list[bytes]) -> None:
+        if caller.name:
+            caller.reply.bulk(caller.name)
+        else:
+            caller.reply.null()
+
+    def _setname(self, caller: Connection, args: list[bytes]) -> None:
+        if len(args) != 3:
+            raise _unknown_form()
+        caller.name = check_client_name(args[2])
+        caller.reply.ok()
+
+    def _setinfo(self, caller: Connection, args: list[bytes]) -> None:
+        if len(args) != 4 or args[2].upper() not in (b"LIB-NAME", b"LIB-VER"):
+            raise Refused(b"ERR Unrecognized option for CLIENT SETINFO; it takes LIB-NAME or LIB-VER and a value")
+        value = check_client_name(args[3])
+        if args[2].upper() == b"LIB-NAME":
+            caller.library = value
+        else:
+            caller.library_version = value
+        caller.reply.ok()
+
+    def _kill(self, caller: Connection, args: list[bytes]) -> None:
+        if len(args) == 3:
+            address = args[2].decode("utf-8", "replace")
+            victims = [connection for connection in self._server.clients if connection.address == address]
+            if not victims:
+                raise Refused(b"ERR No such client")
+            self._close(caller, victims)
+            caller.reply.ok()
+            return
+        wanted, skip_me = _parse_kill(args)
+        victims = [
+            connection
+            for connection in self._server.clients
+            if wanted(connection) and not (skip_me and connection is caller)
+        ]
+        self._close(caller, victims)
+        caller.reply.integer(len(victims))
+
+    def _close(self, caller: Connection, victims: list[Connection]) -> None:
+        for connection in victims:
+            if connection is caller:
+                # It gets its answer first.
+                caller.closing = True
+            else:
+                connection.abort()
+
+    def _pause(self, caller: Connection, args: list[bytes]) -> None:
+        ms = parse_integer(args[2]) if len(args) == 3 else NOT_A_NUMBER
+        if ms == NOT_A_NUMBER:
+            raise Refused(b"ERR timeout is not an integer or out of range")
+        if ms < 0:
+            raise Refused(b"ERR timeout is negative")
+        self._server.node.pause_clients(ms / 1000)
+        caller.reply.ok()
+
+    def _reply(self, caller: Connection, args: list[bytes]) -> None:
+        word = args[2].upper() if len(args) == 3 else b""
+        if word not in (b"ON", b"OFF", b"SKIP"):
+            raise Refused(_SYNTAX)
+        caller.muted = {b"ON": ANSWERED, b"OFF": SILENT, b"SKIP": SKIP_NEXT}[word]
+        if word == b"ON":
+            caller.reply.ok()
+
+    def monitor(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """MONITOR"""
+        caller.is_monitor = True
+        self._server.clients.monitors[caller] = None
+        self._server.desk.watched = True
+        caller.reply.ok()
+
+    def show(self, caller: Connection, args: list[bytes]) -> None:
+        """Tell those who watch about a command."""
+        monitors = self._server.clients.monitors
+        self._server.desk.watched = bool(monitors)
+        seconds, ns = divmod(time.time_ns(), 1_000_000_000)
+        shown = args if args[0].upper() not in SECRETIVE else [args[0], b"(redacted)"]
+        words = b" ".join(b'"' + quoted(word) + b'"' for word in shown)
+        line = b"%d.%06d [%s] %s" % (seconds, ns // 1000, caller.address.encode(), words)
+        for connection in monitors:
+            if connection is not caller:
+                connection.reply.simple(line)
+                self._server.node.answered(connection)
+
+
+def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
+    """Read the filters of CLIENT KILL."""
+    tests: list[Callable[[Connection], bool]] = []
+    skip_me = True
+    if len(args) < 4 or len(args) % 2:
+        raise Refused(_SYNTAX)
+    for word, value in zip(args[2::2], args[3::2], strict=True):
+        word = word.upper()
+        if word == b"ID":
+            number = parse_integer(value)
+            if number == NOT_A_NUMBER:
+                raise Refused(b"ERR client-id should be greater than 0")
+            tests.append(lambda connection, number=number: connection.number == number)  # type: ignore[misc]
+        elif word == b"ADDR":
+            address = value.decode("utf-8", "replace")
+            tests.append(lambda connection, address=address: connection.address == address)  # type: ignore[misc]
+        elif word == b"TYPE":
+            if value.lower() != b"normal":
+                raise Refused(b"ERR Unknown client type '" + value[:32] + b"'")
+        elif word == b"SKIPME" and value.lower() in (b"yes", b"no"):
+            skip_me = value.lower() == b"yes"
+        else:
+            raise Refused(_SYNTAX)
+    return lambda connection: all(test(connection) for test in tests), skip_me
+
+
+def _unknown_form() -> Refused:
+    return Refused(b"ERR Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME connection-name)")
+
+
+def quoted(word: bytes) -> bytes:
+    """A word as it could be written between double quotes."""
+    return "".join(
+        _ESCAPED.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in word
+    ).encode()
+
+
+_ESCAPED: Final = {92: "\\\\", 34: '\\"', 10: "\\n", 13: "\\r", 9: "\\t", 7: "\\a", 8: "\\b"}

@@ -1,0 +1,169 @@
+"""Everybody who is connected: who may come in, and who has to go.
+
+Whoever harms others goes: a request that is not complete in time, answers that nobody fetches, a client that does not
+say who it is, one that has been silent for too long. Those who could are remembered in the order in which they began,
+so looking after them costs nothing while nobody misbehaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.server.access import ANYBODY, Accounts
+from penstock.server.connection import UNSENT_BYTES_HIGH, Connection
+from penstock.server.node import Node
+from penstock.wire.resp import RespParser
+
+_log = logging.getLogger("penstock")
+
+_SWEEP_S: Final = 1.0
+
+
+class Limits:
+    """What clients may use. Changing it holds for those who are connected too, as far as it can."""
+
+    def __init__(self) -> None:
+        self.clients = 10_000
+        self.bulk_max = 64 * 1024 * 1024  # Of one argument, bytes.
+        self.buffer_max = 1024 * 1024 * 1024  # Of commands that were not run yet, bytes.
+        self.output_hard = 64 * 1024 * 1024  # Of answers that were not read yet, bytes; 0 for any number.
+        self.output_soft = 16 * 1024 * 1024  # The same, for so long.
+        self.output_soft_s = 30.0
+        self.progress_s = 30.0  # From the first byte of a command to its last.
+        self.auth_s = 10.0  # From the connection to the password.
+        self.idle_s = 0.0  # Without a command; 0 for any time. Those who wait for a job do not count as idle.
+        self.keepalive_s = 300
+
+
+class Clients:
+    """Everybody who is connected to a node."""
+
+    def __init__(self, node: Node, accounts: Accounts, limits: Limits) -> None:
+        self.limits = limits
+        self.accounts = accounts
+        self.accepted = 0
+        self.rejected = 0
+        self.bytes_out = 0
+        self.bytes_in = 0
+        self.monitors: dict[Connection, None] = {}
+        self._node = node
+        self._numbers = 0
+        self._unknown: dict[Connection, float] = {}
+        self._unfinished: dict[Connection, float] = {}
+        self._slow: dict[Connection, float] = {}
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(list(self._node.connections.values()))
+
+    def __len__(self) -> int:
+        return len(self._node.connections)
+
+    def accept(self) -> asyncio.BaseProtocol:
+        """Make what asyncio wants for the next connection."""
+        node = self._node
+        node.begin_turn()
+        self._numbers += 1
+        connection = Connection(node, self, self._numbers, node.engine.connect(secrets.token_bytes(16)))
+        known = not self.accounts.any
+        connection.parser = RespParser(self.limits.bulk_max, self.limits.buffer_max, known)
+        connection.known = known
+        connection.user = ANYBODY
+        return connection  # type: ignore[return-value]
+
+    def came(self, connection: Connection) -> None:
+        """A connection was made, if it may stay."""
+        transport = connection.transport
+        self.accepted += 1
+        connection.address, connection.is_local = _address(transport.get_extra_info("peername"))
+        connection.local_address, _ = _address(transport.get_extra_info("sockname"))
+        transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
+        if len(self) > self.limits.clients:
+            self.rejected += 1
+            connection.closing = True
+            transport.write(b"-ERR max number of clients reached\r\n")
+            transport.close()
+        elif not connection.known:
+            self._unknown[connection] = time.monotonic()
+
+    def left(self, connection: Connection) -> None:
+        """A connection is gone."""
+        for those in (self._unknown, self._unfinished, self._slow, self.monitors):
+            those.pop(connection, None)
+
+    def is_known(self, connection: Connection) -> None:
+        """A client has said who it is."""
+        self._unknown.pop(connection, None)
+
+    def is_unfinished(self, connection: Connection, unfinished: bool, anew: bool) -> None:
+        """A client has sent a part of a command, or the rest of it."""
+        if anew or not unfinished:
+            self._unfinished.pop(connection, None)
+        if unfinished:
+            self._unfinished.setdefault(connection, time.monotonic())
+
+    def is_slow(self, connection: Connection, slow: bool) -> None:
+        """A client does not read what it is sent, or does so again."""
+        if slow:
+            self._slow.setdefault(connection, time.monotonic())
+        else:
+            self._slow.pop(connection, None)
+
+    def sent(self, connection: Connection, length: int) -> None:
+        """A client was sent so many bytes."""
+        self.bytes_out += length
+        hard = self.limits.output_hard
+        # What was just handed over is one answer, however long; only what is left of those before counts.
+        if hard and connection.buffered() - length > hard:
+            self._close(connection, "it does not read its answers, and they have grown too many")
+
+    async def look_after(self) -> None:
+        """Close those who have to go, for ever."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self.sweep(time.monotonic())
+
+    def sweep(self, now: float) -> None:
+        """Close those who have to go."""
+        limits = self.limits
+        for connection in _older(self._unknown, now - limits.auth_s):
+            self._close(connection, "it did not say who it is in time")
+        for connection in _older(self._unfinished, now - limits.progress_s):
+            self._close(connection, "it did not complete a command in time")
+        for connection in _older(self._slow, now - limits.output_soft_s):
+            if limits.output_soft and connection.buffered() > limits.output_soft:
+                self._close(connection, "it does not read its answers")
+        if limits.idle_s:
+            since = self._node.host.now() - int(limits.idle_s * 1000)
+            for connection in self:
+                if connection.active < since and connection.wait is None and not connection.is_monitor:
+                    self._close(connection, "it was silent for too long")
+
+    def _close(self, connection: Connection, why: str) -> None:
+        _log.info("client %s was closed: %s", connection.address, why)
+        self.left(connection)
+        connection.abort()
+
+
+def _older(those: dict[Connection, float], when: float) -> list[Connection]:
+    """Those who began before a moment. They are in the order in which they began."""
+    found = []
+    for connection, began in those.items():
+        if began > when:
+            break
+        found.append(connection)
+    return found
+
+
+def _address(name: object) -> tuple[str, bool]:
+    """An address as people read it, and whether it is of this machine."""
+    if isinstance(name, tuple):
+        host, port = name[0], name[1]
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return shown, ipaddress.ip_address(host.split("%")[0]).is_loopback
+    return str(name or "unix"), True

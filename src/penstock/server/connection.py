@@ -1,0 +1,205 @@
+"""One client over RESP: its bytes in, its answers out.
+
+It is read no faster than it reads: while its answers pile up, or its commands do because it waits, its socket is left
+alone. `clients.py` closes what cannot end well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.waits import Connection as EngineConnection
+from penstock.dialects.command import Caller
+from penstock.server.access import Account
+from penstock.server.node import Node
+from penstock.wire.resp import RespParser
+
+if TYPE_CHECKING:
+    from penstock.server.clients import Clients
+
+# Above this a client that cannot be served now is not read from; its commands wait where they are.
+_UNREAD_BYTES_MAX: Final = 64 * 1024
+
+# How many bytes of answers may wait in a socket's buffer before its client is served no more until it reads.
+UNSENT_BYTES_HIGH: Final = 256 * 1024
+
+
+class Connection(Caller):
+    """One client. asyncio calls it as a Protocol."""
+
+    parser: RespParser
+    transport: asyncio.Transport
+    user: Account
+
+    def __init__(self, node: Node, clients: Clients, number: int, engine_connection: EngineConnection) -> None:
+        super().__init__(engine_connection)
+        self._node = node
+        self._clients = clients
+        self.number = number
+        self.name = b""
+        self.library = b""
+        self.library_version = b""
+        self.address = ""
+        self.local_address = ""
+        self.is_local = False  # It came from this machine.
+        self.created = node.now
+        self.active = node.now  # When it last sent something.
+        self.lost = False
+        self.is_dirty = False
+        self.is_monitor = False
+        self._commands: list[list[bytes]] = []
+        self._at = 0
+        self._sending = b""
+        self._gathered = 0  # How many of the unsent deliveries are in it.
+        self._eof = False  # It sends no more.
+        self._unfinished = False  # It has sent a part of a command.
+        self._unread = False  # It does not read what it is sent.
+        self._held = False  # It is not read from.
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """It is there."""
+        self.transport = transport
+        self._node.join(self)
+        self._clients.came(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came in."""
+        self._clients.bytes_in += len(data)
+        self.parser.feed(data)
+        if self._is_free():
+            self._node.run(self)
+        else:
+            self._hold()
+
+    def eof_received(self) -> bool:
+        """It sends no more. What it has sent is run and answered; but a take does not wait for one who has left."""
+        self._eof = True
+        if not self._is_free():
+            return False
+        self._node.run(self)
+        return True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is gone."""
+        self.lost = True
+        self._node.leave(self)
+        self._clients.left(self)
+
+    def pause_writing(self) -> None:
+        """It does not read what it is sent."""
+        self._unread = True
+        self._clients.is_slow(self, True)
+        self._hold()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._unread = False
+        self._clients.is_slow(self, False)
+        if not self.lost and self._is_free():
+            self._node.run(self)
+
+    # What the node calls
+
+    def run(self, budget: int) -> bool:
+        """Run what it has sent, no more than so many commands; tell whether there is more."""
+        node, ran = self._node, False
+        while self._is_free():
+            if self._at == len(self._commands):
+                if budget <= 0:
+                    self._hold()
+                    return True
+                self._commands, self._at = self.parser.parse(budget), 0
+                if not self._commands:
+                    self._all_run(ran)
+                    return False
+            before = self._at
+            self._at = node.desk.run_all(self, self._commands, before, node.now)
+            budget -= self._at - before
+            ran = True
+        self._hold()
+        return False
+
+    def _is_free(self) -> bool:
+        """Whether commands of it can be run now."""
+        return self.wait is None and not self.busy and not self.closing and not self._unread
+
+    def _all_run(self, ran: bool) -> None:
+        """Everything it has sent was run, except perhaps a command that is not complete."""
+        self.active = self._node.now
+        parser = self.parser
+        if parser.error:
+            self.reply.error(b"ERR " + parser.error)
+            self.closing = True
+        elif self._eof:
+            self.closing = True
+        if parser.pending() or self._unfinished:
+            self._unfinished = parser.pending() > 0
+            self._clients.is_unfinished(self, self._unfinished, ran)
+        if self._held and not self.lost:
+            self._held = False
+            self.transport.resume_reading()
+
+    def gather(self) -> None:
+        """Set the answers so far aside, to be sent together once the log is durable up to here."""
+        self.is_dirty = False
+        self._sending += self.reply.take()
+        self._gathered = len(self.unsent)
+
+    def send(self) -> None:
+        """Send what was set aside."""
+        data, self._sending = self._sending, b""
+        if self.lost or self.transport.is_closing():
+            return
+        if data:
+            if self._gathered:
+                del self.unsent[: self._gathered], self.unsent_deliveries[: self._gathered]
+                self._gathered = 0
+            self.transport.write(data)
+            self._clients.sent(self, len(data))
+        if self.closing and not self.reply.length:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close it at once, whatever it was to be sent."""
+        self.closing = True
+        self.transport.abort()
+
+    def may_use(self, tube: bytes) -> bool:
+        """Tell whether its user may use a tube."""
+        return self.user.may_use(tube)
+
+    def become(self, user: Account) -> None:
+        """It has said who it is."""
+        self.user = user
+        self.known = True
+        self.groups = user.groups
+        self.any_tube = user.any_tube
+        self.parser.trust(self._clients.limits.bulk_max)
+        self._clients.is_known(self)
+
+    def fileno(self) -> int:
+        """The number of its socket."""
+        socket = self.transport.get_extra_info("socket")
+        return -1 if socket is None else int(socket.fileno())
+
+    def last_command(self) -> str:
+        """The name of the command that it sent last, for people."""
+        name = self._commands[self._at - 1][0][:32] if self._at else b"NULL"
+        return name.decode("ascii", "replace").lower()
+
+    def has_answers(self) -> bool:
+        """Whether there is anything that it was not sent yet."""
+        return self.reply.length > 0 or bool(self._sending) or self.buffered() > 0
+
+    def buffered(self) -> int:
+        """How many bytes of answers wait in its socket's buffer."""
+        return self.transport.get_write_buffer_size()
+
+    def _hold(self) -> None:
+        """Do not read from it while it has sent much that cannot be run yet, or does not read itself."""
+        if not self._held and not self.lost and (self._unread or self.parser.pending() > _UNREAD_BYTES_MAX):
+            self._held = True
+            self.transport.pause_reading()

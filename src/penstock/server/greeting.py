@@ -1,0 +1,194 @@
+"""How a connection begins: HELLO and AUTH; and the small talk of PING, TIME and COMMAND."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from penstock._version import __version__
+from penstock.dialects.command import Command
+from penstock.server.access import DEFAULT_USER, SLOW_ANSWER_S
+from penstock.server.connection import Connection
+from penstock.server.server import Server
+from penstock.wire.errors import Refused
+
+# A password is not longer.
+_PASSWORD_BYTES_MAX: Final = 512
+
+_WRONG: Final = b"ERR invalid password"
+_WRONG_PAIR: Final = b"WRONGPASS invalid username-password pair or user is disabled."
+
+# What the letters of a command's flags stand for in COMMAND.
+_FLAGS: Final = {"w": b"write", "r": b"readonly", "m": b"denyoom", "a": b"admin", "l": b"loading", "F": b"fast"}
+
+
+class Greeting:
+    """The commands with which clients introduce themselves."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def hello(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """HELLO is Disque's, HELLO 2|3 [AUTH user password] [SETNAME name] is Redis's."""
+        if len(args) == 1:
+            if not caller.known:
+                raise Refused(b"NOAUTH Authentication required.")
+            self._introduce(caller)
+            return
+        if args[1] not in (b"2", b"3"):
+            raise Refused(b"NOPROTO unsupported protocol version")
+        password, user, name = None, b"", None
+        at = 2
+        while at < len(args):
+            word = args[at].upper()
+            if word == b"AUTH" and at + 2 < len(args):
+                user, password = args[at + 1], args[at + 2]
+                at += 3
+            elif word == b"SETNAME" and at + 1 < len(args):
+                name = check_client_name(args[at + 1])
+                at += 2
+            else:
+                raise Refused(b"ERR Syntax error in HELLO option '" + word[:32] + b"'")
+        if password is not None:
+            if not self._log_in(caller, user.decode("utf-8", "replace"), password, _WRONG_PAIR):
+                return
+        elif not caller.known:
+            raise Refused(
+                b"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
+                b"<user> <pass> option can be used to authenticate the client and select the RESP protocol version at "
+                b"the same time"
+            )
+        if name is not None:
+            caller.name = name
+        caller.reply.resp3 = args[1] == b"3"
+        reply = caller.reply
+        reply.map(7)
+        for word, value in ((b"server", b"penstock"), (b"version", __version__.encode())):
+            reply.bulk(word)
+            reply.bulk(value)
+        reply.bulk(b"proto")
+        reply.integer(int(args[1]))
+        reply.bulk(b"id")
+        reply.integer(caller.number)
+        for word, value in ((b"mode", b"standalone"), (b"role", b"master")):
+            reply.bulk(word)
+            reply.bulk(value)
+        reply.bulk(b"modules")
+        reply.array(0)
+
+    def _introduce(self, caller: Connection) -> None:
+        """Say who this node is and whom it knows. Its address is the one under which this client has found it."""
+        reply = caller.reply
+        reply.array(3)
+        reply.integer(1)
+        node = self._server.node_id.encode()
+        reply.bulk(node)
+        host, _, port = caller.local_address.rpartition(":")
+        reply.bulks([node, host.strip("[]").encode(), port.encode(), b"100" if self._server.disque.leaving else b"1"])
+
+    def auth(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """AUTH [user] password"""
+        if len(args) > 3:
+            raise Refused(b"ERR syntax error")
+        if len(args) == 3:
+            user = args[1].decode("utf-8", "replace")
+            logged_in = self._log_in(caller, user, args[2], _WRONG_PAIR)
+        elif not self._server.accounts.has_default_password:
+            raise Refused(b"ERR Client sent AUTH, but no password is set")
+        else:
+            logged_in = self._log_in(caller, DEFAULT_USER, args[1], _WRONG)
+        if logged_in:
+            caller.reply.ok()
+
+    def _log_in(self, caller: Connection, name: str, password: bytes, refusal: bytes) -> bool:
+        """Let a client be somebody; tell whether it is. Who guesses often is answered late."""
+        server = self._server
+        user = server.accounts.log_in(name, password) if len(password) <= _PASSWORD_BYTES_MAX else None
+        if user is not None:
+            caller.become(user)
+            return True
+        address = caller.address.rpartition(":")[0]
+        server.log.warning("a wrong password came from %s", address)
+        if server.accounts.was_wrong(address, time.monotonic()):
+            caller.busy = True
+            server.loop.call_later(SLOW_ANSWER_S, self._refuse_late, caller, refusal)
+            return False
+        raise Refused(refusal)
+
+    def _refuse_late(self, caller: Connection, refusal: bytes) -> None:
+        if not caller.lost:
+            caller.busy = False
+            self._server.node.begin_turn()
+            caller.reply.error(refusal)
+            self._server.node.run(caller)
+
+    def ping(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """PING [message]"""
+        if len(args) > 2:
+            raise Refused(b"ERR wrong number of arguments for 'ping' command")
+        if len(args) == 2:
+            caller.reply.bulk(args[1])
+        else:
+            caller.reply.simple(b"PONG")
+
+    def time(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """TIME"""
+        seconds, ns = divmod(time.time_ns(), 1_000_000_000)
+        caller.reply.bulks([b"%d" % seconds, b"%d" % (ns // 1000)])
+
+    def command(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """COMMAND [COUNT | LIST | INFO name ... | DOCS name ...]"""
+        commands = self._server.desk.commands
+        reply = caller.reply
+        word = args[1].upper() if len(args) > 1 else b""
+        if len(args) == 1:
+            reply.array(len(commands))
+            for command in commands.values():
+                self._write_command(caller, command)
+        elif word == b"COUNT" and len(args) == 2:
+            reply.integer(len(commands))
+        elif word == b"LIST" and len(args) == 2:
+            reply.bulks(list(commands))
+        elif word == b"INFO":
+            names = args[2:] or list(commands)
+            reply.array(len(names))
+            for name in names:
+                found = commands.get(name.lower())
+                if found is None:
+                    reply.null()
+                else:
+                    self._write_command(caller, found)
+        elif word == b"DOCS":
+            known = {name.lower(): commands[name.lower()] for name in args[2:] or commands if name.lower() in commands}
+            reply.map(len(known))
+            for name, found in known.items():
+                reply.bulk(name)
+                reply.map(2)
+                reply.bulk(b"summary")
+                reply.bulk(found.summary.encode())
+                reply.bulk(b"syntax")
+                reply.bulk(found.grammar.encode())
+        else:
+            raise Refused(b"ERR Unknown subcommand or wrong number of arguments.")
+
+    def _write_command(self, caller: Connection, command: Command) -> None:
+        reply = caller.reply
+        # Clients of version 3 know the longer form of today's Redis.
+        reply.array(10 if reply.resp3 else 6)
+        reply.bulk(command.name)
+        reply.integer(command.arity)
+        reply.array(len(command.flags))
+        for flag in command.flags:
+            reply.simple(_FLAGS[flag])
+        for _ in range(3):
+            reply.integer(0)
+        if reply.resp3:
+            for _ in range(4):
+                reply.array(0)
+
+
+def check_client_name(name: bytes) -> bytes:
+    """Refuse a name that would break the lines of CLIENT LIST."""
+    if any(byte < 33 or byte > 126 for byte in name):
+        raise Refused(b"ERR Client names cannot contain spaces, newlines or special characters.")
+    return name

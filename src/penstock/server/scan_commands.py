@@ -1,0 +1,40 @@
+"""QSCAN, JSCAN and QPEEK: one slice at once, or many, a slice a turn."""
+
+from __future__ import annotations
+
+from penstock.dialects.command import Long
+from penstock.dialects.disque import parse_integer
+from penstock.dialects.scans import JobScan, Newest, QueueScan, parse_query
+from penstock.server.connection import Connection
+from penstock.server.server import Server
+
+
+class ScanCommands:
+    """The commands that may look at everything."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def qscan(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """QSCAN [cursor] [COUNT n] [BUSYLOOP] [MINLEN n] [MAXLEN n] [IMPORTRATE n]"""
+        self._run(caller, QueueScan(self._server.node.engine, parse_query(args, jobs=False)), now)
+
+    def jscan(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q] [STATE s ...] [REPLY all|id]"""
+        query = parse_query(args, jobs=True)
+        if query.queue is not None:
+            caller.check_tube(query.queue)
+        self._run(caller, JobScan(self._server.node.engine, self._server.disque, query), now)
+
+    def qpeek(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """QPEEK queue count"""
+        count = parse_integer(args[2])
+        if count < 0:
+            caller.check_tube(args[1])
+            self._run(caller, Newest(self._server.node.engine, self._server.disque, args[1], -count), now)
+        else:
+            self._server.disque.qpeek(caller, args, now)
+
+    def _run(self, caller: Connection, long: Long, now: int) -> None:
+        if not long.step(caller, now):
+            self._server.node.start_long(caller, long)

@@ -1,0 +1,234 @@
+"""Serving: from a configuration to a node that answers, and back to a process that ends well."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import resource
+import signal
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock._build import is_compiled
+from penstock._version import __version__
+from penstock.core.errors import PenstockError
+from penstock.core.limits import NEVER, duration_ms
+from penstock.host import Host, Store
+from penstock.journal.disk import RealDisk
+from penstock.journal.retention import Retention
+from penstock.server import table
+from penstock.server.config import Config, ConfigError
+from penstock.server.info import SAMPLE_S
+from penstock.server.server import Server, start_again
+
+_log = logging.getLogger("penstock")
+
+# Descriptors that the process needs beside those of its clients.
+_OWN_DESCRIPTORS: Final = 64
+
+# How long clients get to fetch their last answers when the server stops.
+_DRAIN_S: Final = 2.0
+
+# A thread that works beside the loop, the steward, gives way to it this soon.
+_SWITCH_S: Final = 0.0005
+
+
+def open_host(config: Config, progress: Callable[[int, int], None] | None = None) -> Host:
+    """Read back what the directory of a configuration holds."""
+    os.makedirs(config.dir, mode=0o700, exist_ok=True)
+    retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
+    keeps = config.journal or config.aof_enqueue_jobs_once
+    store = Store(RealDisk(str(config.dir)), config.fsync, retention, progress, keeps)
+    host = Host(int(config.session_grace * 1000), config.max_memory or NEVER, store)
+    host.engine.body_bytes_max = config.max_body
+    return host
+
+
+def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
+    """Serve until told to stop; gives the exit code of the process."""
+    _check_doors(config)
+    host = open_host(config, _tell_progress())
+    for warning in host.warnings:
+        _log.warning("%s", warning)
+    sys.setswitchinterval(_SWITCH_S)
+    _raise_descriptor_limit(config.max_clients)
+    # What there is now stays: nobody need look whether it is garbage. Jobs are never looked at.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        code, restart_s = runner.run(_serve(config, host, ready))
+    if restart_s >= 0:
+        time.sleep(restart_s)
+        start_again()
+    return code
+
+
+async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | None) -> tuple[int, float]:
+    loop = asyncio.get_running_loop()
+    server = Server(config, host, loop)
+    table.install(server)
+    server.apply_all()
+    listeners = await _listen(server)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, _on_signal, server, signum)
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)
+    _log.info("penstock %s serves %s from %s", __version__, _doors(config), config.dir)
+    if not is_compiled():
+        _log.warning("this installation is interpreted: expect a tenth of the speed")
+    if ready is not None:
+        ready(server)
+    tasks = [loop.create_task(server.clients.look_after()), loop.create_task(_look_after(server))]
+    code = 0
+    try:
+        ends: list[asyncio.Future[Any]] = [server.stopping, server.node.failed]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if server.node.failed.done():
+            _log.error("the journal failed, and nothing more can be promised: %s", server.node.failed.exception())
+            code = 1
+    finally:
+        for task in tasks:
+            task.cancel()
+        for listener in listeners:
+            listener.close()
+    if code == 0:
+        await _stop(server)
+    with contextlib.suppress(PenstockError), host.lock:
+        host.close()
+    _log.info("stopped")
+    return code, server.restart_s
+
+
+async def _stop(server: Server) -> None:
+    """Let clients have their last answers, and everything be on disk."""
+    until = time.monotonic() + _DRAIN_S
+    while time.monotonic() < until and any(client.has_answers() for client in server.clients):
+        await asyncio.sleep(0.01)
+    for client in server.clients:
+        client.abort()
+    # Their sessions end in a turn of their own.
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    if server.stopping.result():
+        server.keep_memory()
+
+
+async def _look_after(server: Server) -> None:
+    """What has to be done now and then: figures, idle queues, garbage."""
+    ticks = 0
+    while True:
+        await asyncio.sleep(SAMPLE_S)
+        ticks += 1
+        server.info.sample()
+        if ticks % 10 == 0:
+            server.drop_idle_queues()
+            gc.collect(1 if ticks % 100 == 0 else 0)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        _log.warning("uvloop is not installed, so this is slower than it need be: pip install 'penstock[server]'")
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _on_signal(server: Server, signum: int) -> None:
+    if server.stopping.done() and signum == signal.SIGINT:
+        os._exit(1)
+    _log.info("%s: stopping", signal.Signals(signum).name)
+    server.stop()
+
+
+# The doors
+
+
+def _check_doors(config: Config) -> None:
+    """Refuse to be open to everybody by mistake."""
+    elsewhere = [address for address in config.bind if not _is_loopback(address)]
+    if elsewhere and config.port and config.protected_mode and not (config.requirepass or config.users):
+        raise ConfigError(
+            f"binding {elsewhere[0]} without a password would let everybody in: write `requirepass <a long password>` "
+            "(or users, or only a tls-port with tls-auth-clients yes), or `bind 127.0.0.1`; "
+            "`protected-mode no` if you mean it"
+        )
+
+
+def _doors(config: Config) -> str:
+    """Where clients find the server, for people."""
+    doors = [f"{address}:{config.port}" for address in config.bind if config.port]
+    doors += [f"{address}:{config.tls_port} (TLS)" for address in config.bind if config.tls_port]
+    return ", ".join([*doors, config.unixsocket] if config.unixsocket else doors)
+
+
+def _is_loopback(address: str) -> bool:
+    return address in ("localhost", "::1") or address.startswith("127.")
+
+
+async def _listen(server: Server) -> list[asyncio.AbstractServer]:
+    config, loop = server.config, server.loop
+    listeners: list[asyncio.AbstractServer] = []
+    accept, backlog = server.clients.accept, config.tcp_backlog
+    try:
+        if config.port:
+            listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
+        if config.tls_port:
+            tls = _tls_context(config)
+            listeners.append(await loop.create_server(accept, config.bind, config.tls_port, ssl=tls, backlog=backlog))
+        if config.unixsocket:
+            path = config.within_dir(config.unixsocket)
+            path.unlink(missing_ok=True)
+            listeners.append(await loop.create_unix_server(accept, str(path), backlog=backlog))
+            if config.unixsocketperm:
+                path.chmod(config.unixsocketperm)
+    except OSError as error:
+        for listener in listeners:
+            listener.close()
+        raise ConfigError(f"cannot listen on {', '.join(config.bind)}: {error.strerror or error}") from None
+    return listeners
+
+
+def _tls_context(config: Config) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(str(config.tls_cert_file), config.tls_key_file)
+        if config.tls_ca_cert_file:
+            context.load_verify_locations(config.tls_ca_cert_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the files for TLS cannot be used: {error}") from None
+    context.verify_mode = {"no": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "yes": ssl.CERT_REQUIRED}[
+        config.tls_auth_clients
+    ]
+    return context
+
+
+def _raise_descriptor_limit(clients: int) -> None:
+    """Let the process have as many files open as it may have clients."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = clients + _OWN_DESCRIPTORS
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+    if hard < wanted:
+        _log.warning("the system allows %d open files, so no more than %d clients", hard, hard - _OWN_DESCRIPTORS)
+
+
+def _tell_progress() -> Callable[[int, int], None]:
+    """Tell once a second how far the reading of the journal is."""
+    told = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > 1:
+            told = time.monotonic()
+            _log.info("reading the journal: %d of %d MB", done >> 20, total >> 20)
+
+    return progress

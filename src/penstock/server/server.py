@@ -1,0 +1,229 @@
+"""A server: a node, its clients, and what it was told, as one thing that starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from penstock.core import states as s
+from penstock.core.errors import CommandError
+from penstock.core.limits import NEVER, duration_ms
+from penstock.core.policy import DISQUE
+from penstock.core.tube import Tube
+from penstock.dialects.disque import LEAVING, Disque
+from penstock.host import Host
+from penstock.journal.retention import Retention
+from penstock.server.access import Accounts
+from penstock.server.clients import Clients, Limits
+from penstock.server.config import Config
+from penstock.server.node import Node, ServerDesk
+
+if TYPE_CHECKING:
+    from penstock.server.info import Info
+    from penstock.server.observing import Latency
+
+# An argument may be as long as a body, and a little more: what is accepted can be sent.
+_ENVELOPE_BYTES: Final = 64 * 1024
+
+# A queue that Disque's commands made goes when it has been empty and unused for so long; sooner when memory is short.
+_IDLE_MS: Final = 300_000
+_IDLE_MS_SHORT: Final = 10_000
+_IDLE_MS_VERY_SHORT: Final = 2_000
+
+# How many queues are looked at in a second, and how many jobs when memory is short.
+_IDLE_SCAN: Final = 1_000
+_EVICT_SCAN: Final = 2_000
+
+LOG_LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "verbose": logging.INFO,
+    "notice": logging.INFO,
+    "warning": logging.WARNING,
+}
+
+
+class Server:
+    """Everything that the commands of a server work on."""
+
+    info: Info
+    latency: Latency
+
+    def __init__(self, config: Config, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.host = host
+        self.loop = loop
+        self.log = logging.getLogger("penstock")
+        self.started = time.monotonic()
+        self.run_id = secrets.token_hex(20)
+        self.node_id = host.node
+        self.node = Node(host, loop)
+        self.accounts = Accounts()
+        self.clients = Clients(self.node, self.accounts, Limits())
+        self.disque = Disque(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
+        self.disque.leaving = host.is_leaving()
+        self.desk = ServerDesk()
+        self.node.desk, self.node.disque = self.desk, self.disque
+        self.rewriting = False
+        self.last_rewrite_s = -1
+        self.last_rewrite_ok = True
+        self.stopping: asyncio.Future[bool] = loop.create_future()  # Whether what is in memory is to be kept.
+        self.restart_s = -1.0  # When to start again, once it has stopped; negative for not at all.
+        self._idle_cursor = 0
+        self._evict_cursor = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Settings
+
+    def apply_all(self) -> None:
+        """Let every setting take effect, before anybody is served."""
+        for name in ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel"):
+            self.apply(name)
+        for old, new in self.config.rename_command.items():
+            command = self.desk.remove(old.encode())
+            if command is not None and new:
+                self.desk.add(command, new.encode())
+
+    def apply(self, name: str) -> None:
+        """Let a setting that has changed take effect."""
+        config = self.config
+        if name == "requirepass":
+            self.accounts.set_password(config.requirepass)
+            for user in config.users.values():
+                secret = user.password_sha256 or hashlib.sha256(user.password.encode()).hexdigest()
+                self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes)
+        elif name == "max_memory":
+            self.host.engine.memory_max = config.max_memory or NEVER
+        elif name == "fsync" and self.host.journal is not None:
+            self.host.journal.set_fsync(config.fsync)
+        elif name == "journal":
+            self._keep_journal(config.journal)
+        elif name == "slowlog_log_slower_than":
+            slower = config.slowlog_log_slower_than
+            self.desk.slow_ns = -1 if slower < 0 else slower * 1000
+        elif name == "loglevel":
+            self.log.setLevel(LOG_LEVELS[config.loglevel])
+        self._limit_clients()
+
+    def _limit_clients(self) -> None:
+        config, limits = self.config, self.clients.limits
+        limits.clients = config.max_clients
+        limits.bulk_max = config.max_body + _ENVELOPE_BYTES
+        limits.buffer_max = config.max_query_buffer
+        limits.output_hard, limits.output_soft, limits.output_soft_s = config.output_limit
+        limits.progress_s = config.progress_timeout
+        limits.auth_s = config.auth_timeout
+        limits.idle_s = config.timeout
+        self.host.engine.body_bytes_max = config.max_body
+
+    def _keep_journal(self, wanted: bool) -> None:
+        """Begin or end to keep a journal, while everybody waits."""
+        if wanted and self.host.journal is None:
+            self.start_journal()
+        elif not wanted and self.host.journal is not None:
+            self.host.stop_journal()
+
+    def start_journal(self) -> None:
+        """Begin to keep a journal of what there is."""
+        config = self.config
+        retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
+        self.host.start_journal(config.fsync, retention)
+
+    def reset_statistics(self) -> None:
+        """Begin to count anew."""
+        clients, desk = self.clients, self.desk
+        clients.accepted = clients.rejected = clients.bytes_in = clients.bytes_out = 0
+        desk.executed = 0
+        for command in desk.commands.values():
+            command.calls = command.ns = 0
+
+    def set_leaving(self, leaving: bool) -> None:
+        """Say that this node is about to leave, or not; that survives a restart."""
+        self.host.set_leaving(leaving)
+        self.disque.leaving = leaving
+        if leaving:
+            for connection in self.clients:
+                self.node.end_wait(connection, LEAVING)
+
+    # Housekeeping
+
+    def drop_idle_queues(self) -> None:
+        """Drop some of the queues that came by themselves and that nobody uses any more; evict, if memory is short."""
+        engine, used = self.node.engine, self.info.used_memory()
+        limit = self.config.max_memory
+        idle_ms = _IDLE_MS
+        if limit and used > limit * 75 // 100:
+            idle_ms = _IDLE_MS_VERY_SHORT if used > limit * 95 // 100 else _IDLE_MS_SHORT
+        self.node.begin_turn()
+        tubes, self._idle_cursor = engine.scan_tubes(self._idle_cursor, _IDLE_SCAN)
+        for tube in tubes:
+            if tube.used + idle_ms <= self.node.now and _is_idle(tube):
+                engine.drop(tube, self.node.now)
+        if idle_ms == _IDLE_MS_VERY_SHORT and self.host.journal is None and self.config.max_memory_policy == "acks":
+            self._evict()
+
+    def _evict(self) -> None:
+        """Delete jobs of which nothing can come any more: those delivered that may be delivered only once."""
+        jobs, self._evict_cursor = self.node.engine.scan(self._evict_cursor, _EVICT_SCAN, None, 1 << s.TAKEN)
+        for job in jobs:
+            if job.once:
+                self.node.engine.delete(job, self.node.now)
+
+    def rewrite_in_background(self) -> None:
+        """Shorten the journal: take a snapshot, and remove what it stands for."""
+        task = self.loop.create_task(self._rewrite())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _rewrite(self) -> None:
+        self.rewriting, began = True, time.monotonic()
+        try:
+            if self.host.journal is not None:
+                await self.loop.run_in_executor(None, self.host.journal.take_snapshot)
+            self.last_rewrite_ok = True
+        except (CommandError, OSError) as error:
+            self.last_rewrite_ok = False
+            self.log.warning("the journal could not be shortened: %s", error)
+        finally:
+            self.rewriting = False
+            self.last_rewrite_s = int(time.monotonic() - began)
+
+    # Stopping
+
+    def stop(self, keep: bool = False) -> None:
+        """Stop soon; `keep` what is in memory, also without a journal."""
+        if not self.stopping.done():
+            self.stopping.set_result(keep)
+
+    def keep_memory(self) -> None:
+        """Have everything on disk in the shortest form, also where no journal is kept. Nobody is served any more."""
+        if self.host.journal is None:
+            with self.host.lock:
+                self.start_journal()
+        else:
+            self.host.journal.take_snapshot()
+
+    def restart(self, crash: bool, delay_s: float) -> None:
+        """Stop and start again in this process; or do so as if it had crashed."""
+        if crash:
+            time.sleep(delay_s)
+            start_again()
+        self.restart_s = delay_s
+        self.stop()
+
+
+def start_again() -> None:
+    """Be this program from its beginning. Every file and socket is closed on the way, and every lock with them."""
+    os.execv(sys.executable, sys.orig_argv)
+
+
+def _is_idle(tube: Tube) -> bool:
+    """Whether a queue is empty, and nobody has made it on purpose or waits for it."""
+    return tube.policy == DISQUE and not (
+        tube.total() or tube.line.length or tube.put_line.length or tube.paused_in or tube.paused_out or tube.dedups
+    )

@@ -1,0 +1,1 @@
+"""Bytes to commands and back. Pure: no socket, no clock."""
