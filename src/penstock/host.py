@@ -35,8 +35,9 @@ from penstock.core.waits import Connection, Waiting
 from penstock.journal.disk import Disk
 from penstock.journal.log import ALWAYS, EVERYSEC, Log
 from penstock.journal.reader import Event, Reader
-from penstock.journal.recovery import Progress, open_log
+from penstock.journal.recovery import open_log
 from penstock.journal.retention import Retention
+from penstock.journal.segment import Progress
 from penstock.options import to_text
 from penstock.steward import Steward
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.errors import DamagedJournal, NoJournal
@@ -12,26 +13,41 @@ from penstock.journal.segment import segment_names
 
 NODE_FILE: Final = "node.json"
 
-
-def make_identity(disk: Disk) -> None:
-    """Make a node's id and the secret of its ids, at its first open."""
-    if segment_names(disk):
-        raise DamagedJournal(f"{NODE_FILE} is missing, and without it the ids of this log mean nothing; restore it")
-    told = {"node": secrets.token_hex(20), "key": secrets.token_hex(32)}
-    disk.replace(NODE_FILE, json.dumps(told).encode())
+_NODE_BYTES: Final = 20
+_KEY_BYTES: Final = 32
 
 
-def epoch_floor(disk: ReadableDisk) -> int:
-    """The first epoch that this directory may use."""
-    return int(json.loads(disk.read(NODE_FILE)).get("epoch", 0))
+@dataclass(frozen=True)
+class Identity:
+    """Who a node is."""
+
+    node: str  # Its id, 40 hex digits.
+    key: bytes  # The secret behind the ids of its jobs.
+    epoch: int = 0  # The first one that this directory may use.
+
+    def write(self, disk: Disk) -> None:
+        """Be the identity of a directory."""
+        told = {"node": self.node, "key": self.key.hex(), "epoch": self.epoch}
+        disk.replace(NODE_FILE, json.dumps(told).encode())
 
 
-def identity(disk: ReadableDisk) -> tuple[str, bytes]:
-    """The node's id and the secret of its ids."""
+def new_identity(node: str | None = None) -> Identity:
+    """An identity with a secret that nobody has, of a new node or of one that is known."""
+    return Identity(node or secrets.token_hex(_NODE_BYTES), secrets.token_bytes(_KEY_BYTES))
+
+
+def identity(disk: ReadableDisk) -> Identity:
+    """The identity of a directory."""
     if NODE_FILE not in disk.names():
+        if segment_names(disk):
+            raise DamagedJournal(f"{NODE_FILE} is missing, and without it the ids of this log mean nothing; restore it")
         raise NoJournal("there is no log of a queue in this directory")
     try:
         told = json.loads(disk.read(NODE_FILE))
-        return told["node"], bytes.fromhex(told["key"])
-    except (ValueError, KeyError, TypeError):
-        raise DamagedJournal(f"{NODE_FILE} is damaged; restore it from a backup") from None
+        found = Identity(told["node"], bytes.fromhex(told["key"]), told.get("epoch", 0))
+        sizes = len(found.node), len(bytes.fromhex(found.node)), len(found.key)
+        if sizes == (2 * _NODE_BYTES, _NODE_BYTES, _KEY_BYTES) and found.epoch >= 0:
+            return found
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise DamagedJournal(f"{NODE_FILE} is damaged; restore it from a backup")
