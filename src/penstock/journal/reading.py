@@ -145,6 +145,19 @@ class Reading:
             # It may tell of rows that are lost.
             disk.remove(index)
 
+    def write_again(self, disk: Disk) -> None:
+        """Let what was read be on disk, as far as the log does not say itself that it is.
+
+        It may be in the memory of the system only: after a sync failed, that takes for written what it could not write,
+        and no later sync tries it again. Written anew, it is. After another boot, what was read came from the disk.
+        """
+        if self.newest is None or self.newest.boot != self._boot:
+            return
+        for part in reversed(self.parts):
+            _write_again(disk, part, self._durable)
+            if NOT_BEGUN != part.header.position <= self._durable:
+                break
+
     def _read_snapshot(self) -> Replay:
         """What the newest snapshot says that is whole; nothing, if there is none, and the log is all there."""
         for name in reversed(snapshot_names(self._disk)):
@@ -217,6 +230,7 @@ class Reading:
         """Let the rows of one segment be the last word; where it ends too early, judge why."""
         part = self.parts[index]
         header, later = part.header, [other.header for other in self.parts[index + 1 :]]
+        self._durable = max(self._durable, header.durable)
         if header.epoch != self._epoch and not replay.stopped:
             replay.use_up_integers()
         self._epoch = header.epoch
@@ -322,5 +336,20 @@ def _cut(disk: Disk, part: Part) -> None:
             file.truncate(part.end)
         else:
             file.sync()
+    finally:
+        file.close()
+
+
+def _write_again(disk: Disk, part: Part, durable: int) -> None:
+    """Write the frames of a segment with positions from `durable` on once more, and sync them."""
+    file = disk.open(part.header.name)
+    try:
+        with FrameFile(disk, part.header.name) as source:
+            for data, frames, base in source.run():
+                doubtful = [frame for frame in frames if frame.position + frame.rows > durable]
+                if doubtful:
+                    start, end = doubtful[0].at, doubtful[-1].at + doubtful[-1].length
+                    file.write(base + start, data[start:end])
+        file.sync()
     finally:
         file.close()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.core import restore
 from penstock.core.engine import Engine
-from penstock.core.errors import NoSpace
+from penstock.core.errors import JournalFailed, NoSpace
 from penstock.core.limits import NEVER
 from penstock.journal.disk import UNFINISHED, Disk
 from penstock.journal.filling import doubt, fill, fill_holders
@@ -58,7 +58,12 @@ def open_log(
             disk.remove(name)
     reading = Reading(disk, who.node, boot, leave_bodies=memory_max != NEVER, progress=progress, salvage=salvage)
     replay = reading.read()
-    reading.cut(disk)
+    try:
+        reading.cut(disk)
+        if not replay.stopped:
+            reading.write_again(disk)
+    except OSError as error:
+        raise JournalFailed(f"the log cannot be opened: {error}") from error
     last = reading.newest
     # A directory that was restored from a copy must not give out ids that the original gave out afterwards.
     epoch = max(restore.next_epoch(replay.highest_id, last.epoch if last else 0), who.epoch)
