@@ -15,6 +15,7 @@ class Meanwhile:
     disk: MemoryDisk
     happens: dict[int, Callable[[], None]] = field(default_factory=dict)
     steps: int = 0
+    read_bytes: int = 0  # Of files that were opened.
     open_files: int = 0
     open_files_max: int = 0
 
@@ -53,7 +54,9 @@ class ReadWhile:
 
     def read(self, offset: int, length: int) -> bytes:
         self._disk.step()
-        return self._file.read(offset, length)
+        data = self._file.read(offset, length)
+        self._disk.read_bytes += len(data)
+        return data
 
     def size(self) -> int:
         self._disk.step()

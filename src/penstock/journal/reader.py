@@ -121,7 +121,7 @@ class _Segment:
     def _extend_index(self) -> None:
         # A frame in the writing is not there yet.
         with FrameFile(self._disk, self.name) as file:
-            for piece in file.run(self._index.end):
+            for piece in file.run(self._index.end, f.MARK_BYTES):
                 self._index.add(piece)
 
     def _load_index(self) -> bool:
