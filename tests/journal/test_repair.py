@@ -9,9 +9,10 @@ import pytest
 
 import penstock
 from penstock.core import states as s
-from penstock.core.errors import DamagedJournal, NoJournal
+from penstock.core.errors import DamagedJournal, NoJournal, OutOfRange
 from penstock.host import boot_id, wall_ms
 from penstock.journal.check import check_log
+from penstock.journal.copies import copy_log
 from penstock.journal.disk import RealDisk
 from penstock.journal.frame import CONSUMER_CHANGED
 from penstock.journal.recovery import open_log
@@ -291,6 +292,21 @@ def test_an_index_that_is_damaged_is_made_again(tmp_path: Path) -> None:
     with penstock.open(directory) as queue:
         queue.checkpoint()
     assert index.read_bytes() == good
+
+
+def test_what_a_repair_made_is_not_restored_from_what_was_before_it(directory: Path, tmp_path: Path) -> None:
+    with penstock.open(directory) as queue:
+        queue.tube("t").put("last")
+    no_header(directory / "segment-0000000004.log")
+    fix(directory)
+    with penstock.open(directory) as queue:
+        queue.tube("t").put("new")
+        last = [event.position for event in queue.events()][-1]
+    disk = RealDisk(str(directory))
+    with pytest.raises(OutOfRange, match="the first position to restore to is"):
+        copy_log(disk, RealDisk(str(tmp_path / "early")), 3)
+    copy_log(disk, RealDisk(str(tmp_path / "late")), last)
+    assert bodies(tmp_path / "late") == bodies(directory)
 
 
 def test_what_cannot_be_read_is_told_without_an_identity_and_nothing_is_made(directory: Path) -> None:

@@ -27,6 +27,7 @@ from penstock.journal.segment import (
     FrameFile,
     Progress,
     index_name,
+    segment_name,
     segment_names,
     snapshot_names,
 )
@@ -72,7 +73,8 @@ def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -
         take_snapshot(disk, opened.log, opened.engine, opened.engine.now, wall)
         jobs = opened.engine.jobs.count
         opened.log.close(opened.engine.now, wall)
-        _mend(disk, damaged)
+        # What is before the new snapshot does not lead to it any more.
+        _mend(disk, [*damaged, segment_name(opened.log.kept.segment)])
         return Repaired(problems, kept_aside, jobs)
     finally:
         disk.unlock()
@@ -136,8 +138,8 @@ def _set_aside(disk: Disk, name: str) -> str:
     return aside
 
 
-def _mend(disk: Disk, damaged: list[str]) -> None:
-    """Write the segments anew that were damaged, and let those say so where rows are missing in them or before them."""
+def _mend(disk: Disk, changed: list[str]) -> None:
+    """Write anew the segments in which or before which rows are missing, from what can be read, and let them say so."""
     number, position = 0, NOT_BEGUN
     for name in segment_names(disk):
         with FrameFile(disk, name) as file:
@@ -150,8 +152,8 @@ def _mend(disk: Disk, damaged: list[str]) -> None:
                 gap = gap or position not in (NOT_BEGUN, frame.position)
                 position = frame.position + frame.rows
             number = header.segment
-        if name in damaged or (gap and not header.repaired):
+        if name in changed or (gap and not header.repaired):
             with contextlib.suppress(FileNotFoundError):
                 # The places it tells of are about to be others.
                 disk.remove(index_name(number))
-            rewrite(disk, name, bodies=True, repaired=gap or header.repaired)
+            rewrite(disk, name, bodies=True, repaired=True)
