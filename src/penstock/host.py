@@ -17,7 +17,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,11 +43,12 @@ from penstock.core.outbox import Outbox
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Waiting
 from penstock.journal.disk import Disk
-from penstock.journal.identity import amend, forsake, is_leaving, next_opening
+from penstock.journal.identity import forsake, identity, next_opening
 from penstock.journal.log import ALWAYS, EVERYSEC, Log
 from penstock.journal.reader import Event, Reader
-from penstock.journal.recovery import Progress, open_log
+from penstock.journal.recovery import open_log
 from penstock.journal.retention import Retention
+from penstock.journal.segment import Progress
 from penstock.journal.snapshot import take_snapshot
 from penstock.options import to_text
 from penstock.steward import Steward
@@ -248,11 +249,12 @@ class Host:
         self.disk = store.disk
         self.disk.lock()
         try:
-            self.node, key, epoch = next_opening(self.disk)
+            opening = next_opening(self.disk)
         except BaseException:
             self.disk.unlock()
             raise
-        self._be_in_memory(epoch, grace_ms, IdForms(self.node[:8].encode(), key))
+        self.node = opening.node
+        self._be_in_memory(opening.epoch, grace_ms, IdForms(self.node[:8].encode(), opening.key))
 
     def _be_in_memory(self, epoch: int, grace_ms: int, ids: IdForms) -> None:
         self.now = clock_from(wall_ms())
@@ -446,12 +448,12 @@ class Host:
 
     def is_leaving(self) -> bool:
         """Whether the node was told to leave its cluster."""
-        return self.disk is not None and is_leaving(self.disk)
+        return self.disk is not None and identity(self.disk).leaving
 
     def set_leaving(self, leaving: bool) -> None:
         """Remember that the node was told to leave its cluster, or to stay."""
         if self.disk is not None:
-            amend(self.disk, leaving=leaving)
+            replace(identity(self.disk), leaving=leaving).write(self.disk)
 
     def settle(self) -> None:
         """Wake whoever a command has served, and the keeper if the next deadline came nearer."""

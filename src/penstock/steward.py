@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from penstock.core.engine import Engine
-from penstock.core.errors import Closed
+from penstock.core.errors import Closed, DamagedJournal
 from penstock.core.limits import NEVER
 from penstock.journal.disk import Disk
 from penstock.journal.index import SegmentIndex
+from penstock.journal.index import check as check_index
 from penstock.journal.log import Log
 from penstock.journal.retention import Retention, trim, without_bodies
 from penstock.journal.segment import FrameFile, index_name, number_of, segment_names
@@ -71,6 +72,7 @@ class Steward:
         self._due.set()
         self._queue = weakref.ref(served, lambda _: self._due.set())
         self._seen = 0  # The segment that was written to when everything was last in order.
+        self._indexed: set[str] = set()  # Segments whose index is known to be good, or that can have none.
         self._turned = threading.Condition()
         self._asked = 0  # How often somebody asked for a snapshot, and how many of those were answered.
         self._answered = 0
@@ -189,24 +191,34 @@ class Steward:
             self._pause(time.thread_time() - began)
 
     def _index(self, served: Served, segment: int) -> None:
-        """Make the indexes that are missing, of segments before one."""
+        """Make the indexes that are missing or damaged, of segments before one; each is looked at once."""
         disk = served.disk
         there = set(disk.names())
         for name in segment_names(disk):
             number = number_of(name)
-            if number < segment and index_name(number) not in there:
-                index = self._index_of(disk, name)
-                disk.replace(index_name(number), index.encode(lambda: self._pause(_WORK_S)))
+            if number < segment and not (name in self._indexed and index_name(number) in there):
+                try:
+                    self._index_one(disk, name, index_name(number) in there)
+                except DamagedJournal as error:
+                    if name not in self._indexed:
+                        _log.warning("%s has no index, so its history is slow to look up: %s", name, error)
+                self._indexed.add(name)
 
-    def _index_of(self, disk: Disk, name: str) -> SegmentIndex:
-        index = SegmentIndex()
+    def _index_one(self, disk: Disk, name: str, there: bool) -> None:
+        index = index_name(number_of(name))
+        if there:
+            with contextlib.suppress(DamagedJournal):
+                check_index(index, disk.read(index))
+                self._pause(_WORK_S)
+                return
+        made = SegmentIndex()
         began = time.thread_time()
         with FrameFile(disk, name) as file:
             for piece in file.pieces(piece_bytes=_PIECE_BYTES):
-                index.add(piece)
+                made.add(piece)
                 self._pause(time.thread_time() - began)
                 began = time.thread_time()
-        return index
+        disk.replace(index, made.encode(lambda: self._pause(_WORK_S)))
 
     def _pause(self, spent: float) -> None:
         """Let others work."""

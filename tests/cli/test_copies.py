@@ -73,6 +73,21 @@ def test_what_is_no_queue_is_not_copied_and_nothing_is_made(command: tuple[str, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
 
 
+def test_a_copy_that_fails_leaves_nothing_behind(directory: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    target = tmp_path / "a" / "b"
+    assert run("restore", directory, target, "--to-position", 10_000).exit_code == 1
+    (tmp_path / "mine").mkdir()
+    assert run("restore", directory, tmp_path / "mine", "--to-position", 10_000).exit_code == 1
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "mine"])
+
+
+def test_a_restore_counts_the_files_that_it_made(directory: Path, tmp_path: Path) -> None:
+    result = run("restore", directory, tmp_path / "copy", "--to-position", 3)
+    made = len(list((tmp_path / "copy").iterdir()))
+    assert result.exit_code == 0 and f": {made} files," in result.output.replace("\n", "")
+
+
 def test_repair_says_what_it_would_do_and_does_it(directory: Path) -> None:
     assert "There is nothing to repair." in run("journal", "repair", directory).output
     segment = directory / "segment-0000000002.log"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 import penstock
 from penstock.cli.main import app
+from penstock.core.errors import DamagedJournal
 
 
 @pytest.fixture
@@ -75,3 +80,67 @@ def test_a_directory_without_a_log_is_said_in_a_sentence(tmp_path: Path, command
     for place in (tmp_path / "nowhere", tmp_path):
         result = run(command, place)
         assert result.exit_code == 1 and str(place) in result.output and "Traceback" not in result.output
+
+
+@pytest.fixture
+def forbidden() -> Iterator[Path]:
+    """A queue whose segment this process may not read: of another user, if it is one who may read everything."""
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place) / "queue"
+        with penstock.open(directory) as queue:
+            queue.tube("emails").put("hello")
+        for path in (Path(place), directory, directory / "node.json"):
+            path.chmod(0o755)
+        (directory / "segment-0000000001.log").chmod(0)
+        (directory / "lock").chmod(0)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65_534)
+        yield directory
+        os.seteuid(user)
+
+
+@pytest.mark.parametrize("command", ["check", "stat", "tail", "export", "repair"])
+def test_what_may_not_be_read_is_said_in_a_sentence(forbidden: Path, command: str) -> None:
+    result = run(command, forbidden)
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
+    assert re.search(r"(segment-0000000001\.log|lock) may not be read or written by you", result.output)
+
+
+@pytest.mark.parametrize("command", ["check", "stat", "tail", "export", "repair"])
+def test_what_is_not_there_or_no_directory_is_said_in_a_sentence(directory: Path, command: str) -> None:
+    for place in (directory / "nothing", directory / "node.json"):
+        result = run(command, place)
+        assert result.exit_code == 1 and isinstance(result.exception, SystemExit) and str(place) in result.output
+
+
+def test_files_that_lie_beside_the_log_are_left_alone(directory: Path) -> None:
+    for name in ("segment-old.log", "snapshot-.log", "segment-1.log", "segment-0000000001.log.bak"):
+        (directory / name).write_text("mine")
+    with penstock.open(directory) as queue:
+        queue.tube("emails").put("again")
+        queue.checkpoint()
+    assert run("check", directory).exit_code == 0
+    assert run("stat", directory).exit_code == 0
+    assert (directory / "segment-old.log").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        '{"node": "ab", "key": "%s"}' % ("0" * 64),
+        '{"node": "%s", "key": "00"}' % ("0" * 40),
+        "[]",
+        '{"node": 1, "key": 2}',
+    ],
+)
+def test_an_identity_that_makes_no_sense_is_said_in_a_sentence(directory: Path, told: str) -> None:
+    (directory / "node.json").write_text(told)
+    with pytest.raises(DamagedJournal, match=r"node\.json is damaged"):
+        penstock.open(directory)
+    result = run("stat", directory)
+    assert result.exit_code == 1 and "node.json is damaged" in result.output
+    assert "node.json is lost" in run("repair", directory, "--dry-run").output
+    assert run("repair", directory).exit_code == 0
+    assert (directory / "node.json.damaged").read_text() == told
+    assert run("check", directory).exit_code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,16 @@ import pytest
 
 import penstock
 from penstock.core.errors import CommandError, DamagedJournal, OutOfRange
+from penstock.host import boot_id
+from penstock.journal.check import check_log
 from penstock.journal.copies import copy_log
 from penstock.journal.disk import ReadOnlyDisk, RealDisk
 from penstock.journal.recovery import open_log
+from penstock.journal.repair import examine, repair
+from penstock.journal.segment import FrameFile, segment_names
 from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk
+from tests.journal import shortened
 from tests.journal.picture import picture
 from tests.journal.scripts import Script
 from tests.journal.test_snapshot import SEGMENT, WALL, Life, reopen, trim
@@ -66,6 +72,7 @@ def test_what_a_snapshot_has_replaced_cannot_be_restored_and_the_first_position_
 
 
 def test_a_backup_of_a_queue_in_use_holds_everything_that_was_acknowledged_before_it_began(tmp_path: Path) -> None:
+    """While it works, and takes one snapshot after the other, and keeps nothing but the newest."""
     stop = threading.Event()
     with penstock.open(tmp_path / "queue", fsync="never", history_bytes=0) as queue:
         tube = queue.tube("t", "fifottl")
@@ -77,29 +84,36 @@ def test_a_backup_of_a_queue_in_use_holds_everything_that_was_acknowledged_befor
             while not stop.is_set():
                 put.append(tube.put(f"body {number}").id)
                 number += 1
-                if number % 3 == 0 and (job := tube.take()) is not None:
+                if number > 200 and (job := tube.take()) is not None:
                     job.ack()
                     acked.add(job.id)
-                if number % 500 == 0:
-                    queue.checkpoint()
 
-        worker = threading.Thread(target=work)
-        worker.start()
+        def shorten() -> None:
+            while not stop.is_set():
+                queue.checkpoint()
+
+        source = ReadOnlyDisk(str(tmp_path / "queue"))
+        threads = [threading.Thread(target=work), threading.Thread(target=shorten)]
+        for thread in threads:
+            thread.start()
         try:
             for round in range(5):
-                while len(put) < 700 * (round + 1):
-                    pass
+                while len(put) < 300 * (round + 1):
+                    stop.wait(0.001)
                 expected, gone = set(put), set(acked)
                 target = tmp_path / f"backup-{round}"
-                copy_log(ReadOnlyDisk(str(tmp_path / "queue")), RealDisk(str(target)))
+                copy_log(source, RealDisk(str(target)))
                 later = set(put), set(acked)
+                assert not check_log(source, boot_id()).damaged
+                assert examine(source, boot_id()) == []
                 with penstock.open(target) as restored:
-                    there = {job.id: job.body for job in restored.tube("t").jobs("ready", 100_000)}
+                    there = {job.id: job.body for job in restored.tube("t").jobs("ready", 10_000)}
                 assert expected - later[1] <= set(there) <= later[0] - gone
                 assert all(body.startswith("body ") for body in there.values())
         finally:
             stop.set()
-            worker.join()
+            for thread in threads:
+                thread.join()
 
 
 def test_a_copy_gives_out_no_id_that_the_original_gives_out_later(tmp_path: Path) -> None:
@@ -130,3 +144,55 @@ def test_a_copy_is_not_made_over_something_else_and_damage_is_not_copied(tmp_pat
     with pytest.raises(DamagedJournal, match=r"segment-0000000001\.log is damaged at offset"):
         copy_log(source, RealDisk(str(tmp_path / "copy")))
     assert list((tmp_path / "copy").iterdir()) == []
+
+
+def test_what_would_not_open_is_not_called_a_copy() -> None:
+    """A frame header that is zeros, a segment that is missing, one that is another's: the rest would look whole."""
+    disk = MemoryDisk()
+    queue = shortened.Life(disk, 3)
+    queue.work(160)
+    queue.log.close(queue.now, queue.now)
+    names = segment_names(disk)
+    assert len(names) > 2
+    for name in names[:-1]:
+        with FrameFile(disk, name) as file:
+            frames = [found.base + found.frame.at for found in file.frames()]
+        for place in (frames[0], frames[len(frames) // 2], frames[-1]):
+            damaged = disk.copy()
+            damaged.files[name][place : place + 64] = bytes(64)
+            check_refused(damaged, name)
+        missing = disk.copy()
+        missing.remove(name)
+        check_refused(missing, f"{name} is missing")
+    with FrameFile(disk, names[-1]) as file:
+        place = next(file.frames()).base
+    damaged = disk.copy()
+    damaged.files[names[-1]][place : place + 64] = bytes(64)
+    check_refused(damaged, names[-1])
+
+
+def check_refused(source: MemoryDisk, what: str) -> None:
+    target = MemoryDisk()
+    with pytest.raises(DamagedJournal, match=re.escape(what)):
+        copy_log(source, target)
+    assert target.names() == []
+
+
+def test_history_that_is_not_whole_is_not_copied_as_if_it_were() -> None:
+    disk = MemoryDisk()
+    life = shortened.Life(disk, 3)
+    life.work(60)
+    life.take_snapshot(3)
+    life.work(30)
+    first, second = segment_names(disk)[:2]
+    missing = disk.copy()
+    missing.remove(second)
+    check_refused(missing, f"{second} is missing")
+    with FrameFile(disk, first) as file:
+        place = [found.base + found.frame.at for found in file.frames()][2]
+    damaged = disk.copy()
+    damaged.files[first][place : place + 64] = bytes(64)
+    check_refused(damaged, first)
+    # What a repair has left out is not asked for.
+    repair(damaged, WALL, "boot")
+    assert picture(reopen(copied(damaged)).engine, restarted=False) == picture(reopen(damaged).engine, restarted=False)

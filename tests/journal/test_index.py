@@ -20,9 +20,10 @@ from penstock.journal.log import Log
 from penstock.journal.reader import Event, Reader
 from penstock.journal.recovery import open_log
 from penstock.journal.retention import Retention, trim, without_bodies
-from penstock.journal.segment import FrameFile, index_name, number_of, segment_name, segment_names
+from penstock.journal.segment import SEGMENT_HEADER_BYTES, FrameFile, index_name, number_of, segment_name, segment_names
 from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk, crashes
+from tests.journal.meanwhile import Meanwhile
 from tests.journal.shortened import WALL, reopen, write_index
 
 # Long enough that an index has marks within it.
@@ -181,6 +182,19 @@ def test_the_history_of_a_job_that_is_there_can_begin_with_its_newest_row(story:
     reader = Reader(story.disk)
     for job in story.engine.jobs.scan(0, 1_000):
         assert reader.history(job.id, newest=job.position) == reader.history(job.id)
+
+
+def test_an_event_is_looked_up_by_reading_little_more_than_the_index_leaves_open(story: Story) -> None:
+    disk = Meanwhile(story.disk)
+    reader = Reader(disk)
+    job = next(iter(story.told))
+    reader.history(job)  # The indexes are in memory from now on.
+    newest = story.engine.jobs.find(job)
+    assert newest is not None
+    before = disk.read_bytes
+    events = reader.history(job, newest.position)
+    # A place that the index knows is at most a mark and a frame away; headers are read to see what a file is.
+    assert len(events) > 10 and (disk.read_bytes - before) / len(events) < 1.5 * MARK_BYTES + 3 * SEGMENT_HEADER_BYTES
 
 
 def test_history_is_the_same_without_indexes(story: Story) -> None:

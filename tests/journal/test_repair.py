@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock.core import states as s
-from penstock.core.errors import DamagedJournal, NoJournal
+from penstock.core.errors import DamagedJournal, NoJournal, OutOfRange
 from penstock.host import boot_id, wall_ms
+from penstock.journal.check import check_log
+from penstock.journal.copies import copy_log
 from penstock.journal.disk import RealDisk
-from penstock.journal.recovery import examine, open_log
-from penstock.journal.repair import Repaired, repair
-from penstock.journal.segment import FrameFile
+from penstock.journal.frame import CONSUMER_CHANGED
+from penstock.journal.recovery import open_log
+from penstock.journal.repair import Repaired, examine, repair
+from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
 from tests.journal.test_snapshot import WALL, Life, reopen
@@ -100,9 +104,11 @@ def test_a_lost_identity_is_made_anew(directory: Path) -> None:
     assert len(bodies(directory)) == 20
 
 
-def test_there_has_to_be_something_to_repair(tmp_path: Path) -> None:
+def test_there_has_to_be_something_to_repair_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "letter").write_text("dear")
     with pytest.raises(NoJournal):
         fix(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter"]
 
 
 def test_a_job_for_one_delivery_is_not_delivered_after_a_repair(directory: Path) -> None:
@@ -124,6 +130,195 @@ def test_a_job_for_one_delivery_is_not_delivered_after_a_repair(directory: Path)
         assert [job.body for job in queue.tube("d").jobs("buried")] == ["once"]
 
 
+def lose(directory: Path, event: int, *which: int) -> None:
+    """Flip a bit in some of the frames whose last row tells of an event."""
+    disk = RealDisk(str(directory))
+    places = []
+    for name in segment_names(disk):
+        with FrameFile(disk, name) as file:
+            places += [
+                (directory / name, found.base + found.frame.at + 80)
+                for found in file.frames()
+                if found.data[found.frame.var_at - 16] == event
+            ]
+    for path, offset in (places[number] for number in which):
+        data = bytearray(path.read_bytes())
+        data[offset] ^= 1
+        path.write_bytes(data)
+
+
+def test_of_two_jobs_of_one_name_or_unique_value_the_newest_keeps_it(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        for tube, label in (("named", {"name": "n"}), ("unique", {"unique": "u"})):
+            queue.tube(tube, "fifottl").put("first", **label)
+            job = queue.tube(tube).take()
+            assert job is not None
+            job.ack()
+            queue.tube(tube).put("second", **label)
+    lose(tmp_path, s.ACKED, 0, 1)
+    assert fix(tmp_path).jobs == 4
+    with penstock.open(tmp_path) as queue:
+        for tube, label in (("named", {"name": "n"}), ("unique", {"unique": "u"})):
+            taken = [queue.tube(tube).take(timeout=0) for _ in range(2)]
+            assert [job.body for job in taken if job] == ["first", "second"]
+            for job in taken:
+                assert job is not None
+                job.ack()
+            queue.tube(tube).put("third", **label)
+    with penstock.open(tmp_path) as queue:
+        assert [job.body for name in ("named", "unique") for job in queue.tube(name).jobs("ready")] == ["third"] * 2
+
+
+def test_a_job_whose_end_was_lost_goes_with_its_tube(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        tube = queue.tube("t", "fifottl")
+        tube.put("x")
+        job = tube.take()
+        assert job is not None
+        job.ack()
+        tube.drop()
+        queue.tube("other").put("y")
+    lose(tmp_path, s.ACKED, 0)
+    assert fix(tmp_path).jobs == 1
+    with penstock.open(tmp_path) as queue:
+        check(queue._host.engine)
+
+
+def test_a_claim_whose_consumer_is_lost_ends(tmp_path: Path) -> None:
+    for type in ("fifo", "disque"):
+        with penstock.open(tmp_path / type) as queue:
+            tube = queue.tube("t", type)
+            tube.put("x")
+            claimed = tube.claim("reader", 1, 10)
+            assert claimed is not None
+            # It goes when the claim ends; the row that says so also tells whose claim it is.
+            claimed[0].delete()
+        lose(tmp_path / type, CONSUMER_CHANGED, 0)
+        fix(tmp_path / type)
+        with penstock.open(tmp_path / type) as queue:
+            assert queue.tube("t").stats()["taken"] == 0
+            queue.tube("t").put("y")
+            claimed = queue.tube("t").claim("reader", 2, 10)
+            assert claimed is not None and [job.body for job in claimed] == ["y"]
+
+
+def test_integers_are_not_given_out_again_although_the_log_was_closed_in_order(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        tube = queue.tube("t", "fifottl")
+        given = [tube.put("x").meta()["number"] for _ in range(10)]
+    lose(tmp_path, s.PUT, -1)
+    fix(tmp_path)
+    with penstock.open(tmp_path) as queue:
+        assert queue.tube("t").put("x").meta()["number"] not in given
+
+
+def with_history(tmp_path: Path) -> Path:
+    """A queue with three segments of history before its snapshot."""
+    for life in range(3):
+        with penstock.open(tmp_path / "queue") as queue:
+            queue.tube("t", "fifottl").put(f"{life}")
+            if life == 2:
+                queue.checkpoint()
+    assert segment_names(RealDisk(str(tmp_path / "queue"))) == [f"segment-000000000{n}.log" for n in range(1, 5)]
+    return tmp_path / "queue"
+
+
+def no_frame(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:4_100] + b"?" + data[4_101:])
+
+
+def no_last_frame(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:-192])
+
+
+def no_frame_header(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:4_096] + bytes(64) + data[4_160:])
+
+
+def no_header(path: Path) -> None:
+    path.write_bytes(bytes(100) + path.read_bytes()[100:])
+
+
+@pytest.mark.parametrize("damage", [no_frame, no_last_frame, no_frame_header, no_header, Path.unlink])
+def test_history_that_is_damaged_is_told_and_repaired(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    directory = with_history(tmp_path)
+    with penstock.open(directory) as queue:
+        before = list(queue.events())
+    damage(directory / "segment-0000000002.log")
+    disk = RealDisk(str(directory))
+    found = check_log(disk, boot_id())
+    assert not found.refused and any(
+        "segment-0000000002.log" in problem or "position" in problem for problem in found.problems
+    )
+    assert examine(disk, boot_id()) == found.problems
+    done = fix(directory)
+    assert done.problems == found.problems and done.jobs == 3
+    assert not check_log(disk, boot_id()).damaged
+    assert fix(directory) == Repaired([], [], 0)
+    assert bodies(directory) == ["0", "1", "2"]
+    with penstock.open(directory) as queue:
+        after = list(queue.events())
+        assert [event for event in after if event.position <= before[-1].position] == [
+            event for event in before if event in after
+        ]
+        assert after[0] == before[0]
+
+
+def test_history_that_cannot_be_read_does_not_keep_the_log_from_being_shortened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = with_history(tmp_path)
+    for number, damage in ((1, no_frame), (2, no_header)):
+        damage(directory / f"segment-000000000{number}.log")
+        (directory / f"segment-000000000{number}.idx").unlink(missing_ok=True)
+    with penstock.open(directory) as queue:
+        for _ in range(3):
+            queue.checkpoint()
+    for number in (1, 2):
+        name = f"segment-000000000{number}.log"
+        assert sum(record.getMessage().startswith(name) for record in caplog.records) == 1
+
+
+def test_an_index_that_is_damaged_is_made_again(tmp_path: Path) -> None:
+    directory = with_history(tmp_path)
+    with penstock.open(directory) as queue:
+        queue.checkpoint()
+    index = directory / "segment-0000000001.idx"
+    good = index.read_bytes()
+    index.write_bytes(good[:-1] + b"?")
+    with penstock.open(directory) as queue:
+        queue.checkpoint()
+    assert index.read_bytes() == good
+
+
+def test_what_a_repair_made_is_not_restored_from_what_was_before_it(directory: Path, tmp_path: Path) -> None:
+    with penstock.open(directory) as queue:
+        queue.tube("t").put("last")
+    no_header(directory / "segment-0000000004.log")
+    fix(directory)
+    with penstock.open(directory) as queue:
+        queue.tube("t").put("new")
+        last = [event.position for event in queue.events()][-1]
+    disk = RealDisk(str(directory))
+    with pytest.raises(OutOfRange, match="the first position to restore to is"):
+        copy_log(disk, RealDisk(str(tmp_path / "early")), 3)
+    copy_log(disk, RealDisk(str(tmp_path / "late")), last)
+    assert bodies(tmp_path / "late") == bodies(directory)
+
+
+def test_what_cannot_be_read_is_told_without_an_identity_and_nothing_is_made(directory: Path) -> None:
+    spoil(directory / "segment-0000000002.log", 4)
+    (directory / "node.json").unlink()
+    before = sorted(path.name for path in directory.iterdir())
+    problems = examine(RealDisk(str(directory)), boot_id())
+    assert "node.json is lost" in problems[0] and any("segment-0000000002.log" in problem for problem in problems)
+    assert sorted(path.name for path in directory.iterdir()) == before
+    assert fix(directory).problems == problems
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_whatever_is_damaged_a_repair_gives_a_queue_that_opens(seed: int) -> None:
     disk = MemoryDisk()
@@ -133,13 +328,15 @@ def test_whatever_is_damaged_a_repair_gives_a_queue_that_opens(seed: int) -> Non
     life.work(60)
     names = [name for name in disk.names() if name.endswith(".log")]
     for name in names:
-        for place in range(0, disk.size(name), max(1, disk.size(name) // 25)):
+        for place in range(0, disk.size(name), max(1, disk.size(name) // 15)):
             damaged = disk.copy()
             damaged.files[name][place : place + 50] = b"\x5a" * 50
             problems = examine(damaged, "boot")
             assert damaged.files == damaged.copy().files
+            assert check_log(damaged, "boot").damaged == bool(problems)
             done = repair(damaged, WALL, "boot")
             assert done.problems == problems
+            assert not check_log(damaged, "boot").damaged
             again = reopen(damaged)
             check(again.engine)
             assert open_log(damaged, WALL, "boot").engine.jobs.count == again.engine.jobs.count

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli.output import fail
+from penstock.cli.output import told
 from penstock.cli.progress import bytes_bar
-from penstock.core.errors import CommandError
 from penstock.journal.copies import copy_log
 from penstock.journal.disk import ReadOnlyDisk, RealDisk
 from penstock.journal.identity import identity
@@ -39,11 +41,24 @@ def restore(
 
 
 def _copy(what: str, source: str, target: str, to_position: int | None) -> None:
-    try:
+    with told(source), bytes_bar(what) as progress:
         disk = ReadOnlyDisk(source)
         identity(disk)  # Before anything is made.
-        with bytes_bar(what) as progress:
-            copied = copy_log(disk, RealDisk(target), to_position, progress)
-    except (CommandError, OSError) as error:
-        fail(f"{source}: {error}")
+        with _made(target) as made:
+            copied = copy_log(disk, made, to_position, progress)
     typer.echo(f"{target}: {copied.files:,} files, {copied.bytes:,} bytes, the state after position {copied.last:,}")
+
+
+@contextmanager
+def _made(path: str) -> Iterator[RealDisk]:
+    """A directory that is gone again if nothing comes of it."""
+    whole = Path(path).absolute()
+    missing = [place for place in (whole, *whole.parents) if not place.exists()]
+    try:
+        yield RealDisk(path)
+    except BaseException:
+        for place in missing:
+            # Only what is empty goes.
+            with suppress(OSError):
+                place.rmdir()
+        raise

@@ -14,13 +14,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.output import fail
+from penstock.cli.output import fail, told
 from penstock.cli.progress import bytes_bar
-from penstock.core.errors import CommandError, DamagedJournal, NoJournal
 from penstock.host import boot_id, wall_ms
+from penstock.journal.check import check_log
 from penstock.journal.disk import ReadOnlyDisk, RealDisk
 from penstock.journal.reader import Event, Reader, to_json_line
-from penstock.journal.recovery import check_log, examine
+from penstock.journal.repair import examine
 from penstock.journal.repair import repair as journal_repair
 
 app = typer.Typer(help="Look into the log of a queue's directory, or repair it.", no_args_is_help=True)
@@ -28,35 +28,25 @@ app = typer.Typer(help="Look into the log of a queue's directory, or repair it."
 Directory = Annotated[str, typer.Argument(help="The directory that the queue was opened with.")]
 
 
-def _reader(directory: str) -> Reader:
-    try:
-        return Reader(ReadOnlyDisk(directory))
-    except (NoJournal, DamagedJournal, OSError) as error:
-        fail(f"{directory}: {error}")
-
-
 @app.command()
 def check(directory: Directory) -> None:
     """Read every frame, and say whether the log is whole. Exit code 1 if it is damaged. Nothing is changed."""
-    console = Console()
     disk = ReadOnlyDisk(directory)
-    reader = _reader(directory)
-    try:
-        with bytes_bar("checking") as progress:
-            reports = list(reader.segments(progress))
-            snapshots = list(reader.snapshots())
-            warnings = check_log(disk, boot_id(), progress)
-    except (DamagedJournal, OSError) as error:
-        fail(str(error))
-    for report in reports:
-        console.print(f"{report.name}: {report.frames:,} frames, {report.rows:,} rows, {report.used_bytes:,} bytes")
-        if report.tail is not None and report is not reports[-1]:
-            fail(f"{report.name} is damaged {report.tail}; see `penstock journal repair`")
-    for name, position in snapshots:
-        console.print(f"{name}: {disk.size(name):,} bytes, whole at position {position:,}")
-    for warning in warnings:
-        console.print(warning.replace(": cut ", ": the next open will cut "))
-    console.print("The log is whole." if not warnings else "The log is whole but for its torn tail.")
+    with told(directory), bytes_bar("checking") as progress:
+        checked = check_log(disk, boot_id(), progress)
+    for report in checked.segments:
+        typer.echo(f"{report.name}: {report.frames:,} frames, {report.rows:,} rows, {report.used_bytes:,} bytes")
+    for name, position in checked.snapshots:
+        typer.echo(f"{name}: whole at position {position:,}")
+    for cut in checked.cuts:
+        typer.echo(f"{cut.ahead()}, if nobody is writing it just now")
+    for problem in checked.problems:
+        typer.echo(problem)
+    if checked.refused:
+        fail(checked.refused)
+    if checked.problems:
+        fail(f"{directory}: the queue can be opened, but its log is damaged; see `penstock journal repair`")
+    typer.echo("The log is whole but for its torn tail." if checked.cuts else "The log is whole.")
 
 
 @app.command()
@@ -69,16 +59,14 @@ def repair(
     What precedes the damage and what follows it is used. Damaged files are kept beside the new ones, as *.damaged. The
     queue must not be in use. Jobs whose end was lost are there again; jobs that may be delivered only once are buried.
     """
-    disk = RealDisk(directory) if os.path.isdir(directory) else fail(f"{directory}: there is no such directory")
-    try:
-        with bytes_bar("reading") as progress:
-            if dry_run:
-                problems = examine(disk, boot_id(), progress)
-            else:
-                done = journal_repair(disk, wall_ms(), boot_id(), progress)
-                problems = done.problems
-    except (CommandError, OSError) as error:
-        fail(f"{directory}: {error}")
+    if not os.path.isdir(directory):
+        fail(f"{directory}: there is no such directory")
+    with told(directory), bytes_bar("reading") as progress:
+        if dry_run:
+            problems = examine(ReadOnlyDisk(directory), boot_id(), progress)
+        else:
+            done = journal_repair(RealDisk(directory), wall_ms(), boot_id(), progress)
+            problems = done.problems
     for problem in problems:
         typer.echo(problem)
     if not problems:
@@ -90,22 +78,19 @@ def repair(
 @app.command()
 def stat(directory: Directory) -> None:
     """Show how much is in the log: segments, positions, times, and how often each thing happened."""
-    reader = _reader(directory)
     counts: Counter[str] = Counter()
     first: Event | None = None
     last: Event | None = None
-    try:
-        with bytes_bar("reading") as progress:
-            segments = list(reader.segments())
-            total = sum(report.rows for report in segments)
-            for event in reader.events():
-                first = first or event
-                last = event
-                counts[event.event] += 1
-                if event.position % 1_000 == 0:
-                    progress(event.position - first.position, total)
-    except DamagedJournal as error:
-        fail(f"{error}; see `penstock journal repair`")
+    with told(directory), bytes_bar("reading") as progress:
+        reader = Reader(ReadOnlyDisk(directory))
+        segments = list(reader.segments())
+        total = sum(report.rows for report in segments)
+        for event in reader.events():
+            first = first or event
+            last = event
+            counts[event.event] += 1
+            if event.position % 1_000 == 0:
+                progress(event.position - first.position, total)
     table = Table(show_header=False)
     table.add_row("segments", f"{len(segments):,}, {sum(report.used_bytes for report in segments):,} bytes")
     if first is not None and last is not None:
@@ -124,19 +109,17 @@ def tail(
     json: Annotated[bool, typer.Option("--json", help="One line of JSON an event.")] = False,
 ) -> None:
     """Show the last events."""
-    reader = _reader(directory)
-    try:
+    with told(directory):
+        reader = Reader(ReadOnlyDisk(directory))
         first, last = reader.positions()
         newest = deque(reader.events(max(first, last - lines)), maxlen=lines)
-    except DamagedJournal as error:
-        fail(f"{error}; see `penstock journal repair`")
-    _show(newest, json)
-    position = newest[-1].position + 1 if newest else last
-    while follow:
-        time.sleep(0.5)
-        found = list(reader.events(position))
-        _show(found, json)
-        position = found[-1].position + 1 if found else position
+        _show(newest, json)
+        position = newest[-1].position + 1 if newest else last
+        while follow:
+            time.sleep(0.5)
+            found = list(reader.events(position))
+            _show(found, json)
+            position = found[-1].position + 1 if found else position
 
 
 class Format(StrEnum):
@@ -153,17 +136,15 @@ def export(
     bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="With the bodies of jobs.")] = True,
 ) -> None:
     """Write every event that is kept to standard output."""
-    reader = _reader(directory)
     try:
-        with bytes_bar("exporting", quiet=sys.stdout.isatty()) as progress:
+        with told(directory), bytes_bar("exporting", quiet=sys.stdout.isatty()) as progress:
+            reader = Reader(ReadOnlyDisk(directory))
             first, last = reader.positions()
             for event in reader.events(start):
                 sys.stdout.write(to_json_line(event, bodies) + "\n")
                 if event.position % 1_000 == 0:
                     progress(event.position - first, last - first)
             sys.stdout.flush()
-    except DamagedJournal as error:
-        fail(f"{error}; see `penstock journal repair`")
     except BrokenPipeError:
         # Whoever read it has read enough; the interpreter must not complain about it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

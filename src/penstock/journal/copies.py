@@ -1,38 +1,41 @@
 """Copies of a directory: a backup of one that is in use, and a restore to any position that the copy knows.
 
 Both are one thing: the newest snapshot that is old enough, the segments from there on up to a position, and the history
-before. Nothing is locked and nothing of the original is changed. Every frame's checksum is checked on its way; that
-no frame is missing between two files is not.
+before. Nothing is locked and nothing of the original is changed. Every frame's checksum is checked on its way, and that
+none is missing between two; so what was copied can be opened.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.core.errors import CommandError, DamagedJournal, OutOfRange
 from penstock.core.limits import NEVER
 from penstock.journal import frame as f
 from penstock.journal.disk import Disk, File, ReadableDisk
-from penstock.journal.identity import NODE_FILE, epoch_floor, identity
+from penstock.journal.identity import identity
+from penstock.journal.in_use import settled
 from penstock.journal.segment import (
-    LOG,
     NOT_BEGUN,
     SEGMENT_HEADER_BYTES,
+    SNAPSHOT,
     FrameFile,
-    segment_names,
+    Piece,
+    Progress,
+    SegmentHeader,
+    all_headers,
+    number_of,
+    segment_name,
     snapshot_names,
 )
-from penstock.journal.snapshot import whole_at
+from penstock.journal.snapshot import snapshot_pieces, whole_at
 
-Progress = Callable[[int, int], None]  # Bytes copied, bytes in all.
-
-# Files may be removed between their being listed and opened. They are held open from then on, so a few tries will do.
-_TRIES: Final = 10
+# How many files are open ahead of their turn: one that is open can be read, whatever becomes of its name.
+_FILES_AHEAD: Final = 100
 
 # The original may be opened so often again without giving out an id that the copy, once opened, gives out too.
 _EPOCHS_APART: Final = 1_000
@@ -52,121 +55,186 @@ def copy_log(
     source: ReadableDisk, target: Disk, to_position: int | None = None, progress: Progress | None = None
 ) -> Copied:
     """Copy a log to an empty directory, with the state it led to, at its end or after an earlier position."""
-    node, key = identity(source)
+    identity(source)
     if target.names():
         raise CommandError("the target is not empty; name a new directory")
-    end = NEVER if to_position is None else to_position + 1
-    with ExitStack() as stack:
-        files = _open_files(source, stack, end)
-        copying = _Copying(target, end, progress, sum(file.size for file in files))
+
+    def copy() -> Copied:
         try:
-            for file in files:
-                copying.copy(file)
-            if to_position is not None and copying.position <= to_position and not copying.ended:
-                last = copying.position - 1
-                raise OutOfRange(f"position {to_position} is behind the end of the log, which is {last}")
+            return _Copy(source, target, to_position, progress).run()
         except BaseException:
             for name in target.names():
                 target.remove(name)
             raise
-        epoch = max([epoch_floor(source), *(file.header.epoch for file in files)]) + _EPOCHS_APART
-        # Last, because without it the copy is none.
-        target.replace(NODE_FILE, json.dumps({"node": node, "key": key.hex(), "epoch": epoch}).encode())
-        return Copied(copying.first, copying.position - 1, len(files) + 1, copying.done)
+
+    return settled(source, copy)
 
 
-def _open_files(source: ReadableDisk, stack: ExitStack, end: int) -> list[FrameFile]:
-    """The snapshot that a copy needs, if it needs one, and then the segments in order."""
-    for _ in range(_TRIES):
-        with ExitStack() as tried, contextlib.suppress(FileNotFoundError):
-            snapshots = [tried.enter_context(FrameFile(source, name)) for name in snapshot_names(source)]
-            segments = [tried.enter_context(FrameFile(source, name)) for name in segment_names(source)]
-            # One that has nothing in it yet is needed only if a snapshot goes on with it.
-            numbers = {file.header.segment for file in snapshots}
-            segments = [
-                file for file in segments if file.header.position != NOT_BEGUN or file.header.segment in numbers
-            ]
-            files = _needed(snapshots, segments, end)
-            stack.push(tried.pop_all())
-            return files
-    raise CommandError("the files change faster than they can be copied; try again")
-
-
-def _needed(snapshots: list[FrameFile], segments: list[FrameFile], end: int) -> list[FrameFile]:
-    oldest = 0
-    for snapshot in reversed(snapshots):
-        upto = whole_at(snapshot)
-        if upto <= end:
-            return [snapshot, *segments]
-        oldest = upto
-    whole = bool(segments) and segments[0].header.position == 1 and all(file.header.bodies for file in segments)
-    if snapshots and not whole:
-        raise OutOfRange(f"the log does not reach back so far: the first position to restore to is {oldest - 1}")
-    return segments
-
-
-class _Copying:
+class _Copy:
     """One copy in the making."""
 
-    def __init__(self, target: Disk, end: int, progress: Progress | None, total: int) -> None:
-        self.done = 0
-        self.first = 0
-        self.position = 1  # Of the next row.
-        self.ended = False  # The end was reached.
+    def __init__(self, source: ReadableDisk, target: Disk, to_position: int | None, progress: Progress | None) -> None:
+        self._source = source
         self._target = target
-        self._end = end
+        self._end = NEVER if to_position is None else to_position + 1
+        self._ended = False  # The end was reached.
+        self._first = 0
+        self._files = 0
         self._progress = progress
-        self._total = total
+        self._done = 0
+        self._total = 0
 
-    def copy(self, file: FrameFile) -> None:
-        """Copy a file, frame by frame, as far as it is wanted."""
-        if self.ended or file.header.position > self._end:
-            self.ended = True
-            return
+    def run(self) -> Copied:
+        """Copy what is needed, and then the history before it, as far as it is still there."""
+        who = identity(self._source)
+        snapshot = self._newest_before_end()
+        headers = all_headers(self._source)
+        if snapshot is None:
+            self._see_that_all_is_there(headers)
+        first = 1 if snapshot is None else number_of(snapshot)
+        history = [header for header in headers if header.segment < first]
+        needed = headers[len(history) :]
+        # What was made ahead is not needed; but a snapshot does not stand alone.
+        while len(needed) > (snapshot is not None) and needed[-1].position == NOT_BEGUN:
+            self._see_empty(needed.pop().name)
+        if snapshot is not None:
+            self._see_number(needed[0].segment if needed else 0, first)
+        names = [*([] if snapshot is None else [snapshot]), *(header.name for header in needed)]
+        self._total = sum(map(self._source.size, [*names, *(header.name for header in history)]))
+        last = self._copy_needed(names, first)
+        if last < self._end != NEVER and not self._ended:
+            raise OutOfRange(f"position {self._end - 1} is behind the end of the log, which is {last - 1}")
+        self._copy_history(history, first, repaired=bool(needed) and needed[0].repaired)
+        newest = max((header.epoch for header in headers), default=0)
+        # Last, because without it the copy is none.
+        replace(who, epoch=max(who.epoch, newest) + _EPOCHS_APART).write(self._target)
+        return Copied(self._first, last - 1, self._files + 1, self._done)
+
+    def _newest_before_end(self) -> str | None:
+        """The newest snapshot that needs no more of the log than is wanted."""
+        for name in reversed(snapshot_names(self._source)):
+            if self._end == NEVER:
+                return name
+            with FrameFile(self._source, name) as file:
+                if whole_at(file) <= self._end:
+                    return name
+        return None
+
+    def _see_that_all_is_there(self, headers: list[SegmentHeader]) -> None:
+        """Without a snapshot, everything that ever happened is needed."""
+        oldest = next(iter(snapshot_names(self._source)), None)
+        if oldest is not None and any(
+            header.segment != number or not header.bodies or header.repaired for number, header in enumerate(headers, 1)
+        ):
+            with FrameFile(self._source, oldest) as file:
+                first = whole_at(file) - 1
+            raise OutOfRange(f"the log does not reach back so far: the first position to restore to is {first}")
+
+    def _copy_needed(self, names: list[str], number: int) -> int:
+        """Copy a snapshot, if there is one, and the segments from a number on; tell the position that comes next."""
+        position = upto = self._first = 1
+        for file in self._opened(names):
+            if file.header.kind == SNAPSHOT:
+                upto = self._copy_snapshot(file)
+                position = self._first = file.header.position
+                continue
+            self._see_number(file.header.segment, number)
+            number += 1
+            self._ended = self._ended or file.header.position > self._end
+            if not self._ended:
+                position = self._copy_segment(file, position, file.name == names[-1], gaps=False)
+        if position < upto:
+            raise DamagedJournal(f"the log ends at position {position}, and the snapshot was taken at {upto}")
+        return position
+
+    def _copy_history(self, headers: list[SegmentHeader], number: int, repaired: bool) -> None:
+        """Copy the segments before a number, from the newest on: the oldest go first."""
+        for header in reversed(headers):
+            if not repaired:
+                self._see_number(header.segment, number - 1)
+            begins = self._first if header.position == NOT_BEGUN else header.position
+            try:
+                with FrameFile(self._source, header.name) as file:
+                    ends = self._copy_segment(file, begins, last=False, gaps=header.repaired)
+            except FileNotFoundError:
+                # It is not kept any more.
+                return
+            if ends != self._first and not repaired:
+                raise DamagedJournal(f"{header.name} ends at position {ends}, not {self._first}; nothing was copied")
+            number, self._first, repaired = header.segment, begins, header.repaired
+
+    def _see_empty(self, name: str) -> None:
+        """See that a segment has not begun, or only by now; and not that its first frame is lost."""
+        with FrameFile(self._source, name) as file:
+            next(file.run().whole(last=True), None)
+
+    def _see_number(self, found: int, expected: int) -> None:
+        if found != expected:
+            raise DamagedJournal(f"{segment_name(expected)} is missing; nothing was copied")
+
+    def _opened(self, names: list[str]) -> Iterator[FrameFile]:
+        """Each of these files, open."""
+        ahead: deque[FrameFile] = deque()
+        try:
+            for name in names:
+                ahead.append(FrameFile(self._source, name))
+                if len(ahead) > _FILES_AHEAD:
+                    with ahead.popleft() as file:
+                        yield file
+            while ahead:
+                with ahead.popleft() as file:
+                    yield file
+        finally:
+            for file in ahead:
+                file.close()
+
+    def _copy_snapshot(self, file: FrameFile) -> int:
+        """Copy a snapshot, and tell the position at which it was whole."""
+        upto = 0
+        with self._made(file) as target:
+            for piece in snapshot_pieces(file):
+                self._write(target, piece, piece.frames)
+                upto = piece.frames[-1].position
+        return upto
+
+    def _copy_segment(self, file: FrameFile, position: int, last: bool, gaps: bool) -> int:
+        """Copy the frames of a segment that begins at a position, as far as they are wanted; tell the next position."""
+        with self._made(file) as target:
+            for piece in file.run().whole(last):
+                wanted = []
+                for frame in piece.frames:
+                    if frame.position != position and not gaps:
+                        raise DamagedJournal(
+                            f"{file.name} has position {frame.position} at offset {piece.base + frame.at}, "
+                            f"not {position}; nothing was copied"
+                        )
+                    if frame.position + frame.rows > self._end:
+                        self._ended = True
+                        break
+                    position = frame.position + frame.rows
+                    wanted.append(frame)
+                self._write(target, piece, wanted)
+                if self._ended:
+                    break
+        return position
+
+    @contextmanager
+    def _made(self, file: FrameFile) -> Iterator[File]:
+        """A file of the copy, which is there once all of it is."""
         target = self._target.begin(file.name)
         try:
             target.write(0, file.file.read(0, SEGMENT_HEADER_BYTES))
-            self._copy_frames(file, target)
+            yield target
         except BaseException:
             self._target.abandon(file.name, target)
             raise
         self._target.finish(file.name, target)
+        self._files += 1
 
-    def _copy_frames(self, file: FrameFile, target: File) -> None:
-        end = SEGMENT_HEADER_BYTES
-        try:
-            for data, frames, base in file.pieces():
-                wanted = self._wanted(frames)
-                if wanted:
-                    end = base + wanted[-1].at + wanted[-1].length
-                    target.write(base, data[: end - base])
-                self._tell(end - base)
-                if self.ended:
-                    return
-        except f.DamagedFrame as why:
-            # The newest frame of a log in use may be in the writing.
-            if file.used(end) > end and self._is_damage(file, end):
-                raise DamagedJournal(f"{file.name} is damaged at offset {end} ({why}); it was not copied") from None
-
-    def _is_damage(self, file: FrameFile, end: int) -> bool:
-        return file.header.kind != LOG or next(file.frames_anywhere(end + 8), None) is not None
-
-    def _wanted(self, frames: list[f.Frame]) -> list[f.Frame]:
-        """The frames of a piece that are not behind the end."""
-        if frames[0].kind != f.LIVE:
-            self.position = frames[-1].position
-            return frames
-        wanted = []
-        for frame in frames:
-            if frame.position + frame.rows > self._end:
-                self.ended = True
-                break
-            self.first = self.first or frame.position
-            self.position = frame.position + frame.rows
-            wanted.append(frame)
-        return wanted
-
-    def _tell(self, count: int) -> None:
-        self.done += count
+    def _write(self, target: File, piece: Piece, frames: list[f.Frame]) -> None:
+        if frames:
+            length = frames[-1].at + frames[-1].length
+            target.write(piece.base, piece.data[:length])
+            self._done += length
         if self._progress is not None:
-            self._progress(self.done, self._total)
+            self._progress(self._done, self._total)

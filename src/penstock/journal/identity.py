@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from penstock.core.errors import DamagedJournal, NoJournal
@@ -12,57 +13,67 @@ from penstock.journal.segment import FrameFile, segment_names
 
 NODE_FILE: Final = "node.json"
 
-
-def make_identity(disk: Disk) -> None:
-    """Make a node's id and the secret of its ids, at its first open."""
-    if segment_names(disk):
-        raise DamagedJournal(f"{NODE_FILE} is missing, and without it the ids of this log mean nothing; restore it")
-    told = {"node": secrets.token_hex(20), "key": secrets.token_hex(32)}
-    disk.replace(NODE_FILE, json.dumps(told).encode())
+_NODE_BYTES: Final = 20
+_KEY_BYTES: Final = 32
 
 
-def epoch_floor(disk: ReadableDisk) -> int:
-    """The first epoch that this directory may use."""
-    return int(json.loads(disk.read(NODE_FILE)).get("epoch", 0))
+@dataclass(frozen=True)
+class Identity:
+    """Who a node is."""
+
+    node: str  # Its id, 40 hex digits.
+    key: bytes  # The secret behind the ids of its jobs.
+    epoch: int = 0  # The first one that this directory may use.
+    leaving: bool = False  # The node was told to leave its cluster.
+    forsaken: bool = False  # The node went on without a log: what its log says is out of date.
+
+    def write(self, disk: Disk) -> None:
+        """Be the identity of a directory."""
+        told = {**asdict(self), "key": self.key.hex()}
+        disk.replace(NODE_FILE, json.dumps(told).encode())
 
 
-def next_opening(disk: Disk) -> tuple[str, bytes, int]:
-    """The node's id, the secret of its ids and an epoch that none had before, for an opening that keeps no log."""
-    if NODE_FILE not in disk.names():
-        make_identity(disk)
-    node, key = identity(disk)
-    names = segment_names(disk)
-    logged = 0
-    if names:
-        with FrameFile(disk, names[-1]) as newest:
-            logged = newest.header.epoch
-    epoch = max(epoch_floor(disk), logged + 1)
-    amend(disk, epoch=epoch + 1)
-    return node, key, epoch
+def new_identity(node: str | None = None) -> Identity:
+    """An identity with a secret that nobody has, of a new node or of one that is known."""
+    return Identity(node or secrets.token_hex(_NODE_BYTES), secrets.token_bytes(_KEY_BYTES))
 
 
-def amend(disk: Disk, **told: object) -> None:
-    """Let the file that says who the node is say something else too, durably."""
-    disk.replace(NODE_FILE, json.dumps({**json.loads(disk.read(NODE_FILE)), **told}).encode())
+def next_opening(disk: Disk) -> Identity:
+    """The identity for an opening that keeps no log; its epoch is one that no other opening has."""
+    if NODE_FILE not in disk.names() and not segment_names(disk):
+        new_identity().write(disk)
+    opening = replace(identity(disk), epoch=_next_epoch(disk))
+    replace(opening, epoch=opening.epoch + 1).write(disk)
+    return opening
 
 
 def forsake(disk: Disk) -> None:
-    """Say that the log of a directory goes no further although its node does: what it holds is out of date."""
-    with FrameFile(disk, segment_names(disk)[-1]) as newest:
-        amend(disk, epoch=max(epoch_floor(disk), newest.header.epoch + 1), forsaken=True)
+    """Say that the node goes on without its log."""
+    replace(identity(disk), epoch=_next_epoch(disk), forsaken=True).write(disk)
 
 
-def is_leaving(disk: ReadableDisk) -> bool:
-    """Whether the node was told to leave its cluster."""
-    return bool(json.loads(disk.read(NODE_FILE)).get("leaving", False))
+def _next_epoch(disk: ReadableDisk) -> int:
+    """The first epoch that neither the log of a directory nor an opening without one has used."""
+    newest = 0
+    for name in segment_names(disk)[-1:]:
+        with FrameFile(disk, name) as file:
+            newest = file.header.epoch
+    return max(identity(disk).epoch, newest + 1)
 
 
-def identity(disk: ReadableDisk) -> tuple[str, bytes]:
-    """The node's id and the secret of its ids."""
+def identity(disk: ReadableDisk) -> Identity:
+    """The identity of a directory."""
     if NODE_FILE not in disk.names():
+        if segment_names(disk):
+            raise DamagedJournal(f"{NODE_FILE} is missing, and without it the ids of this log mean nothing; restore it")
         raise NoJournal("there is no log of a queue in this directory")
     try:
         told = json.loads(disk.read(NODE_FILE))
-        return told["node"], bytes.fromhex(told["key"])
-    except (ValueError, KeyError, TypeError):
-        raise DamagedJournal(f"{NODE_FILE} is damaged; restore it from a backup") from None
+        flags = bool(told.get("leaving", False)), bool(told.get("forsaken", False))
+        found = Identity(told["node"], bytes.fromhex(told["key"]), told.get("epoch", 0), *flags)
+        sizes = len(found.node), len(bytes.fromhex(found.node)), len(found.key)
+        if sizes == (2 * _NODE_BYTES, _NODE_BYTES, _KEY_BYTES) and found.epoch >= 0:
+            return found
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise DamagedJournal(f"{NODE_FILE} is damaged; restore it from a backup")

@@ -85,12 +85,8 @@ class SegmentIndex:
 
 def decode(name: str, data: bytes) -> SegmentIndex:
     """The index that a file holds, or why it cannot be used."""
-    if len(data) < _HEAD_BYTES or data[:8] != INDEX_MAGIC:
-        raise DamagedJournal(f"{name} is not an index of a Penstock log")
-    _, version, _, jobs, marks, names_bytes, _ = _HEAD.unpack_from(data)
-    crc = int.from_bytes(data[_HEAD.size : _HEAD_BYTES], "little")
-    if version != INDEX_VERSION or _crc(data[: _HEAD.size], data[_HEAD_BYTES:]) != crc:
-        raise DamagedJournal(f"{name} is damaged, or of another version")
+    check(name, data)
+    _, _, _, jobs, marks, names_bytes, _ = _HEAD.unpack_from(data)
     index = SegmentIndex()
     at = _HEAD_BYTES + names_bytes
     index.names = {int(n): bytes.fromhex(name) for n, name in json.loads(data[_HEAD_BYTES:at]).items()}
@@ -98,6 +94,16 @@ def decode(name: str, data: bytes) -> SegmentIndex:
     index._ids, index._positions = _from_bytes(data[at:ids_end]), _from_bytes(data[ids_end:positions_end])
     index._marks = _from_bytes(data[positions_end : positions_end + 16 * marks]).tolist()
     return index
+
+
+def check(name: str, data: bytes) -> None:
+    """See that an index is whole, and can be used."""
+    if len(data) < _HEAD_BYTES or data[:8] != INDEX_MAGIC:
+        raise DamagedJournal(f"{name} is not an index of a Penstock log")
+    _, version, *_ = _HEAD.unpack_from(data)
+    crc = int.from_bytes(data[_HEAD.size : _HEAD_BYTES], "little")
+    if version != INDEX_VERSION or _crc(data[: _HEAD.size], data[_HEAD_BYTES:]) != crc:
+        raise DamagedJournal(f"{name} is damaged, or of another version")
 
 
 def _crc(head: bytes, rest: bytes) -> int:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,15 +24,14 @@ from penstock.journal.identity import identity
 from penstock.journal.index import SegmentIndex, decode
 from penstock.journal.segment import (
     NOT_BEGUN,
+    PIECE_BYTES,
     SEGMENT_HEADER_BYTES,
     Found,
     FrameFile,
-    SegmentHeader,
+    begun_names,
     index_name,
     segment_names,
-    snapshot_names,
 )
-from penstock.journal.snapshot import whole_at
 
 _OTHER_NAMES = {
     f.TUBE_MADE: "tube made",
@@ -82,11 +81,9 @@ class SegmentReport:
     """What was found in one segment."""
 
     name: str
-    header: SegmentHeader
     frames: int
     rows: int
     used_bytes: int
-    tail: str | None  # Why it ends before its zeros do, if it does.
 
 
 class _Segment:
@@ -102,17 +99,17 @@ class _Segment:
         with FrameFile(disk, name) as file:
             self.header = file.header
 
-    def frames(self, start: int = SEGMENT_HEADER_BYTES, whole: bool = False) -> Iterator[Found]:
+    def frames(
+        self, start: int = SEGMENT_HEADER_BYTES, whole: bool = False, piece_bytes: int = PIECE_BYTES
+    ) -> Iterator[Found]:
         """Its frames from an offset on. A frame in the writing is not there yet, unless all of it must be `whole`."""
         with FrameFile(self._disk, self.name) as file:
-            end = start
-            try:
-                for found in file.frames(start):
-                    end = found.base + found.frame.at + found.frame.length
-                    yield found
-            except f.DamagedFrame as why:
-                if whole:
-                    raise DamagedJournal(f"{self.name} is damaged at offset {end} ({why})") from None
+            run = file.run(start, piece_bytes)
+            for data, frames, base in run:
+                for frame in frames:
+                    yield Found(data, frame, base)
+            if whole and run.torn():
+                raise run.damage()
 
     def index(self) -> SegmentIndex:
         """Where things are in it, as far as it is written by now."""
@@ -123,8 +120,8 @@ class _Segment:
 
     def _extend_index(self) -> None:
         # A frame in the writing is not there yet.
-        with FrameFile(self._disk, self.name) as file, contextlib.suppress(f.DamagedFrame):
-            for piece in file.pieces(self._index.end):
+        with FrameFile(self._disk, self.name) as file:
+            for piece in file.run(self._index.end, f.MARK_BYTES):
                 self._index.add(piece)
 
     def _load_index(self) -> bool:
@@ -141,8 +138,8 @@ class Reader:
     def __init__(self, disk: ReadableDisk) -> None:
         self._disk = disk
         self._known: dict[str, _Segment] = {}
-        node, key = identity(disk)
-        self._ids = IdForms(node[:8].encode(), key)
+        who = identity(disk)
+        self._ids = IdForms(who.node[:8].encode(), who.key)
 
     def events(self, start: int = 1, end: int = NEVER) -> Iterator[Event]:
         """Every event that is kept from a position on, up to another one, in order."""
@@ -169,7 +166,9 @@ class Reader:
         found: list[Event] = []
         while position:
             at = _first_behind(segments, position) - 1
-            row = self._row_at(segments[at], position) if at >= 0 else None
+            row = None
+            with contextlib.suppress(FileNotFoundError):
+                row = self._row_at(segments[at], position) if at >= 0 else None
             if row is None:
                 # What was before is not kept any more.
                 break
@@ -179,23 +178,12 @@ class Reader:
             position = before
         return found[::-1]
 
-    def segments(self, progress: Callable[[int, int], None] | None = None) -> Iterator[SegmentReport]:
-        """Each segment, read whole: how much is in it, and whether it ends as it should."""
-        names = segment_names(self._disk)
-        total, done = sum(self._disk.size(name) for name in names), 0
-        for name in names:
-            with FrameFile(self._disk, name) as file:
-                if file.header.position != NOT_BEGUN:
-                    yield _report(file)
-                done += file.size
-            if progress is not None:
-                progress(done, total)
-
-    def snapshots(self) -> Iterator[tuple[str, int]]:
-        """Each snapshot, read whole: its name, and the position at which it was whole."""
-        for name in snapshot_names(self._disk):
-            with FrameFile(self._disk, name) as file:
-                yield name, whole_at(file)
+    def segments(self) -> Iterator[SegmentReport]:
+        """Each segment, read whole: how much is in it."""
+        for name in begun_names(self._disk):
+            # One that was removed meanwhile is not kept any more.
+            with contextlib.suppress(FileNotFoundError), FrameFile(self._disk, name) as file:
+                yield _report(file)
 
     def positions(self) -> tuple[int, int]:
         """The first position that is kept, and about the last."""
@@ -206,30 +194,33 @@ class Reader:
 
     def _segments(self) -> list[_Segment]:
         """All segments there are now, oldest first."""
-        known: dict[str, _Segment] = {}
-        for name in segment_names(self._disk):
+        found: list[_Segment] = []
+        # The newest first: when one has begun, those before have too, and are written to no more.
+        for name in reversed(segment_names(self._disk)):
             with contextlib.suppress(FileNotFoundError):
                 segment = self._known.get(name)
                 # One of another size was written anew, and places in it are others.
                 if segment is None or segment.size != self._disk.size(name):
                     segment = _Segment(self._disk, name)
                 if segment.header.position != NOT_BEGUN:
-                    known[name] = segment
-        self._known = known
-        return list(known.values())
+                    found.append(segment)
+        self._known = {segment.name: segment for segment in found}
+        return found[::-1]
 
     def _newest(self, segments: list[_Segment], job: int) -> int | None:
         """The position of the newest row of a job."""
         for segment in reversed(segments):
-            position = segment.index().newest(job)
-            if position is not None:
-                return position
+            with contextlib.suppress(FileNotFoundError):
+                position = segment.index().newest(job)
+                if position is not None:
+                    return position
         return None
 
     def _row_at(self, segment: _Segment, position: int) -> tuple[Event, int] | None:
         """The event at a position, and the position of the one before it of the same job."""
         index = segment.index()
-        for data, frame, _ in segment.frames(index.offset_of(position)):
+        # No further away than two places that the index knows: more than that would be read for nothing.
+        for data, frame, _ in segment.frames(index.offset_of(position), piece_bytes=f.MARK_BYTES):
             if frame.position > position:
                 return None
             if position < frame.position + frame.rows:
@@ -276,15 +267,11 @@ class Reader:
 
 
 def _report(file: FrameFile) -> SegmentReport:
-    end, frames, rows, tail = SEGMENT_HEADER_BYTES, 0, 0, None
-    try:
-        for piece in file.pieces():
-            end = piece.base + piece.frames[-1].at + piece.frames[-1].length
-            frames += len(piece.frames)
-            rows += sum(frame.rows for frame in piece.frames)
-    except f.DamagedFrame as why:
-        tail = f"at offset {end}: {why}"
-    return SegmentReport(file.name, file.header, frames, rows, end, tail)
+    frames, rows, run = 0, 0, file.run()
+    for piece in run:
+        frames += len(piece.frames)
+        rows += sum(frame.rows for frame in piece.frames)
+    return SegmentReport(file.name, frames, rows, run.end)
 
 
 def to_json_line(event: Event, bodies: bool) -> str:

@@ -1,24 +1,36 @@
 """Repair: a queue is made of whatever can be read of a damaged directory, and what could not be read is told.
 
 Damaged files are kept aside under another name. The directory is read leniently, and a snapshot of the result takes the
-place of the log. History is what can still be read of it.
+place of the log. History is what can still be read of it; a segment in which or before which something is missing says
+so in its header, and is not called damaged again.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
-from collections.abc import Callable
+import contextlib
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.errors import DamagedJournal, NoJournal
-from penstock.journal import frame as f
-from penstock.journal.disk import Disk
-from penstock.journal.identity import NODE_FILE, identity
-from penstock.journal.recovery import examine, open_log
+from penstock.journal.check import check_log
+from penstock.journal.disk import Disk, ReadableDisk
+from penstock.journal.identity import NODE_FILE, Identity, identity, new_identity
+from penstock.journal.in_use import settled
+from penstock.journal.reading import Reading
+from penstock.journal.recovery import open_log
 from penstock.journal.retention import rewrite
-from penstock.journal.segment import LOG, PIECE_BYTES, FrameFile, segment_names, snapshot_names
+from penstock.journal.segment import (
+    LOG,
+    NOT_BEGUN,
+    PIECE_BYTES,
+    SEGMENT_HEADER_BYTES,
+    FrameFile,
+    Progress,
+    index_name,
+    segment_name,
+    segment_names,
+    snapshot_names,
+)
 from penstock.journal.snapshot import take_snapshot
 
 # What a damaged file is called when it has been repaired.
@@ -34,53 +46,69 @@ class Repaired:
     jobs: int  # How many jobs there are now.
 
 
-def repair(disk: Disk, wall: int, boot: str, progress: Callable[[int, int], None] | None = None) -> Repaired:
+def examine(disk: ReadableDisk, boot: str, progress: Progress | None = None) -> list[str]:
+    """What of a directory could not be read, if it were to be repaired now; nothing is changed."""
+    who, lost = _who(disk)
+    return [*lost, *settled(disk, lambda: _problems(disk, who.node, boot, progress), bool)]
+
+
+def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -> Repaired:
     """Salvage what can be read. A directory without damage is left as it is."""
+    # Before anything is made: this may be the wrong directory.
+    who, problems = _who(disk)
     disk.lock()
     try:
-        problems = _find_identity(disk)
-        problems += examine(disk, boot, progress)
+        lost = bool(problems)
+        problems += _problems(disk, who.node, boot, progress)
         if not problems:
             return Repaired([], [], 0)
         damaged = [name for name in (*segment_names(disk), *snapshot_names(disk)) if _is_damaged(disk, name)]
         kept_aside = [_set_aside(disk, name) for name in damaged]
+        if lost:
+            with contextlib.suppress(FileNotFoundError):
+                disk.rename(NODE_FILE, NODE_FILE + DAMAGED)
+                kept_aside.append(NODE_FILE + DAMAGED)
+            who.write(disk)
         opened = open_log(disk, wall, boot, salvage=[])
         take_snapshot(disk, opened.log, opened.engine, opened.engine.now, wall)
-        for name in segment_names(disk):
-            if name in damaged:
-                rewrite(disk, name, bodies=True)
         jobs = opened.engine.jobs.count
         opened.log.close(opened.engine.now, wall)
+        # What is before the new snapshot does not lead to it any more.
+        _mend(disk, [*damaged, segment_name(opened.log.kept.segment)])
         return Repaired(problems, kept_aside, jobs)
     finally:
         disk.unlock()
 
 
-def _find_identity(disk: Disk) -> list[str]:
-    """Make a new identity if the old one is lost: the node's id is in every file, but the secret of its ids is not."""
+def _problems(disk: ReadableDisk, node: str, boot: str, progress: Progress | None) -> list[str]:
+    checked = check_log(disk, boot, progress, node)
+    problems: list[str] = []
+    if checked.refused:
+        Reading(disk, node, boot, progress=progress, salvage=problems).read()
+    # A snapshot that cannot be used is found both times.
+    return list(dict.fromkeys([*problems, *checked.problems]))
+
+
+def _who(disk: ReadableDisk) -> tuple[Identity, list[str]]:
+    """The identity of a directory. If it is lost, a new one: the node's id is in every file, its secret is not."""
     try:
-        identity(disk)
+        return identity(disk), []
     except (DamagedJournal, NoJournal) as error:
         for name in segment_names(disk):
-            try:
-                with FrameFile(disk, name) as file:
-                    told = {"node": file.header.node, "key": secrets.token_hex(32)}
-            except DamagedJournal:
-                continue
-            disk.replace(NODE_FILE, json.dumps(told).encode())
-            return [f"{NODE_FILE} is lost: ids that were given out before will not be known any more"]
+            with contextlib.suppress(DamagedJournal), FrameFile(disk, name) as file:
+                lost = f"{NODE_FILE} is lost: ids that were given out before will not be known any more"
+                return new_identity(file.header.node), [lost]
         raise NoJournal("there is nothing here that could be repaired") from error
-    return []
 
 
 def _is_damaged(disk: Disk, name: str) -> bool:
     try:
         with FrameFile(disk, name) as file:
-            end = 0
-            for _, frames, base in file.pieces():
-                end = base + frames[-1].at + frames[-1].length
-            return end > 0 and file.used(end) > end
-    except (DamagedJournal, f.DamagedFrame):
+            run = file.run()
+            for _ in run:
+                pass
+            return bool(run.torn())
+    except DamagedJournal:
         return True
 
 
@@ -108,3 +136,24 @@ def _set_aside(disk: Disk, name: str) -> str:
         source.close()
     disk.finish(aside, target)
     return aside
+
+
+def _mend(disk: Disk, changed: list[str]) -> None:
+    """Write anew the segments in which or before which rows are missing, from what can be read, and let them say so."""
+    number, position = 0, NOT_BEGUN
+    for name in segment_names(disk):
+        with FrameFile(disk, name) as file:
+            header = file.header
+            gap = number not in (0, header.segment - 1)
+            if header.position != NOT_BEGUN:
+                gap = gap or position not in (NOT_BEGUN, header.position)
+                position = header.position
+            for _, frame, _ in file.frames_anywhere(SEGMENT_HEADER_BYTES):
+                gap = gap or position not in (NOT_BEGUN, frame.position)
+                position = frame.position + frame.rows
+            number = header.segment
+        if name in changed or (gap and not header.repaired):
+            with contextlib.suppress(FileNotFoundError):
+                # The places it tells of are about to be others.
+                disk.remove(index_name(number))
+            rewrite(disk, name, bodies=True, repaired=True)

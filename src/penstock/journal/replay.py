@@ -127,7 +127,7 @@ class Replay:
         # A job that left a tube for one that is not logged has left the log. Moves within it end in the same frame.
         if self._leaving:
             for job_id in self._leaving:
-                self._drop(job_id)
+                self.drop(job_id)
             self._leaving = {}
         self.position = position
         if found.engine_ms > self.latest_ms:
@@ -162,7 +162,7 @@ class Replay:
     def drop_bodiless(self) -> None:
         """Give up the jobs whose bodies are lost, for those who salvage what there is."""
         for job_id in list(self.bodiless):
-            self._drop(job_id)
+            self.drop(job_id)
 
     def _tube(self, number: i64) -> i64:
         at = self.tube_at.get(number)
@@ -192,7 +192,7 @@ class Replay:
         if self._leaving:
             self._leaving.pop(job_id, None)
         if data[at + 114] == s.GONE:
-            self._drop(job_id)
+            self.drop(job_id)
             return
         self._load_job(data, at, found, position, file, base)
 
@@ -295,7 +295,8 @@ class Replay:
             ttl_minutes = int(read_i32_le(data, at + 108))
             self.dedups.append((number, dedup, read_i64_le(data, at), ttl_minutes, read_i64_le(data, at + 48)))
 
-    def _drop(self, job_id: i64) -> None:
+    def drop(self, job_id: i64) -> None:
+        """A job is gone."""
         job = self.find(job_id)
         if job is not None:
             if self.late and job_id in self.late:

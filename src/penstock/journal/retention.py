@@ -74,10 +74,11 @@ def without_bodies(disk: Disk, log: Log) -> str | None:
     return None
 
 
-def rewrite(disk: Disk, name: str, bodies: bool) -> None:
+def rewrite(disk: Disk, name: str, bodies: bool, repaired: bool = False) -> None:
     """Write a segment anew from the frames in it that can be read, with or without the bodies of jobs."""
     with FrameFile(disk, name) as file:
-        header = replace(file.header, bodies=bodies and file.header.bodies)
+        before = file.header
+        header = replace(before, bodies=bodies and before.bodies, repaired=repaired or before.repaired)
         target = disk.begin(name)
         try:
             target.write(0, header.encode())

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Final, NamedTuple
 
@@ -38,6 +39,8 @@ PIECE_BYTES: Final = 4 * 1024 * 1024
 
 _HEAD: Final = struct.Struct("<8sHHII")
 
+Progress = Callable[[int, int], None]  # Of long work: bytes done, bytes in all.
+
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentHeader:
@@ -53,6 +56,7 @@ class SegmentHeader:
     durable: int  # Every position below it was on disk when this file was begun.
     kind: str = LOG
     bodies: bool = True  # Whether bodies are in it: they may be taken out of what is history only.
+    repaired: bool = False  # Whether a repair has left out rows in it or right before it.
 
     def encode(self) -> bytes:
         """The bytes that the file begins with."""
@@ -95,6 +99,10 @@ def read_header(name: str, data: bytes) -> SegmentHeader:
     return SegmentHeader(**{field: value for field, value in json.loads(text).items() if field in _FIELDS})
 
 
+_SEGMENT_NAME: Final = re.compile(r"segment-[0-9]{10}\.log")
+_SNAPSHOT_NAME: Final = re.compile(r"snapshot-[0-9]{10}\.log")
+
+
 def segment_name(number: int) -> str:
     """The file of a segment."""
     return f"segment-{number:010d}.log"
@@ -115,14 +123,24 @@ def index_name(number: int) -> str:
     return f"segment-{number:010d}.idx"
 
 
+def is_segment(name: str) -> bool:
+    """Whether a file is one of the log, by its name; others may lie beside it."""
+    return _SEGMENT_NAME.fullmatch(name) is not None
+
+
+def is_snapshot(name: str) -> bool:
+    """Whether a file is a snapshot, by its name."""
+    return _SNAPSHOT_NAME.fullmatch(name) is not None
+
+
 def segment_names(disk: ReadableDisk) -> list[str]:
     """The files of the log, in order."""
-    return [name for name in disk.names() if name.startswith("segment-") and name.endswith(".log")]
+    return list(filter(is_segment, disk.names()))
 
 
 def snapshot_names(disk: ReadableDisk) -> list[str]:
     """The snapshots, oldest first."""
-    return [name for name in disk.names() if name.startswith("snapshot-") and name.endswith(".log")]
+    return list(filter(is_snapshot, disk.names()))
 
 
 class Found(NamedTuple):
@@ -151,15 +169,16 @@ class FrameFile:
             self.header = read_header(name, self.file.read(0, SEGMENT_HEADER_BYTES))
             if self.header.name != name:
                 raise DamagedJournal(f"{name} says that it is {self.header.name}; it was renamed by mistake")
-            if self.header.position == NOT_BEGUN:
-                self._see_begin()
+            self.see_begin()
         except BaseException:
             self.file.close()
             raise
         self.size = self.file.size()
 
-    def _see_begin(self) -> None:
-        """Learn from the first frame what a segment that was made ahead could not say yet."""
+    def see_begin(self) -> None:
+        """Learn from the first frame, once there is one, what a segment that was made ahead could not say."""
+        if self.header.position != NOT_BEGUN:
+            return
         with contextlib.suppress(f.DamagedFrame):
             first = self.file.read(SEGMENT_HEADER_BYTES, f.FRAME_HEADER_BYTES)
             data = self.file.read(SEGMENT_HEADER_BYTES, _frame_length(first))
@@ -179,47 +198,26 @@ class FrameFile:
         """Close the file."""
         self.file.close()
 
+    def run(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Run:
+        """Its frames from an offset on, many at a time, as far as they can be read."""
+        return Run(self, start, piece_bytes)
+
+    def pieces(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
+        """The same, up to the zeros at the end; DamagedJournal where there is something else."""
+        run = self.run(start, piece_bytes)
+        yield from run
+        if run.torn():
+            raise run.damage()
+
     def frames(self, start: int = SEGMENT_HEADER_BYTES) -> Iterator[Found]:
-        """Every frame from an offset on, up to the zeros at the end. DamagedFrame where there is none and no zeros."""
+        """The same, one at a time."""
         for data, frames, base in self.pieces(start):
             for frame in frames:
                 yield Found(data, frame, base)
 
-    def pieces(self, start: int = SEGMENT_HEADER_BYTES, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
-        """The same, many at a time."""
-        offset = start  # Of the next frame.
-        seeds = self.header.seeds
-        length = piece_bytes
-        while True:
-            data = self.file.read(offset, length)
-            if len(data) < length:
-                # It may have been cut since it was opened.
-                self.size = offset + len(data)
-            frames = f.read_frames(data, 0, offset, seeds, offset + len(data) >= self.size)
-            if frames:
-                yield Piece(data, frames, offset)
-                offset += frames[-1].at + frames[-1].length
-                length = piece_bytes
-                continue
-            needed = _frame_length(data)
-            if len(data) < needed and offset + len(data) < self.size:
-                length = needed
-                continue
-            # The end, or the reason why it is none.
-            found = f.read_frame(data, 0, self.header.seed(offset))
-            assert found is None
-            return
-
     def whole_pieces(self, last: bool, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
         """Its pieces, for readers: the last segment may end in a frame that is in the writing or torn, no other may."""
-        end = SEGMENT_HEADER_BYTES
-        try:
-            for piece in self.pieces(piece_bytes=piece_bytes):
-                end = piece.base + piece.frames[-1].at + piece.frames[-1].length
-                yield piece
-        except f.DamagedFrame as why:
-            if not last:
-                raise DamagedJournal(f"{self.name} is damaged at offset {end} ({why})") from None
+        yield from self.run(piece_bytes=piece_bytes) if last else self.pieces(piece_bytes=piece_bytes)
 
     def used(self, start: int) -> int:
         """Where the last byte that is not zero ends, from an offset on."""
@@ -257,14 +255,85 @@ class FrameFile:
                 offset += 8
 
 
-def begun_names(disk: ReadableDisk) -> list[str]:
-    """The segments that have something in them, in order; not the one that was made ahead."""
+class Run:
+    """The frames of a file one after the other, as far as they can be read; then, where they end, and why.
+
+    It can be iterated again: it goes on where it ended, and finds what was written since.
+    """
+
+    def __init__(self, file: FrameFile, start: int, piece_bytes: int) -> None:
+        self.end = start  # Of what was read; where the next frame would begin.
+        self.why = ""  # Why none begins there; empty where zeros do.
+        self._file = file
+        self._piece_bytes = piece_bytes
+
+    def __iter__(self) -> Iterator[Piece]:
+        file, length = self._file, self._piece_bytes
+        self.why = ""
+        while True:
+            offset = self.end
+            data = file.file.read(offset, length)
+            if len(data) < length:
+                # It may have been cut since it was opened.
+                file.size = offset + len(data)
+            frames = f.read_frames(data, 0, offset, file.header.seeds, offset + len(data) >= file.size)
+            if frames:
+                self.end += frames[-1].at + frames[-1].length
+                yield Piece(data, frames, offset)
+                length = self._piece_bytes
+                continue
+            needed = _frame_length(data)
+            if len(data) < needed and offset + len(data) < file.size:
+                length = needed
+                continue
+            try:
+                f.read_frame(data, 0, file.header.seed(offset))
+            except f.DamagedFrame as why:
+                self.why = str(why)
+            return
+
+    def torn(self) -> str:
+        """Why the file does not end where its frames do, in zeros; empty if it does."""
+        if not self.why and self._file.used(self.end) > self.end:
+            self.why = "zeros, and more behind them"
+        return self.why
+
+    def whole(self, last: bool) -> Iterator[Piece]:
+        """Read on to the end of a log that may be in use; DamagedJournal where that is none.
+
+        No segment but the last may end in a frame that is in the writing or torn, and behind that no other is whole.
+        """
+        yield from self
+        while self.overtaken() if last else self.torn():
+            end = self.end
+            # What was in the writing is there by now, if anything is behind it.
+            yield from self
+            if self.end == end:
+                raise self.damage()
+
+    def overtaken(self) -> bool:
+        """Whether a frame is whole behind the place where none can be read."""
+        return next(self._file.frames_anywhere(self.end + 8), None) is not None
+
+    def damage(self) -> DamagedJournal:
+        """What to raise where something else should be."""
+        return DamagedJournal(f"{self._file.name} is damaged at offset {self.end} ({self.torn()})")
+
+
+def all_headers(disk: ReadableDisk) -> list[SegmentHeader]:
+    """What the segments say about themselves, in order."""
     found = []
-    for name in segment_names(disk):
-        with FrameFile(disk, name) as file:
-            if file.header.position != NOT_BEGUN:
-                found.append(name)
-    return found
+    # The newest first: when one has begun, those before have too, and are written to no more.
+    for name in reversed(segment_names(disk)):
+        # One that was removed meanwhile is not kept any more.
+        with contextlib.suppress(FileNotFoundError), FrameFile(disk, name) as file:
+            found.append(file.header)
+    return found[::-1]
+
+
+def begun_names(disk: ReadableDisk) -> list[str]:
+    """The segments that have something in them, in order; not one that was made ahead."""
+    return [header.name for header in all_headers(disk) if header.position != NOT_BEGUN]
 
 
 def _frame_length(data: bytes) -> int:

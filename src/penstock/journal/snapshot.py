@@ -93,7 +93,7 @@ def take_snapshot(disk: Disk, log: Log, engine: Engine, now: int, wall: int) -> 
 
 def read_snapshot(file: FrameFile, replay: Replay, tell: Callable[[int], None]) -> None:
     """Take over what a snapshot says, or say why it cannot be used."""
-    for data, frames, base in _pieces(file):
+    for data, frames, base in snapshot_pieces(file):
         for frame in frames:
             replay.apply_kept(data, frame, -file.header.segment, base)
         tell(frames[-1].at + frames[-1].length)
@@ -105,22 +105,19 @@ def read_snapshot(file: FrameFile, replay: Replay, tell: Callable[[int], None]) 
 def whole_at(file: FrameFile) -> int:
     """The position of the log at which a snapshot was whole, from where on it needs the log no more."""
     # All of it is read, and so checked.
-    last = deque(_pieces(file), maxlen=1).pop()
+    last = deque(snapshot_pieces(file), maxlen=1).pop()
     return last.frames[-1].position
 
 
-def _pieces(file: FrameFile) -> Iterator[Piece]:
+def snapshot_pieces(file: FrameFile) -> Iterator[Piece]:
     """The pieces of a snapshot, if they are all there."""
     if file.header.kind != SNAPSHOT:
         raise DamagedJournal(f"{file.name} is no snapshot")
     kind, end = 0, SEGMENT_HEADER_BYTES
-    try:
-        for piece in file.pieces():
-            yield piece
-            last = piece.frames[-1]
-            kind, end = last.kind, piece.base + last.at + last.length
-    except f.DamagedFrame as why:
-        raise DamagedJournal(f"{file.name} is damaged at offset {end} ({why})") from None
+    for piece in file.pieces():
+        yield piece
+        last = piece.frames[-1]
+        kind, end = last.kind, piece.base + last.at + last.length
     if kind != f.KEPT_END or end != file.size:
         raise DamagedJournal(f"{file.name} is not whole: it ends at offset {end}")
 

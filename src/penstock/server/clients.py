@@ -59,10 +59,10 @@ class Clients:
         self._slow: dict[Connection, float] = {}
 
     def __iter__(self) -> Iterator[Connection]:
-        return iter(list(self._node.connections.values()))
+        return iter([client for client in self._node.clients.values() if isinstance(client, Connection)])
 
     def __len__(self) -> int:
-        return len(self._node.connections)
+        return len(self._node.clients)
 
     def accept(self) -> asyncio.BaseProtocol:
         """Make what asyncio wants for the next connection."""
@@ -72,6 +72,7 @@ class Clients:
         connection = Connection(node, self, self._numbers, node.engine.connect(secrets.token_bytes(16)))
         known = not self.accounts.any
         connection.parser = RespParser(self.limits.bulk_max, self.limits.buffer_max, known)
+        connection.bulk_max = self.limits.bulk_max
         connection.known = known
         connection.user = ANYBODY
         return connection  # type: ignore[return-value]

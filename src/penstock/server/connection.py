@@ -7,16 +7,12 @@ alone. `clients.py` closes what cannot end well.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from penstock.core.waits import Connection as EngineConnection
-from penstock.dialects.command import Caller
 from penstock.server.access import Account
-from penstock.server.node import Node
+from penstock.server.node import Client, Node
 from penstock.wire.resp import RespParser
-
-if TYPE_CHECKING:
-    from penstock.server.clients import Clients
 
 # Above this a client that cannot be served now is not read from; its commands wait where they are.
 _UNREAD_BYTES_MAX: Final = 64 * 1024
@@ -25,18 +21,41 @@ _UNREAD_BYTES_MAX: Final = 64 * 1024
 UNSENT_BYTES_HIGH: Final = 256 * 1024
 
 
-class Connection(Caller):
+class Overseer(Protocol):
+    """Whoever looks after all connections."""
+
+    bytes_in: int
+
+    def came(self, connection: Connection) -> None:
+        """It was made."""
+
+    def left(self, connection: Connection) -> None:
+        """It is gone."""
+
+    def is_known(self, connection: Connection) -> None:
+        """Its client has said who it is."""
+
+    def is_unfinished(self, connection: Connection, unfinished: bool, anew: bool) -> None:
+        """Its client has sent a part of a command, or the rest of it."""
+
+    def is_slow(self, connection: Connection, slow: bool) -> None:
+        """Its client does not read what it is sent, or does so again."""
+
+    def sent(self, connection: Connection, length: int) -> None:
+        """It was sent so many bytes."""
+
+
+class Connection(Client):
     """One client. asyncio calls it as a Protocol."""
 
     parser: RespParser
     transport: asyncio.Transport
     user: Account
 
-    def __init__(self, node: Node, clients: Clients, number: int, engine_connection: EngineConnection) -> None:
-        super().__init__(engine_connection)
+    def __init__(self, node: Node, overseer: Overseer, number: int, engine_connection: EngineConnection) -> None:
+        super().__init__(number, engine_connection)
         self._node = node
-        self._clients = clients
-        self.number = number
+        self._overseer = overseer
         self.name = b""
         self.library = b""
         self.library_version = b""
@@ -45,9 +64,8 @@ class Connection(Caller):
         self.is_local = False  # It came from this machine.
         self.created = node.now
         self.active = node.now  # When it last sent something.
-        self.lost = False
-        self.is_dirty = False
         self.is_monitor = False
+        self.bulk_max = 0  # What an argument may have once it is known who it is, bytes.
         self._commands: list[list[bytes]] = []
         self._at = 0
         self._sending = b""
@@ -63,11 +81,11 @@ class Connection(Caller):
         """It is there."""
         self.transport = transport
         self._node.join(self)
-        self._clients.came(self)
+        self._overseer.came(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came in."""
-        self._clients.bytes_in += len(data)
+        self._overseer.bytes_in += len(data)
         self.parser.feed(data)
         if self._is_free():
             self._node.run(self)
@@ -86,18 +104,18 @@ class Connection(Caller):
         """It is gone."""
         self.lost = True
         self._node.leave(self)
-        self._clients.left(self)
+        self._overseer.left(self)
 
     def pause_writing(self) -> None:
         """It does not read what it is sent."""
         self._unread = True
-        self._clients.is_slow(self, True)
+        self._overseer.is_slow(self, True)
         self._hold()
 
     def resume_writing(self) -> None:
         """It reads again."""
         self._unread = False
-        self._clients.is_slow(self, False)
+        self._overseer.is_slow(self, False)
         if not self.lost and self._is_free():
             self._node.run(self)
 
@@ -137,7 +155,7 @@ class Connection(Caller):
             self.closing = True
         if parser.pending() or self._unfinished:
             self._unfinished = parser.pending() > 0
-            self._clients.is_unfinished(self, self._unfinished, ran)
+            self._overseer.is_unfinished(self, self._unfinished, ran)
         if self._held and not self.lost:
             self._held = False
             self.transport.resume_reading()
@@ -158,7 +176,7 @@ class Connection(Caller):
                 del self.unsent[: self._gathered], self.unsent_deliveries[: self._gathered]
                 self._gathered = 0
             self.transport.write(data)
-            self._clients.sent(self, len(data))
+            self._overseer.sent(self, len(data))
         if self.closing and not self.reply.length:
             self.transport.close()
 
@@ -177,8 +195,8 @@ class Connection(Caller):
         self.known = True
         self.groups = user.groups
         self.any_tube = user.any_tube
-        self.parser.trust(self._clients.limits.bulk_max)
-        self._clients.is_known(self)
+        self.parser.trust(self.bulk_max)
+        self._overseer.is_known(self)
 
     def fileno(self) -> int:
         """The number of its socket."""

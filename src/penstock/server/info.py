@@ -13,7 +13,6 @@ from typing import Final
 
 from penstock._build import is_compiled
 from penstock._version import __version__
-from penstock.core.limits import JOB_MEMORY_BYTES
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
@@ -60,12 +59,7 @@ class Info:
         """Look at what grows, for the rates."""
         clients, desk = self._server.clients, self._server.desk
         self._samples.append((time.monotonic(), int(desk.executed), clients.bytes_in, clients.bytes_out))
-        self._memory_peak = max(self._memory_peak, self.used_memory())
-
-    def used_memory(self) -> int:
-        """How many bytes the jobs take, as `maxmemory` counts them."""
-        engine = self._server.node.engine
-        return int(engine.jobs.count * JOB_MEMORY_BYTES + engine.resident_bytes)
+        self._memory_peak = max(self._memory_peak, self._server.used_memory())
 
     def _rate(self, figure: int) -> float:
         """How much a figure of the samples grows in a second."""
@@ -109,7 +103,7 @@ class Info:
         }
 
     def _about_memory(self) -> Figures:
-        used, rss = self.used_memory(), _rss_bytes()
+        used, rss = self._server.used_memory(), _rss_bytes()
         self._memory_peak = max(self._memory_peak, used)
         return {
             "used_memory": used,

@@ -15,17 +15,15 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
-from penstock.dialects.command import Desk, Long
+from penstock.core.waits import Connection
+from penstock.dialects.command import Caller, Desk, Long
 from penstock.dialects.disque import Disque
 from penstock.host import Host
-
-if TYPE_CHECKING:
-    from penstock.server.connection import Connection
 
 _log = logging.getLogger("penstock")
 
@@ -35,6 +33,32 @@ COMMANDS_PER_TURN: Final = 256
 # A sync is done in the loop while it takes no longer than this on average, seconds: changing threads costs as much.
 SYNC_INLINE_MAX_S: Final = 0.0005
 _SYNC_WEIGHT: Final = 0.2
+
+
+class Client(Caller):
+    """A client as the node sees it."""
+
+    def __init__(self, number: int, connection: Connection) -> None:
+        super().__init__(connection)
+        self.number = number
+        self.lost = False  # It is gone.
+        self.is_dirty = False  # It has answers to be sent.
+
+    def run(self, budget: int) -> bool:
+        """Run what it has sent, no more than so many commands; tell whether there is more."""
+        raise NotImplementedError
+
+    def gather(self) -> None:
+        """Set the answers so far aside, to be sent together once the log is durable up to here."""
+        raise NotImplementedError
+
+    def send(self) -> None:
+        """Send what was set aside."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Close it at once, whatever it was to be sent."""
+        raise NotImplementedError
 
 
 class Node:
@@ -48,16 +72,17 @@ class Node:
         self.engine = host.engine
         self.loop = loop
         self.now = host.now()  # Of the turn.
-        self.connections: dict[int, Connection] = {}
+        self.clients: dict[int, Client] = {}
         self.failed: asyncio.Future[None] = loop.create_future()  # Why the node cannot go on.
         self.sync_average_s = 0.0
+        self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took, in whichever thread.
         self._in_turn = False
-        self._dirty: list[Connection] = []  # Those who have answers to be sent.
-        self._to_run: deque[Connection] = deque()  # Those who have more commands than fit in a turn.
-        self._long: deque[tuple[Connection, Long]] = deque()
+        self._dirty: list[Client] = []  # Those who have answers to be sent.
+        self._to_run: deque[Client] = deque()  # Those who have more commands than fit in a turn.
+        self._long: deque[tuple[Client, Long]] = deque()
         self._syncing = False
         self._pause: asyncio.TimerHandle | None = None  # While no command is to be run.
-        self._paused: dict[Connection, None] = {}
+        self._paused: dict[Client, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
 
@@ -71,28 +96,28 @@ class Node:
             self.now = self.host.now()
             self.loop.call_soon(self._end_turn)
 
-    def run(self, connection: Connection) -> None:
-        """Run what a connection has sent, as much as one turn may, and note that it has answers."""
+    def run(self, client: Client) -> None:
+        """Run what a client has sent, as much as one turn may, and note that it has answers."""
         self.begin_turn()
         if self._pause is not None:
-            self._paused[connection] = None
-        elif connection.run(COMMANDS_PER_TURN):
-            self._to_run.append(connection)
-        if not connection.is_dirty and (connection.reply.length or connection.closing):
-            connection.is_dirty = True
-            self._dirty.append(connection)
+            self._paused[client] = None
+        elif client.run(COMMANDS_PER_TURN):
+            self._to_run.append(client)
+        if not client.is_dirty and (client.reply.length or client.closing):
+            client.is_dirty = True
+            self._dirty.append(client)
 
-    def answered(self, connection: Connection) -> None:
-        """A connection has something to be sent that no command of its own caused just now."""
+    def answered(self, client: Client) -> None:
+        """A client has something to be sent that no command of its own caused just now."""
         self.begin_turn()
-        if not connection.is_dirty:
-            connection.is_dirty = True
-            self._dirty.append(connection)
+        if not client.is_dirty:
+            client.is_dirty = True
+            self._dirty.append(client)
 
-    def start_long(self, connection: Connection, long: Long) -> None:
+    def start_long(self, client: Client, long: Long) -> None:
         """Run a long command, a slice a turn."""
-        connection.busy = True
-        self._long.append((connection, long))
+        client.busy = True
+        self._long.append((client, long))
 
     def _end_turn(self) -> None:
         """End the turn: serve who waited, commit, and let the answers go."""
@@ -114,18 +139,18 @@ class Node:
     def _go_on(self) -> None:
         """Go on with those who did not come to their end in the turn before."""
         for _ in range(len(self._to_run)):
-            connection = self._to_run.popleft()
-            if not connection.lost:
-                self.run(connection)
+            client = self._to_run.popleft()
+            if not client.lost:
+                self.run(client)
         if self._long:
-            connection, long = self._long.popleft()
-            if connection.lost:
+            client, long = self._long.popleft()
+            if client.lost:
                 return
-            if not self.desk.step(connection, long, self.now):
-                self._long.append((connection, long))
+            if not self.desk.step(client, long, self.now):
+                self._long.append((client, long))
                 return
-            connection.busy = False
-            self.run(connection)
+            client.busy = False
+            self.run(client)
 
     def _serve_waiters(self) -> None:
         """Answer those whose wait has ended, and run what they have sent meanwhile."""
@@ -135,10 +160,10 @@ class Node:
             waits = ended[:]
             ended.clear()
             for wait in waits:
-                connection: Connection = wait.tag  # type: ignore[assignment]
-                connection.wait = None
-                self.disque.answer(connection, wait)
-                self.run(connection)
+                client: Client = wait.tag  # type: ignore[assignment]
+                client.wait = None
+                self.disque.answer(client, wait)
+                self.run(client)
 
     def _set_timer(self) -> None:
         """Come again when the next deadline is due."""
@@ -174,18 +199,20 @@ class Node:
             group = self._gather()
             self.loop.run_in_executor(None, self._sync).add_done_callback(lambda done: self._synced(done, group))
 
-    def _gather(self) -> list[Connection]:
+    def _gather(self) -> list[Client]:
         group, self._dirty = self._dirty, []
-        for connection in group:
-            connection.gather()
+        for client in group:
+            client.gather()
         return group
 
     def _sync(self) -> None:
         began = time.perf_counter()
         self.host.make_durable()
-        self.sync_average_s += _SYNC_WEIGHT * (time.perf_counter() - began - self.sync_average_s)
+        took = time.perf_counter() - began
+        self.sync_average_s += _SYNC_WEIGHT * (took - self.sync_average_s)
+        self.on_sync(took)
 
-    def _synced(self, done: asyncio.Future[None], group: list[Connection]) -> None:
+    def _synced(self, done: asyncio.Future[None], group: list[Client]) -> None:
         self._syncing = False
         error = done.exception()
         if error is not None:
@@ -194,45 +221,45 @@ class Node:
         self._send_to(group)
         self._send()
 
-    def _send_to(self, group: list[Connection]) -> None:
-        for connection in group:
-            connection.send()
+    def _send_to(self, group: list[Client]) -> None:
+        for client in group:
+            client.send()
 
     def _fail(self, error: BaseException) -> None:
         """Nothing more can be promised: nobody gets another answer."""
         if not self.failed.done():
             self.failed.set_exception(error)
-        for connection in list(self.connections.values()):
-            connection.abort()
+        for client in list(self.clients.values()):
+            client.abort()
 
     # Coming and going
 
-    def join(self, connection: Connection) -> None:
+    def join(self, client: Client) -> None:
         """A client came."""
-        self.connections[connection.number] = connection
+        self.clients[client.number] = client
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, client: Client) -> None:
         """A client is gone: what it was handed and never sent goes back, and its session ends."""
-        if self.connections.pop(connection.number, None) is None or self.failed.done():
+        if self.clients.pop(client.number, None) is None or self.failed.done():
             return
         self.begin_turn()
-        for job, delivery in zip(connection.unsent, connection.unsent_deliveries):
+        for job, delivery in zip(client.unsent, client.unsent_deliveries):
             self.engine.undelivered(job, self.now, delivery)
-        connection.wait = None
-        self.engine.disconnect(connection.connection, self.now)
+        client.wait = None
+        self.engine.disconnect(client.connection, self.now)
 
-    def end_wait(self, connection: Connection, refusal: bytes = b"") -> None:
-        """Let a connection wait no longer: it is refused, or answered as if its time were over."""
-        wait = connection.wait
+    def end_wait(self, client: Client, refusal: bytes = b"") -> None:
+        """Let a client wait no longer: it is refused, or answered as if its time were over."""
+        wait = client.wait
         if wait is not None and wait.outcome == w.WAITING:
             self.begin_turn()
             self.engine.cancel(wait)
-            connection.wait = None
+            client.wait = None
             if refusal:
-                connection.reply.error(refusal)
+                client.reply.error(refusal)
             else:
-                connection.reply.null_array()
-            self.run(connection)
+                client.reply.null_array()
+            self.run(client)
 
     def pause_clients(self, seconds: float) -> None:
         """Run no command of anybody for so long; from now on, if a pause is under way."""
@@ -242,7 +269,7 @@ class Node:
 
     def _end_pause(self) -> None:
         self._pause = None
-        self._to_run.extend(connection for connection in self._paused if not connection.lost)
+        self._to_run.extend(client for client in self._paused if not client.lost)
         self._paused.clear()
         self.begin_turn()
 
@@ -252,13 +279,13 @@ class ServerDesk(Desk):
 
     def __init__(self) -> None:
         super().__init__([], time.perf_counter_ns)
-        self.on_show: Callable[[Connection, list[bytes]], None] = lambda *_: None
-        self.on_slow: Callable[[Connection, list[bytes], int], None] = lambda *_: None
+        self.on_show: Callable[[Any, list[bytes]], None] = lambda *_: None
+        self.on_slow: Callable[[Any, list[bytes], int], None] = lambda *_: None
 
-    def show(self, caller: Connection, args: list[bytes]) -> None:  # type: ignore[override]
+    def show(self, caller: Client, args: list[bytes]) -> None:  # type: ignore[override]
         self.on_show(caller, args)
 
-    def was_slow(self, caller: Connection, args: list[bytes], ns: int) -> None:  # type: ignore[override]
+    def was_slow(self, caller: Client, args: list[bytes], ns: int) -> None:  # type: ignore[override]
         self.on_slow(caller, args, ns)
 
     def report(self, error: Exception) -> None:

@@ -24,7 +24,7 @@ from penstock.journal.disk import RealDisk
 from penstock.journal.retention import Retention
 from penstock.server import table
 from penstock.server.config import Config, ConfigError
-from penstock.server.info import SAMPLE_S
+from penstock.server.info import SAMPLE_S, Info
 from penstock.server.server import Server, start_again
 
 _log = logging.getLogger("penstock")
@@ -73,7 +73,7 @@ def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
 async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | None) -> tuple[int, float]:
     loop = asyncio.get_running_loop()
     server = Server(config, host, loop)
-    table.install(server)
+    info = table.install(server)
     server.apply_all()
     listeners = await _listen(server)
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +84,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
         _log.warning("this installation is interpreted: expect a tenth of the speed")
     if ready is not None:
         ready(server)
-    tasks = [loop.create_task(server.clients.look_after()), loop.create_task(_look_after(server))]
+    tasks = [loop.create_task(server.clients.look_after()), loop.create_task(_look_after(server, info))]
     code = 0
     try:
         ends: list[asyncio.Future[Any]] = [server.stopping, server.node.failed]
@@ -119,13 +119,13 @@ async def _stop(server: Server) -> None:
         server.keep_memory()
 
 
-async def _look_after(server: Server) -> None:
+async def _look_after(server: Server, info: Info) -> None:
     """What has to be done now and then: figures, idle queues, garbage."""
     ticks = 0
     while True:
         await asyncio.sleep(SAMPLE_S)
         ticks += 1
-        server.info.sample()
+        info.sample()
         if ticks % 10 == 0:
             server.drop_idle_queues()
             gc.collect(1 if ticks % 100 == 0 else 0)

@@ -9,11 +9,11 @@ import os
 import secrets
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.core import states as s
 from penstock.core.errors import CommandError
-from penstock.core.limits import NEVER, duration_ms
+from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, duration_ms
 from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
 from penstock.dialects.disque import LEAVING, Disque
@@ -23,10 +23,6 @@ from penstock.server.access import Accounts
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config
 from penstock.server.node import Node, ServerDesk
-
-if TYPE_CHECKING:
-    from penstock.server.info import Info
-    from penstock.server.observing import Latency
 
 # An argument may be as long as a body, and a little more: what is accepted can be sent.
 _ENVELOPE_BYTES: Final = 64 * 1024
@@ -50,9 +46,6 @@ LOG_LEVELS: Final = {
 
 class Server:
     """Everything that the commands of a server work on."""
-
-    info: Info
-    latency: Latency
 
     def __init__(self, config: Config, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
@@ -103,9 +96,9 @@ class Server:
             self.host.journal.set_fsync(config.fsync)
         elif name == "journal":
             self._keep_journal(config.journal)
-        elif name == "slowlog_log_slower_than":
-            slower = config.slowlog_log_slower_than
-            self.desk.slow_ns = -1 if slower < 0 else slower * 1000
+        elif name in ("slowlog_log_slower_than", "latency_monitor_threshold"):
+            slow_us = [config.slowlog_log_slower_than, config.latency_monitor_threshold * 1000 or -1]
+            self.desk.slow_ns = min((us * 1000 for us in slow_us if us >= 0), default=-1)
         elif name == "loglevel":
             self.log.setLevel(LOG_LEVELS[config.loglevel])
         self._limit_clients()
@@ -154,7 +147,7 @@ class Server:
 
     def drop_idle_queues(self) -> None:
         """Drop some of the queues that came by themselves and that nobody uses any more; evict, if memory is short."""
-        engine, used = self.node.engine, self.info.used_memory()
+        engine, used = self.node.engine, self.used_memory()
         limit = self.config.max_memory
         idle_ms = _IDLE_MS
         if limit and used > limit * 75 // 100:
@@ -166,6 +159,11 @@ class Server:
                 engine.drop(tube, self.node.now)
         if idle_ms == _IDLE_MS_VERY_SHORT and self.host.journal is None and self.config.max_memory_policy == "acks":
             self._evict()
+
+    def used_memory(self) -> int:
+        """How many bytes the jobs take, as `maxmemory` counts them."""
+        engine = self.node.engine
+        return int(engine.jobs.count * JOB_MEMORY_BYTES + engine.resident_bytes)
 
     def _evict(self) -> None:
         """Delete jobs of which nothing can come any more: those delivered that may be delivered only once."""

@@ -10,6 +10,7 @@ from penstock.dialects.command import ADMIN, DEBUG, READ, WRITE, Command
 from penstock.server.client_commands import ClientCommands
 from penstock.server.cluster_commands import ClusterCommands
 from penstock.server.config_commands import ConfigCommands
+from penstock.server.connection import Connection
 from penstock.server.debugging import Debugging
 from penstock.server.greeting import Greeting
 from penstock.server.info import Info
@@ -21,8 +22,8 @@ from penstock.server.server import Server
 _EVERYBODY = READ | WRITE | ADMIN | DEBUG
 
 
-def install(server: Server) -> None:
-    """Give a server its commands."""
+def install(server: Server) -> Info:
+    """Give a server its commands; one of them wants to look at its figures now and then."""
     greeting, clients, config = Greeting(server), ClientCommands(server), ConfigCommands(server)
     cluster, debugging, persistence = ClusterCommands(server), Debugging(server), Persistence(server)
     slowlog, latency, scans, info = Slowlog(server), Latency(server), ScanCommands(server), Info(server)
@@ -175,5 +176,12 @@ def install(server: Server) -> None:
         command = Command(name, arity, flags, group, grammar, summary, handler, is_open)  # type: ignore[arg-type]
         server.desk.add(command, command.name)
     server.desk.on_show = clients.show
-    server.desk.on_slow = slowlog.add
-    server.info, server.latency = info, latency
+    server.node.on_sync = lambda seconds: latency.add(b"aof-fsync-always", int(seconds * 1000))
+
+    def was_slow(caller: Connection, args: list[bytes], ns: int) -> None:
+        slowlog.add(caller, args, ns)
+        command = server.desk.commands.get(args[0].lower())
+        latency.add(b"fast-command" if command and "F" in command.flags else b"command", ns // 1_000_000)
+
+    server.desk.on_slow = was_slow
+    return info

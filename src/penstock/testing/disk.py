@@ -2,7 +2,8 @@
 
 `MemoryDisk` does what it is told and keeps the list of it. `crashes` enumerates what a power cut may leave of a prefix
 of that list: what was synced is there; of what was written since, nothing, everything, any prefix of the last write, or
-any of its sectors without the others; and of the renames since names were synced, none or all.
+any of its sectors without the others; and of the renames since names were synced, none or all. What a sync failed to
+write can be read as long as the power is on, and no later sync tries to write it again: so do the systems of today.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _numbers = count(1)  # Of files, as a disk numbers them: a file keeps its number
 class Effect:
     """One thing that was done to the disk."""
 
-    what: str  # create, write, sync, truncate, rename, names, remove
+    what: str  # create, write, sync, fail (to sync), truncate, rename, names, remove
     file: int = 0
     name: str = ""
     offset: int = 0
@@ -156,6 +157,7 @@ class MemoryFile:
 
     def sync(self) -> None:
         if self._disk.sync_error is not None:
+            self._disk.effects.append(Effect("fail", self._number))
             raise self._disk.sync_error
         self._disk.effects.append(Effect("sync", self._number))
 
@@ -202,6 +204,8 @@ def _split(done: list[Effect]) -> tuple[list[Effect], list[Effect], list[Effect]
             writes.append(effect)
         elif effect.what == "rename":
             renames.append(effect)
+        elif effect.what == "fail":
+            writes = [write for write in writes if write.file != effect.file]
         elif effect.what in ("sync", "truncate"):
             sure += [write for write in writes if write.file == effect.file]
             writes = [write for write in writes if write.file != effect.file]

@@ -1,0 +1,106 @@
+"""An engine filled with what a log came to: tubes, jobs and their holders as they were, as far as that can be."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final
+
+from penstock.core import policy as p
+from penstock.core import restore
+from penstock.core import states as s
+from penstock.core.engine import Engine
+from penstock.core.errors import DamagedJournal
+from penstock.core.job import Job
+from penstock.core.policy import TubePolicy
+from penstock.core.tube import Tube
+from penstock.journal.log import Log
+from penstock.journal.replay import Replay, TubeSoFar
+
+# How much may be replayed before it is committed: one frame must not grow without bound.
+_COMMIT_BYTES: Final = 16 * 1024 * 1024
+
+
+def fill(engine: Engine, replay: Replay) -> None:
+    """Give the engine what the log says."""
+    restore.restore_table(engine, replay.jobs, replay.late)
+    jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
+    creation = replay.counters.get("last_creation", 0)
+    for number in sorted(replay.tube_at):
+        at = replay.tube_at[number]
+        told, jobs = replay.tubes[at], jobs_of[at]
+        if told is None or not told.told:
+            if jobs:
+                raise DamagedJournal(f"{len(jobs)} jobs are in a tube that no row tells of")
+            continue
+        tube = _fill_tube(engine, told, jobs, replay)
+        if tube.by_creation:
+            creation = max(creation, restore.creation_of(jobs))
+    restore.used_number(engine, max(replay.highest_number, replay.counters.get("next_number", 0) - 1))
+    restore.used_orders(engine, min(replay.lowest_order, replay.counters.get("next_front", 0)), creation)
+    for number, dedup, job_id, ttl_minutes, when in replay.dedups:
+        known = engine._tubes_by_number.get(number)
+        if known is not None:
+            restore.restore_dedup(known, dedup, job_id, ttl_minutes, when)
+
+
+def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Replay) -> Tube:
+    told = so_far.told
+    fields = told["policy"]
+    # What an older version did not say yet, is as the type of the tube has it.
+    preset = p.PRESETS.get(fields["type"])
+    unsaid = {} if preset is None else asdict(preset)
+    policy = TubePolicy(**{**unsaid, **fields, "key_stats": tuple(fields["key_stats"])})
+    tube = restore.restore_tube(engine, so_far.number, so_far.name, policy, told["created"])
+    tube.paused_in, tube.paused_out = told["paused_in"], told["paused_out"]
+    tube.counts_before = so_far.counts
+    for key, stats in tube.key_stats.items():
+        stats.counts_before = so_far.key_counts[key]
+    # After a stop that was not in order, integers up to the ceiling may have been seen by somebody.
+    tube.promised = tube.reserved = max(so_far.reserved, tube.reserved)
+    tube.next_local = so_far.next_local if replay.stopped else max(so_far.next_local, tube.reserved)
+    if tube.ready_bodies is not None:
+        for job in jobs:
+            # It is looked up by its body.
+            job.body = engine.outbox.body_of(job)
+    restore.restore_jobs(engine, tube, jobs, replay.keys)
+    return tube
+
+
+def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) -> None:
+    """Taken jobs: of a claim they stay claimed, of a session with grace they wait for it, of another they go back."""
+    claimed: dict[bytes, list[Job]] = {name: [] for name in replay.consumers}
+    held: dict[int, list[Job]] = {}
+    orphans: list[Job] = []
+    for tube in engine.tubes.values():
+        for job in tube.taken.items:
+            if job.extra is not None and job.extra.consumer:
+                claimed[job.extra.consumer].append(job)
+            elif tube.owned:
+                session = replay.held.get(job.id, 0)
+                if engine.session_grace_ms > 0 and session in replay.sessions:
+                    held.setdefault(session, []).append(job)
+                else:
+                    orphans.append(job)
+    for name, jobs in claimed.items():
+        jobs.sort(key=lambda job: (job.rare().claim, job.rare().claim_place))
+        restore.restore_claims(engine, replay.consumers[name], jobs, now)
+        restore.end_claims(engine, replay.consumers[name], replay.open_claims[name], now)
+    for session, jobs in held.items():
+        restore.restore_session(engine, session, replay.sessions[session], jobs, now)
+    # By their ids, so that the same log is always continued in the same way.
+    for orphan in sorted(orphans, key=lambda job: job.id):
+        restore.release_orphan(engine, orphan, now)
+        if log.writer.frame_bytes() > _COMMIT_BYTES:
+            log.commit(now, wall)
+
+
+def doubt(engine: Engine, now: int) -> None:
+    """The newest rows may be lost: also that of a take. At most once is at most once."""
+    doubtful = [
+        job
+        for tube in engine.tubes.values()
+        for state in (s.READY, s.DELAYED)
+        for job in tube.jobs_in(state)
+        if job.once and (state == s.READY or job.wake <= now)
+    ]
+    restore.bury_doubtful(engine, sorted(doubtful, key=lambda job: job.id), now)

@@ -1,0 +1,35 @@
+"""Looking at a directory that may be in use, without a lock: files that are not needed any more may go meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from penstock.core.errors import CommandError, DamagedJournal
+from penstock.journal.disk import ReadableDisk
+from penstock.journal.segment import segment_names, snapshot_names
+
+_TRIES: Final = 10
+
+T = TypeVar("T")
+
+
+def settled(disk: ReadableDisk, look: Callable[[], T], is_wrong: Callable[[T], bool] = lambda _: False) -> T:
+    """What a look at a directory finds. If that is wrong, and files went meanwhile, it means nothing: look again."""
+    for _ in range(_TRIES):
+        before = _names(disk)
+        try:
+            found = look()
+        except FileNotFoundError:
+            continue
+        except DamagedJournal:
+            if before <= _names(disk):
+                raise
+            continue
+        if before <= _names(disk) or not is_wrong(found):
+            return found
+    raise CommandError("its files change faster than they can be read; try again")
+
+
+def _names(disk: ReadableDisk) -> set[str]:
+    return {*segment_names(disk), *snapshot_names(disk)}

@@ -1,0 +1,355 @@
+"""A directory read as an open reads it: the newest snapshot, then the log from there on.
+
+The last row of each job wins, and what cannot be meant is refused.
+
+A frame that cannot be read is the *torn tail* of a log that was cut off while being written, or it is *damage*. It is
+damage if something after it proves that it had been durable: a later frame that says so, or one written under the same
+boot of the machine (then no power cut can have reordered the writes). A tail is cut; damage is refused by file and
+offset, or told to whoever salvages what can be read.
+
+Reading takes no lock, so the log may be in use. It only ever grows at its end: so where something proves damage, the
+place is read once more, and what was in the writing before is there now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from penstock.core.errors import DamagedJournal
+from penstock.journal.disk import Disk, ReadableDisk
+from penstock.journal.replay import Replay
+from penstock.journal.segment import (
+    NOT_BEGUN,
+    SEGMENT_HEADER_BYTES,
+    Found,
+    FrameFile,
+    Piece,
+    Progress,
+    Run,
+    SegmentHeader,
+    index_name,
+    number_of,
+    segment_name,
+    segment_names,
+    snapshot_names,
+)
+from penstock.journal.snapshot import read_snapshot
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What the log ends before, because it was being written when the machine stopped."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: cut {self.what}"
+
+    def ahead(self) -> str:
+        """The same, before it is done."""
+        return f"{self.where}: the next open will cut {self.what}"
+
+
+@dataclass
+class Part:
+    """A segment that is needed, and how much of it was read."""
+
+    header: SegmentHeader
+    end: int = SEGMENT_HEADER_BYTES  # Of its frames.
+    size: int = SEGMENT_HEADER_BYTES
+    frames: int = 0
+    rows: int = 0
+
+
+class Reading:
+    """One reading of a directory."""
+
+    def __init__(
+        self,
+        disk: ReadableDisk,
+        node: str,
+        boot: str,
+        *,
+        leave_bodies: bool = True,
+        progress: Progress | None = None,
+        salvage: list[str] | None = None,
+    ) -> None:
+        self.cuts: list[Cut] = []
+        self.unusable: list[str] = []  # Snapshots, and why.
+        self.parts: list[Part] = []
+        self.first_segment = 1  # That is read.
+        self.snapshot: SegmentHeader | None = None
+        self.snapshot_bytes = 0
+        self._disk = disk
+        self._node = node
+        self._boot = boot
+        self._leave_bodies = leave_bodies
+        self._progress = progress
+        self._salvage = salvage
+        self._done = 0
+        self._total = 0
+        self._lost: list[str] = []  # Segments that were made ahead, or that follow a tail which is lost.
+        self._epoch = 0  # Of what was read last.
+        self._durable = 0  # Every position below it was on disk, as the log says.
+
+    def read(self) -> Replay:
+        """Read everything that is needed."""
+        replay = self._read_snapshot()
+        self._read_headers()
+        self._total += sum(self._disk.size(part.header.name) for part in self.parts)
+        for index, part in enumerate(self.parts):
+            if part.header.position == NOT_BEGUN:
+                self._pass_over(part.header, replay)
+            elif self._follows(index, replay):
+                self._read_segment(index, replay)
+            else:
+                self._lose(index)
+                break
+        while self.parts and self.parts[-1].header.position == NOT_BEGUN:
+            self._lose(len(self.parts) - 1)
+        self._check(replay)
+        if self._salvage:
+            # Whatever its end says: something may be missing.
+            replay.stopped = False
+        return replay
+
+    @property
+    def newest(self) -> SegmentHeader | None:
+        """The file that was written to last."""
+        return self.parts[-1].header if self.parts else self.snapshot
+
+    @property
+    def next_segment(self) -> int:
+        """The number of the segment with which the log goes on."""
+        return self.parts[-1].header.segment + 1 if self.parts else self.first_segment
+
+    @property
+    def log_bytes(self) -> int:
+        """How much of the log was read."""
+        return sum(part.end for part in self.parts)
+
+    def cut(self, disk: Disk) -> None:
+        """End the log where what was read ends, once none of it was refused."""
+        for name in reversed(self._lost):
+            # The first of them stays until the next segment takes its place: a snapshot must not stand alone.
+            if number_of(name) != self.next_segment:
+                disk.remove(name)
+        cut = [part for part in self.parts if part.size > part.end or part is self.parts[-1]]
+        for part in cut:
+            _cut(disk, part)
+        changed = [*map(number_of, self._lost), *(part.header.segment for part in cut)]
+        for index in {index_name(number) for number in changed} & set(disk.names()):
+            # It may tell of rows that are lost.
+            disk.remove(index)
+
+    def write_again(self, disk: Disk) -> None:
+        """Let what was read be on disk, as far as the log does not say itself that it is.
+
+        It may be in the memory of the system only: after a sync failed, that takes for written what it could not write,
+        and no later sync tries it again. Written anew, it is. After another boot, what was read came from the disk.
+        """
+        if self.newest is None or self.newest.boot != self._boot:
+            return
+        for part in reversed(self.parts):
+            _write_again(disk, part, self._durable)
+            if NOT_BEGUN != part.header.position <= self._durable:
+                break
+
+    def _read_snapshot(self) -> Replay:
+        """What the newest snapshot says that is whole; nothing, if there is none, and the log is all there."""
+        for name in reversed(snapshot_names(self._disk)):
+            replay = Replay(self._leave_bodies)
+            self._done, self._total = 0, self._disk.size(name)
+            try:
+                with self._open(name) as file:
+                    read_snapshot(file, replay, self._tell)
+                    self.snapshot, self.snapshot_bytes = file.header, file.size
+                    self.first_segment, self._epoch = file.header.segment, file.header.epoch
+                    replay.position = file.header.position
+                    return replay
+            except DamagedJournal as error:
+                self.unusable.append(f"{name} cannot be used: {error}")
+                if self._salvage is not None:
+                    self._salvage.append(self.unusable[-1])
+        self._done = self._total = 0
+        names = segment_names(self._disk)
+        if names and number_of(names[0]) != 1:
+            why = [f"{segment_name(1)} is missing, and no snapshot can be used in its place", *self.unusable]
+            self._refuse("; ".join(why))
+            self.first_segment = number_of(names[0])
+        return Replay(self._leave_bodies)
+
+    def _read_headers(self) -> None:
+        """Look at the segments that are needed; those before are history, and whether it can be read is not asked."""
+        names = [name for name in segment_names(self._disk) if number_of(name) >= self.first_segment]
+        # The newest first: when one has begun, those before have too, and are written to no more.
+        for name in reversed(names):
+            try:
+                with self._open(name) as file:
+                    self.parts.insert(0, Part(file.header))
+            except DamagedJournal as error:
+                if self._salvage is None:
+                    raise
+                self._salvage.append(str(error))
+        numbers = [self.first_segment - 1, *(part.header.segment for part in self.parts)]
+        for before, after in pairwise(numbers):
+            if after != before + 1:
+                self._refuse(f"{segment_name(before + 1)} is missing")
+        if self.snapshot is not None and not self.parts:
+            self._refuse(f"{segment_name(self.first_segment)} is missing")
+
+    def _pass_over(self, header: SegmentHeader, replay: Replay) -> None:
+        """A segment has no frame to begin with: nothing was written to it yet, or all that was is lost."""
+        if self._proves(None, [header], replay):
+            with self._open(header.name) as again:
+                # If it has one now, the log is in use, and everything there was when we came was in those before.
+                if again.header.position == NOT_BEGUN:
+                    self._refuse(f"{header.name} is damaged at offset {SEGMENT_HEADER_BYTES}")
+
+    def _follows(self, index: int, replay: Replay) -> bool:
+        """Whether the log goes on with a segment, or ended before it: in a power cut the older of two may be lost."""
+        later = [part.header for part in self.parts[index:]]
+        header = later[0]
+        if header.position != replay.position:
+            wrong = f"{header.name} begins at position {header.position}, not {replay.position}"
+            if header.position > replay.position and self._salvage is None and not self._proves(None, later, replay):
+                self.cuts.append(Cut(wrong, ", ".join(lost.name for lost in later)))
+                return False
+            self._refuse(wrong)
+        return True
+
+    def _lose(self, index: int) -> None:
+        """The log ends before a segment."""
+        self._lost = [*(part.header.name for part in self.parts[index:]), *self._lost]
+        del self.parts[index:]
+
+    def _read_segment(self, index: int, replay: Replay) -> None:
+        """Let the rows of one segment be the last word; where it ends too early, judge why."""
+        part = self.parts[index]
+        header, later = part.header, [other.header for other in self.parts[index + 1 :]]
+        self._durable = max(self._durable, header.durable)
+        if header.epoch != self._epoch and not replay.stopped:
+            replay.use_up_integers()
+        self._epoch = header.epoch
+        replay.position = header.position
+        replay.stopped = False
+        with self._open(header.name) as file:
+            run: Run | None = file.run()
+            while run is not None:
+                for piece in run:
+                    self._apply(file, piece, part, replay)
+                part.end = run.end
+                run = self._read_on(file, run, part, later, replay) if run.torn() else None
+            part.size = file.size
+            self._tell(file.size)
+
+    def _read_on(self, file: FrameFile, run: Run, part: Part, later: list[SegmentHeader], replay: Replay) -> Run | None:
+        """A frame cannot be read: damage is refused, a torn tail is cut. Tell how to go on, if that is to be done."""
+        # In this order: what was in the writing is there by the time that something follows it.
+        proven = self._proves((file, run.end + 8), later, replay)
+        for piece in run:
+            self._apply(file, piece, part, replay)
+        if run.end > part.end:
+            part.end = run.end
+            return run
+        why = run.torn()
+        behind = None if self._salvage is None else next(file.frames_anywhere(run.end + 8), None)
+        if proven or behind is not None:
+            durable = "and what follows shows that it was durable"
+            self._refuse(f"{file.name} is damaged at offset {run.end} ({why}), {durable}")
+        elif why:
+            size = file.used(run.end) - run.end
+            self.cuts.append(Cut(file.name, f"a torn tail of {size} bytes at offset {run.end} ({why})"))
+        return None if behind is None else file.run(behind.base)
+
+    def _apply(self, file: FrameFile, piece: Piece, part: Part, replay: Replay) -> None:
+        """Let a piece of a segment be the last word."""
+        data, frames, base = piece
+        part.frames += len(frames)
+        part.rows += sum(frame.rows for frame in frames)
+        self._durable = max(self._durable, frames[-1].durable)
+        while (stranger := replay.apply_all(data, frames, file.header.segment, base)) is not None:
+            lost = f"the events at positions {replay.position} to {stranger.position - 1} are lost"
+            self._refuse(f"{file.name} is damaged before offset {base + stranger.at}: {lost}")
+            replay.position = stranger.position
+            frames = frames[frames.index(stranger) :]
+
+    def _proves(self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader], replay: Replay) -> bool:
+        """Whether the rest of a segment, or a later one, proves that what is missing before it had been on disk."""
+        position = replay.position
+        if any(header.durable > position for header in later):
+            return True
+        return any(
+            found.frame.durable > position or header.boot == self._boot
+            for header, found in self._later_frames(rest, later)
+        )
+
+    def _later_frames(
+        self, rest: tuple[FrameFile, int] | None, later: list[SegmentHeader]
+    ) -> Iterator[tuple[SegmentHeader, Found]]:
+        """Every frame that is good after a place, wherever it begins."""
+        if rest is not None:
+            file, start = rest
+            for found in file.frames_anywhere(start):
+                yield file.header, found
+        for header in later:
+            with self._open(header.name) as other:
+                for found in other.frames_anywhere(SEGMENT_HEADER_BYTES):
+                    yield header, found
+
+    def _check(self, replay: Replay) -> None:
+        """Whether what was read can be all of it."""
+        upto = replay.counters.get("upto", 0)
+        if upto > replay.position:
+            self._refuse(f"the log ends at position {replay.position}, and the snapshot was taken at {upto}")
+        if replay.bodiless:
+            self._refuse(f"the bodies of {len(replay.bodiless)} jobs are missing")
+            replay.drop_bodiless()
+
+    def _refuse(self, why: str) -> None:
+        """What cannot be meant is refused, unless everything that can be read is to be salvaged."""
+        if self._salvage is None:
+            raise DamagedJournal(f"{why}; restore a backup, or see `penstock journal repair`. Nothing was changed")
+        self._salvage.append(why)
+
+    def _open(self, name: str) -> FrameFile:
+        file = FrameFile(self._disk, name)
+        if file.header.node != self._node:
+            file.close()
+            raise DamagedJournal(f"{name} belongs to another node ({file.header.node}); it was copied here by mistake")
+        return file
+
+    def _tell(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _cut(disk: Disk, part: Part) -> None:
+    """End a segment of an earlier open where its frames end: no torn tail, no unused room; and all of it durable."""
+    file = disk.open(part.header.name)
+    try:
+        if file.size() > part.end:
+            file.truncate(part.end)
+        else:
+            file.sync()
+    finally:
+        file.close()
+
+
+def _write_again(disk: Disk, part: Part, durable: int) -> None:
+    """Write the frames of a segment with positions from `durable` on once more, and sync them."""
+    file = disk.open(part.header.name)
+    try:
+        with FrameFile(disk, part.header.name) as source:
+            for data, frames, base in source.run():
+                doubtful = [frame for frame in frames if frame.position + frame.rows > durable]
+                if doubtful:
+                    start, end = doubtful[0].at, doubtful[-1].at + doubtful[-1].length
+                    file.write(base + start, data[start:end])
+        file.sync()
+    finally:
+        file.close()

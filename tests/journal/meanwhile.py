@@ -1,0 +1,69 @@
+"""A disk on which something happens between any two things that a reader does, as on one that is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.testing.disk import MemoryDisk, MemoryFile
+
+
+@dataclass
+class Meanwhile:
+    """What a reader sees of a disk; before its step of a number, something happens there."""
+
+    disk: MemoryDisk
+    happens: dict[int, Callable[[], None]] = field(default_factory=dict)
+    steps: int = 0
+    read_bytes: int = 0  # Of files that were opened.
+    open_files: int = 0
+    open_files_max: int = 0
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps in self.happens:
+            self.happens.pop(self.steps)()
+
+    def names(self) -> list[str]:
+        self.step()
+        return self.disk.names()
+
+    def read(self, name: str) -> bytes:
+        self.step()
+        return self.disk.read(name)
+
+    def size(self, name: str) -> int:
+        self.step()
+        return self.disk.size(name)
+
+    def open_to_read(self, name: str) -> ReadWhile:
+        self.step()
+        file = ReadWhile(self, self.disk.open_to_read(name))
+        self.open_files += 1
+        self.open_files_max = max(self.open_files_max, self.open_files)
+        return file
+
+
+class ReadWhile:
+    """One file of it."""
+
+    def __init__(self, disk: Meanwhile, file: MemoryFile) -> None:
+        self._disk = disk
+        self._file = file
+        self._open = True
+
+    def read(self, offset: int, length: int) -> bytes:
+        self._disk.step()
+        data = self._file.read(offset, length)
+        self._disk.read_bytes += len(data)
+        return data
+
+    def size(self) -> int:
+        self._disk.step()
+        return self._file.size()
+
+    def will_read(self, offset: int, length: int) -> None: ...
+
+    def close(self) -> None:
+        self._disk.open_files -= self._open
+        self._open = False
