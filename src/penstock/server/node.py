@@ -125,7 +125,8 @@ class Node:
             self._go_on()
             self._serve_waiters()
             self.host.commit(self.now)
-        except JournalFailed as error:
+        except Exception as error:
+            # The disk failed; or an assertion did, and then nobody knows what else is wrong.
             self._fail(error)
             return
         finally:

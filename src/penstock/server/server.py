@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from typing import Final
+from typing import Any, Final
 
 from penstock.core import states as s
 from penstock.core.errors import CommandError
@@ -190,6 +190,11 @@ class Server:
         finally:
             self.rewriting = False
             self.last_rewrite_s = int(time.monotonic() - began)
+
+    def on_defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The loop met an exception that nobody meant: it is counted, and told."""
+        self.desk.internal_errors += 1
+        self.log.error("internal error; please report it: %s", context["message"], exc_info=context.get("exception"))
 
     # Stopping
 
