@@ -112,6 +112,8 @@ class Server:
         limits.progress_s = config.progress_timeout
         limits.auth_s = config.auth_timeout
         limits.idle_s = config.timeout
+        limits.keepalive_s = config.tcp_keepalive
+        limits.buffers_max = config.max_memory // 4
         self.host.engine.body_bytes_max = config.max_body
 
     def _keep_journal(self, wanted: bool) -> None:
