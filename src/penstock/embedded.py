@@ -162,7 +162,7 @@ class Queue:
 
     def session(self) -> Queue:
         """Another session on the same queue: a consumer with jobs of its own. Close it to give them back."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             pass
         return Queue(Session(self._host))
 
@@ -177,9 +177,8 @@ class Queue:
             raw = bytes.fromhex(token)
         except (TypeError, ValueError):
             raise WrongType("a session's token is 32 hexadecimal digits") from None
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             self._host.engine.identify(self._session.connection, raw, self._host.now())
-            self._host.settle()
 
     def tube(
         self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
@@ -191,14 +190,13 @@ class Queue:
         """
         raw = to_bytes(name, "a tube's name")
         engine = self._host.engine
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             core = engine.tubes.get(raw)
             if core is None or type is not None or options:
                 if isinstance(type, str) and type in driven_types:
                     return driven_types[type](self, raw, dict(options))
                 policy = altered(policy_of(type), **options)
                 core = engine.create_tube(raw, policy, self._host.now())
-                self._host.settle()
             return self._tube(core)
 
     def _tube(self, core: CoreTube) -> Tube:
@@ -207,19 +205,18 @@ class Queue:
 
     def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             return [to_text(name) for name in self._host.engine.tubes]
 
     def stats(self) -> dict[str, dict[str, int]]:
         """For each tube, how many jobs are in each state."""
-        with self._session:
-            self._host.engine.advance(self._host.now())
-            self._host.settle()
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
             return {to_text(core.name): _states(core) for core in self._host.engine.tubes.values()}
 
     def job(self, id: str) -> Job:
         """The job of this id, in either form."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             core = self._host.find(id)
             return self._tube(self._host.engine.tube_of(core))._job(core)
 
@@ -232,23 +229,23 @@ class Queue:
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Call back on every change of every job, in order; call what this returns to end it."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             return self._host.subscribe(callback, None)
 
     def events(self, start: int = 1) -> Iterator[Event]:
         """Everything that happened in this queue from a position on, as far as it is durable. It needs a directory."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             return self._host.has_journal().events(integer(start, "start"))
 
     def history(self, id: str) -> list[Event]:
         """What happened to the job of this id, whether it is there or gone, as far as it is kept and durable."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             journal, number = self._host.has_journal(), self._host.number_of(id)
         return journal.history(number)
 
     def checkpoint(self) -> None:
         """Take a snapshot now and remove history that is not to be kept, instead of when it is due by itself."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             journal = self._host.has_journal()
         journal.take_snapshot()
 
@@ -259,9 +256,8 @@ class Queue:
         acked = 0
         while True:
             # A turn's worth at a time, so that other threads get theirs.
-            with self._session:
+            with self._session.durable, self._session.lock, self._session:
                 some = claiming.ack_claims(host.engine, raw, integer(token, "token"), last, host.now())
-                host.settle()
             if some == 0:
                 return acked
             acked += some
@@ -314,14 +310,19 @@ class Tube:
         """
         asked = plain_draft(body) if not options and isinstance(body, bytes) else draft(body, **options)
         host = self._host
+        session = self._session
         timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
         try:
-            with self._session.guard:
-                if self._session.closed:
-                    raise Closed()
-                core = host.engine.put(self._live() if self._core.dropped else self._core, asked, host.now())
-                if host.watched:
-                    host.settle()
+            with session.lock:
+                if session.barred:
+                    session.refuse()
+                try:
+                    core = host.engine.put(self._live() if self._core.dropped else self._core, asked, host.now())
+                    if host.watched:
+                        host.settle()
+                except BaseException as error:
+                    host.settle_after(error)
+                    raise
         except Full:
             if timeout_ms == 0:
                 raise
@@ -329,9 +330,11 @@ class Tube:
         except NoSpace:
             if not host.make_room(len(asked.body)):
                 raise
-            with self._session:
+            with session.lock, session:
                 core = host.engine.put(self._live(), asked, host.now())
-                host.settle()
+        finally:
+            if session.syncs:
+                host.make_durable()
         return Job(self, core)
 
     def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
@@ -343,15 +346,13 @@ class Tube:
             return []
         host = self._host
         try:
-            with self._session:
+            with self._session.durable, self._session.lock, self._session:
                 cores = host.engine.put_many(self._live(), drafts, host.now())
-                host.settle()
         except NoSpace:
             if not host.make_room(sum(len(asked.body) + ROW_ROOM_BYTES for asked in drafts)):
                 raise
-            with self._session:
+            with self._session.durable, self._session.lock, self._session:
                 cores = host.engine.put_many(self._live(), drafts, host.now())
-                host.settle()
         return [Job(self, core) for core in cores]
 
     def take(self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None) -> Job | None:
@@ -366,16 +367,22 @@ class Tube:
             session = self._session
             core: CoreJob | None = None
             try:
-                with session.guard:
-                    if session.closed:
-                        raise Closed()
-                    core = host.engine.take(
-                        session.connection.session,
-                        self._live() if self._core.dropped else self._core,
-                        host.now(),
-                    )
-                    if host.watched:
-                        host.settle()
+                with session.lock:
+                    if session.barred:
+                        session.refuse()
+                    try:
+                        core = host.engine.take(
+                            session.connection.session,
+                            self._live() if self._core.dropped else self._core,
+                            host.now(),
+                        )
+                        if host.watched:
+                            host.settle()
+                    except BaseException as error:
+                        host.settle_after(error)
+                        raise
+                if session.syncs:
+                    host.make_durable()
             except BaseException:
                 host.not_seen([core] if core is not None else [])
                 raise
@@ -408,7 +415,7 @@ class Tube:
 
     def job(self, id: str) -> Job:
         """The job of this id, if it is in this tube."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             core = self._host.find(id)
             if core.tube != self._live().slot:
                 raise UnknownJob()
@@ -416,10 +423,9 @@ class Tube:
 
     def named(self, name: str | bytes) -> Job:
         """The job that was put under this name."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             raw = to_bytes(name, "a job's name")
             core = self._host.engine.find_named(self._live(), raw, self._host.now())
-            self._host.settle()
             if core is None:
                 raise UnknownJob()
         return Job(self, core)
@@ -428,9 +434,8 @@ class Tube:
         """Up to `limit` jobs that are in a state, in the order they would be served."""
         if state not in s.STATE_NAMES[1:]:
             raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {state!r}")
-        with self._session:
-            self._host.engine.advance(self._host.now())
-            self._host.settle()
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
             if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
                 raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
             found = self._live().first_jobs(s.STATE_NAMES.index(state), limit)
@@ -440,83 +445,74 @@ class Tube:
         """Dig up to `count` buried jobs up, with a delay or another ttl if given; tell how many there were."""
         delay_ms = duration_ms(delay, "delay")
         ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             number = integer(count, "count")
             kicked = self._host.engine.kick(self._live(), number, self._host.now(), delay_ms, ttl_ms)
-            self._host.settle()
         return kicked
 
     def release_all(self) -> int:
         """Give every taken job back, whoever holds it; tell how many there were."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             released = self._host.engine.release_all(self._live(), self._host.now())
-            self._host.settle()
         return released
 
     def pause(self, *, puts: bool = False, takes: bool = False) -> None:
         """Refuse puts, hold takes back, or both; `pause()` with neither resumes."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             inward, outward = boolean(puts, "puts"), boolean(takes, "takes")
             self._host.engine.pause(self._live(), inward, outward, self._host.now())
-            self._host.settle()
 
     def alter(self, **options: Unpack[TubeOptions]) -> None:
         """Change what the tube promises while it runs."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             core = self._live()
             self._host.engine.alter(core, altered(core.policy, **options), self._host.now())
-            self._host.settle()
 
     def truncate(self) -> int:
         """Remove every job, whatever its state; tell how many there were."""
         removed = 0
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             left = self._live().total()
         while left > 0:
             # In slices, so that other threads get their turn.
-            with self._session:
+            with self._session.durable, self._session.lock, self._session:
                 gone = self._host.engine.truncate(self._live(), self._host.now(), min(left, 1_000))
-                self._host.settle()
             removed += gone
             left = left - gone if gone else 0
         return removed
 
     def drop(self) -> None:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             self._host.engine.check_drop(self._live(), self._host.now())
         self.truncate()
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             self._host.engine.drop(self._live(), self._host.now())
-            self._host.settle()
 
     def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""
-        with self._session:
-            self._host.engine.advance(self._host.now())
-            self._host.settle()
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
             return _states(self._live())
 
     def events(self) -> dict[str, int]:
         """How often each thing happened to jobs of this tube."""
-        with self._session:
-            self._host.engine.advance(self._host.now())
-            self._host.settle()
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
             counts = stats.events(self._live(), life=True)
         return {name: count for name, count in zip(s.EVENT_NAMES, counts, strict=True) if count}
 
     def transitions(self) -> dict[str, int]:
         """How often jobs of this tube went from one state to another, as "ready-taken"."""
-        with self._session:
-            self._host.engine.advance(self._host.now())
-            self._host.settle()
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
             counts = stats.transitions(self._live(), life=True)
         names = stats.TRANSITION_NAMES
         return {f"{names[source]}-{names[target]}": count for (source, target), count in counts.items()}
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Call back on every change of a job of this tube, in order; call what this returns to end it."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             return self._host.subscribe(callback, self._live().name)
 
     def claim(self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0) -> list[Job] | None:
@@ -527,7 +523,7 @@ class Tube:
         host = self._host
         lease_ms = duration_ms(lease, "lease")
         raw = to_bytes(consumer, "a consumer")
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             made = claiming.claim(
                 host.engine,
                 raw,
@@ -538,7 +534,6 @@ class Tube:
                 lease_ms,
                 host.now(),
             )
-            host.settle()
             if made is None:
                 return None
             # A claim that was made before may be of another tube.
@@ -547,10 +542,9 @@ class Tube:
     def _put_later(self, asked: Draft, timeout_ms: int) -> CoreJob:
         host = self._host
         sleeper = ThreadSleeper()
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             connection = self._session.connection
             wait = host.engine.wait_put(connection, self._live(), asked, host.now(), timeout_ms, sleeper)
-            host.settle()
         _sleep_through(host, wait, sleeper)
         return self._put_at_last(wait)
 
@@ -565,9 +559,7 @@ class Tube:
     def _take_now(self, session: Session, count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
         """Take up to so many jobs for a session without waiting; under the lock."""
         host = self._host
-        found = host.engine.take_many(session.connection.session, [self._live()], count, host.now(), key, ttr_ms)
-        host.settle()
-        return found
+        return host.engine.take_many(session.connection.session, [self._live()], count, host.now(), key, ttr_ms)
 
     def _check_host(self, host: Host) -> None:
         """Refuse to be used with another queue than the tube is of."""
@@ -593,13 +585,12 @@ def _take(queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: b
     found: list[CoreJob] = []
     wait: Wait | None = None
     try:
-        with session:
+        with session.durable, session.lock, session:
             cores = [tube._live() for tube in tubes]
             found = take_now(queue, tubes, number, key, ttr_ms)
             if not found and timeout_ms > 0:
                 sleeper = ThreadSleeper()
                 wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
-                host.settle()
     except BaseException:
         host.not_seen(found)
         if wait is not None:
@@ -610,7 +601,7 @@ def _take(queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: b
         found = wait.jobs
         if not found:
             # Nobody had anything, or the session was closed under us: then say so.
-            with session:
+            with session.durable, session.lock, session:
                 return []
     return as_jobs(queue, found)
 
@@ -636,9 +627,7 @@ def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr
         raise Unsupported("a tube with a driver can only be taken from by itself")
     host = queue._host
     cores = [tube._live() for tube in tubes]
-    found = host.engine.take_many(queue._session.connection.session, cores, count, host.now(), key, ttr_ms)
-    host.settle()
-    return found
+    return host.engine.take_many(queue._session.connection.session, cores, count, host.now(), key, ttr_ms)
 
 
 def as_jobs(queue: Queue, cores: list[CoreJob]) -> list[Job]:
@@ -724,14 +713,22 @@ class Job:
         tube = self._tube
         host = tube._host
         session = tube._session
-        with session.guard:
-            if session.closed:
-                raise Closed()
-            now = host.now()
-            host.engine.look(self._core, now)
-            outcome = host.engine.ack(session.connection.session, self._core, now)
-            if host.watched:
-                host.settle()
+        try:
+            with session.lock:
+                if session.barred:
+                    session.refuse()
+                try:
+                    now = host.now()
+                    host.engine.look(self._core, now)
+                    outcome = host.engine.ack(session.connection.session, self._core, now)
+                    if host.watched:
+                        host.settle()
+                except BaseException as error:
+                    host.settle_after(error)
+                    raise
+        finally:
+            if session.syncs:
+                host.make_durable()
         if outcome != OK:
             refuse(outcome)
         self._finished = True
@@ -818,9 +815,8 @@ class Job:
         session = self._tube._session
         sleeper = ThreadSleeper()
         timeout_ms = duration_ms(timeout, "timeout")
-        with session:
+        with session.durable, session.lock, session:
             wait = host.engine.wait_end(session.connection, self._core, host.now(), timeout_ms, sleeper)
-            host.settle()
         _sleep_through(host, wait, sleeper)
         if wait.outcome == CANCELLED:
             raise Closed()
@@ -828,16 +824,15 @@ class Job:
 
     def history(self) -> list[Event]:
         """Everything that happened to the job, also when it is gone. It needs a queue in a directory."""
-        with self._tube._session:
+        with self._tube._session.durable, self._tube._session.lock, self._tube._session:
             journal = self._tube._host.has_journal()
         return journal.history(self._core.id)
 
     def meta(self) -> dict[str, Any]:
         """Everything the queue knows about the job, times in seconds since 1970."""
         host = self._tube._host
-        with self._tube._session:
-            host.engine.advance(host.now())
-            host.settle()
+        with self._tube._session.durable, self._tube._session.lock, self._tube._session:
+            host.advance()
             core = self._core
             if core.state == s.GONE:
                 raise UnknownJob()
@@ -900,13 +895,10 @@ class Job:
         """Do something to the job as it is now."""
         host = self._tube._host
         session = self._tube._session
-        with session:
+        with session.durable, session.lock, session:
             now = host.now()
             host.engine.look(self._core, now)
-            try:
-                outcome = command(host.engine, session.connection.session, self._core, now)
-            finally:
-                host.settle()
+            outcome = command(host.engine, session.connection.session, self._core, now)
         if outcome != OK:
             refuse(outcome)
         self._finished = self._core.state != s.TAKEN

@@ -235,11 +235,10 @@ class AsyncTube:
                 raise
         host, session = self._tube._host, self._tube._session
         sleeper = _Task()
-        with session:
+        with session.lock, session:
             wait = host.engine.wait_put(
                 session.connection, self._tube._live(), draft(body, **options), host.now(), timeout_ms, sleeper
             )
-            host.settle()
         await _sleep_through(host, wait, sleeper)
         return AsyncJob(Job(self._tube, self._tube._put_at_last(wait)))
 
@@ -341,7 +340,7 @@ async def _take(
     host, session = queue._host, queue._session
     timeout_ms = duration_ms(timeout, "timeout")
     number = integer(count, "count")
-    with session:
+    with session.lock, session:
         cores = [tube._live() for tube in tubes]
         found = take_now(queue, tubes, number, key, ttr_ms)
         deliveries = [job.deliveries for job in found]
@@ -349,12 +348,11 @@ async def _take(
         if not found and timeout_ms > 0:
             sleeper = _Task()
             wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
-            host.settle()
     if wait is not None:
         await _sleep_through(host, wait, sleeper)
         found = wait.jobs
         if not found:
-            with session:
+            with session.lock, session:
                 return []
     else:
         try:
@@ -490,9 +488,8 @@ class AsyncJob:
         host, session = self._job._tube._host, self._job._tube._session
         sleeper = _Task()
         timeout_ms = duration_ms(timeout, "timeout")
-        with session:
+        with session.lock, session:
             wait = host.engine.wait_end(session.connection, self._job._core, host.now(), timeout_ms, sleeper)
-            host.settle()
         await _sleep_through(host, wait, sleeper)
         if wait.outcome == CANCELLED:
             raise Closed()

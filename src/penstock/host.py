@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import queue
 import secrets
@@ -19,13 +20,23 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from penstock.committer import Committer
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
-from penstock.core.errors import BadId, Closed, CommandError, Forked, JournalFailed, NoJournal, UnknownJob, WrongType
+from penstock.core.errors import (
+    BadId,
+    Closed,
+    CommandError,
+    Forked,
+    Interrupted,
+    JournalFailed,
+    NoJournal,
+    UnknownJob,
+    WrongType,
+)
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
 from penstock.core.job import BodyRef, Job
 from penstock.core.limits import NEVER
@@ -87,59 +98,62 @@ class Change:
 class Refusal:
     """What stands where a session's lock was, once the session may not be used any more."""
 
-    def __init__(self, error: type[CommandError]) -> None:
+    def __init__(self, error: type[CommandError], why: str | None = None) -> None:
         self._error = error
+        self._why = why
+
+    def refuse(self) -> NoReturn:
+        """Say why."""
+        raise self._error(self._why)
 
     def __enter__(self) -> None:
-        raise self._error()
+        self.refuse()
 
     def __exit__(self, *_: object) -> None: ...
 
 
-class Guard(Protocol):
-    """What a call holds while it uses the engine."""
+class Context(Protocol):
+    """Something that surrounds part of a call."""
 
     def __enter__(self) -> object: ...
-    def __exit__(self, *_: Any) -> object: ...
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> object: ...
 
 
-class Committing:
-    """The lock of a queue with a journal: what a call has done is in the log when it lets go."""
+class Turn:
+    """What a call does with the engine, inside of the lock: at its end it is in the log, and who it served is woken.
 
-    def __init__(self, host: Host, log: Log) -> None:
+    The lock around it is always the system's own. An interrupt may come between any two steps of Python code, so a lock
+    that Python code takes and gives back can be left locked for ever. An interrupted turn is ended by the next one.
+    """
+
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._log = log
 
     def __enter__(self) -> None:
-        self._host.lock.acquire()
-        if self._log.failed:
-            self._host.lock.release()
-            self._log.check()
+        if self._host.failure is not None:
+            self._host.failure.refuse()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._host.settle()
+        else:
+            self._host.settle_after(error)
+
+
+class Durable:
+    """Around the lock: what was done is durable before the call returns; an answer, a read or a refusal too."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
-        try:
-            if not self._host.closed:
-                self._log.commit(self._host.now(), wall_ms())
-                self._host.engine.room_bytes = self._log.room_ahead or self._log.room()
-        except JournalFailed:
-            self._host.wake_everybody()
-            raise
-        finally:
-            self._host.lock.release()
+        self._host.make_durable()
 
 
-class Durable(Committing):
-    """The same, and it is durable before the call returns: an answer, a read or a refusal too."""
-
-    def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        if self._log.fsync == ALWAYS:
-            try:
-                self._log.make_durable(self._log.written)
-            except JournalFailed:
-                with self._host.lock:
-                    self._host.wake_everybody()
-                raise
+# What surrounds the lock where nobody waits for the disk.
+NOTHING: Final[Context] = contextlib.nullcontext()
 
 
 class ThreadSleeper:
@@ -185,23 +199,23 @@ class _Keeper(ThreadSleeper):
         host = self._host()
         try:
             return None if host is None or host.closed else host.keep_time(self)
-        except JournalFailed:
-            return None  # Those who sleep were woken, and are told.
+        except CommandError:
+            return None  # Nothing more can be promised; those who sleep were woken, and are told.
 
 
 class Host:
     """One engine of this process."""
 
     now: Callable[[], int]  # Engine time, in ms.
-    guard: Guard  # What a thread's call holds: it returns when what it did is as durable as the queue promises.
-    quick_guard: Guard  # What a task's call holds: it awaits `until_durable` afterwards.
-
     wall: Callable[[], int]
     outbox: Outbox
 
     def __init__(self, grace_ms: int, memory_max: int = NEVER, store: Store | None = None) -> None:
         self.lock = threading.Lock()
+        self.turn = Turn(self)
         self.closed = False
+        self.failure: Refusal | None = None  # Why nothing more can be promised.
+        self.syncs = False  # Whether a thread's call returns when it is on disk; a task's awaits `until_durable`.
         self.wall = wall_ms
         self.journal: _Journal | None = None
         self.warnings: list[str] = []
@@ -211,12 +225,12 @@ class Host:
             self.engine = Engine(1, self.now(), self.outbox, secrets.randbits(32))
             self.engine.session_grace_ms = grace_ms
             self.ids = IdForms(secrets.token_hex(4).encode(), secrets.token_bytes(32))
-            self.guard = self.quick_guard = self.lock
         else:
             self._recover(store, grace_ms, memory_max)
         self.engine.memory_max = memory_max
         self.engine.waits_per_connection_max = NEVER  # Threads and tasks of one process bound themselves.
-        self.watched = False  # Whether anybody sleeps; if not, a command has nobody to wake.
+        # Whether somebody has to hear of what a command did: the log, or one who sleeps.
+        self.watched = self.journal is not None
         self._keeper_until = -1
         self._keeper: Sleeper | None = None
         self._sleepers: dict[Sleeper, None] = {}
@@ -251,18 +265,33 @@ class Host:
         if memory_max != NEVER:
             self.engine.spills, self.engine.memory_max = True, memory_max
             opened.log.writer.memory_left = self.engine.memory_left()
-        self.guard = Durable(self, opened.log)
-        self.quick_guard = Committing(self, opened.log)
+        self.syncs = store.fsync == ALWAYS
         self.journal = _Journal(self, disk, opened.log, store.retention)
+
+    @property
+    def durable(self) -> Context:
+        """What surrounds the lock in a thread's call."""
+        return Durable(self) if self.syncs else NOTHING
+
+    def make_durable(self) -> None:
+        """Return when everything that was done so far is on disk. Without the lock."""
+        assert self.journal is not None
+        log = self.journal.log
+        try:
+            log.make_durable(log.written)
+        except JournalFailed as error:
+            with self.lock:
+                self.fail(error)
+            raise
 
     async def until_durable(self) -> None:
         """Return when everything that was done so far is as durable as the queue promises."""
         if self.journal is not None:
             try:
                 await self.journal.until_durable()
-            except JournalFailed:
+            except JournalFailed as error:
                 with self.lock:
-                    self.wake_everybody()
+                    self.fail(error)
                 raise
 
     def join(self) -> Connection:
@@ -274,15 +303,25 @@ class Host:
 
     def leave(self, connection: Connection) -> None:
         """Let a session go; with the last one the queue closes."""
-        self.engine.disconnect(connection, self.now())
-        self._sessions -= 1
-        self.closed = self._sessions == 0
         try:
+            if self.failure is None:
+                with self.turn:
+                    self.engine.disconnect(connection, self.now())
+        finally:
+            self._sessions -= 1
+            self.closed = self._sessions == 0
+            self.wake_everybody()
             if self.closed:
                 self.close()
-        finally:
-            self.settle()
-            self.wake_everybody()
+
+    def fail(self, error: CommandError) -> None:
+        """Nothing more can be promised: refuse every call, and wake all who sleep, to be told. Under the lock."""
+        if self.failure is None:
+            self.failure = Refusal(type(error), str(error))
+            for session in list(_sessions):
+                if session.host is self and not session.closed:
+                    session.bar(self.failure)
+        self.wake_everybody()
 
     def wake_everybody(self) -> None:
         """Wake all who sleep, under the lock: the queue was closed or its journal failed, and each must hear of it."""
@@ -302,29 +341,41 @@ class Host:
     def leave_to_parent(self) -> None:
         """In the child of a fork: nothing of this queue may be used, and its files least of all."""
         self.closed = True
-        self.guard = self.quick_guard = Refusal(Forked)
         if self.journal is not None:
             self.journal.disk.forget_lock()
 
     def flush(self) -> None:
-        """Let what was done outside of a guard reach the log."""
+        """Let what was done by others reach the log, and be durable."""
         if not self.closed:
-            with self.guard:
+            with self.durable, self.lock, self.turn:
                 pass
 
     def make_room(self, length: int) -> bool:
         """Try to have room in the log for so many bytes of bodies that did not fit."""
         if self.journal is None:
             return False
-        with self.quick_guard:
+        with self.lock, self.turn:
             self.engine.room_bytes = self.journal.log.make_room(length)
-            # Leaving the guard looks at the room again, and finds what was made.
+            # The end of the turn looks at the room again, and finds what was made.
             return self.engine.room_bytes >= length
 
+    def advance(self) -> None:
+        """Let happen what fell due, and what follows from that; under the lock, for those who look at how it is now."""
+        self.engine.advance(self.now())
+        self.settle()
+
     def settle(self) -> None:
-        """Wake whoever a command has served, and the keeper if the next deadline came nearer."""
+        """End a turn: let the log have what it did, and wake whoever it served, or whose deadline came nearer."""
         for driver in self.drivers.values():
             driver.attend()
+        if self.journal is not None and not self.closed:
+            log = self.journal.log
+            try:
+                log.commit(self.now(), wall_ms())
+                self.engine.room_bytes = log.room_ahead or log.room()
+            except JournalFailed as error:
+                self.fail(error)
+                raise
         if self.outbox.ended_waits:
             for wait in self.outbox.ended_waits:
                 sleeper: Sleeper = wait.tag  # type: ignore[assignment]
@@ -333,11 +384,21 @@ class Host:
         if self._keeper is not None and self.engine.deadlines.next_due < self._keeper_until:
             self._keeper.wake()
 
+    def settle_after(self, error: BaseException) -> None:
+        """End a turn that an error ended. What a command left half done must not reach the log, nor be built upon."""
+        if self.failure is not None:
+            return
+        if _came_in_the_middle(error):
+            if self.journal is not None:
+                self.journal.log.give_up(InterruptedError(errno.EINTR, "a command was interrupted half-way"))
+            self.fail(Interrupted())
+        else:
+            self.settle()
+
     def how_long(self, wait: Waiting, sleeper: Sleeper) -> int | None:
         """How many ms a sleeper may sleep before it asks again: -1 for until it is woken, None if its wait is over."""
-        with self.quick_guard if not self.closed else self.lock:
-            self.engine.advance(self.now())
-            self.settle()
+        with self.lock, self.turn:
+            self.advance()
             if wait.outcome != w.WAITING:
                 return None
             self._sleepers[sleeper] = None
@@ -356,7 +417,7 @@ class Host:
         """A sleeper sleeps no more; if nobody keeps the time now, another one has to."""
         with self.lock:
             self._sleepers.pop(sleeper, None)
-            self.watched = bool(self._sleepers)
+            self.watched = bool(self._sleepers) or self.journal is not None
             if self._keeper is sleeper:
                 self._keeper = None
                 self._keeper_until = -1
@@ -368,9 +429,8 @@ class Host:
 
     def keep_time(self, keeper: Sleeper) -> int | None:
         """How long the keeper may sleep before it looks at the time again; None if it need not."""
-        with self.quick_guard:
-            self.engine.advance(self.now())
-            self.settle()
+        with self.lock, self.turn:
+            self.advance()
             if self._keeper is not keeper:
                 return None
             self._keeper_until = self.engine.deadlines.next_due
@@ -384,18 +444,18 @@ class Host:
 
     def take_back(self, wait: Waiting) -> None:
         """Somebody was interrupted in its wait: nobody saw what it was served with, so that was not delivered."""
-        with self.quick_guard if not self.closed else self.lock:
+        if self.failure is not None:
+            return
+        with self.lock, self.turn:
             self.engine.cancel(wait)
-            self.settle()
         if isinstance(wait, w.Wait):
             self.give_back(wait.jobs, wait.deliveries)
 
     def give_back(self, jobs: list[Job], deliveries: list[int]) -> None:
         """Nobody saw these deliveries of these jobs, so there were none."""
-        with self.quick_guard if not self.closed else self.lock:
+        with self.lock, self.turn:
             for job, delivery in zip(jobs, deliveries, strict=True):
                 self.engine.undelivered(job, self.now(), delivery)
-            self.settle()
 
     def not_seen(self, jobs: list[Job]) -> None:
         """Nobody saw what was just taken: the call was interrupted. Where the log failed, that is beyond help."""
@@ -406,16 +466,13 @@ class Host:
     def catch_up(self) -> None:
         """Let happen what fell due, if anything did: for those who only look."""
         if self.engine.deadlines.next_due <= self.now() and not self.closed:
-            with self.quick_guard:
+            with self.lock, self.turn:
                 self.engine.advance(self.now())
-                self.settle()
 
     def find(self, id: str) -> Job:
         """The job of an id in either form."""
         number = self.number_of(id)
         job = self.engine.find(number, self.now())
-        # Looking may have let deadlines pass, and those who wait must hear of it.
-        self.settle()
         if job is None:
             raise UnknownJob()
         return job
@@ -470,7 +527,7 @@ class _Journal:
         self.wall = host.wall
         self.disk = disk
         self.log = log
-        self._wake_everybody = host.wake_everybody
+        self._fail = host.fail
         self._reader = Reader(disk)
         self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
         self._fetched = 0
@@ -542,14 +599,18 @@ class _Journal:
         self._steward.wake()
         self._grown.set()
 
+    def fail(self, error: CommandError) -> None:
+        """Let everybody hear that nothing more can be promised. Without the lock."""
+        if not self.closed:
+            with self.lock:
+                self._fail(error)
+
     def sync_behind(self) -> float | None:
         """Sync what others have written; tell how long to wait before the next time, in seconds."""
         try:
             self.log.make_durable(self.log.written)
-        except JournalFailed:
-            if not self.closed:
-                with self.lock:
-                    self._wake_everybody()
+        except JournalFailed as error:
+            self.fail(error)
             raise
         return 1.0 if self.log.fsync == EVERYSEC else None
 
@@ -617,19 +678,24 @@ class _Teller:
                             warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
 
 
-class Session:
-    """One session on a host, and the lock that guards it: the host's, until the session is closed or forked.
+class Session(Turn):
+    """One session on a host, and one turn of it; with the lock around that, and what is around the lock.
 
-    A session is a context: `with session:` holds the lock. Hot paths hold `guard` and look at `closed` themselves.
+    A call is `with session.durable, session.lock, session:`. The lock is the host's, until the session is closed or
+    forked or its queue failed. Hot paths do by hand what these do, and no more.
     """
 
-    guard: Guard | Refusal
+    lock: threading.Lock | Refusal
 
     def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self.host = host
         self.closed = False
-        self.guard = self._lock = host.guard
-        with host.guard:
+        self.barred = False  # Whether its lock is a refusal.
+        self.lock = host.lock
+        self.durable = host.durable
+        self.syncs = host.syncs
+        with host.durable, host.lock, host.turn:
             self.connection = host.join()
         self._twins: list[Session] = [self]
         _sessions.add(self)
@@ -637,34 +703,43 @@ class Session:
     def for_tasks(self) -> Session:
         """The same session for asyncio: its calls return at once, and `until_durable` is awaited after them."""
         twin = Session.__new__(Session)
-        twin.host, twin.connection, twin.closed, twin._twins = self.host, self.connection, self.closed, self._twins
-        twin.guard = twin._lock = self.host.quick_guard
+        Turn.__init__(twin, self.host)
+        twin.host, twin.connection, twin._twins = self.host, self.connection, self._twins
+        twin.closed, twin.barred, twin.lock = self.closed, self.barred, self.lock
+        twin.durable, twin.syncs = NOTHING, False
         self._twins.append(twin)
         _sessions.add(twin)
         return twin
 
     def __enter__(self) -> None:
-        self.guard.__enter__()
-        if self.closed:
-            # It was closed while we waited for the lock.
-            self._lock.__exit__(None, None, None)
-            raise Closed()
+        # It may have been closed while we waited for the lock.
+        if self.barred:
+            self.refuse()
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.__exit__(None, None, None)
+    def refuse(self) -> NoReturn:
+        """Say why this session may not be used any more."""
+        assert isinstance(self.lock, Refusal)
+        self.lock.refuse()
+
+    def bar(self, refusal: Refusal) -> None:
+        """Let nobody use this session any more."""
+        self.lock = refusal
+        self.barred = True
 
     def close(self) -> None:
         """End the session: what it has taken goes back to its tubes."""
-        if isinstance(self.guard, Refusal):
+        if self.host.closed:
+            # Also in the child of a fork, where the lock may be held for ever.
             return
         with self.host.lock:
             if self.closed:
                 return
             for twin in self._twins:
                 twin.closed = True
-                twin.guard = Refusal(Closed)
+                twin.bar(Refusal(Closed))
             self.host.leave(self.connection)
-        self.host.flush()
+        if self.host.failure is None:
+            self.host.flush()
 
 
 # Sessions of this process, for the child of a fork to be told that they are not its own.
@@ -673,8 +748,28 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 def _refuse_in_child() -> None:
     for session in list(_sessions):
-        session.guard = Refusal(Forked)
+        session.closed = True
+        session.bar(Refusal(Forked))
         session.host.leave_to_parent()
+
+
+# The engine and what it writes to: if an exception other than a refusal comes out of these, something is half done.
+_WHOLE: Final = ("penstock.core.", "penstock.journal.frame")
+
+
+def _came_in_the_middle(error: BaseException) -> bool:
+    """Whether an interrupt, or what is as sudden, came while the engine was changing.
+
+    Compiled code is not interrupted, but for what it calls: subscribers, for example.
+    """
+    if isinstance(error, Exception) and not isinstance(error, (MemoryError, RecursionError, AssertionError)):
+        return False
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").startswith(_WHOLE):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)
