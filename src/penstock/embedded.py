@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, Self, TypeVar, Unpack
 
 from penstock.core import claiming, stats
 from penstock.core import states as s
@@ -37,6 +37,7 @@ from penstock.core.limits import (
     PRIORITY_UNSET,
     ROW_ROOM_BYTES,
     UNSET,
+    check_count,
     duration_ms,
 )
 from penstock.core.outcomes import OK
@@ -134,6 +135,9 @@ def open_host(
 
 
 T = TypeVar("T")
+
+# How many jobs a command on many of them changes at a time, so that other threads get their turn.
+_SLICE_JOBS: Final = 1_000
 
 # Types of tubes whose order is decided by code: drivers.py enters them here.
 driven_types: dict[str, Callable[[Queue, bytes, dict[str, Any]], Tube]] = {}
@@ -328,7 +332,7 @@ class Tube:
                 raise
             core = self._put_later(asked, timeout_ms)
         except NoSpace:
-            if not host.make_room(len(asked.body)):
+            if not host.make_room(asked.log_bytes()):
                 raise
             with session.lock, session:
                 core = host.engine.put(self._live(), asked, host.now())
@@ -349,7 +353,7 @@ class Tube:
             with self._session.durable, self._session.lock, self._session:
                 cores = host.engine.put_many(self._live(), drafts, host.now())
         except NoSpace:
-            if not host.make_room(sum(len(asked.body) + ROW_ROOM_BYTES for asked in drafts)):
+            if not host.make_room(sum(asked.log_bytes() + ROW_ROOM_BYTES for asked in drafts)):
                 raise
             with self._session.durable, self._session.lock, self._session:
                 cores = host.engine.put_many(self._live(), drafts, host.now())
@@ -445,15 +449,27 @@ class Tube:
         """Dig up to `count` buried jobs up, with a delay or another ttl if given; tell how many there were."""
         delay_ms = duration_ms(delay, "delay")
         ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
-        with self._session.durable, self._session.lock, self._session:
-            number = integer(count, "count")
-            kicked = self._host.engine.kick(self._live(), number, self._host.now(), delay_ms, ttl_ms)
+        number = check_count(integer(count, "count"), "the number of jobs to kick")
+        kicked = 0
+        while kicked < number:
+            with self._session.durable, self._session.lock, self._session:
+                some = min(number - kicked, _SLICE_JOBS)
+                dug = self._host.engine.kick(self._live(), some, self._host.now(), delay_ms, ttl_ms)
+            kicked += dug
+            if dug < some:
+                break
         return kicked
 
     def release_all(self) -> int:
         """Give every taken job back, whoever holds it; tell how many there were."""
+        released = 0
         with self._session.durable, self._session.lock, self._session:
-            released = self._host.engine.release_all(self._live(), self._host.now())
+            self._host.advance()
+            taken = list(self._live().taken.items)
+        for start in range(0, len(taken), _SLICE_JOBS):
+            some = taken[start : start + _SLICE_JOBS]
+            with self._session.durable, self._session.lock, self._session:
+                released += self._host.engine.release_these(self._live(), some, self._host.now())
         return released
 
     def pause(self, *, puts: bool = False, takes: bool = False) -> None:
@@ -474,9 +490,8 @@ class Tube:
         with self._session.durable, self._session.lock, self._session:
             left = self._live().total()
         while left > 0:
-            # In slices, so that other threads get their turn.
             with self._session.durable, self._session.lock, self._session:
-                gone = self._host.engine.truncate(self._live(), self._host.now(), min(left, 1_000))
+                gone = self._host.engine.truncate(self._live(), self._host.now(), min(left, _SLICE_JOBS))
             removed += gone
             left = left - gone if gone else 0
         return removed

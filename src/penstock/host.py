@@ -371,6 +371,10 @@ class Host:
         if self.journal is not None and not self.closed:
             log = self.journal.log
             try:
+                while self.outbox.full():
+                    # What was left to the next turn has nobody else to begin it.
+                    log.commit(self.now(), wall_ms())
+                    self.engine.advance(self.now())
                 log.commit(self.now(), wall_ms())
                 self.engine.room_bytes = log.room_ahead or log.room()
             except JournalFailed as error:

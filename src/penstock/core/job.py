@@ -194,6 +194,21 @@ class Draft:
         self.same_body = same_body
         self.dedup = dedup
 
+    def log_bytes(self) -> int:
+        """How many bytes the log needs for it, beside its row."""
+        length = len(self.body)
+        if self.key is not None:
+            length += len(self.key)
+        if self.name is not None:
+            length += len(self.name)
+        if self.unique is not None:
+            length += len(self.unique)
+        if self.dedup is not None:
+            length += len(self.dedup)
+        if self.retry is not None:
+            length += len(self.retry.text)
+        return length
+
 
 def plain_draft(body: bytes) -> Draft:
     """A draft of nothing but a body. Compiled code makes one in half the time that interpreted code takes."""

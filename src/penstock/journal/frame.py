@@ -49,7 +49,7 @@ from penstock.core import states as s
 from penstock.core.claims import Consumer
 from penstock.core.errors import PenstockError
 from penstock.core.job import HELD_BY_CLAIM, BodyRef, Extra, Job
-from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET
+from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET, TURN_BYTES_MAX
 from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube, key_of
@@ -342,6 +342,10 @@ class RowWriter(Outbox):
     def stopped(self, now: i64) -> None:
         """Write that the log is closed in order."""
         self._plain(STOPPED, 0, 0, 0, now, len(self._vars))
+
+    def full(self) -> bool:
+        """Whether the rows so far are enough for one frame."""
+        return len(self._rows) + len(self._vars) >= TURN_BYTES_MAX
 
     def frame_bytes(self) -> i64:
         """How long the frame of the rows so far is going to be."""
