@@ -49,7 +49,7 @@ from penstock.journal.reader import Event, Reader
 from penstock.journal.recovery import Progress, open_log
 from penstock.journal.retention import Retention
 from penstock.options import to_text
-from penstock.steward import Steward
+from penstock.steward import SNAPSHOT_BYTES, Steward
 
 # How many bodies are asked for ahead of their turn.
 _AHEAD = 64
@@ -81,6 +81,7 @@ class Store:
     fsync: str = ALWAYS
     retention: Retention = field(default_factory=Retention)
     progress: Progress | None = None
+    snapshot_bytes: int = SNAPSHOT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,7 @@ class Host:
             self.engine.spills, self.engine.memory_max = True, memory_max
             opened.log.writer.memory_left = self.engine.memory_left()
         self.syncs = store.fsync == ALWAYS
-        self.journal = _Journal(self, disk, opened.log, store.retention)
+        self.journal = _Journal(self, disk, opened.log, store.retention, store.snapshot_bytes)
 
     @property
     def durable(self) -> Context:
@@ -524,7 +525,7 @@ class Host:
 class _Journal:
     """What a queue in a directory has beside one in memory: its log, its history, and who looks after both."""
 
-    def __init__(self, host: Host, disk: Disk, log: Log, retention: Retention) -> None:
+    def __init__(self, host: Host, disk: Disk, log: Log, retention: Retention, snapshot_bytes: int) -> None:
         self.lock = host.lock
         self.engine = host.engine
         self.now = host.now
@@ -535,8 +536,8 @@ class _Journal:
         self._reader = Reader(disk)
         self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
         self._fetched = 0
-        self._steward = Steward(self, retention)
         self.closed = False
+        self._steward = Steward(self, retention, snapshot_bytes)
         self._grown = threading.Event()
         log.on_growth = self._on_growth
         if log.fsync != ALWAYS:
@@ -604,17 +605,17 @@ class _Journal:
         self._grown.set()
 
     def fail(self, error: CommandError) -> None:
-        """Let everybody hear that nothing more can be promised. Without the lock."""
+        """Let everybody hear that nothing more can be promised. Under the lock."""
         if not self.closed:
-            with self.lock:
-                self._fail(error)
+            self._fail(error)
 
     def sync_behind(self) -> float | None:
         """Sync what others have written; tell how long to wait before the next time, in seconds."""
         try:
             self.log.make_durable(self.log.written)
         except JournalFailed as error:
-            self.fail(error)
+            with self.lock:
+                self.fail(error)
             raise
         return 1.0 if self.log.fsync == EVERYSEC else None
 
