@@ -18,6 +18,7 @@ from penstock.core.engine import Engine
 from penstock.core.errors import (
     Closed,
     CommandError,
+    DamagedJournal,
     Full,
     NoSpace,
     OutOfRange,
@@ -26,7 +27,7 @@ from penstock.core.errors import (
     WrongType,
     refuse,
 )
-from penstock.core.job import Draft, plain_draft
+from penstock.core.job import BodyRef, Draft, plain_draft
 from penstock.core.job import Job as CoreJob
 from penstock.core.limits import (
     BATCH_JOBS_MAX,
@@ -162,7 +163,7 @@ class Queue:
     def __init__(self, session: Session, blocking: Queue | None = None) -> None:
         self._session = session
         self._host = session.host
-        self._blocking = self if blocking is None else blocking  # The face of the same session for threads.
+        self._blocking = blocking  # The face of the same session for threads; None if this is it.
 
     def session(self) -> Queue:
         """Another session on the same queue: a consumer with jobs of its own. Close it to give them back."""
@@ -391,8 +392,11 @@ class Tube:
                 host.not_seen([core] if core is not None else [])
                 raise
             if core is not None:
-                return Job(self, core) if isinstance(core.body, bytes) else as_jobs(self._queue, [core])[0]
-            if timeout == 0:
+                if isinstance(core.body, bytes):
+                    return Job(self, core)
+                if jobs := as_jobs(self._queue, [core]):
+                    return jobs[0]
+            elif timeout == 0:
                 return None
         jobs = self.take_many(1, timeout, key=key, ttr=ttr)
         return jobs[0] if jobs else None
@@ -593,10 +597,25 @@ class Tube:
 
 
 def _take(queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: bytes | None, ttr_ms: int) -> list[Job]:
+    number = integer(count, "count")
+    left = time_left(queue._host, duration_ms(timeout, "timeout"))
+    while found := _take_cores(queue, tubes, number, left(), key, ttr_ms):
+        if jobs := as_jobs(queue, found):
+            return jobs
+    return []
+
+
+def time_left(host: Host, timeout_ms: int) -> Callable[[], int]:
+    """Tells how much of a timeout is left, for those who may have to begin again."""
+    end = host.now() + timeout_ms
+    return lambda: NEVER if timeout_ms == NEVER else max(0, end - host.now())
+
+
+def _take_cores(
+    queue: Queue, tubes: list[Tube], number: int, timeout_ms: int, key: bytes | None, ttr_ms: int
+) -> list[CoreJob]:
     host = queue._host
     session = queue._session
-    timeout_ms = duration_ms(timeout, "timeout")
-    number = integer(count, "count")
     found: list[CoreJob] = []
     wait: Wait | None = None
     try:
@@ -618,7 +637,7 @@ def _take(queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: b
             # Nobody had anything, or the session was closed under us: then say so.
             with session.durable, session.lock, session:
                 return []
-    return as_jobs(queue, found)
+    return found
 
 
 def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
@@ -646,17 +665,31 @@ def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr
 
 
 def as_jobs(queue: Queue, cores: list[CoreJob]) -> list[Job]:
-    """What a session has taken, as its user sees it: with bodies that are read from disk, if that is where they are."""
-    engine = queue._host.engine
-    jobs = [queue._tube(engine.tube_of(core))._job(core) for core in cores]
+    """What a session has taken, as its user sees it: with bodies that are read from disk, if that is where they are.
+
+    Jobs that others have deleted meanwhile are not among them.
+    """
+    host = queue._host
     try:
-        for job in jobs:
-            if not isinstance(job._core.body, bytes):
-                job._fetch()
+        with host.lock:
+            jobs = [queue._tube(host.engine.tube_of(core))._job(core) for core in cores if core.state != s.GONE]
+        return [job for job in jobs if isinstance(job._core.body, bytes) or _fetched(queue, job)]
     except BaseException:
-        queue._host.not_seen(cores)
+        host.not_seen(cores)
         raise
-    return jobs
+
+
+def _fetched(queue: Queue, job: Job) -> bool:
+    """Read the body of a job that was taken; tell whether the job is still there."""
+    try:
+        job._fetch()
+    except UnknownJob:
+        return False
+    except DamagedJournal as error:
+        # Otherwise whoever takes next would meet it again, and nobody the jobs behind it.
+        queue._host.set_aside(queue._session.connection.session, job._core, str(error))
+        raise
+    return True
 
 
 class Job:
@@ -668,7 +701,7 @@ class Job:
     def __init__(self, tube: Tube, core: CoreJob) -> None:
         self._tube = tube
         self._core = core
-        self._fetched: bytes | None = None  # Its body, read from disk.
+        self._fetched: tuple[BodyRef, bytes] | None = None  # Its body, read from disk.
         self._finished = False  # By hand, through this object: then leaving its `with` block does nothing more.
 
     @property
@@ -704,13 +737,18 @@ class Job:
         """What was put: bytes as bytes, text as text, any other value as it came out of JSON."""
         raw = self._core.body
         if not isinstance(raw, bytes):
-            raw = self._fetched if self._fetched is not None else self._tube._host.body_of(self._core)
+            # What was read is good for as long as nobody gave the job another one.
+            known = self._fetched
+            same = known is not None and raw.is_copy_of(known[0])
+            raw = known[1] if known is not None and same else self._tube._host.body_of(self._core)
         return decode_body(raw, self._core.body_kind)
 
-    def _fetch(self) -> Self:
+    def _fetch(self) -> None:
         """Read a body that is on disk: whoever takes a job needs it, also when the job is gone."""
-        self._fetched = self._tube._host.body_of(self._core)
-        return self
+        ref = self._core.body
+        body = self._tube._host.body_of(self._core)
+        if isinstance(ref, BodyRef):
+            self._fetched = ref, body
 
     def __repr__(self) -> str:
         return f"<penstock job {self.id} in {self.tube!r}: {self.state}>"
@@ -752,7 +790,6 @@ class Job:
         """The work is done, and its result takes the place of the body until the job's ttl ends."""
         raw, kind = encode_body(result)
         self._do(lambda engine, session, core, now: engine.done(session, core, raw, kind, now))
-        self._fetched = None
 
     def release(
         self,

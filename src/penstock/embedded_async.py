@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from penstock.core.errors import Closed, Full
+from penstock.core.job import Job as CoreJob
 from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import CANCELLED, Waiting
-from penstock.embedded import Job, Queue, Tube, as_jobs, check_tubes, open, take_now
+from penstock.embedded import Job, Queue, Tube, as_jobs, check_tubes, open, take_now, time_left
 from penstock.host import Change, Host
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
@@ -337,9 +338,18 @@ class AsyncTube:
 async def _take(
     queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: bytes | None, ttr_ms: int
 ) -> list[AsyncJob]:
-    host, session = queue._host, queue._session
-    timeout_ms = duration_ms(timeout, "timeout")
     number = integer(count, "count")
+    left = time_left(queue._host, duration_ms(timeout, "timeout"))
+    while found := await _take_cores(queue, tubes, number, left(), key, ttr_ms):
+        if jobs := await _as_jobs(queue, found):
+            return jobs
+    return []
+
+
+async def _take_cores(
+    queue: Queue, tubes: list[Tube], number: int, timeout_ms: int, key: bytes | None, ttr_ms: int
+) -> list[CoreJob]:
+    host, session = queue._host, queue._session
     with session.lock, session:
         cores = [tube._live() for tube in tubes]
         found = take_now(queue, tubes, number, key, ttr_ms)
@@ -360,13 +370,18 @@ async def _take(
         except BaseException:
             host.give_back(found, deliveries)
             raise
+    return found
+
+
+async def _as_jobs(queue: Queue, found: list[CoreJob]) -> list[AsyncJob]:
+    """What was taken, as users see it; in a thread if bodies have to be read."""
     if all(isinstance(core.body, bytes) for core in found):
         jobs = as_jobs(queue, found)
     else:
         try:
             jobs = await asyncio.get_running_loop().run_in_executor(None, as_jobs, queue, found)
         except asyncio.CancelledError:
-            host.not_seen(found)
+            queue._host.not_seen(found)
             raise
     return [AsyncJob(job) for job in jobs]
 
@@ -412,7 +427,8 @@ class AsyncJob:
     @property
     def sync(self) -> Job:
         """The same job for threads."""
-        blocking = self._job._tube._queue._blocking
+        queue = self._job._tube._queue
+        blocking = queue._blocking or queue
         return blocking._tube(self._job._tube._core)._job(self._job._core)
 
     def __repr__(self) -> str:

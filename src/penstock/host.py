@@ -30,6 +30,7 @@ from penstock.core.errors import (
     BadId,
     Closed,
     CommandError,
+    DamagedJournal,
     Forked,
     Interrupted,
     JournalFailed,
@@ -39,8 +40,9 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
 from penstock.core.job import BodyRef, Job
-from penstock.core.limits import NEVER
+from penstock.core.limits import NEVER, REASON_BYTES_MAX
 from penstock.core.outbox import Outbox
+from penstock.core.sessions import Session as CoreSession
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Waiting
 from penstock.journal.disk import Disk
@@ -120,27 +122,6 @@ class Context(Protocol):
     def __exit__(self, kind: Any, error: Any, trace: Any, /) -> object: ...
 
 
-class Turn:
-    """What a call does with the engine, inside of the lock: at its end it is in the log, and who it served is woken.
-
-    The lock around it is always the system's own. An interrupt may come between any two steps of Python code, so a lock
-    that Python code takes and gives back can be left locked for ever. An interrupted turn is ended by the next one.
-    """
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def __enter__(self) -> None:
-        if self._host.failure is not None:
-            self._host.failure.refuse()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self._host.settle()
-        else:
-            self._host.settle_after(error)
-
-
 class Durable:
     """Around the lock: what was done is durable before the call returns; an answer, a read or a refusal too."""
 
@@ -205,7 +186,12 @@ class _Keeper(ThreadSleeper):
 
 
 class Host:
-    """One engine of this process."""
+    """One engine of this process, and one turn of it: what a call does with it, inside of the lock.
+
+    At the end of a turn what it did is in the log, and whoever it served is woken. The lock around it is always the
+    system's own: `with host.lock, host:`. An interrupt may come between any two steps of Python code, so a lock that
+    Python code takes and gives back can be left locked for ever. An interrupted turn is ended by the next one.
+    """
 
     now: Callable[[], int]  # Engine time, in ms.
     wall: Callable[[], int]
@@ -213,7 +199,6 @@ class Host:
 
     def __init__(self, grace_ms: int, memory_max: int = NEVER, store: Store | None = None) -> None:
         self.lock = threading.Lock()
-        self.turn = Turn(self)
         self.closed = False
         self.failure: Refusal | None = None  # Why nothing more can be promised.
         self.syncs = False  # Whether a thread's call returns when it is on disk; a task's awaits `until_durable`.
@@ -269,6 +254,16 @@ class Host:
         self.syncs = store.fsync == ALWAYS
         self.journal = _Journal(self, disk, opened.log, store.retention, store.snapshot_bytes)
 
+    def __enter__(self) -> None:
+        if self.failure is not None:
+            self.failure.refuse()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.settle()
+        else:
+            self.settle_after(error)
+
     @property
     def durable(self) -> Context:
         """What surrounds the lock in a thread's call."""
@@ -306,7 +301,7 @@ class Host:
         """Let a session go; with the last one the queue closes."""
         try:
             if self.failure is None:
-                with self.turn:
+                with self:
                     self.engine.disconnect(connection, self.now())
         finally:
             self._sessions -= 1
@@ -348,14 +343,14 @@ class Host:
     def flush(self) -> None:
         """Let what was done by others reach the log, and be durable."""
         if not self.closed:
-            with self.durable, self.lock, self.turn:
+            with self.durable, self.lock, self:
                 pass
 
     def make_room(self, length: int) -> bool:
         """Try to have room in the log for so many bytes of bodies that did not fit."""
         if self.journal is None:
             return False
-        with self.lock, self.turn:
+        with self.lock, self:
             self.engine.room_bytes = self.journal.log.make_room(length)
             # The end of the turn looks at the room again, and finds what was made.
             return self.engine.room_bytes >= length
@@ -402,7 +397,7 @@ class Host:
 
     def how_long(self, wait: Waiting, sleeper: Sleeper) -> int | None:
         """How many ms a sleeper may sleep before it asks again: -1 for until it is woken, None if its wait is over."""
-        with self.lock, self.turn:
+        with self.lock, self:
             self.advance()
             if wait.outcome != w.WAITING:
                 return None
@@ -434,7 +429,7 @@ class Host:
 
     def keep_time(self, keeper: Sleeper) -> int | None:
         """How long the keeper may sleep before it looks at the time again; None if it need not."""
-        with self.lock, self.turn:
+        with self.lock, self:
             self.advance()
             if self._keeper is not keeper:
                 return None
@@ -451,14 +446,14 @@ class Host:
         """Somebody was interrupted in its wait: nobody saw what it was served with, so that was not delivered."""
         if self.failure is not None:
             return
-        with self.lock, self.turn:
+        with self.lock, self:
             self.engine.cancel(wait)
         if isinstance(wait, w.Wait):
             self.give_back(wait.jobs, wait.deliveries)
 
     def give_back(self, jobs: list[Job], deliveries: list[int]) -> None:
         """Nobody saw these deliveries of these jobs, so there were none."""
-        with self.lock, self.turn:
+        with self.lock, self:
             for job, delivery in zip(jobs, deliveries, strict=True):
                 self.engine.undelivered(job, self.now(), delivery)
 
@@ -468,10 +463,15 @@ class Host:
             with contextlib.suppress(CommandError):
                 self.give_back(jobs, [job.deliveries for job in jobs])
 
+    def set_aside(self, session: CoreSession, job: Job, why: str) -> None:
+        """Bury a job that its taker cannot work on, if its tube can; otherwise it is as it was."""
+        with contextlib.suppress(CommandError), self.lock, self:
+            self.engine.bury(session, job, self.now(), why.encode()[:REASON_BYTES_MAX])
+
     def catch_up(self) -> None:
         """Let happen what fell due, if anything did: for those who only look."""
         if self.engine.deadlines.next_due <= self.now() and not self.closed:
-            with self.lock, self.turn:
+            with self.lock, self:
                 self.engine.advance(self.now())
 
     def find(self, id: str) -> Job:
@@ -502,9 +502,7 @@ class Host:
         if isinstance(body, bytes):
             return body
         assert self.journal is not None
-        if job.state == s.GONE:
-            raise UnknownJob("the job is gone, and its body was on disk only")
-        return self.journal.fetch(self.engine.tube_of(job), job)
+        return self.journal.fetch(job)
 
     def has_journal(self) -> _Journal:
         """The journal, or NoJournal."""
@@ -532,14 +530,14 @@ class _Journal:
         self.wall = host.wall
         self.disk = disk
         self.log = log
-        self._fail = host.fail
+        self._host = weakref.ref(host)
         self._reader = Reader(disk)
         self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
         self._fetched = 0
         self.closed = False
         self._steward = Steward(self, retention, snapshot_bytes)
         self._grown = threading.Event()
-        log.on_growth = self._on_growth
+        log.on_growth = _Growth(self._steward, self._grown)
         if log.fsync != ALWAYS:
             # The thread ends with the journal, closed or forgotten.
             weak = weakref.ref(self, lambda _, grown=self._grown: grown.set())  # type: ignore[misc]
@@ -564,27 +562,26 @@ class _Journal:
             loop = asyncio.get_running_loop()
             committer = self._committers.get(loop)
             if committer is None:
-                committer = self._committers[loop] = Committer(log, loop)
+                committer = self._committers[loop] = Committer(log)
             await committer.durable(log.written)
 
-    def fetch(self, tube: Tube, job: Job) -> bytes:
+    def fetch(self, job: Job) -> bytes:
         """The body of a job that lives on disk; and those of the next jobs will be asked for soon."""
+        tube = self.engine._tube_slots[job.tube]
         self._fetched += 1
-        if self._fetched % _AHEAD == 1:
+        if self._fetched % _AHEAD == 1 and tube is not None:
             # The first of a heap are not in order, but whoever comes next is among them.
             upcoming = [next_job.body for next_job in tube.ready.items[: 2 * _AHEAD]]
             self.log.bodies.will_read([body for body in upcoming if isinstance(body, BodyRef)])
-        while True:
+        while job.state != s.GONE:
             body = job.body
             try:
-                read = self.log.writer.body_of(job)
-            except FileNotFoundError:
-                if job.body is body:
+                return self.log.writer.body_of(job)
+            except (FileNotFoundError, DamagedJournal):
+                # If it is elsewhere by now, a snapshot has it, and the file where it was is gone or written anew.
+                if job.body is body and job.state != s.GONE:
                     raise
-                continue
-            # Otherwise a snapshot has it now, and the file where it was may be gone or written anew.
-            if job.body is body:
-                return read
+        raise UnknownJob("the job is gone, and its body was on disk only")
 
     def take_snapshot(self) -> None:
         """Take a snapshot now, and remove what need not be kept. Without the lock."""
@@ -600,14 +597,11 @@ class _Journal:
         finally:
             self.disk.unlock()
 
-    def _on_growth(self) -> None:
-        self._steward.wake()
-        self._grown.set()
-
     def fail(self, error: CommandError) -> None:
         """Let everybody hear that nothing more can be promised. Under the lock."""
-        if not self.closed:
-            self._fail(error)
+        host = self._host()
+        if host is not None and not self.closed:
+            host.fail(error)
 
     def sync_behind(self) -> float | None:
         """Sync what others have written; tell how long to wait before the next time, in seconds."""
@@ -618,6 +612,18 @@ class _Journal:
                 self.fail(error)
             raise
         return 1.0 if self.log.fsync == EVERYSEC else None
+
+
+class _Growth:
+    """Whom a log tells that it has grown. It knows nothing of the queue, which knows the log."""
+
+    def __init__(self, steward: Steward, syncer: threading.Event) -> None:
+        self._steward = steward
+        self._syncer = syncer
+
+    def __call__(self) -> None:
+        self._steward.wake()
+        self._syncer.set()
 
 
 def _sync_behind(weak: weakref.ref[_Journal], grown: threading.Event) -> None:
@@ -683,7 +689,7 @@ class _Teller:
                             warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
 
 
-class Session(Turn):
+class Session:
     """One session on a host, and one turn of it; with the lock around that, and what is around the lock.
 
     A call is `with session.durable, session.lock, session:`. The lock is the host's, until the session is closed or
@@ -693,26 +699,25 @@ class Session(Turn):
     lock: threading.Lock | Refusal
 
     def __init__(self, host: Host) -> None:
-        super().__init__(host)
         self.host = host
         self.closed = False
         self.barred = False  # Whether its lock is a refusal.
         self.lock = host.lock
         self.durable = host.durable
         self.syncs = host.syncs
-        with host.durable, host.lock, host.turn:
+        with host.durable, host.lock, host:
             self.connection = host.join()
-        self._twins: list[Session] = [self]
+        # No strong references: a queue that is forgotten goes at once, and not when the garbage collector comes.
+        self._twins = [weakref.ref(self)]
         _sessions.add(self)
 
     def for_tasks(self) -> Session:
         """The same session for asyncio: its calls return at once, and `until_durable` is awaited after them."""
         twin = Session.__new__(Session)
-        Turn.__init__(twin, self.host)
         twin.host, twin.connection, twin._twins = self.host, self.connection, self._twins
         twin.closed, twin.barred, twin.lock = self.closed, self.barred, self.lock
         twin.durable, twin.syncs = NOTHING, False
-        self._twins.append(twin)
+        self._twins.append(weakref.ref(twin))
         _sessions.add(twin)
         return twin
 
@@ -720,6 +725,9 @@ class Session(Turn):
         # It may have been closed while we waited for the lock.
         if self.barred:
             self.refuse()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.host.__exit__(kind, error, trace)
 
     def refuse(self) -> NoReturn:
         """Say why this session may not be used any more."""
@@ -739,7 +747,7 @@ class Session(Turn):
         with self.host.lock:
             if self.closed:
                 return
-            for twin in self._twins:
+            for twin in filter(None, (weak() for weak in self._twins)):
                 twin.closed = True
                 twin.bar(Refusal(Closed))
             self.host.leave(self.connection)

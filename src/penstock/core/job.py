@@ -29,16 +29,22 @@ HELD_BY_CLAIM: Final = -2  # In place of a session's slot: no session may touch 
 
 @mypyc_attr(acyclic=True)
 class BodyRef:
-    """A body that lives on disk only: where to read it."""
+    """A body that lives on disk only: where to read it, and how to know that it is the one."""
 
     file: i64  # The number of a segment of the log; that of a snapshot, negative.
     offset: i64
-    length: i64
+    length: i32
+    crc: i32
 
-    def __init__(self, file: i64, offset: i64, length: i64) -> None:
+    def __init__(self, file: i64, offset: i64, length: i32, crc: i32) -> None:
         self.file = file
         self.offset = offset
         self.length = length
+        self.crc = crc
+
+    def is_copy_of(self, other: BodyRef) -> bool:
+        """Whether the same body is at both places."""
+        return self.length == other.length and self.crc == other.crc
 
 
 @mypyc_attr(acyclic=True)

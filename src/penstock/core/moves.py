@@ -375,6 +375,10 @@ class Moves:
     def _transfer(self, job: Job, source: Tube, target: Tube, event: i64, now: i64) -> None:
         """Move a job to the end of another tube. It keeps its id, its body, its ttl and its counters."""
         key = key_of(source, job)
+        body = job.body
+        if target.temporary or target.ready_bodies is not None:
+            # It leaves the log, or will be looked up by its body. It is read first, since that may fail.
+            body = self.outbox.body_of(job)
         self._move(job, source, s.MOVED_OUT, now)
         job.tube = target.slot
         job.order = self._newest_order(target, now)
@@ -388,9 +392,7 @@ class Moves:
         if job.extra is not None:
             # Its name was unique in the tube it left.
             job.extra.name = b""
-        if target.temporary or target.ready_bodies is not None:
-            # It leaves the log, or will be looked up by its body.
-            job.body = self.outbox.body_of(job)
+        job.body = body
         self._enter_tube(job, target, key, now)
         self._move(job, target, event, now)
 

@@ -376,8 +376,10 @@ class RowWriter(Outbox):
             job = spilled.job
             # Not of one that was handed out at once, since somebody is about to read it; nor if it has another by now.
             if job.body is spilled.body and job.state != s.TAKEN and job.state != s.GONE:
-                job.body = BodyRef(file, self.offset + self._var_start + spilled.var_offset, len(spilled.body))
-                let_go += len(spilled.body)
+                body = spilled.body
+                at = self.offset + self._var_start + spilled.var_offset
+                job.body = BodyRef(file, at, len(body), signed_crc(body, 0))
+                let_go += len(body)
         self._frame_spilled = []
         self.offset += len(self.frame)
         self.frame = b""
@@ -493,6 +495,12 @@ def _counts(now: list[int], before: list[int]) -> list[tuple[int, int, int]]:
     ]
 
 
+def signed_crc(data: bytes, seed: int) -> i32:
+    """The checksum of some bytes, as 32 bits with a sign have it."""
+    crc = zlib.crc32(data, seed)
+    return i32(crc - (1 << 32) if crc >= 1 << 31 else crc)
+
+
 def seal_frame(
     kind: i64, position: i64, now: i64, wall: i64, rows: bytes, var: bytes, durable: i64, seed: int
 ) -> bytes:
@@ -514,10 +522,9 @@ def seal_frame(
     for _ in range(length - bare):
         out.append(0)
     covered = out.getvalue()
-    crc = zlib.crc32(covered, seed)
     top = BytesWriter()
     write_i32_le(top, FRAME_MAGIC)
-    write_i32_le(top, i32(crc - (1 << 32) if crc >= 1 << 31 else crc))
+    write_i32_le(top, signed_crc(covered, seed))
     return top.getvalue() + covered
 
 
