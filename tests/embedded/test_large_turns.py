@@ -16,7 +16,7 @@ from penstock.journal.segment import FrameFile, segment_names
 from .faces import JOURNALS
 from .test_threads import Running, asleep
 
-KEY = "k" * NAME_BYTES_MAX
+KEY = b"k" * NAME_BYTES_MAX
 # So many that their keys are more than a turn may have, and not twice as much.
 COUNT = TURN_BYTES_MAX // NAME_BYTES_MAX + 200
 

@@ -256,7 +256,8 @@ class Engine(Moves):
         check_body(len(draft.body), self.body_bytes_max)
         if tube.limited and 0 < tube.policy.capacity_bytes < len(draft.body):
             raise BodyTooLarge(f"the body has {len(draft.body)} bytes, and the whole tube has room for fewer")
-        self._check_room(1, draft.log_bytes())
+        if self.room_bytes != NEVER or self.memory_max != NEVER:
+            self._check_room(1, draft.log_bytes())
 
     def _has_room_for(self, tube: Tube, jobs: int, body_bytes: int) -> bool:
         policy = tube.policy

@@ -200,9 +200,9 @@ class Draft:
         self.same_body = same_body
         self.dedup = dedup
 
-    def log_bytes(self) -> int:
+    def log_bytes(self) -> i64:
         """How many bytes the log needs for it, beside its row."""
-        length = len(self.body)
+        length: i64 = len(self.body)
         if self.key is not None:
             length += len(self.key)
         if self.name is not None:
