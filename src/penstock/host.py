@@ -220,7 +220,8 @@ class Host:
         self._keeper_until = -1
         self._keeper: Sleeper | None = None
         self._sleepers: dict[Sleeper, None] = {}
-        self._sessions = 0
+        # Those that are open. One that is forgotten keeps what it has taken, and does not keep the queue open.
+        self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._teller: _Teller | None = None
         # Those who decide what tubes of theirs serve next: they look at every change before it is told.
         self.drivers: dict[Tube, Attendant] = {}
@@ -294,18 +295,16 @@ class Host:
         """Let another session in."""
         if self.closed:
             raise Closed()
-        self._sessions += 1
         return self.engine.connect(secrets.token_bytes(16))
 
     def leave(self, connection: Connection) -> None:
-        """Let a session go; with the last one the queue closes."""
+        """Let a session go, which is open no more; with the last one the queue closes."""
         try:
             if self.failure is None:
                 with self:
                     self.engine.disconnect(connection, self.now())
         finally:
-            self._sessions -= 1
-            self.closed = self._sessions == 0
+            self.closed = not self.sessions
             self.wake_everybody()
             if self.closed:
                 self.close()
@@ -314,9 +313,8 @@ class Host:
         """Nothing more can be promised: refuse every call, and wake all who sleep, to be told. Under the lock."""
         if self.failure is None:
             self.failure = Refusal(type(error), str(error))
-            for session in list(_sessions):
-                if session.host is self and not session.closed:
-                    session.bar(self.failure)
+            for session in list(self.sessions):
+                session.bar(self.failure)
         self.wake_everybody()
 
     def wake_everybody(self) -> None:
@@ -707,6 +705,7 @@ class Session:
         self.syncs = host.syncs
         with host.durable, host.lock, host:
             self.connection = host.join()
+            host.sessions.add(self)
         # No strong references: a queue that is forgotten goes at once, and not when the garbage collector comes.
         self._twins = [weakref.ref(self)]
         _sessions.add(self)
@@ -718,6 +717,8 @@ class Session:
         twin.closed, twin.barred, twin.lock = self.closed, self.barred, self.lock
         twin.durable, twin.syncs = NOTHING, False
         self._twins.append(weakref.ref(twin))
+        if not self.closed:
+            self.host.sessions.add(twin)
         _sessions.add(twin)
         return twin
 
@@ -750,6 +751,7 @@ class Session:
             for twin in filter(None, (weak() for weak in self._twins)):
                 twin.closed = True
                 twin.bar(Refusal(Closed))
+                self.host.sessions.discard(twin)
             self.host.leave(self.connection)
         if self.host.failure is None:
             self.host.flush()

@@ -180,6 +180,16 @@ def test_a_queue_that_is_forgotten_gives_its_directory_free_and_says_so(tmp_path
         assert job is not None and job.body == "x"
 
 
+def test_a_session_that_is_forgotten_does_not_keep_the_queue_open(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        tube = queue.tube("t")
+        tube.put("x")
+        assert queue.session().tube("t").take() is not None
+        assert tube.stats()["taken"] == 1
+    with penstock.open(tmp_path) as queue:
+        assert queue.tube("t").stats()["ready"] == 1
+
+
 def wait_for_steward(queue: penstock.Queue) -> None:
     """While it works for a queue, it keeps it."""
     queue.checkpoint()
