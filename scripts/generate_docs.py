@@ -210,7 +210,7 @@ LIMITS = {
     "BODY_BYTES_HARD_MAX": ("what `max_body` can be set to", "bytes"),
     "REASON_BYTES_MAX": ("the reason of a nack or bury", "bytes"),
     "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
-    "BATCH_BYTES_MAX": ("bodies in one put", "bytes"),
+    "BATCH_BYTES_MAX": ("bodies, keys and names in one put", "bytes"),
     "JOB_MEMORY_BYTES": ("what a job counts against `memory_limit` beside its body", "bytes"),
     "MEMORY_BYTES_MIN": ("the least that `memory_limit` can be set to", "bytes"),
     "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),
@@ -224,6 +224,7 @@ LIMITS = {
 # What only the engine sees: values that stand for something, and sizes without a consequence.
 NOT_LIMITS = {
     "ROW_ROOM_BYTES",
+    "TURN_BYTES_MAX",
     "NEVER",
     "UNSET",
     "PRIORITY_UNSET",
@@ -337,8 +338,12 @@ def commands_table() -> str:
     finally:
         loop.close()
     rows = [
-        [f"`{command.name.decode().upper()}`", f"`{command.grammar}`" if command.grammar else "", command.summary]
-        + ["everybody" if command.group == EVERYTHING else _classes(command)]
+        [
+            f"`{command.name.decode().upper()}`",
+            f"`{command.grammar}`" if command.grammar else "",
+            command.summary,
+            "everybody" if command.group == EVERYTHING else _classes(command),
+        ]
         for command in server.desk.commands.values()
     ]
     return table(["command", "what follows", "what it does", "class"], rows)

@@ -86,7 +86,8 @@ def typed(session: str, port: int) -> str:
     for line in session.splitlines():
         if line.startswith("> "):
             command = ["redis-cli", "-p", str(port), "--no-raw", *shlex.split(line[2:])]
-            shown += f"{line}\n{subprocess.run(command, capture_output=True, text=True, timeout=10).stdout}"
+            answer = subprocess.run(command, capture_output=True, check=False, text=True, timeout=10)
+            shown += f"{line}\n{answer.stdout}"
     return JOB_ID.sub(lambda _: next(ids), shown).replace("\n\n", "\n")
 
 

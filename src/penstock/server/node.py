@@ -103,6 +103,9 @@ class Node:
             self._paused[client] = None
         elif client.run(COMMANDS_PER_TURN):
             self._to_run.append(client)
+        if self.host.outbox.full():
+            # More would not fit in one frame; what is in the log so far is not answered sooner for that.
+            self.host.commit()
         if not client.is_dirty and (client.reply.length or client.closing):
             client.is_dirty = True
             self._dirty.append(client)
@@ -124,7 +127,7 @@ class Node:
         try:
             self._go_on()
             self._serve_waiters()
-            self.host.commit(self.now)
+            self.host.commit()
         except Exception as error:
             # The disk failed; or an assertion did, and then nobody knows what else is wrong.
             self._fail(error)
@@ -163,7 +166,7 @@ class Node:
             for wait in waits:
                 client: Client = wait.tag  # type: ignore[assignment]
                 client.wait = None
-                self.disque.answer(client, wait)
+                self.disque.answer(client, wait, self.now)
                 self.run(client)
 
     def _set_timer(self) -> None:

@@ -92,8 +92,8 @@ class Server:
                 self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes)
         elif name == "max_memory":
             self.host.engine.memory_max = config.max_memory or NEVER
-        elif name == "fsync" and self.host.journal is not None:
-            self.host.journal.set_fsync(config.fsync)
+        elif name == "fsync":
+            self.host.set_fsync(config.fsync)
         elif name == "journal":
             self._keep_journal(config.journal)
         elif name in ("slowlog_log_slower_than", "latency_monitor_threshold"):
