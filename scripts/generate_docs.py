@@ -25,7 +25,6 @@ from penstock.server.config import load
 from penstock.server.server import Server
 from penstock.server.settings import GROUPS, Setting
 from penstock.server.table import install
-from penstock.wire.errors import Refused
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -184,13 +183,13 @@ def states_page() -> str:
 
 
 def refusals() -> list[type[CommandError]]:
-    """Every class of refusal that the package has, in the order they were written; `Refused` is any line of RESP."""
+    """Every class of refusal that the package has, in the order they were written."""
     found: list[type[CommandError]] = []
     waiting = [CommandError]
     while waiting:
         kind = waiting.pop(0)
         found.append(kind)
-        waiting.extend(each for each in kind.__subclasses__() if each is not Refused)
+        waiting.extend(each for each in kind.__subclasses__() if each.__module__.startswith("penstock."))
     return found[1:]
 
 

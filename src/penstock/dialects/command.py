@@ -12,7 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.core.errors import CommandError, NoMemory
+from penstock.core.errors import CommandError, NoMemory, PenstockError
 from penstock.core.job import Job
 from penstock.core.waits import Connection, Waiting
 from penstock.wire.errors import Refused
@@ -208,7 +208,7 @@ class Desk:
         before = reply.length
         try:
             command.handler(caller, args, now)
-        except CommandError as refusal:
+        except PenstockError as refusal:
             if reply.length != before:
                 # Half an answer was written: whatever comes next would be read as the rest of it.
                 self._failed(caller, refusal)
@@ -229,7 +229,7 @@ class Desk:
         """Run a slice of a long command; tell whether it was the last one."""
         try:
             return long.step(caller, now)
-        except CommandError as refusal:
+        except PenstockError as refusal:
             caller.reply.error(refusal_line(refusal))
         except Exception as error:
             self._failed(caller, error)
@@ -267,10 +267,11 @@ class Desk:
         raise error
 
 
-def refusal_line(refusal: CommandError) -> bytes:
+def refusal_line(refusal: PenstockError) -> bytes:
     """How a refusal reads in RESP."""
     if isinstance(refusal, Refused):
         return refusal.line
     if isinstance(refusal, NoMemory):
         return b"OOM command not allowed when used memory > 'maxmemory'."
-    return f"{refusal.code} {refusal}".encode("utf-8", "backslashreplace")
+    code = refusal.code if isinstance(refusal, CommandError) else CommandError.code
+    return f"{code} {refusal}".encode("utf-8", "backslashreplace")

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
-from penstock.core.errors import CommandError
+from penstock.core.errors import CommandError, PenstockError
 from penstock.core.ids import LONG_ID_BYTES, NOT_AN_ID, IdForms
 from penstock.core.job import Draft, Job
 from penstock.core.limits import (
@@ -259,7 +259,7 @@ class Disque:
             return
         try:
             self._deliver(caller, wait.jobs, caller.with_counters, now)
-        except CommandError as refusal:
+        except PenstockError as refusal:
             caller.reply.error(refusal_line(refusal))
 
     def _deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
