@@ -167,7 +167,10 @@ class Node:
                 client: Client = wait.tag  # type: ignore[assignment]
                 client.wait = None
                 self.disque.answer(client, wait, self.now)
-                self.run(client)
+                if client.lost:
+                    self._take_back(client)
+                else:
+                    self.run(client)
 
     def _set_timer(self) -> None:
         """Come again when the next deadline is due."""
@@ -247,10 +250,16 @@ class Node:
         if self.clients.pop(client.number, None) is None or self.failed.done():
             return
         self.begin_turn()
-        for job, delivery in zip(client.unsent, client.unsent_deliveries):
-            self.engine.undelivered(job, self.now, delivery)
+        self._take_back(client)
         client.wait = None
         self.engine.disconnect(client.connection, self.now)
+
+    def _take_back(self, client: Client) -> None:
+        """A client is gone, and never saw what it was handed last: that was not delivered."""
+        for job, delivery in zip(client.unsent, client.unsent_deliveries):
+            self.engine.undelivered(job, self.now, delivery)
+        client.unsent.clear()
+        client.unsent_deliveries.clear()
 
     def end_wait(self, client: Client, refusal: bytes = b"") -> None:
         """Let a client wait no longer: it is refused, or answered as if its time were over."""
