@@ -32,6 +32,9 @@ SKIP_NEXT: Final = 1  # It has just asked not to be answered once.
 SKIP_THIS: Final = 2
 SILENT: Final = 3
 
+# With so many bytes of answers a caller has got enough for one turn, however many commands it has sent.
+ANSWERS_BYTES_MAX: Final = 1024 * 1024
+
 # Words of browsers: a page that makes one talk to us must not get far.
 _HTTP_WORDS: Final = frozenset([b"POST", b"GET", b"PUT", b"HEAD", b"OPTIONS", b"HOST:", b"PRI"])
 
@@ -189,7 +192,7 @@ class Desk:
                 began = ended
             else:
                 self._refuse_unknown(caller, args[0])
-            if caller.wait is not None or caller.busy or caller.closing:
+            if caller.wait is not None or caller.busy or caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
                 return at
         return at
 
