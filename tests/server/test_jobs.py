@@ -558,8 +558,8 @@ def test_show_tells_fifteen_things_in_disques_order_and_types(wire: Wire, queue:
     answer = wire.ask("SHOW", id)
     shape = (
         command("id", id, "queue", queue, "state", "active", "repl").replace(b"*7", b"*30")
-        + b":1\r\n$3\r\nttl\r\n:60\r\n$5\r\nctime\r\n:#\r\n$5\r\ndelay\r\n:0\r\n$5\r\nretry\r\n:5\r\n$5\r\nnacks\r\n:0\r\n"
-        + b"$21\r\nadditional-deliveries\r\n:0\r\n$15\r\nnodes-delivered\r\n"
+        + b":1\r\n$3\r\nttl\r\n:60\r\n$5\r\nctime\r\n:#\r\n$5\r\ndelay\r\n:0\r\n$5\r\nretry\r\n:5\r\n$5\r\nnacks\r\n"
+        + b":0\r\n$21\r\nadditional-deliveries\r\n:0\r\n$15\r\nnodes-delivered\r\n"
         + bulks(node)
         + b"$15\r\nnodes-confirmed\r\n*0\r\n$19\r\nnext-requeue-within\r\n:#\r\n$17\r\nnext-awake-within\r\n:#\r\n"
         + b"$4\r\nbody\r\n$5\r\nhello\r\n"
