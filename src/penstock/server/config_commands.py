@@ -23,7 +23,7 @@ class ConfigCommands:
         if len(args) != wanted:
             raise Refused(b"ERR Wrong number of arguments for CONFIG " + args[1])
         if word == b"GET":
-            self._get(caller, args[2].decode("utf-8", "replace"))
+            self._get(caller, args[2].decode("utf-8", "replace").lower())
             return
         if word == b"SET":
             self._set(args[2].decode("utf-8", "replace"), args[3].decode("utf-8", "surrogateescape"))

@@ -119,7 +119,9 @@ class Greeting:
         if not caller.lost:
             caller.busy = False
             self._server.node.begin_turn()
+            before = caller.reply.length
             caller.reply.error(refusal)
+            self._server.desk.answered(caller, before)
             self._server.node.run(caller)
 
     def ping(self, caller: Connection, args: list[bytes], now: int) -> None:

@@ -162,7 +162,9 @@ class Node:
             for wait in waits:
                 client: Client = wait.tag  # type: ignore[assignment]
                 client.wait = None
+                before = client.reply.length
                 self.disque.answer(client, wait)
+                self.desk.answered(client, before)
                 self.run(client)
 
     def _set_timer(self) -> None:
@@ -255,10 +257,12 @@ class Node:
             self.begin_turn()
             self.engine.cancel(wait)
             client.wait = None
+            before = client.reply.length
             if refusal:
                 client.reply.error(refusal)
             else:
                 client.reply.null_array()
+            self.desk.answered(client, before)
             self.run(client)
 
     def pause_clients(self, seconds: float) -> None:
