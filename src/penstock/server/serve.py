@@ -29,6 +29,8 @@ from penstock.server.server import Server, start_again
 
 _log = logging.getLogger("penstock")
 
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+
 # Descriptors that the process needs beside those of its clients.
 _OWN_DESCRIPTORS: Final = 64
 
@@ -76,9 +78,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     info = table.install(server)
     server.apply_all()
     listeners = await _listen(server)
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, _on_signal, server, signum)
-    loop.add_signal_handler(signal.SIGHUP, lambda: None)
+    _heed_signals(server)
     _log.info("penstock %s serves %s from %s", __version__, _doors(config), config.dir)
     if not is_compiled():
         _log.warning("this installation is interpreted: expect a tenth of the speed")
@@ -101,6 +101,9 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
         await _stop(server)
     with contextlib.suppress(PenstockError), host.lock:
         host.close()
+    for signum in _STOPPING:
+        # Nobody listens any more.
+        signal.signal(signum, signal.SIG_DFL)
     _log.info("stopped")
     return code, server.restart_s
 
@@ -138,6 +141,17 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         _log.warning("uvloop is not installed, so this is slower than it need be: pip install 'penstock[server]'")
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def _heed_signals(server: Server) -> None:
+    """Let signals stop a server. Not by the loop: uvloop tells of some twice, and a second SIGINT means more."""
+
+    def tell(signum: int, _: object) -> None:
+        server.loop.call_soon_threadsafe(_on_signal, server, signum)
+
+    for signum in _STOPPING:
+        signal.signal(signum, tell)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _on_signal(server: Server, signum: int) -> None:
