@@ -58,6 +58,8 @@ def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
     host = open_host(config, _tell_progress())
     for warning in host.warnings:
         _log.warning("%s", warning)
+    if config.aof_enqueue_jobs_once:
+        _be_ordinary_again(config, host)
     sys.setswitchinterval(_SWITCH_S)
     _raise_descriptor_limit(config.max_clients)
     # What there is now stays: nobody need look whether it is garbage. Jobs are never looked at.
@@ -70,6 +72,19 @@ def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
         time.sleep(restart_s)
         start_again()
     return code
+
+
+def _be_ordinary_again(config: Config, host: Host) -> None:
+    """What was kept for one start has been read: from now on there is a journal only where one was asked for."""
+    if not config.journal:
+        with host.lock:
+            host.stop_journal()
+    config.change("aof-enqueue-jobs-once", "no")
+    if config.file is not None:
+        try:
+            config.rewrite()
+        except ConfigError as error:
+            _log.warning("aof-enqueue-jobs-once is still yes in the file, which cannot be written: %s", error)
 
 
 async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | None) -> tuple[int, float]:
