@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core.errors import CommandError
 from penstock.server.config import BadValue, ConfigError, UnknownSetting
 from penstock.server.connection import Connection
 from penstock.server.server import Server
@@ -41,13 +42,21 @@ class ConfigCommands:
             caller.reply.bulk(value.encode("utf-8", "surrogateescape"))
 
     def _set(self, name: str, value: str) -> None:
+        config = self._server.config
+        before = config.shown(name.lower())
         try:
-            setting = self._server.config.change(name, value)
+            setting = config.change(name, value)
         except UnknownSetting:
             raise Refused(b"ERR Unsupported CONFIG parameter: " + name.encode()[:64]) from None
         except BadValue:
             raise Refused(f"ERR Invalid argument '{value[:64]}' for CONFIG SET '{name[:64]}'".encode()) from None
-        self._server.apply(setting.name)
+        try:
+            self._server.apply(setting.name)
+        except CommandError:
+            # What cannot be done does not stand in the configuration.
+            for directive, text in before:
+                config.change(directive, text)
+            raise
 
     def _rewrite(self) -> None:
         if self._server.config.file is None:
