@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -170,6 +170,17 @@ class Wire:
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
+@contextlib.contextmanager
+def configured(wire: Wire, name: str, value: str | int) -> Iterator[None]:
+    """Another setting for a while."""
+    before = wire.call("CONFIG", "GET", name)[1]
+    assert wire.ask("CONFIG", "SET", name, value) == b"+OK\r\n"
+    try:
+        yield
+    finally:
+        assert wire.ask("CONFIG", "SET", name, before) == b"+OK\r\n"
+
+
 # ---- Processes -------------------------------------------------------------------------------------------------------
 
 
@@ -186,7 +197,7 @@ class Server:
             # Somebody else may take the port before the server does.
             self.port = free_port()
             self.process = self._spawn([*words, "--port", str(self.port)])
-            if wait_for(lambda: self._answers() or self.process.poll() is not None) and self.process.poll() is None:
+            if wait_for(lambda: self.answers() or self.process.poll() is not None) and self.process.poll() is None:
                 return
             said = self._said[1].read_text()
             if "cannot listen" not in said:
@@ -201,7 +212,8 @@ class Server:
                 [*_PENSTOCK, "serve", *words], cwd=self.home, env=environment(), stdout=out, stderr=err
             )
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
+        """Whether it can be connected to, and answers."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as connection:
                 connection.sendall(b"PING\r\n")
@@ -258,18 +270,18 @@ class Server:
         self._wires.clear()
 
 
-def refused(home: Path, *words: str) -> tuple[int, str]:
-    """The exit code of a `penstock serve` that does not start, and what it says."""
-    run = subprocess.run(
-        [*_PENSTOCK, "serve", *words],
-        cwd=home,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    return run.returncode, run.stderr
+def refusals(home: Path, *starts: Sequence[str]) -> list[tuple[int, str]]:
+    """The exit codes of servers that do not start, and what they say; all are tried at once."""
+    processes = [
+        subprocess.Popen([*_PENSTOCK, "serve", *words], cwd=home, env=environment(), stderr=subprocess.PIPE, text=True)
+        for words in starts
+    ]
+    try:
+        told = [process.communicate(timeout=PATIENCE_S)[1] for process in processes]
+        return [(process.returncode, text) for process, text in zip(processes, told, strict=True)]
+    finally:
+        for process in processes:
+            process.kill()
 
 
 def environment() -> dict[str, str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 
-from .serving import Refusal, Server, Wire, bulks, command, decoded, wait_for
+from .serving import Refusal, Server, Wire, bulks, command, configured, decoded, wait_for
 
 SYNTAX = "ERR syntax error"
 WRONG_CLUSTER = "ERR Wrong CLUSTER subcommand or number of arguments"
@@ -270,17 +269,6 @@ def test_monitor_shows_what_all_clients_say_but_no_password(wire: Wire, wires: C
     wire.call("PING")
 
 
-@contextmanager
-def configured(wire: Wire, name: str, value: str | int) -> Iterator[None]:
-    """Another setting for a while."""
-    before = wire.call("CONFIG", "GET", name)[1]
-    assert wire.ask("CONFIG", "SET", name, value) == b"+OK\r\n"
-    try:
-        yield
-    finally:
-        assert wire.ask("CONFIG", "SET", name, before) == b"+OK\r\n"
-
-
 def test_slowlog_keeps_what_took_long_the_newest_first(wire: Wire) -> None:
     assert wire.ask("SLOWLOG", "RESET") == b"+OK\r\n"
     assert wire.ask("SLOWLOG", "GET") == b"*0\r\n"
@@ -348,17 +336,18 @@ def test_config_set_holds_at_once(wire: Wire) -> None:
         assert wire.call("CONFIG", "GET", "loglevel")[1] == b"warning"
 
 
-def test_maxmemory_refuses_what_adds_and_nothing_else(start: Callable[..., Server]) -> None:
-    wire = start("--maxmemory", "1mb", "--journal", "no").connect()
-    first = wire.add("q", b"x" * 100_000)
-    oom = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
-    wait_for(lambda: wire.ask("ADDJOB", "q", b"x" * 100_000, 0) == oom)
-    assert 0.8e6 < int(wire.info("memory")["used_memory"]) <= 1 << 20
-    assert wire.ask("ADDJOB", "other", b"x" * 100_000, 0) == oom
-    assert wire.get("q") == [first]
-    assert wire.call("WORKING", first) == 300
-    assert wire.call("ACKJOB", first) == 1
-    wire.add("q", b"x" * 100_000)
+def test_maxmemory_refuses_what_adds_and_nothing_else(wire: Wire, queue: bytes) -> None:
+    wire.call("DEBUG", "FLUSHALL")
+    with configured(wire, "appendonly", "no"), configured(wire, "maxmemory", "1mb"):
+        first = wire.add(queue, b"x" * 100_000)
+        oom = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
+        wait_for(lambda: wire.ask("ADDJOB", queue, b"x" * 100_000, 0) == oom)
+        assert 0.8e6 < int(wire.info("memory")["used_memory"]) <= 1 << 20
+        assert wire.ask("ADDJOB", queue + b"2", b"x" * 100_000, 0) == oom
+        assert wire.get(queue) == [first]
+        assert wire.call("WORKING", first) == 300
+        assert wire.call("ACKJOB", first) == 1
+        wire.add(queue, b"x" * 100_000)
 
 
 def test_config_resetstat_counts_anew(wire: Wire) -> None:
@@ -374,9 +363,9 @@ def test_config_resetstat_counts_anew(wire: Wire) -> None:
 
 DISQUE_COMMANDS = """
 auth 2 rlF, ping -1 rF, info -1 rl, shutdown -1 arl, monitor 1 ar, debug -2 a, config -2 ar, cluster -2 ar,
-client -2 ar, slowlog -2 r, time 1 rF, command 0 rl, latency -2 arl, hello 1 rF, addjob -4 wmF, getjob -2 wF, ackjob -1 wF,
-fastack -1 wF, deljob -1 wF, show 2 rF, loadjob 2 w, bgrewriteaof 1 ar, qlen 2 rF, qpeek 3 r, qstat 2 rF, qscan -1 r,
-jscan -1 r, enqueue -1 mwF, nack -1 mwF, dequeue -1 wF, working 2 wF, pause -3 rF
+client -2 ar, slowlog -2 r, time 1 rF, command 0 rl, latency -2 arl, hello 1 rF, addjob -4 wmF, getjob -2 wF,
+ackjob -1 wF, fastack -1 wF, deljob -1 wF, show 2 rF, loadjob 2 w, bgrewriteaof 1 ar, qlen 2 rF, qpeek 3 r, qstat 2 rF,
+qscan -1 r, jscan -1 r, enqueue -1 mwF, nack -1 mwF, dequeue -1 wF, working 2 wF, pause -3 rF
 """
 FLAGS = {"w": "write", "r": "readonly", "m": "denyoom", "a": "admin", "l": "loading", "F": "fast"}
 MORE_WORDS = {"auth": -2, "hello": -1}  # Ours take a user, and a version.
@@ -529,7 +518,8 @@ def test_debug_sleep_holds_everybody_up(wire: Wire) -> None:
 
 
 def test_without_its_password_a_client_can_do_nothing(start: Callable[..., Server]) -> None:
-    server = start("--requirepass", "s3cret", "--journal", "no", password="s3cret")
+    """Who has one may let the server listen anywhere."""
+    server = start("--bind", "0.0.0.0", "--requirepass", "s3cret", "--journal", "no", password="s3cret")
     wire = Wire(server.port)
     noauth = b"-NOAUTH Authentication required.\r\n"
     for words in ("PING", "HELLO", "ADDJOB q b 0", "CONFIG GET *", "DEBUG SLEEP 9", "MONITOR", "SHUTDOWN", "COMMAND"):

@@ -205,9 +205,7 @@ def test_a_body_over_the_limit_is_refused_and_leaves_no_queue_behind(wire: Wire,
     assert wire.ask("QSTAT", queue) == b"*-1\r\n"
 
 
-def test_a_leaving_node_takes_no_jobs_and_lets_nobody_wait(
-    wire: Wire, wires: Callable[[], Wire], queue: bytes
-) -> None:
+def test_a_leaving_node_takes_no_jobs_and_lets_nobody_wait(wire: Wire, wires: Callable[[], Wire], queue: bytes) -> None:
     id, empty, waiting = wire.add(queue), queue + b"empty", wires()
     waiting.send("GETJOB", "FROM", empty)
     wait_for(lambda: wire.call("QSTAT", empty))
@@ -497,9 +495,7 @@ def test_working_gives_another_retry_time_until_half_of_the_ttl_is_over(wire: Wi
     id = wire.add(queue, "", "TTL", 1, "RETRY", 5)
     wire.get(queue)
     assert wire.call("WORKING", id) == 5
-    too_late = (
-        b"-TOOLATE Half of job TTL already elapsed, you are no longer allowed to postpone the next delivery.\r\n"
-    )
+    too_late = b"-TOOLATE Half of job TTL already elapsed, you are no longer allowed to postpone the next delivery.\r\n"
     wait_for(lambda: wire.ask("WORKING", id) == too_late)
     assert 0.49 <= time.monotonic() - began < 0.95
     wait_for(lambda: wire.state(id) is None)
@@ -606,7 +602,7 @@ def test_the_number_of_words_is_checked_first(wire: Wire, words: list[bytes | st
 
 
 def test_a_job_can_be_typed(wire: Wire) -> None:
-    assert wire.type("addjob typed \"a \\x62ody\\n\" 0 retry 9")[:3] == b"+D-"
+    assert wire.type('addjob typed "a \\x62ody\\n" 0 retry 9')[:3] == b"+D-"
     assert wire.type("  getjob   from typed ").endswith(b"$7\r\na body\n\r\n")
     wire.send_raw(b"\r\n\nPING\n\r\n")
     assert wire.read() == b"+PONG\r\n"
