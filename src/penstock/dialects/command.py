@@ -177,13 +177,11 @@ class Desk:
             command = self._spellings.get(args[0])
             if command is None:
                 command = self.commands.get(args[0].lower())
+            before = caller.reply.length
             if command is not None:
                 if self.watched:
                     self.show(caller, args)
-                before = caller.reply.length
                 self._run(caller, command, args, now)
-                if caller.muted != ANSWERED:
-                    self._mute(caller, before)
                 ended: i64 = self.clock_ns()
                 command.calls += 1
                 command.ns += ended - began
@@ -192,7 +190,11 @@ class Desk:
                 began = ended
             else:
                 self._refuse_unknown(caller, args[0])
-            if caller.wait is not None or caller.busy or caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
+            if caller.wait is not None or caller.busy:
+                return at
+            if caller.muted != ANSWERED:
+                self.answered(caller, before)
+            if caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
                 return at
         return at
 
@@ -220,8 +222,10 @@ class Desk:
         except Exception as error:
             self._failed(caller, error)
 
-    def _mute(self, caller: Caller, before: i64) -> None:
-        """Take back the answer to the last command, where its caller wants none."""
+    def answered(self, caller: Caller, before: i64) -> None:
+        """A command has ended: take back its answer, which began here, where its caller wants none."""
+        if caller.muted == ANSWERED:
+            return
         caller.reply.truncate(before)
         if caller.muted == SKIP_NEXT:
             caller.muted = SKIP_THIS
@@ -230,12 +234,15 @@ class Desk:
 
     def step(self, caller: Caller, long: Long, now: i64) -> bool:
         """Run a slice of a long command; tell whether it was the last one."""
+        before = caller.reply.length
         try:
-            return long.step(caller, now)
+            if not long.step(caller, now):
+                return False
         except PenstockError as refusal:
             caller.reply.error(refusal_line(refusal))
         except Exception as error:
             self._failed(caller, error)
+        self.answered(caller, before)
         return True
 
     def _failed(self, caller: Caller, error: Exception) -> None:

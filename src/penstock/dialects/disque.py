@@ -26,7 +26,7 @@ from penstock.core.limits import (
     WAIT_TUBES_MAX,
     check_name,
 )
-from penstock.core.outcomes import OK
+from penstock.core.outcomes import OK, ONLY_ONCE
 from penstock.core.policy import DISQUE
 from penstock.core.stats import rule_counts
 from penstock.core.tube import Tube
@@ -151,16 +151,24 @@ class Disque:
                 _NOREPL + b", since I'm unable to hold a copy of the message for the following reason: "
                 b"I'm leaving the cluster"
             )
-        if tube is None:
-            tube = engine.create_tube(name, DISQUE, now)
-        if maxlen > 0 and tube.count_in(s.READY) >= maxlen:
-            raise Refused(b"MAXLEN Queue is already longer than the specified MAXLEN count")
-        if tube.paused_in:
-            raise Refused(b"PAUSED Queue paused in input, try later")
+        if tube is not None:
+            if maxlen > 0 and tube.count_in(s.READY) >= maxlen:
+                raise Refused(b"MAXLEN Queue is already longer than the specified MAXLEN count")
+            if tube.paused_in:
+                raise Refused(b"PAUSED Queue paused in input, try later")
         if len(draft.body) > engine.room_bytes:
             self._make_room(len(draft.body))
-        job = engine.put(tube, draft, now)
+        job = engine.put(tube, draft, now) if tube is not None else self._put_first(name, draft, now)
         caller.reply.simple(self.id_of(job))
+
+    def _put_first(self, name: bytes, draft: Draft, now: i64) -> Job:
+        """Make a queue with a job in it; or none, if the job is refused."""
+        tube = self._engine.create_tube(name, DISQUE, now)
+        try:
+            return self._engine.put(tube, draft, now)
+        except CommandError:
+            self._engine.drop(tube, now)
+            raise
 
     # Getting
 
@@ -350,15 +358,21 @@ class Disque:
                 continue
             if job.state == s.TAKEN:
                 outcome = engine.nack(session, job, now) if failed else engine.release(session, job, now)
-            elif job.state == s.DELAYED:
-                outcome = engine.restart(job, now)
-            elif job.state == s.BURIED:
-                outcome = engine.dig(job, now)
+            elif job.state == s.DELAYED or job.state == s.BURIED:
+                outcome = self._queue_now(job, failed, now)
             else:
                 continue
             if outcome == OK:
                 done += 1
         caller.reply.integer(done)
+
+    def _queue_now(self, job: Job, failed: bool, now: i64) -> int:
+        """Queue a job that nobody holds. It is not delivered once more by that, so only a NACK is counted."""
+        if job.once and job.deliveries > 0:
+            return ONLY_ONCE
+        if failed:
+            job.nacks += 1
+        return self._engine.switch(job, s.READY, now)
 
     def dequeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DEQUEUE id [id ...]"""

@@ -43,6 +43,7 @@ class ClientCommands:
         run(caller, args)
 
     def _list(self, caller: Connection, args: list[bytes]) -> None:
+        caller.last_command = args[0]
         lines = [self._line(connection) for connection in self._server.clients]
         caller.reply.bulk("".join(lines).encode("utf-8", "replace"))
 
@@ -51,12 +52,13 @@ class ClientCommands:
         flags = ("O" if connection.is_monitor else "") + ("b" if connection.wait is not None else "")
         flags += "c" if connection.closing else ""
         pending, unsent = int(connection.parser.pending()), connection.buffered()
+        command = connection.last_command[:32].decode("ascii", "replace").lower() or "NULL"
         return (
             f"id={connection.number} addr={connection.address} fd={connection.fileno()} "
             f"name={connection.name.decode()} age={(now - connection.created) // 1000} "
             f"idle={max(0, now - connection.active) // 1000} flags={flags or 'N'} qbuf={pending} qbuf-free=0 "
             f"obl={connection.reply.length} oll={int(unsent > 0)} omem={unsent} events=r "
-            f"cmd={connection.last_command()} user={connection.user.name} "
+            f"cmd={command} user={connection.user.name} "
             f"lib-name={connection.library.decode()} lib-ver={connection.library_version.decode()}\n"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core.errors import CommandError
 from penstock.server.config import BadValue, ConfigError, UnknownSetting
 from penstock.server.connection import Connection
 from penstock.server.server import Server
@@ -23,7 +24,7 @@ class ConfigCommands:
         if len(args) != wanted:
             raise Refused(b"ERR Wrong number of arguments for CONFIG " + args[1])
         if word == b"GET":
-            self._get(caller, args[2].decode("utf-8", "replace"))
+            self._get(caller, args[2].decode("utf-8", "replace").lower())
             return
         if word == b"SET":
             self._set(args[2].decode("utf-8", "replace"), args[3].decode("utf-8", "surrogateescape"))
@@ -41,13 +42,21 @@ class ConfigCommands:
             caller.reply.bulk(value.encode("utf-8", "surrogateescape"))
 
     def _set(self, name: str, value: str) -> None:
+        config = self._server.config
+        before = config.shown(name.lower())
         try:
-            setting = self._server.config.change(name, value)
+            setting = config.change(name, value)
         except UnknownSetting:
             raise Refused(b"ERR Unsupported CONFIG parameter: " + name.encode()[:64]) from None
         except BadValue:
             raise Refused(f"ERR Invalid argument '{value[:64]}' for CONFIG SET '{name[:64]}'".encode()) from None
-        self._server.apply(setting.name)
+        try:
+            self._server.apply(setting.name)
+        except CommandError:
+            # What cannot be done does not stand in the configuration.
+            for directive, text in before:
+                config.change(directive, text)
+            raise
 
     def _rewrite(self) -> None:
         if self._server.config.file is None:

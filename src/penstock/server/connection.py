@@ -65,6 +65,7 @@ class Connection(Client):
         self.is_local = False  # It came from this machine.
         self.created = node.now
         self.active = node.now  # When it last sent something.
+        self.last_command = b""  # The name of the command that it sent last.
         self.is_monitor = False
         self.bulk_max = 0  # What an argument may have once it is known who it is, bytes.
         self._commands: list[list[bytes]] = []
@@ -137,6 +138,7 @@ class Connection(Client):
             before = self._at
             self._at = node.desk.run_all(self, self._commands, before, node.now)
             budget -= self._at - before
+            self.last_command = self._commands[self._at - 1][0]
             ran = True
         self._hold()
         return False
@@ -203,11 +205,6 @@ class Connection(Client):
         """The number of its socket."""
         socket = self.transport.get_extra_info("socket")
         return -1 if socket is None else int(socket.fileno())
-
-    def last_command(self) -> str:
-        """The name of the command that it sent last, for people."""
-        name = self._commands[self._at - 1][0][:32] if self._at else b"NULL"
-        return name.decode("ascii", "replace").lower()
 
     def has_answers(self) -> bool:
         """Whether there is anything that it was not sent yet."""

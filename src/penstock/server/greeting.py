@@ -18,7 +18,7 @@ _PASSWORD_BYTES_MAX: Final = 512
 _WRONG: Final = b"ERR invalid password"
 _WRONG_PAIR: Final = b"WRONGPASS invalid username-password pair or user is disabled."
 
-# What the letters of a command's flags stand for in COMMAND.
+# What the letters of a command's flags stand for in COMMAND, in the order in which it tells them.
 _FLAGS: Final = {"w": b"write", "r": b"readonly", "m": b"denyoom", "a": b"admin", "l": b"loading", "F": b"fast"}
 
 
@@ -119,7 +119,9 @@ class Greeting:
         if not caller.lost:
             caller.busy = False
             self._server.node.begin_turn()
+            before = caller.reply.length
             caller.reply.error(refusal)
+            self._server.desk.answered(caller, before)
             self._server.node.run(caller)
 
     def ping(self, caller: Connection, args: list[bytes], now: int) -> None:
@@ -178,8 +180,9 @@ class Greeting:
         reply.bulk(command.name)
         reply.integer(command.arity)
         reply.array(len(command.flags))
-        for flag in command.flags:
-            reply.simple(_FLAGS[flag])
+        for letter, flag in _FLAGS.items():
+            if letter in command.flags:
+                reply.simple(flag)
         for _ in range(3):
             reply.integer(0)
         if reply.resp3:

@@ -166,7 +166,9 @@ class Node:
             for wait in waits:
                 client: Client = wait.tag  # type: ignore[assignment]
                 client.wait = None
+                before = client.reply.length
                 self.disque.answer(client, wait, self.now)
+                self.desk.answered(client, before)
                 if client.lost:
                     self._take_back(client)
                 else:
@@ -268,10 +270,12 @@ class Node:
             self.begin_turn()
             self.engine.cancel(wait)
             client.wait = None
+            before = client.reply.length
             if refusal:
                 client.reply.error(refusal)
             else:
                 client.reply.null_array()
+            self.desk.answered(client, before)
             self.run(client)
 
     def pause_clients(self, seconds: float) -> None:

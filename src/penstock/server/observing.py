@@ -109,8 +109,10 @@ class Latency:
                 for value in (*samples[-1], self._worst[event]):
                     reply.integer(value)
         elif word == b"RESET":
-            events = args[2:] or list(self._samples)
-            reply.integer(sum(self._samples.pop(event, None) is not None for event in events))
+            events = [event for event in dict.fromkeys(args[2:] or self._samples) if event in self._samples]
+            for event in events:
+                del self._samples[event], self._worst[event]
+            reply.integer(len(events))
         elif word == b"GRAPH" and len(args) == 3:
             if args[2] not in self._samples:
                 raise Refused(b"ERR No samples available for event '" + args[2][:64] + b"'")

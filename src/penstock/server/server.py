@@ -218,6 +218,8 @@ class Server:
         if crash:
             time.sleep(delay_s)
             start_again()
+        if self.config.file is not None:
+            self.config.rewrite()
         self.restart_s = delay_s
         self.stop()
 
