@@ -48,7 +48,7 @@ def open_host(config: Config, progress: Callable[[int, int], None] | None = None
     os.makedirs(config.dir, mode=0o700, exist_ok=True)
     retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
     keeps = config.journal or config.aof_enqueue_jobs_once
-    store = Store(RealDisk(str(config.dir)), config.fsync, retention, progress, keeps)
+    store = Store(RealDisk(str(config.dir)), config.fsync, retention, progress, journal=keeps)
     host = Host(int(config.session_grace * 1000), config.max_memory or NEVER, store)
     host.engine.body_bytes_max = config.max_body
     return host
