@@ -43,7 +43,6 @@ class ClientCommands:
         run(caller, args)
 
     def _list(self, caller: Connection, args: list[bytes]) -> None:
-        caller.last_command = args[0]
         lines = [self._line(connection) for connection in self._server.clients]
         caller.reply.bulk("".join(lines).encode("utf-8", "replace"))
 
@@ -51,7 +50,7 @@ class ClientCommands:
         now = self._server.node.now
         flags = ("O" if connection.is_monitor else "") + ("b" if connection.wait is not None else "")
         flags += "c" if connection.closing else ""
-        pending, unsent = int(connection.parser.pending()), connection.buffered()
+        pending, unsent = int(connection.inbox.parser.pending()), connection.buffered()
         command = connection.last_command[:32].decode("ascii", "replace").lower() or "NULL"
         return (
             f"id={connection.number} addr={connection.address} fd={connection.fileno()} "
