@@ -129,8 +129,12 @@ class Connection(Client):
                 if budget <= 0:
                     self._hold()
                     return True
-                self._commands, self._at = self.parser.parse(budget), 0
+                # What may stand behind a password depends on the password, so of one unknown it is read one by one.
+                self._commands, self._at = self.parser.parse(budget if self.known else 1), 0
                 if not self._commands:
+                    if self.parser.has_more:
+                        self._hold()
+                        return True
                     self._all_run(ran)
                     return False
             before = self._at
@@ -153,8 +157,8 @@ class Connection(Client):
             self.closing = True
         elif self._eof:
             self.closing = True
-        if parser.pending() or self._unfinished:
-            self._unfinished = parser.pending() > 0
+        if self._unfinished or parser.is_unfinished():
+            self._unfinished = parser.is_unfinished()
             self._overseer.is_unfinished(self, self._unfinished, ran)
         if self._held and not self.lost:
             self._held = False
