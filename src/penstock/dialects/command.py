@@ -12,7 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.core.errors import CommandError, NoMemory
+from penstock.core.errors import CommandError, NoMemory, PenstockError
 from penstock.core.job import Job
 from penstock.core.waits import Connection, Waiting
 from penstock.wire.errors import Refused
@@ -31,6 +31,9 @@ ANSWERED: Final = 0
 SKIP_NEXT: Final = 1  # It has just asked not to be answered once.
 SKIP_THIS: Final = 2
 SILENT: Final = 3
+
+# With so many bytes of answers a caller has got enough for one turn, however many commands it has sent.
+ANSWERS_BYTES_MAX: Final = 1024 * 1024
 
 # Words of browsers: a page that makes one talk to us must not get far.
 _HTTP_WORDS: Final = frozenset([b"POST", b"GET", b"PUT", b"HEAD", b"OPTIONS", b"HOST:", b"PRI"])
@@ -189,7 +192,7 @@ class Desk:
                 began = ended
             else:
                 self._refuse_unknown(caller, args[0])
-            if caller.wait is not None or caller.busy or caller.closing:
+            if caller.wait is not None or caller.busy or caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
                 return at
         return at
 
@@ -208,7 +211,7 @@ class Desk:
         before = reply.length
         try:
             command.handler(caller, args, now)
-        except CommandError as refusal:
+        except PenstockError as refusal:
             if reply.length != before:
                 # Half an answer was written: whatever comes next would be read as the rest of it.
                 self._failed(caller, refusal)
@@ -229,7 +232,7 @@ class Desk:
         """Run a slice of a long command; tell whether it was the last one."""
         try:
             return long.step(caller, now)
-        except CommandError as refusal:
+        except PenstockError as refusal:
             caller.reply.error(refusal_line(refusal))
         except Exception as error:
             self._failed(caller, error)
@@ -267,10 +270,11 @@ class Desk:
         raise error
 
 
-def refusal_line(refusal: CommandError) -> bytes:
+def refusal_line(refusal: PenstockError) -> bytes:
     """How a refusal reads in RESP."""
     if isinstance(refusal, Refused):
         return refusal.line
     if isinstance(refusal, NoMemory):
         return b"OOM command not allowed when used memory > 'maxmemory'."
-    return f"{refusal.code} {refusal}".encode("utf-8", "backslashreplace")
+    code = refusal.code if isinstance(refusal, CommandError) else CommandError.code
+    return f"{code} {refusal}".encode("utf-8", "backslashreplace")

@@ -14,15 +14,24 @@ from mypy_extensions import i64
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
+from penstock.core.errors import CommandError, PenstockError
 from penstock.core.ids import LONG_ID_BYTES, NOT_AN_ID, IdForms
 from penstock.core.job import Draft, Job
-from penstock.core.limits import BATCH_JOBS_MAX, DURATION_MS_MAX, NEVER, UNSET, WAIT_TUBES_MAX, check_name
+from penstock.core.limits import (
+    BATCH_JOBS_MAX,
+    DURATION_MS_MAX,
+    NEVER,
+    REASON_BYTES_MAX,
+    UNSET,
+    WAIT_TUBES_MAX,
+    check_name,
+)
 from penstock.core.outcomes import OK
 from penstock.core.policy import DISQUE
 from penstock.core.stats import rule_counts
 from penstock.core.tube import Tube
 from penstock.core.waits import Wait, Waiting
-from penstock.dialects.command import Caller
+from penstock.dialects.command import Caller, refusal_line
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
@@ -194,16 +203,14 @@ class Disque:
         engine = self._engine
         if len(names) == 1 and count == 1:
             tube = engine.tubes.get(names[0])
-            if tube is not None:
-                job = engine.take(caller.connection.session, tube, now)
-                if job is not None:
-                    caller.reply.array(1)
-                    self._write_delivery(caller, tube, job, counters)
-                    return
+            job = None if tube is None else engine.take(caller.connection.session, tube, now)
+            if job is not None:
+                self._deliver(caller, [job], counters, now)
+                return
         else:
             jobs = self._take(caller, names, min(count, BATCH_JOBS_MAX), now)
             if jobs:
-                self._answer(caller, jobs, counters)
+                self._deliver(caller, jobs, counters, now)
                 return
         if nohang:
             caller.reply.null_array()
@@ -244,36 +251,62 @@ class Disque:
                         found = True
         return jobs
 
-    def answer(self, caller: Caller, wait: Waiting) -> None:
+    def answer(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """A take that waited has ended: with jobs, or because its time was over."""
         assert isinstance(wait, Wait)
-        if wait.jobs:
-            self._answer(caller, wait.jobs, caller.with_counters)
-        else:
+        if not wait.jobs:
             caller.reply.null_array()
+            return
+        try:
+            self._deliver(caller, wait.jobs, caller.with_counters, now)
+        except PenstockError as refusal:
+            caller.reply.error(refusal_line(refusal))
 
-    def _answer(self, caller: Caller, jobs: list[Job], counters: bool) -> None:
-        caller.reply.array(len(jobs))
+    def _deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
+        """Answer with jobs. All bodies are read before a byte is written: one on disk may turn out to be damaged."""
+        bodies: list[bytes] = []
+        damage: CommandError | None = None
         for job in jobs:
-            self._write_delivery(caller, self._engine.tube_of(job), job, counters)
-
-    def _write_delivery(self, caller: Caller, tube: Tube, job: Job, counters: bool) -> None:
-        caller.unsent.append(job)
-        caller.unsent_deliveries.append(job.deliveries)
+            body = job.body
+            if isinstance(body, bytes):
+                bodies.append(body)
+                continue
+            try:
+                bodies.append(self._body_of(job))
+            except CommandError as error:
+                damage = error
+                # Put back it would be met by every take.
+                self._engine.bury(caller.connection.session, job, now, str(error).encode()[:REASON_BYTES_MAX])
+        if damage is not None:
+            jobs = [job for job in jobs if job.state == s.TAKEN]
+            if not jobs:
+                raise damage
         reply = caller.reply
-        reply.array(7 if counters else 3)
-        self._write_job(reply, tube, job)
-        if counters:
-            reply.bulk(b"nacks")
-            reply.integer(job.nacks)
-            reply.bulk(b"additional-deliveries")
-            reply.integer(job.returns)
+        reply.array(len(jobs))
+        for i in range(len(jobs)):
+            job = jobs[i]
+            caller.unsent.append(job)
+            caller.unsent_deliveries.append(job.deliveries)
+            reply.array(7 if counters else 3)
+            reply.bulk(self._engine.tube_of(job).name)
+            reply.bulk(self.id_of(job))
+            reply.bulk(bodies[i])
+            if counters:
+                reply.bulk(b"nacks")
+                reply.integer(job.nacks)
+                reply.bulk(b"additional-deliveries")
+                reply.integer(job.returns)
 
-    def _write_job(self, reply: Reply, tube: Tube, job: Job) -> None:
-        reply.bulk(tube.name)
-        reply.bulk(self.id_of(job))
+    def _write_body(self, reply: Reply, job: Job) -> None:
+        """The body of a job that is looked at; nothing, if it cannot be read."""
         body = job.body
-        reply.bulk(body if isinstance(body, bytes) else self._body_of(job))
+        if not isinstance(body, bytes):
+            try:
+                body = self._body_of(job)
+            except CommandError:
+                reply.null()
+                return
+        reply.bulk(body)
 
     # Finishing, and putting back
 
@@ -402,8 +435,7 @@ class Disque:
         reply.bulk(b"next-awake-within")
         _write_within(reply, job.due, now)
         reply.bulk(b"body")
-        body = job.body
-        reply.bulk(body if isinstance(body, bytes) else self._body_of(job))
+        self._write_body(reply, job)
 
     def _write_pair(self, reply: Reply, name: bytes, value: int) -> None:
         reply.bulk(name)
@@ -465,7 +497,9 @@ class Disque:
         reply.array(fit)
         for job in jobs[:fit]:
             reply.array(3)
-            self._write_job(reply, tube, job)
+            reply.bulk(tube.name)
+            reply.bulk(self.id_of(job))
+            self._write_body(reply, job)
 
     # Queues
 

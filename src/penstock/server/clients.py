@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import logging
 import secrets
+import socket
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -23,6 +24,9 @@ from penstock.wire.resp import RespParser
 _log = logging.getLogger("penstock")
 
 _SWEEP_S: Final = 1.0
+
+# How many bytes of answers wait for one who has not said who it is.
+_UNKNOWN_UNSENT_BYTES: Final = 16 * 1024
 
 
 class Limits:
@@ -38,7 +42,8 @@ class Limits:
         self.progress_s = 30.0  # From the first byte of a command to its last.
         self.auth_s = 10.0  # From the connection to the password.
         self.idle_s = 0.0  # Without a command; 0 for any time. Those who wait for a job do not count as idle.
-        self.keepalive_s = 300
+        self.keepalive_s = 300.0  # After which a silent client is asked whether it is there; 0 for never.
+        self.buffers_max = 0  # Of all that is buffered for clients, bytes; 0 for any number.
 
 
 class Clients:
@@ -83,7 +88,8 @@ class Clients:
         self.accepted += 1
         connection.address, connection.is_local = _address(transport.get_extra_info("peername"))
         connection.local_address, _ = _address(transport.get_extra_info("sockname"))
-        transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
+        transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH if connection.known else _UNKNOWN_UNSENT_BYTES)
+        _keep_alive(transport.get_extra_info("socket"), self.limits.keepalive_s)
         if len(self) > self.limits.clients:
             self.rejected += 1
             connection.closing = True
@@ -100,6 +106,7 @@ class Clients:
     def is_known(self, connection: Connection) -> None:
         """A client has said who it is."""
         self._unknown.pop(connection, None)
+        connection.transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
 
     def is_unfinished(self, connection: Connection, unfinished: bool, anew: bool) -> None:
         """A client has sent a part of a command, or the rest of it."""
@@ -139,11 +146,23 @@ class Clients:
         for connection in _older(self._slow, now - limits.output_soft_s):
             if limits.output_soft and connection.buffered() > limits.output_soft:
                 self._close(connection, "it does not read its answers")
+        self._close_largest()
         if limits.idle_s:
             since = self._node.host.now() - int(limits.idle_s * 1000)
             for connection in self:
                 if connection.active < since and connection.wait is None and not connection.is_monitor:
                     self._close(connection, "it was silent for too long")
+
+    def _close_largest(self) -> None:
+        """Close those who have most in buffers, while all of them together have too much."""
+        sizes = {each: int(each.parser.pending()) + each.buffered() for each in (*self._unfinished, *self._slow)}
+        total = sum(sizes.values())
+        if self.limits.buffers_max and total > self.limits.buffers_max:
+            for connection, size in sorted(sizes.items(), key=lambda item: -item[1]):
+                self._close(connection, "too much is buffered for all clients, and for it most")
+                total -= size
+                if total <= self.limits.buffers_max:
+                    break
 
     def _close(self, connection: Connection, why: str) -> None:
         _log.info("client %s was closed: %s", connection.address, why)
@@ -159,6 +178,14 @@ def _older(those: dict[Connection, float], when: float) -> list[Connection]:
             break
         found.append(connection)
     return found
+
+
+def _keep_alive(sock: socket.socket | None, seconds: float) -> None:
+    """Let the system find out whether a silent client is still there."""
+    if sock is not None and sock.family != socket.AF_UNIX and seconds:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(seconds)))
 
 
 def _address(name: object) -> tuple[str, bool]:

@@ -10,6 +10,7 @@ import asyncio
 from typing import Final, Protocol
 
 from penstock.core.waits import Connection as EngineConnection
+from penstock.dialects.command import ANSWERS_BYTES_MAX
 from penstock.server.access import Account
 from penstock.server.node import Client, Node
 from penstock.wire.resp import RespParser
@@ -125,10 +126,10 @@ class Connection(Client):
         """Run what it has sent, no more than so many commands; tell whether there is more."""
         node, ran = self._node, False
         while self._is_free():
+            if budget <= 0 or self.reply.length + len(self._sending) > ANSWERS_BYTES_MAX:
+                self._hold()
+                return True
             if self._at == len(self._commands):
-                if budget <= 0:
-                    self._hold()
-                    return True
                 # What may stand behind a password depends on the password, so of one unknown it is read one by one.
                 self._commands, self._at = self.parser.parse(budget if self.known else 1), 0
                 if not self._commands:

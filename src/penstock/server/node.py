@@ -103,6 +103,9 @@ class Node:
             self._paused[client] = None
         elif client.run(COMMANDS_PER_TURN):
             self._to_run.append(client)
+        if self.host.outbox.full():
+            # More would not fit in one frame; what is in the log so far is not answered sooner for that.
+            self.host.commit()
         if not client.is_dirty and (client.reply.length or client.closing):
             client.is_dirty = True
             self._dirty.append(client)
@@ -124,8 +127,9 @@ class Node:
         try:
             self._go_on()
             self._serve_waiters()
-            self.host.commit(self.now)
-        except JournalFailed as error:
+            self.host.commit()
+        except Exception as error:
+            # The disk failed; or an assertion did, and then nobody knows what else is wrong.
             self._fail(error)
             return
         finally:
@@ -162,8 +166,11 @@ class Node:
             for wait in waits:
                 client: Client = wait.tag  # type: ignore[assignment]
                 client.wait = None
-                self.disque.answer(client, wait)
-                self.run(client)
+                self.disque.answer(client, wait, self.now)
+                if client.lost:
+                    self._take_back(client)
+                else:
+                    self.run(client)
 
     def _set_timer(self) -> None:
         """Come again when the next deadline is due."""
@@ -243,10 +250,16 @@ class Node:
         if self.clients.pop(client.number, None) is None or self.failed.done():
             return
         self.begin_turn()
-        for job, delivery in zip(client.unsent, client.unsent_deliveries):
-            self.engine.undelivered(job, self.now, delivery)
+        self._take_back(client)
         client.wait = None
         self.engine.disconnect(client.connection, self.now)
+
+    def _take_back(self, client: Client) -> None:
+        """A client is gone, and never saw what it was handed last: that was not delivered."""
+        for job, delivery in zip(client.unsent, client.unsent_deliveries):
+            self.engine.undelivered(job, self.now, delivery)
+        client.unsent.clear()
+        client.unsent_deliveries.clear()
 
     def end_wait(self, client: Client, refusal: bytes = b"") -> None:
         """Let a client wait no longer: it is refused, or answered as if its time were over."""

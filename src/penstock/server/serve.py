@@ -13,17 +13,19 @@ import ssl
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from penstock._build import is_compiled
 from penstock._version import __version__
-from penstock.core.errors import PenstockError
+from penstock.core.errors import JournalFailed, PenstockError
 from penstock.core.limits import NEVER, duration_ms
 from penstock.host import Host, Store
 from penstock.journal.disk import RealDisk
 from penstock.journal.retention import Retention
 from penstock.server import table
 from penstock.server.config import Config, ConfigError
+from penstock.server.http import Answer, HttpConnection, Pages
 from penstock.server.info import SAMPLE_S, Info
 from penstock.server.server import Server, start_again
 
@@ -47,7 +49,19 @@ def open_host(config: Config, progress: Callable[[int, int], None] | None = None
     store = Store(RealDisk(str(config.dir)), config.fsync, retention, progress, keeps)
     host = Host(int(config.session_grace * 1000), config.max_memory or NEVER, store)
     host.engine.body_bytes_max = config.max_body
+    if config.aof_enqueue_jobs_once:
+        _was_loaded_once(config, host)
     return host
+
+
+def _was_loaded_once(config: Config, host: Host) -> None:
+    """A controlled restart is over: what was kept for it is not to be read a second time."""
+    config.change("aof-enqueue-jobs-once", "no")
+    if config.file is not None:
+        config.rewrite()
+    if not config.journal:
+        with host.lock:
+            host.stop_journal()
 
 
 def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
@@ -74,6 +88,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     loop = asyncio.get_running_loop()
     server = Server(config, host, loop)
     info = table.install(server)
+    loop.set_exception_handler(server.on_defect)
     server.apply_all()
     listeners = await _listen(server)
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -90,7 +105,11 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
         ends: list[asyncio.Future[Any]] = [server.stopping, server.node.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if server.node.failed.done():
-            _log.error("the journal failed, and nothing more can be promised: %s", server.node.failed.exception())
+            error = server.node.failed.exception()
+            if isinstance(error, JournalFailed):
+                _log.error("the journal failed, and nothing more can be promised: %s", error)
+            else:
+                _log.error("internal error; please report it", exc_info=error)
             code = 1
     finally:
         for task in tasks:
@@ -164,6 +183,7 @@ def _check_doors(config: Config) -> None:
 def _doors(config: Config) -> str:
     """Where clients find the server, for people."""
     doors = [f"{address}:{config.port}" for address in config.bind if config.port]
+    doors += [f"{address}:{config.http_port} (HTTP)" for address in config.http_bind if config.http_port]
     doors += [f"{address}:{config.tls_port} (TLS)" for address in config.bind if config.tls_port]
     return ", ".join([*doors, config.unixsocket] if config.unixsocket else doors)
 
@@ -188,11 +208,34 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             listeners.append(await loop.create_unix_server(accept, str(path), backlog=backlog))
             if config.unixsocketperm:
                 path.chmod(config.unixsocketperm)
+        if config.http_port:
+            watch = partial(HttpConnection, _pages(server))
+            listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
     except OSError as error:
         for listener in listeners:
             listener.close()
         raise ConfigError(f"cannot listen on {', '.join(config.bind)}: {error.strerror or error}") from None
     return listeners
+
+
+def _pages(server: Server) -> Pages:
+    """What the HTTP port shows."""
+    try:
+        from penstock.server.metrics import Metrics
+    except ImportError:
+        raise ConfigError("the HTTP port needs prometheus-client: pip install 'penstock[server]'") from None
+    metrics = Metrics(server)
+
+    def ready() -> Answer:
+        if server.stopping.done() or server.disque.leaving:
+            return Answer(503, "leaving\n")
+        return Answer(200, "ready\n")
+
+    return {
+        "/livez": lambda: Answer(200, "alive\n"),
+        "/readyz": ready,
+        "/metrics": lambda: Answer(200, *metrics.page()),
+    }
 
 
 def _tls_context(config: Config) -> ssl.SSLContext:

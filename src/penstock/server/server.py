@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from typing import Final
+from typing import Any, Final
 
 from penstock.core import states as s
 from penstock.core.errors import CommandError
@@ -93,8 +93,8 @@ class Server:
                 self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes)
         elif name == "max_memory":
             self.host.engine.memory_max = config.max_memory or NEVER
-        elif name == "fsync" and self.host.journal is not None:
-            self.host.journal.set_fsync(config.fsync)
+        elif name == "fsync":
+            self.host.set_fsync(config.fsync)
         elif name == "journal":
             self._keep_journal(config.journal)
         elif name in ("slowlog_log_slower_than", "latency_monitor_threshold"):
@@ -113,6 +113,8 @@ class Server:
         limits.progress_s = config.progress_timeout
         limits.auth_s = config.auth_timeout
         limits.idle_s = config.timeout
+        limits.keepalive_s = config.tcp_keepalive
+        limits.buffers_max = config.max_memory // 4
         self.host.engine.body_bytes_max = config.max_body
 
     def _keep_journal(self, wanted: bool) -> None:
@@ -191,6 +193,11 @@ class Server:
         finally:
             self.rewriting = False
             self.last_rewrite_s = int(time.monotonic() - began)
+
+    def on_defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The loop met an exception that nobody meant: it is counted, and told."""
+        self.desk.internal_errors += 1
+        self.log.error("internal error; please report it: %s", context["message"], exc_info=context.get("exception"))
 
     # Stopping
 
