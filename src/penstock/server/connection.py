@@ -36,7 +36,7 @@ class Overseer(Protocol):
     def is_known(self, connection: Connection) -> None:
         """Its client has said who it is."""
 
-    def is_unfinished(self, connection: Connection, unfinished: bool, anew: bool) -> None:
+    def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
         """Its client has sent a part of a command, or the rest of it."""
 
     def is_slow(self, connection: Connection, slow: bool) -> None:
@@ -91,14 +91,14 @@ class Connection(Client):
         if self._is_free():
             self._node.run(self)
         else:
-            self._hold()
+            self.hold()
 
     def eof_received(self) -> bool:
         """It sends no more. What it has sent is run and answered; but a take does not wait for one who has left."""
         self._eof = True
-        if not self._is_free():
-            return False
-        self._node.run(self)
+        self._node.end_wait(self)
+        if self._is_free():
+            self._node.run(self)
         return True
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -111,7 +111,7 @@ class Connection(Client):
         """It does not read what it is sent."""
         self._unread = True
         self._overseer.is_slow(self, True)
-        self._hold()
+        self.hold()
 
     def resume_writing(self) -> None:
         """It reads again."""
@@ -124,32 +124,34 @@ class Connection(Client):
 
     def run(self, budget: int) -> bool:
         """Run what it has sent, no more than so many commands; tell whether there is more."""
-        node, ran = self._node, False
+        node = self._node
         while self._is_free():
             if budget <= 0 or self.reply.length + len(self._sending) > ANSWERS_BYTES_MAX:
-                self._hold()
+                self.hold()
                 return True
             if self._at == len(self._commands):
                 # What may stand behind a password depends on the password, so of one unknown it is read one by one.
                 self._commands, self._at = self.parser.parse(budget if self.known else 1), 0
                 if not self._commands:
                     if self.parser.has_more:
-                        self._hold()
+                        self.hold()
                         return True
-                    self._all_run(ran)
+                    self._all_run()
                     return False
+                self._note_unfinished(False)
             before = self._at
             self._at = node.desk.run_all(self, self._commands, before, node.now)
             budget -= self._at - before
-            ran = True
-        self._hold()
+            if self._eof:
+                node.cancel_wait(self)
+        self.hold()
         return False
 
     def _is_free(self) -> bool:
         """Whether commands of it can be run now."""
         return self.wait is None and not self.busy and not self.closing and not self._unread
 
-    def _all_run(self, ran: bool) -> None:
+    def _all_run(self) -> None:
         """Everything it has sent was run, except perhaps a command that is not complete."""
         self.active = self._node.now
         parser = self.parser
@@ -158,12 +160,15 @@ class Connection(Client):
             self.closing = True
         elif self._eof:
             self.closing = True
-        if self._unfinished or parser.is_unfinished():
-            self._unfinished = parser.is_unfinished()
-            self._overseer.is_unfinished(self, self._unfinished, ran)
+        self._note_unfinished(parser.is_unfinished())
         if self._held and not self.lost:
             self._held = False
             self.transport.resume_reading()
+
+    def _note_unfinished(self, unfinished: bool) -> None:
+        if self._unfinished != unfinished:
+            self._unfinished = unfinished
+            self._overseer.is_unfinished(self, unfinished)
 
     def gather(self) -> None:
         """Set the answers so far aside, to be sent together once the log is durable up to here."""
@@ -221,7 +226,7 @@ class Connection(Client):
         """How many bytes of answers wait in its socket's buffer."""
         return self.transport.get_write_buffer_size()
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
         """Do not read from it while it has sent much that cannot be run yet, or does not read itself."""
         if not self._held and not self.lost and (self._unread or self.parser.pending() > _UNREAD_BYTES_MAX):
             self._held = True

@@ -48,6 +48,10 @@ class Client(Caller):
         """Run what it has sent, no more than so many commands; tell whether there is more."""
         raise NotImplementedError
 
+    def hold(self) -> None:
+        """Do not read from it while it has sent much that cannot be run yet."""
+        raise NotImplementedError
+
     def gather(self) -> None:
         """Set the answers so far aside, to be sent together once the log is durable up to here."""
         raise NotImplementedError
@@ -101,6 +105,7 @@ class Node:
         self.begin_turn()
         if self._pause is not None:
             self._paused[client] = None
+            client.hold()
         elif client.run(COMMANDS_PER_TURN):
             self._to_run.append(client)
         if self.host.outbox.full():
@@ -262,17 +267,23 @@ class Node:
         client.unsent_deliveries.clear()
 
     def end_wait(self, client: Client, refusal: bytes = b"") -> None:
-        """Let a client wait no longer: it is refused, or answered as if its time were over."""
-        wait = client.wait
-        if wait is not None and wait.outcome == w.WAITING:
-            self.begin_turn()
-            self.engine.cancel(wait)
-            client.wait = None
-            if refusal:
-                client.reply.error(refusal)
-            else:
-                client.reply.null_array()
+        """Let a client wait no longer, and run what it has sent meanwhile."""
+        if self.cancel_wait(client, refusal):
             self.run(client)
+
+    def cancel_wait(self, client: Client, refusal: bytes = b"") -> bool:
+        """Let a client wait no longer: it is refused, or answered as if its time were over. Tell whether it waited."""
+        wait = client.wait
+        if wait is None or wait.outcome != w.WAITING:
+            return False
+        self.begin_turn()
+        self.engine.cancel(wait)
+        client.wait = None
+        if refusal:
+            client.reply.error(refusal)
+        else:
+            client.reply.null_array()
+        return True
 
     def pause_clients(self, seconds: float) -> None:
         """Run no command of anybody for so long; from now on, if a pause is under way."""
