@@ -109,12 +109,12 @@ class Clients:
         self._unknown.pop(connection, None)
         connection.transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
 
-    def is_unfinished(self, connection: Connection, unfinished: bool, anew: bool) -> None:
+    def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
         """A client has sent a part of a command, or the rest of it."""
-        if anew or not unfinished:
-            self._unfinished.pop(connection, None)
         if unfinished:
-            self._unfinished.setdefault(connection, time.monotonic())
+            self._unfinished[connection] = time.monotonic()
+        else:
+            self._unfinished.pop(connection, None)
 
     def is_slow(self, connection: Connection, slow: bool) -> None:
         """A client does not read what it is sent, or does so again."""

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final, Protocol
 
 from penstock.core.waits import Connection as EngineConnection
-from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, NEW_PART_LEFT, STOPPED, Inbox
+from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, STOPPED, Inbox
 from penstock.server.access import Account
 from penstock.server.node import Client, Node
 
@@ -35,7 +35,7 @@ class Overseer(Protocol):
     def is_known(self, connection: Connection) -> None:
         """Its client has said who it is."""
 
-    def is_unfinished(self, connection: Connection, unfinished: bool, anew: bool) -> None:
+    def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
         """Its client has sent a part of a command, or the rest of it."""
 
     def is_slow(self, connection: Connection, slow: bool) -> None:
@@ -110,8 +110,7 @@ class Connection(Client):
     def eof_received(self) -> bool:
         """It sends no more. What it has sent is run and answered; but a take does not wait for one who has left."""
         self._eof = True
-        if self._unread or self.wait is not None or self.busy or self.closing:
-            return False
+        self._node.end_wait(self)
         self._node.run(self)
         return True
 
@@ -125,7 +124,7 @@ class Connection(Client):
         """It does not read what it is sent."""
         self._unread = True
         self._overseer.is_slow(self, True)
-        self._hold()
+        self.hold()
 
     def resume_writing(self) -> None:
         """It reads again."""
@@ -139,31 +138,41 @@ class Connection(Client):
     def run(self, budget: int) -> bool:
         """Run what it has sent, no more than so many commands; tell whether there is more."""
         node = self._node
-        left = STOPPED if self._unread else self.inbox.run(node.desk, self, budget, node.now)
-        if left == ALL_RUN:
+        if self._unread:
+            self.hold()
+            return False
+        left = self.inbox.run(node.desk, self, budget, node.now)
+        if left == ALL_RUN and not (self._unfinished or self._held or self._eof):
             self.active = node.now
-            if self._unfinished or self._held or self._eof:
-                self._all_run(False)
-        elif left in (STOPPED, MORE_LEFT):
-            self._hold()
+            return False
+        if left == STOPPED and self._eof and node.cancel_wait(self):
+            left = MORE_LEFT
+        if self.inbox.ran:
+            self._note_unfinished(False)
+        if left in (STOPPED, MORE_LEFT):
+            self.hold()
         else:
-            self._all_run(left == NEW_PART_LEFT)
+            self._all_run()
         return left == MORE_LEFT
 
-    def _all_run(self, anew: bool) -> None:
+    def _all_run(self) -> None:
         """Everything it has sent was run, except perhaps a command that is not complete."""
+        self.active = self._node.now
         parser = self.inbox.parser
         if parser.error:
             self.reply.error(b"ERR " + parser.error)
             self.closing = True
         elif self._eof:
             self.closing = True
-        if parser.pending() or self._unfinished:
-            self._unfinished = parser.pending() > 0
-            self._overseer.is_unfinished(self, self._unfinished, anew)
+        self._note_unfinished(parser.is_unfinished())
         if self._held and not self.lost:
             self._held = False
             self.transport.resume_reading()
+
+    def _note_unfinished(self, unfinished: bool) -> None:
+        if self._unfinished != unfinished:
+            self._unfinished = unfinished
+            self._overseer.is_unfinished(self, unfinished)
 
     def send(self, answers: bytes) -> None:
         """Send it answers, and close it if they were the last."""
@@ -208,7 +217,7 @@ class Connection(Client):
         """How many bytes of answers wait in its socket's buffer."""
         return self.transport.get_write_buffer_size()
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
         """Do not read from it while it has sent much that cannot be run yet, or does not read itself."""
         if not self._held and not self.lost and (self._unread or self.inbox.parser.pending() > _UNREAD_BYTES_MAX):
             self._held = True

@@ -51,6 +51,10 @@ class Client(Caller):
         """Run what it has sent, no more than so many commands; tell whether there is more."""
         raise NotImplementedError
 
+    def hold(self) -> None:
+        """Do not read from it while it has sent much that cannot be run yet."""
+        raise NotImplementedError
+
     def send(self, answers: bytes) -> None:
         """Send it answers, and close it if they were the last."""
         raise NotImplementedError
@@ -101,6 +105,7 @@ class Node:
             self.begin_turn()
         if self._pause is not None:
             self._paused[client] = None
+            client.hold()
         elif client.run(COMMANDS_PER_TURN):
             self._to_run.append(client)
         if self.host.outbox.full():
@@ -268,19 +273,25 @@ class Node:
         client.unsent_deliveries.clear()
 
     def end_wait(self, client: Client, refusal: bytes = b"") -> None:
-        """Let a client wait no longer: it is refused, or answered as if its time were over."""
-        wait = client.wait
-        if wait is not None and wait.outcome == w.WAITING:
-            self.begin_turn()
-            self.engine.cancel(wait)
-            client.wait = None
-            before = client.reply.length
-            if refusal:
-                client.reply.error(refusal)
-            else:
-                client.reply.null_array()
-            self.desk.answered(client, before)
+        """Let a client wait no longer, and run what it has sent meanwhile."""
+        if self.cancel_wait(client, refusal):
             self.run(client)
+
+    def cancel_wait(self, client: Client, refusal: bytes = b"") -> bool:
+        """Let a client wait no longer: it is refused, or answered as if its time were over. Tell whether it waited."""
+        wait = client.wait
+        if wait is None or wait.outcome != w.WAITING:
+            return False
+        self.begin_turn()
+        self.engine.cancel(wait)
+        client.wait = None
+        before = client.reply.length
+        if refusal:
+            client.reply.error(refusal)
+        else:
+            client.reply.null_array()
+        self.desk.answered(client, before)
+        return True
 
     def pause_clients(self, seconds: float) -> None:
         """Run no command of anybody for so long; from now on, if a pause is under way."""

@@ -24,6 +24,7 @@ from penstock.server.access import Accounts
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config
 from penstock.server.node import Node
+from penstock.server.words import to_bytes
 
 # An argument may be as long as a body, and a little more: what is accepted can be sent.
 _ENVELOPE_BYTES: Final = 64 * 1024
@@ -80,9 +81,9 @@ class Server:
         for name in ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel"):
             self.apply(name)
         for old, new in self.config.rename_command.items():
-            command = self.desk.remove(old.encode())
+            command = self.desk.remove(to_bytes(old))
             if command is not None and new:
-                self.desk.add(command, new.encode())
+                self.desk.add(command, to_bytes(new))
 
     def apply(self, name: str) -> None:
         """Let a setting that has changed take effect."""
@@ -90,7 +91,7 @@ class Server:
         if name == "requirepass":
             self.accounts.set_password(config.requirepass)
             for user in config.users.values():
-                secret = user.password_sha256 or hashlib.sha256(user.password.encode()).hexdigest()
+                secret = user.password_sha256 or hashlib.sha256(to_bytes(user.password)).hexdigest()
                 self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes)
         elif name == "max_memory":
             self.host.engine.memory_max = config.max_memory or NEVER
