@@ -214,6 +214,10 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
     listeners: list[asyncio.AbstractServer] = []
     accept, backlog = server.clients.accept, config.tcp_backlog
     try:
+        # Who answers clients can be watched.
+        if config.http_port:
+            watch = partial(HttpConnection, _pages(server))
+            listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         if config.port:
             listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
         if config.tls_port:
@@ -225,9 +229,6 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             listeners.append(await loop.create_unix_server(accept, str(path), backlog=backlog))
             if config.unixsocketperm:
                 path.chmod(config.unixsocketperm)
-        if config.http_port:
-            watch = partial(HttpConnection, _pages(server))
-            listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
     except OSError as error:
         for listener in listeners:
             listener.close()
