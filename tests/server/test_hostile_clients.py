@@ -306,7 +306,9 @@ def test_the_maximum_of_clients_is_kept(server: Server, admin: Client) -> None:
 
 def test_what_is_sent_behind_a_take_that_waits_runs_when_it_is_served(server: Server, admin: Client) -> None:
     with server.client() as client:
-        client.send(encode([b"GETJOB", b"FROM", b"behind"]) + b"".join(encode([b"PING", b"%d" % n]) for n in range(999)))
+        client.send(
+            encode([b"GETJOB", b"FROM", b"behind"]) + b"".join(encode([b"PING", b"%d" % n]) for n in range(999))
+        )
         wait_until(lambda: figures(admin)["blocked_clients"] == "1")
         admin.ask("ADDJOB", "behind", "x", 0)
         assert client.answer()[0][2] == b"x"  # type: ignore[index]
