@@ -98,8 +98,8 @@ def warm_up(client: Client) -> None:
 class Client:
     """A connection."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection((address, port), PATIENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")

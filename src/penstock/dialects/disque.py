@@ -320,7 +320,7 @@ class Disque:
 
     def ackjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """ACKJOB id [id ...], and FASTACK: on one node they are the same."""
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -330,7 +330,7 @@ class Disque:
 
     def deljob(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DELJOB id [id ...]"""
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -350,7 +350,7 @@ class Disque:
         """Queue the jobs that are active: taken, delayed, or set aside by DEQUEUE."""
         engine = self._engine
         session = caller.connection.session
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -376,7 +376,7 @@ class Disque:
 
     def dequeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DEQUEUE id [id ...]"""
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -552,11 +552,17 @@ class Disque:
         """The id of a job in 40 characters."""
         return self._ids.long(job.id, job.ttl_minutes)
 
-    def _numbers(self, args: list[bytes]) -> list[int]:
+    def _numbers(self, caller: Caller, args: list[bytes], now: i64) -> list[int]:
         """The numbers behind the ids of a command. All are looked at before anything is done."""
         if len(args) == 2:
             return [self._number(args[1])]
-        return [self._number(text) for text in args[1:]]
+        if len(args) > BATCH_JOBS_MAX + 1:
+            raise Refused(b"ERR a command may name up to %d jobs" % BATCH_JOBS_MAX)
+        numbers = [self._number(text) for text in args[1:]]
+        if not caller.any_tube:
+            for number in numbers:
+                self._find(caller, number, now)
+        return numbers
 
     def _number(self, text: bytes) -> int:
         """The number of a job here; NOT_AN_ID for an id that is well-formed, and of no job that could be here."""

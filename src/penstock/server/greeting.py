@@ -13,6 +13,9 @@ from penstock.server.server import Server
 from penstock.server.words import to_text
 from penstock.wire.errors import Refused
 
+# The name of a client is not longer.
+_NAME_BYTES_MAX: Final = 1_024
+
 # A password is not longer.
 _PASSWORD_BYTES_MAX: Final = 512
 
@@ -191,7 +194,9 @@ class Greeting:
 
 
 def check_client_name(name: bytes) -> bytes:
-    """Refuse a name that would break the lines of CLIENT LIST."""
+    """Refuse a name that would break the lines of CLIENT LIST, or be all that one sees of them."""
+    if len(name) > _NAME_BYTES_MAX:
+        raise Refused(b"ERR Client names may have up to %d bytes." % _NAME_BYTES_MAX)
     if any(byte < 33 or byte > 126 for byte in name):
         raise Refused(b"ERR Client names cannot contain spaces, newlines or special characters.")
     return name

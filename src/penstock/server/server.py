@@ -116,6 +116,7 @@ class Server:
         limits.auth_s = config.auth_timeout
         limits.idle_s = config.timeout
         limits.keepalive_s = config.tcp_keepalive
+        limits.protected = config.protected_mode
         limits.buffers_max = config.max_memory // 4
         self.host.engine.body_bytes_max = config.max_body
 
