@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from .serving import Wire, command, decoded, pairs
+from .serving import Wire, command, decoded, pairs, wait_for
 
 CURSOR = "ERR invalid cursor or option name"
 SYNTAX = "ERR syntax error"
@@ -183,3 +185,44 @@ def test_a_long_scan_holds_nobody_up_and_is_answered_in_its_place(wire: Wire) ->
     assert (cursor, set(found)) == (b"0", set(ids))
     assert [job[1] for job in decoded(wire.read())] == ids[:-4:-1]
     assert wire.read() == b"+PONG\r\n"
+
+
+def test_the_answer_to_a_long_scan_waits_until_it_is_read_and_nobody_waits_for_it(
+    wire: Wire, wires: Callable[[], Wire]
+) -> None:
+    bodies = [b"%03d" % number * 10_000 for number in range(300)]
+    wire.send_raw(b"".join(command("ADDJOB", "q", body, 0) for body in bodies))
+    for _ in bodies:
+        assert wire.read()[:1] == b"+"
+    scanner = wires()
+    scanner.send_raw(command("JSCAN", "BUSYLOOP", "REPLY", "all") + command("PING"))
+    wait_for(lambda: re.search(rb"cmd=jscan.*", wire.ask("CLIENT", "LIST")))
+    assert wire.ask("PING") == b"+PONG\r\n"
+    cursor, found = decoded(scanner.read())
+    assert cursor == b"0" and [pairs(job)[b"body"] for job in found] == bodies
+    assert scanner.read() == b"+PONG\r\n"
+
+
+def test_a_long_scan_of_one_who_wants_no_answer_answers_nothing(wire: Wire) -> None:
+    wire.send_raw(command("ADDJOB", "q", "", 0) * 600)
+    for _ in range(600):
+        wire.read()
+    wire.send("CLIENT", "REPLY", "SKIP")
+    wire.send("JSCAN", "BUSYLOOP")
+    assert wire.ask("PING") == b"+PONG\r\n"
+
+
+def test_one_who_goes_in_the_middle_of_a_long_answer_leaves_nothing_behind(
+    wire: Wire, wires: Callable[[], Wire]
+) -> None:
+    body = b"x" * 30_000
+    wire.send_raw(command("ADDJOB", "q", body, 0) * 300)
+    for _ in range(300):
+        wire.read()
+    scanner = wires()
+    scanner.send("JSCAN", "BUSYLOOP", "REPLY", "all")
+    assert scanner.socket.recv(4)
+    address = scanner.address
+    scanner.close()
+    wait_for(lambda: address.encode() not in wire.ask("CLIENT", "LIST"))
+    assert len(wire.call("JSCAN", "BUSYLOOP")[1]) == 300

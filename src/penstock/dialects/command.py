@@ -56,6 +56,7 @@ class Caller:
     with_counters: bool  # How the take that it waits for is to be answered.
     unsent: list[Job]  # Handed to it in answers that were not sent yet,
     unsent_deliveries: list[int]  # and which delivery of each that was.
+    owed: i64  # How many bytes of a long answer are to follow.
     sending: i64  # How many bytes of answers are on their way to it.
     _sending_count: i64  # How many of the unsent deliveries are in them.
 
@@ -73,6 +74,7 @@ class Caller:
         self.with_counters = False
         self.unsent = []
         self.unsent_deliveries = []
+        self.owed = 0
         self.sending = 0
         self._sending_count = 0
 

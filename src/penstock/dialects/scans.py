@@ -1,6 +1,7 @@
 """Scans: QSCAN, JSCAN and the newest jobs of a queue, in slices that hold nobody up.
 
-A scan with a cursor is one slice. What looks at everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command.
+A scan with a cursor is one slice. What looks at everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command,
+and answers in slices too. An answer begins with its length, so nothing of it leaves before everything was found.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from penstock.core.engine import Engine
 from penstock.core.job import Job
 from penstock.core.limits import BATCH_JOBS_MAX
 from penstock.core.tube import Tube
-from penstock.dialects.command import Caller, Long
+from penstock.dialects.command import ANSWERED, Caller, Long
 from penstock.dialects.disque import NOT_A_NUMBER, Disque, parse_integer
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
-# How many jobs or queues a slice looks at: a fraction of a millisecond's work.
-SLICE: Final = 1_000
+# How many jobs or queues a slice looks at, and about how many bytes it answers: a fraction of a millisecond's work.
+SLICE: Final = 250
+_SLICE_BYTES: Final = 64 * 1024
 
 # An answer that would grow longer is refused: cursors are there for it.
 SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -128,6 +130,8 @@ class _Found(Long):
     found: int
     _pages: list[bytes]
     _bytes: i64
+    _is_answering: bool
+    _answered: i64  # How many pages were answered.
 
     def __init__(self, query: Query) -> None:
         self.query = query
@@ -135,6 +139,34 @@ class _Found(Long):
         self.found = 0
         self._pages = []
         self._bytes = 0
+        self._is_answering = False
+        self._answered = 0
+
+    def look(self, caller: Caller, now: i64) -> None:
+        """Look at the next slice."""
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Look at a slice; or, once everything was looked at, answer some of what was found."""
+        if not self._is_answering:
+            self.look(caller, now)
+            if self.query.busyloop and self.cursor != 0:
+                return False
+            if caller.muted != ANSWERED:
+                # Nobody wants the answer, and what has left cannot be taken back.
+                return True
+            self._is_answering = True
+            caller.reply.array(2)
+            caller.reply.bulk(b"%d" % self.cursor)
+            caller.reply.array(self.found)
+        length: i64 = 0
+        while self._answered < len(self._pages) and length < _SLICE_BYTES:
+            page = self._pages[self._answered]
+            caller.reply.raw(page)
+            length += len(page)
+            self._answered += 1
+        self._bytes -= length
+        caller.owed = self._bytes
+        return self._answered == len(self._pages)
 
     def add(self, page: Reply, found: int) -> None:
         """Keep the answer of a slice."""
@@ -143,14 +175,6 @@ class _Found(Long):
         self._pages.append(page.take())
         if self._bytes > SCAN_BYTES_MAX:
             raise Refused(b"ERR the answer would be longer than %d bytes; use a cursor and COUNT" % SCAN_BYTES_MAX)
-
-    def write(self, reply: Reply) -> None:
-        """The whole answer."""
-        reply.array(2)
-        reply.bulk(b"%d" % self.cursor)
-        reply.array(self.found)
-        for page in self._pages:
-            reply.raw(page)
 
 
 class QueueScan(_Found):
@@ -162,7 +186,7 @@ class QueueScan(_Found):
         super().__init__(query)
         self._engine = engine
 
-    def step(self, caller: Caller, now: i64) -> bool:
+    def look(self, caller: Caller, now: i64) -> None:
         """Look at the next queues."""
         query = self.query
         page = Reply()
@@ -175,10 +199,6 @@ class QueueScan(_Found):
                     page.bulk(tube.name)
                     found += 1
         self.add(page, found)
-        if query.busyloop and self.cursor != 0:
-            return False
-        self.write(caller.reply)
-        return True
 
 
 class JobScan(_Found):
@@ -192,7 +212,7 @@ class JobScan(_Found):
         self._engine = engine
         self._disque = disque
 
-    def step(self, caller: Caller, now: i64) -> bool:
+    def look(self, caller: Caller, now: i64) -> None:
         """Look at the next jobs."""
         query = self.query
         tube: Tube | None = None
@@ -200,8 +220,7 @@ class JobScan(_Found):
             tube = self._engine.tubes.get(query.queue)
             if tube is None:
                 self.cursor = 0
-                self.write(caller.reply)
-                return True
+                return
         page = Reply()
         page.resp3 = caller.reply.resp3
         found = 0
@@ -215,10 +234,6 @@ class JobScan(_Found):
                 page.simple(self._disque.id_of(job))
             found += 1
         self.add(page, found)
-        if query.busyloop and self.cursor != 0:
-            return False
-        self.write(caller.reply)
-        return True
 
 
 class Newest(Long):
