@@ -163,6 +163,7 @@ class _Found(Long):
             page = self._pages[self._answered]
             caller.reply.raw(page)
             length += len(page)
+            self._pages[self._answered] = b""
             self._answered += 1
         self._bytes -= length
         caller.owed = self._bytes

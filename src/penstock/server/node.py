@@ -169,6 +169,7 @@ class Node:
                 return
             if not self.desk.step(client, long, self.now):
                 self._long.append((client, long))
+                self.answered(client)
                 return
             client.busy = False
             self.run(client)
