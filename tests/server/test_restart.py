@@ -247,6 +247,12 @@ def test_debug_restart_is_a_stop_and_a_start_of_the_same_process(start: Start, c
     wire = server.connect()
     pid, run, id = wire.info("server")["process_id"], wire.info("server")["run_id"], wire.add("q")
     wire.call("CONFIG", "SET", "maxclients", 77)
+    conf.unlink()
+    conf.mkdir()
+    for words in (["CONFIG", "REWRITE"], ["DEBUG", "RESTART"]):
+        assert wire.ask(*words).startswith(b"-ERR Rewriting config file: ")
+    conf.rmdir()
+    conf.write_text(DISQUE_CONF)
     for word in ("RESTART", "CRASH-AND-RECOVER"):
         wire.send("DEBUG", word)
         wait_for(lambda: wire.read() == b"")  # noqa: B023

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.errors import CommandError
-from penstock.server.config import BadValue, ConfigError, UnknownSetting
+from penstock.server.config import BadValue, UnknownSetting
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
@@ -61,7 +61,4 @@ class ConfigCommands:
     def _rewrite(self) -> None:
         if self._server.config.file is None:
             raise Refused(b"ERR The server is running without a config file")
-        try:
-            self._server.config.rewrite()
-        except (ConfigError, OSError) as error:
-            raise Refused(f"ERR Rewriting config file: {error}".encode()) from None
+        self._server.rewrite_config()

@@ -21,8 +21,9 @@ from penstock.host import Host
 from penstock.journal.retention import Retention
 from penstock.server.access import Accounts
 from penstock.server.clients import Clients, Limits
-from penstock.server.config import Config
+from penstock.server.config import Config, ConfigError
 from penstock.server.node import Node, ServerDesk
+from penstock.wire.errors import Refused
 
 # An argument may be as long as a body, and a little more: what is accepted can be sent.
 _ENVELOPE_BYTES: Final = 64 * 1024
@@ -102,6 +103,13 @@ class Server:
         elif name == "loglevel":
             self.log.setLevel(LOG_LEVELS[config.loglevel])
         self._limit_clients()
+
+    def rewrite_config(self) -> None:
+        """Let the file of the configuration say what was changed."""
+        try:
+            self.config.rewrite()
+        except (ConfigError, OSError) as error:
+            raise Refused(f"ERR Rewriting config file: {error}".encode()) from None
 
     def _limit_clients(self) -> None:
         config, limits = self.config, self.clients.limits
@@ -212,7 +220,7 @@ class Server:
             time.sleep(delay_s)
             start_again()
         if self.config.file is not None:
-            self.config.rewrite()
+            self.rewrite_config()
         self.restart_s = delay_s
         self.stop()
 
