@@ -185,7 +185,7 @@ class Desk:
                 ended: i64 = self.clock_ns()
                 command.calls += 1
                 command.ns += ended - began
-                if self.slow_ns >= 0 and ended - began > self.slow_ns:
+                if self.slow_ns >= 0 and ended - began >= self.slow_ns:
                     self.was_slow(caller, args, ended - began)
                 began = ended
             else:
