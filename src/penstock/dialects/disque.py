@@ -31,7 +31,7 @@ from penstock.core.policy import DISQUE
 from penstock.core.stats import rule_counts
 from penstock.core.tube import Tube
 from penstock.core.waits import Wait, Waiting
-from penstock.dialects.command import Caller, refusal_line
+from penstock.dialects.command import Caller, check_tube, refusal_line
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
@@ -135,7 +135,7 @@ class Disque:
             draft.once = True
         elif retry > 0:
             draft.ttr_ms = retry * 1000
-        caller.check_tube(name)
+        check_tube(caller, name)
         engine = self._engine
         tube = engine.tubes.get(name)
         if delay > 0:
@@ -206,7 +206,7 @@ class Disque:
         if len(names) > WAIT_TUBES_MAX:
             raise Refused(b"ERR a GETJOB may name up to %d queues" % WAIT_TUBES_MAX)
         for name in names:
-            caller.check_tube(name)
+            check_tube(caller, name)
             check_name(name, "the name of a queue")
         engine = self._engine
         if len(names) == 1 and count == 1:
@@ -320,7 +320,7 @@ class Disque:
 
     def ackjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """ACKJOB id [id ...], and FASTACK: on one node they are the same."""
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -330,7 +330,7 @@ class Disque:
 
     def deljob(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DELJOB id [id ...]"""
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -350,7 +350,7 @@ class Disque:
         """Queue the jobs that are active: taken, delayed, or set aside by DEQUEUE."""
         engine = self._engine
         session = caller.connection.session
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -376,7 +376,7 @@ class Disque:
 
     def dequeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DEQUEUE id [id ...]"""
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -457,14 +457,14 @@ class Disque:
 
     def qlen(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """QLEN queue"""
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         self._engine.advance(now)
         tube = self._engine.tubes.get(args[1])
         caller.reply.integer(0 if tube is None else tube.count_in(s.READY))
 
     def qstat(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """QSTAT queue"""
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         self._engine.advance(now)
         reply = caller.reply
         tube = self._engine.tubes.get(args[1])
@@ -492,7 +492,7 @@ class Disque:
         count = parse_integer(args[2])
         if count == NOT_A_NUMBER:
             raise Refused(_NOT_AN_INTEGER)
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         self._engine.advance(now)
         tube = self._engine.tubes.get(args[1])
         if tube is None or count == 0:
@@ -519,7 +519,7 @@ class Disque:
 
     def pause(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """PAUSE queue option [option ...]"""
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         inward = False
         outward = False
         changes = False
@@ -552,11 +552,17 @@ class Disque:
         """The id of a job in 40 characters."""
         return self._ids.long(job.id, job.ttl_minutes)
 
-    def _numbers(self, args: list[bytes]) -> list[int]:
+    def _numbers(self, caller: Caller, args: list[bytes], now: i64) -> list[int]:
         """The numbers behind the ids of a command. All are looked at before anything is done."""
         if len(args) == 2:
             return [self._number(args[1])]
-        return [self._number(text) for text in args[1:]]
+        if len(args) > BATCH_JOBS_MAX + 1:
+            raise Refused(b"ERR a command may name up to %d jobs" % BATCH_JOBS_MAX)
+        numbers = [self._number(text) for text in args[1:]]
+        if not caller.any_tube:
+            for number in numbers:
+                self._find(caller, number, now)
+        return numbers
 
     def _number(self, text: bytes) -> int:
         """The number of a job here; NOT_AN_ID for an id that is well-formed, and of no job that could be here."""
@@ -569,7 +575,7 @@ class Disque:
             return None
         job = self._engine.find(number, now)
         if job is not None and not caller.any_tube:
-            caller.check_tube(self._engine.tube_of(job).name)
+            check_tube(caller, self._engine.tube_of(job).name)
         return job
 
 
@@ -609,8 +615,8 @@ def _parse_timeout(text: bytes) -> int:
 
 def parse_integer(text: bytes) -> int:
     """A number as Disque takes it: a sign perhaps, digits, nothing else, 64 bits; NOT_A_NUMBER for all else."""
-    if text.isdigit() and len(text) <= 18:
-        return int(text)
+    if len(text) == 1 and 48 <= text[0] <= 57:
+        return text[0] - 48
     digits = text[1:] if text[:1] == b"-" or text[:1] == b"+" else text
     if not digits.isdigit() or len(digits) > 64:
         return NOT_A_NUMBER

@@ -13,9 +13,10 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
+from penstock.dialects.inbox import Inbox
 from penstock.server.access import ANYBODY, Accounts
 from penstock.server.connection import UNSENT_BYTES_HIGH, Connection
 from penstock.server.node import Node
@@ -27,6 +28,13 @@ _SWEEP_S: Final = 1.0
 
 # How many bytes of answers wait for one who has not said who it is.
 _UNKNOWN_UNSENT_BYTES: Final = 16 * 1024
+
+
+# There was a password, or protected-mode was no, when the server started.
+_PROTECTED: Final = (
+    b"-DENIED this server has no password, so only clients on its own machine are served; "
+    b"CONFIG SET requirepass from there, or protected-mode no if you mean it\r\n"
+)
 
 
 class Limits:
@@ -44,6 +52,20 @@ class Limits:
         self.idle_s = 0.0  # Without a command; 0 for any time. Those who wait for a job do not count as idle.
         self.keepalive_s = 300.0  # After which a silent client is asked whether it is there; 0 for never.
         self.buffers_max = 0  # Of all that is buffered for clients, bytes; 0 for any number.
+        self.protected = True  # Nobody comes in from elsewhere without a password or TLS.
+
+
+class Handshake(asyncio.Protocol):
+    """Who came for TLS and is not through its handshake: nobody yet, so there is no session to leave behind."""
+
+    def __init__(self, accept: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._accept = accept
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It has got through."""
+        client = self._accept()
+        transport.set_protocol(client)
+        client.connection_made(transport)
 
 
 class Clients:
@@ -76,7 +98,7 @@ class Clients:
         self._numbers += 1
         connection = Connection(node, self, self._numbers, node.engine.connect(secrets.token_bytes(16)))
         known = not self.accounts.any
-        connection.parser = RespParser(self.limits.bulk_max, self.limits.buffer_max, known)
+        connection.inbox = Inbox(RespParser(self.limits.bulk_max, self.limits.buffer_max, known))
         connection.bulk_max = self.limits.bulk_max
         connection.known = known
         connection.user = ANYBODY
@@ -91,12 +113,17 @@ class Clients:
         transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH if connection.known else _UNKNOWN_UNSENT_BYTES)
         _keep_alive(transport.get_extra_info("socket"), self.limits.keepalive_s)
         if len(self) > self.limits.clients:
-            self.rejected += 1
-            connection.closing = True
-            transport.write(b"-ERR max number of clients reached\r\n")
-            transport.close()
+            self._turn_away(connection, b"-ERR max number of clients reached\r\n")
         elif not connection.known:
             self._unknown[connection] = time.monotonic()
+        elif self.limits.protected and not connection.is_local and transport.get_extra_info("sslcontext") is None:
+            self._turn_away(connection, _PROTECTED)
+
+    def _turn_away(self, connection: Connection, why: bytes) -> None:
+        self.rejected += 1
+        connection.closing = True
+        connection.transport.write(why)
+        connection.transport.close()
 
     def left(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -108,12 +135,12 @@ class Clients:
         self._unknown.pop(connection, None)
         connection.transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
 
-    def is_unfinished(self, connection: Connection, unfinished: bool, anew: bool) -> None:
+    def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
         """A client has sent a part of a command, or the rest of it."""
-        if anew or not unfinished:
-            self._unfinished.pop(connection, None)
         if unfinished:
-            self._unfinished.setdefault(connection, time.monotonic())
+            self._unfinished[connection] = time.monotonic()
+        else:
+            self._unfinished.pop(connection, None)
 
     def is_slow(self, connection: Connection, slow: bool) -> None:
         """A client does not read what it is sent, or does so again."""
@@ -155,7 +182,7 @@ class Clients:
 
     def _close_largest(self) -> None:
         """Close those who have most in buffers, while all of them together have too much."""
-        sizes = {each: int(each.parser.pending()) + each.buffered() for each in (*self._unfinished, *self._slow)}
+        sizes = {each: int(each.inbox.parser.pending()) + each.buffered() for each in (*self._unfinished, *self._slow)}
         total = sum(sizes.values())
         if self.limits.buffers_max and total > self.limits.buffers_max:
             for connection, size in sorted(sizes.items(), key=lambda item: -item[1]):

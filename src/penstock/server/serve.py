@@ -24,6 +24,7 @@ from penstock.host import Host, Store
 from penstock.journal.disk import RealDisk
 from penstock.journal.retention import Retention
 from penstock.server import table
+from penstock.server.clients import Handshake
 from penstock.server.config import Config, ConfigError
 from penstock.server.http import Answer, HttpConnection, Pages
 from penstock.server.info import SAMPLE_S, Info
@@ -221,8 +222,16 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
         if config.port:
             listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
         if config.tls_port:
-            tls = _tls_context(config)
-            listeners.append(await loop.create_server(accept, config.bind, config.tls_port, ssl=tls, backlog=backlog))
+            listeners.append(
+                await loop.create_server(
+                    partial(Handshake, accept),
+                    config.bind,
+                    config.tls_port,
+                    ssl=_tls_context(config),
+                    ssl_handshake_timeout=config.auth_timeout,
+                    backlog=backlog,
+                )
+            )
         if config.unixsocket:
             path = config.within_dir(config.unixsocket)
             path.unlink(missing_ok=True)

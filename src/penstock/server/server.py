@@ -16,13 +16,15 @@ from penstock.core.errors import CommandError
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, duration_ms
 from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
+from penstock.dialects.command import Desk
 from penstock.dialects.disque import LEAVING, Disque
 from penstock.host import Host
 from penstock.journal.retention import Retention
 from penstock.server.access import Accounts
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config
-from penstock.server.node import Node, ServerDesk
+from penstock.server.node import Node
+from penstock.server.words import to_bytes
 
 # An argument may be as long as a body, and a little more: what is accepted can be sent.
 _ENVELOPE_BYTES: Final = 64 * 1024
@@ -60,7 +62,8 @@ class Server:
         self.clients = Clients(self.node, self.accounts, Limits())
         self.disque = Disque(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
         self.disque.leaving = host.is_leaving()
-        self.desk = ServerDesk()
+        self.desk = Desk([], time.perf_counter_ns)
+        self.desk.on_error = self._report
         self.node.desk, self.node.disque = self.desk, self.disque
         self.rewriting = False
         self.last_rewrite_s = -1
@@ -78,9 +81,9 @@ class Server:
         for name in ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel"):
             self.apply(name)
         for old, new in self.config.rename_command.items():
-            command = self.desk.remove(old.encode())
+            command = self.desk.remove(to_bytes(old))
             if command is not None and new:
-                self.desk.add(command, new.encode())
+                self.desk.add(command, to_bytes(new))
 
     def apply(self, name: str) -> None:
         """Let a setting that has changed take effect."""
@@ -88,7 +91,7 @@ class Server:
         if name == "requirepass":
             self.accounts.set_password(config.requirepass)
             for user in config.users.values():
-                secret = user.password_sha256 or hashlib.sha256(user.password.encode()).hexdigest()
+                secret = user.password_sha256 or hashlib.sha256(to_bytes(user.password)).hexdigest()
                 self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes)
         elif name == "max_memory":
             self.host.engine.memory_max = config.max_memory or NEVER
@@ -113,6 +116,7 @@ class Server:
         limits.auth_s = config.auth_timeout
         limits.idle_s = config.timeout
         limits.keepalive_s = config.tcp_keepalive
+        limits.protected = config.protected_mode
         limits.buffers_max = config.max_memory // 4
         self.host.engine.body_bytes_max = config.max_body
 
@@ -128,6 +132,9 @@ class Server:
         config = self.config
         retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
         self.host.start_journal(config.fsync, retention)
+
+    def _report(self, error: Exception) -> None:
+        self.log.error("internal error; please report it", exc_info=error)
 
     def reset_statistics(self) -> None:
         """Begin to count anew."""
