@@ -81,7 +81,7 @@ class Node:
         self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took, in whichever thread.
         self._in_turn = False
         self._dirty: list[Client] = []  # Those who have answers to be sent.
-        self._to_run: deque[Client] = deque()  # Those who have more commands than fit in a turn.
+        self._to_run: dict[Client, None] = {}  # Those who have more commands than fit in a turn, first come first.
         self._long: deque[tuple[Client, Long]] = deque()
         self._syncing = False
         self._pause: asyncio.TimerHandle | None = None  # While no command is to be run.
@@ -98,6 +98,8 @@ class Node:
             self.host.lock.acquire()
             self.now = self.host.now()
             self.loop.call_soon(self._end_turn)
+            if self._to_run or self._long:
+                self._go_on()
 
     def run(self, client: Client) -> None:
         """Run what a client has sent, as much as one turn may, and note that it has answers."""
@@ -107,7 +109,7 @@ class Node:
             self._paused[client] = None
             client.hold()
         elif client.run(COMMANDS_PER_TURN):
-            self._to_run.append(client)
+            self._to_run[client] = None
         if self.host.outbox.full():
             # More would not fit in one frame; what is in the log so far is not answered sooner for that.
             self.host.commit()
@@ -130,7 +132,6 @@ class Node:
     def _end_turn(self) -> None:
         """End the turn: serve who waited, commit, and let the answers go."""
         try:
-            self._go_on()
             self._serve_waiters()
             self.host.commit()
         except Exception as error:
@@ -147,8 +148,8 @@ class Node:
 
     def _go_on(self) -> None:
         """Go on with those who did not come to their end in the turn before."""
-        for _ in range(len(self._to_run)):
-            client = self._to_run.popleft()
+        waiting, self._to_run = self._to_run, {}
+        for client in waiting:
             if not client.lost:
                 self.run(client)
         if self._long:
@@ -301,6 +302,6 @@ class Node:
 
     def _end_pause(self) -> None:
         self._pause = None
-        self._to_run.extend(client for client in self._paused if not client.lost)
-        self._paused.clear()
+        self._to_run |= self._paused
+        self._paused = {}
         self.begin_turn()
