@@ -6,6 +6,7 @@ A generated part of a page stands between two comments, `<!-- generated: NAME --
 it are written by hand. tests/docs/test_generated.py fails when a page does not say what this script would write.
 """
 
+import asyncio
 import re
 import sys
 from collections.abc import Callable
@@ -17,7 +18,13 @@ from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import CommandError
 from penstock.dialects import tarantool, tarantool15, xqueue
+from penstock.dialects.command import EVERYTHING, Command
+from penstock.dialects.command import GROUPS as COMMAND_CLASSES
+from penstock.host import Host
+from penstock.server.config import load
+from penstock.server.server import Server
 from penstock.server.settings import GROUPS, Setting
+from penstock.server.table import install
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -176,13 +183,13 @@ def states_page() -> str:
 
 
 def refusals() -> list[type[CommandError]]:
-    """Every class of refusal that the package has, in the order they were written."""
+    """Every class of refusal that has a code of its own, in the order they were written: those of the core."""
     found: list[type[CommandError]] = []
     waiting = [CommandError]
     while waiting:
         kind = waiting.pop(0)
         found.append(kind)
-        waiting.extend(each for each in kind.__subclasses__() if each.__module__.startswith("penstock."))
+        waiting.extend(each for each in kind.__subclasses__() if each.__module__.startswith("penstock.core."))
     return found[1:]
 
 
@@ -202,7 +209,7 @@ LIMITS = {
     "BODY_BYTES_HARD_MAX": ("what `max_body` can be set to", "bytes"),
     "REASON_BYTES_MAX": ("the reason of a nack or bury", "bytes"),
     "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
-    "BATCH_BYTES_MAX": ("bodies in one put", "bytes"),
+    "BATCH_BYTES_MAX": ("bodies, keys and names in one put", "bytes"),
     "JOB_MEMORY_BYTES": ("what a job counts against `memory_limit` beside its body", "bytes"),
     "MEMORY_BYTES_MIN": ("the least that `memory_limit` can be set to", "bytes"),
     "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),
@@ -216,6 +223,7 @@ LIMITS = {
 # What only the engine sees: values that stand for something, and sizes without a consequence.
 NOT_LIMITS = {
     "ROW_ROOM_BYTES",
+    "TURN_BYTES_MAX",
     "NEVER",
     "UNSET",
     "PRIORITY_UNSET",
@@ -313,10 +321,38 @@ def settings_tables() -> str:
     )
 
 
+# ---- Commands --------------------------------------------------------------------------------------------------------
+
+
+def _classes(command: Command) -> str:
+    return ", ".join(name for name, bit in COMMAND_CLASSES.items() if command.group & bit) or "–"
+
+
+def commands_table() -> str:
+    """Every command over RESP."""
+    loop = asyncio.new_event_loop()
+    try:
+        server = Server(load(None, [], {}, ROOT), Host(0), loop)
+        install(server)
+    finally:
+        loop.close()
+    rows = [
+        [
+            f"`{command.name.decode().upper()}`",
+            f"`{command.grammar}`" if command.grammar else "",
+            command.summary,
+            "everybody" if command.group == EVERYTHING else _classes(command),
+        ]
+        for command in server.desk.commands.values()
+    ]
+    return table(["command", "what follows", "what it does", "class"], rows)
+
+
 # ---- Pages -----------------------------------------------------------------------------------------------------------
 
 # A generated part: the page it is on, and what writes it.
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
+    "commands": ("PROTOCOL.md", commands_table),
     "errors": ("EMBEDDED.md", errors_table),
     "limits": ("COMPATIBILITY.md", limits_table),
     "settings": ("CONFIGURATION.md", settings_tables),

@@ -14,28 +14,58 @@ row() { table+=$(printf '  %-12s %12s  %s' "$1" "$2" "$3")$'\n'; }
 layer() {
   local began=$SECONDS verdict=passed
   echo "penstock: $1 …"
-  "$make" "$2" || { verdict=FAILED; failed=1; }
-  local took=$((SECONDS - began))
-  [ $took -le "$3" ] || verdict+=", over its budget"
-  row "$1" "$took of $3 s" "$verdict"
-  [ "${verdict%%,*}" = passed ]
+  "$make" "$2" || verdict=FAILED
+  conclude "$1" $verdict $((SECONDS - began)) "$3"
 }
+
+# conclude NAME VERDICT SECONDS BUDGET: note how a layer ended.
+conclude() {
+  local verdict=$2
+  [ "$verdict" = passed ] || failed=1
+  [ "$3" -le "$4" ] || verdict+=", over its budget"
+  row "$1" "$3 of $4 s" "$verdict"
+  [ "$2" = passed ]
+}
+
+# beside NAME TARGET: run a make target in the background; what it says is kept for later.
+beside() {
+  (
+    began=$SECONDS verdict=passed
+    "$make" "$2" >"$said/$1" 2>&1 || verdict=FAILED
+    echo "$verdict $((SECONDS - began))" >"$said/$1.end"
+  ) &
+}
+
+# joined NAME BUDGET: say what a layer in the background has said, and how it ended.
+joined() {
+  local verdict took
+  cat "$said/$1"
+  read -r verdict took <"$said/$1.end"
+  conclude "$1" "$verdict" "$took" "$2"
+}
+
+said=$(mktemp -d)
+trap 'rm -rf "$said"' EXIT
 
 layer build setup 120
 built=$?
 layer lint lint 30
 core=$(cat .venv/core 2>/dev/null)
+# Compiled and interpreted side by side: each needs one core.
+beside interpreted test-interpreted
 if [ $built != 0 ]; then
   row compiled - "not run: the build failed"
 elif [ "$core" = compiled ]; then
-  layer compiled test-compiled 300
+  echo "penstock: compiled, and interpreted beside it …"
+  layer compiled test-compiled 400
 elif [ "${CI:-}" = true ]; then
   row compiled - "FAILED: CI must test the compiled core, and this one is $core"
   failed=1
 else
   row compiled - "skipped: $core"
 fi
-layer interpreted test-interpreted 300
+wait
+joined interpreted 400
 
 printf '\n%s' "$table"
 exit $failed

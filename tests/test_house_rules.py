@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"core", "wire", "cluster", "dialects", "journal", "host", "embedded", "client", "server"},
     "penstock": {"_version", "core", "embedded", "embedded_async", "drivers", "client"},
 }
+MAY_IMPORT["__main__"] = {"cli"}
 MAY_IMPORT["cli"] = set(MAY_IMPORT)  # The command line may start anything, and is a user of the public API.
 
 # Pure code gets time and entropy as arguments and reaches nothing outside itself.

@@ -21,23 +21,23 @@ _WEIGHT: Final = 0.2
 
 
 class Committer:
-    """Waits for the log of one queue, for the tasks of one loop."""
+    """Waits for the log of one queue, for the tasks of one loop: the one that runs, for it must not keep it alive."""
 
-    def __init__(self, log: Log, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
-        self._loop = loop
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._busy = False
         self.average_s = 0.0  # Of the newest syncs.
 
     def durable(self, position: int) -> asyncio.Future[None]:
         """What to await until every position below this one is on disk."""
-        future = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
         self._waiting.append((position, future))
         if not self._busy:
             self._busy = True
             # Not now: whoever else is ready to run writes first, and shares this sync.
-            self._loop.call_soon(self._begin)
+            loop.call_soon(self._begin)
         return future
 
     def _begin(self) -> None:
@@ -49,7 +49,8 @@ class Committer:
             else:
                 self._end(None)
             return
-        self._loop.run_in_executor(None, self._sync).add_done_callback(lambda done: self._end(done.exception()))
+        syncing = asyncio.get_running_loop().run_in_executor(None, self._sync)
+        syncing.add_done_callback(lambda done: self._end(done.exception()))
 
     def _sync(self) -> None:
         began = time.perf_counter()
@@ -69,4 +70,4 @@ class Committer:
                 future.set_exception(error)
         self._busy = bool(waiting)
         if waiting:
-            self._loop.call_soon(self._begin)
+            asyncio.get_running_loop().call_soon(self._begin)

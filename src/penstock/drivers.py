@@ -211,9 +211,8 @@ class DrivenTube(Tube):
 
     def put(self, body: Body, *, timeout: Duration = 0, **options: Any) -> Job:
         """Add a job; the options are the driver's own."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             core = self._running.put(body, dict(options), self._session.connection.session)
-            self._host.settle()
         return self._job(core)
 
     def put_many(self, bodies: Any, **options: Any) -> list[Job]:
@@ -227,21 +226,19 @@ class DrivenTube(Tube):
 
     def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
         """Dig up to `count` buried jobs up; tell how many there were."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             running = self._running
             kicked = running.tube.kick(count)
             running.follow(None, self._session.connection.session)
-            self._host.settle()
         return kicked
 
     def truncate(self) -> int:
         """Remove every job, whatever its state; tell how many there were."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             running = self._running
             ids = [_id(core) for state in range(1, s.STATES_COUNT) for core in self._core.jobs_in(state)]
             for id in ids:
                 running.follow(running.tube.delete(id), self._session.connection.session)
-            self._host.settle()
         return len(ids)
 
     def drop(self) -> None:
@@ -262,8 +259,7 @@ class DrivenTube(Tube):
     def _take_now(self, session: Session, count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
         found: list[CoreJob] = []
         host = self._host
-        host.engine.advance(host.now())
-        host.settle()
+        host.advance()
         while len(found) < count and not self._core.paused_out:
             core = self._running.next()
             if core is None:
@@ -312,7 +308,7 @@ class DrivenJob(Job):
         assert isinstance(tube, DrivenTube)
         core = self._core
         owner = tube._session.connection.session
-        with tube._session:
+        with tube._session.durable, tube._session.lock, tube._session:
             if core.state == s.GONE:
                 raise UnknownJob()
             if held and core.state != s.TAKEN:
@@ -321,7 +317,6 @@ class DrivenJob(Job):
                 raise NotOwner()
             running = tube._running
             running.follow(command(running.tube, _id(core)), owner)
-            tube._host.settle()
 
     def _do(self, command: Any) -> None:
         raise Unsupported("a job with a driver knows ack, release, bury and delete")

@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, Self, TypeVar, Unpack
 
 from penstock.core import claiming, stats
 from penstock.core import states as s
@@ -18,6 +18,7 @@ from penstock.core.engine import Engine
 from penstock.core.errors import (
     Closed,
     CommandError,
+    DamagedJournal,
     Full,
     NoSpace,
     OutOfRange,
@@ -26,7 +27,7 @@ from penstock.core.errors import (
     WrongType,
     refuse,
 )
-from penstock.core.job import Draft, plain_draft
+from penstock.core.job import BodyRef, Draft, plain_draft
 from penstock.core.job import Job as CoreJob
 from penstock.core.limits import (
     BATCH_JOBS_MAX,
@@ -37,6 +38,7 @@ from penstock.core.limits import (
     PRIORITY_UNSET,
     ROW_ROOM_BYTES,
     UNSET,
+    check_count,
     duration_ms,
 )
 from penstock.core.outcomes import OK
@@ -135,6 +137,9 @@ def open_host(
 
 T = TypeVar("T")
 
+# How many jobs a command on many of them changes at a time, so that other threads get their turn.
+_SLICE_JOBS: Final = 1_000
+
 # Types of tubes whose order is decided by code: drivers.py enters them here.
 driven_types: dict[str, Callable[[Queue, bytes, dict[str, Any]], Tube]] = {}
 
@@ -158,11 +163,11 @@ class Queue:
     def __init__(self, session: Session, blocking: Queue | None = None) -> None:
         self._session = session
         self._host = session.host
-        self._blocking = self if blocking is None else blocking  # The face of the same session for threads.
+        self._blocking = blocking  # The face of the same session for threads; None if this is it.
 
     def session(self) -> Queue:
         """Another session on the same queue: a consumer with jobs of its own. Close it to give them back."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             pass
         return Queue(Session(self._host))
 
@@ -177,9 +182,8 @@ class Queue:
             raw = bytes.fromhex(token)
         except (TypeError, ValueError):
             raise WrongType("a session's token is 32 hexadecimal digits") from None
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             self._host.engine.identify(self._session.connection, raw, self._host.now())
-            self._host.settle()
 
     def tube(
         self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
@@ -191,14 +195,13 @@ class Queue:
         """
         raw = to_bytes(name, "a tube's name")
         engine = self._host.engine
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             core = engine.tubes.get(raw)
             if core is None or type is not None or options:
                 if isinstance(type, str) and type in driven_types:
                     return driven_types[type](self, raw, dict(options))
                 policy = altered(policy_of(type), **options)
                 core = engine.create_tube(raw, policy, self._host.now())
-                self._host.settle()
             return self._tube(core)
 
     def _tube(self, core: CoreTube) -> Tube:
@@ -207,19 +210,18 @@ class Queue:
 
     def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             return [to_text(name) for name in self._host.engine.tubes]
 
     def stats(self) -> dict[str, dict[str, int]]:
         """For each tube, how many jobs are in each state."""
-        with self._session:
-            self._host.engine.advance(self._host.now())
-            self._host.settle()
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
             return {to_text(core.name): _states(core) for core in self._host.engine.tubes.values()}
 
     def job(self, id: str) -> Job:
         """The job of this id, in either form."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             core = self._host.find(id)
             return self._tube(self._host.engine.tube_of(core))._job(core)
 
@@ -232,23 +234,23 @@ class Queue:
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Call back on every change of every job, in order; call what this returns to end it."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             return self._host.subscribe(callback, None)
 
     def events(self, start: int = 1) -> Iterator[Event]:
         """Everything that happened in this queue from a position on, as far as it is durable. It needs a directory."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             return self._host.has_journal().events(integer(start, "start"))
 
     def history(self, id: str) -> list[Event]:
         """What happened to the job of this id, whether it is there or gone, as far as it is kept and durable."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             journal, number = self._host.has_journal(), self._host.number_of(id)
         return journal.history(number)
 
     def checkpoint(self) -> None:
         """Take a snapshot now and remove history that is not to be kept, instead of when it is due by itself."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             journal = self._host.has_journal()
         journal.take_snapshot()
 
@@ -259,9 +261,8 @@ class Queue:
         acked = 0
         while True:
             # A turn's worth at a time, so that other threads get theirs.
-            with self._session:
+            with self._session.durable, self._session.lock, self._session:
                 some = claiming.ack_claims(host.engine, raw, integer(token, "token"), last, host.now())
-                host.settle()
             if some == 0:
                 return acked
             acked += some
@@ -314,24 +315,31 @@ class Tube:
         """
         asked = plain_draft(body) if not options and isinstance(body, bytes) else draft(body, **options)
         host = self._host
+        session = self._session
         timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
         try:
-            with self._session.guard:
-                if self._session.closed:
-                    raise Closed()
-                core = host.engine.put(self._live() if self._core.dropped else self._core, asked, host.now())
-                if host.watched:
-                    host.settle()
+            with session.lock:
+                if session.barred:
+                    session.refuse()
+                try:
+                    core = host.engine.put(self._live() if self._core.dropped else self._core, asked, host.now())
+                    if host.watched:
+                        host.settle()
+                except BaseException as error:
+                    host.settle_after(error)
+                    raise
         except Full:
             if timeout_ms == 0:
                 raise
             core = self._put_later(asked, timeout_ms)
         except NoSpace:
-            if not host.make_room(len(asked.body)):
+            if not host.make_room(asked.log_bytes()):
                 raise
-            with self._session:
+            with session.lock, session:
                 core = host.engine.put(self._live(), asked, host.now())
-                host.settle()
+        finally:
+            if session.syncs:
+                host.make_durable()
         return Job(self, core)
 
     def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
@@ -343,15 +351,13 @@ class Tube:
             return []
         host = self._host
         try:
-            with self._session:
+            with self._session.durable, self._session.lock, self._session:
                 cores = host.engine.put_many(self._live(), drafts, host.now())
-                host.settle()
         except NoSpace:
-            if not host.make_room(sum(len(asked.body) + ROW_ROOM_BYTES for asked in drafts)):
+            if not host.make_room(sum(asked.log_bytes() + ROW_ROOM_BYTES for asked in drafts)):
                 raise
-            with self._session:
+            with self._session.durable, self._session.lock, self._session:
                 cores = host.engine.put_many(self._live(), drafts, host.now())
-                host.settle()
         return [Job(self, core) for core in cores]
 
     def take(self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None) -> Job | None:
@@ -366,22 +372,31 @@ class Tube:
             session = self._session
             core: CoreJob | None = None
             try:
-                with session.guard:
-                    if session.closed:
-                        raise Closed()
-                    core = host.engine.take(
-                        session.connection.session,
-                        self._live() if self._core.dropped else self._core,
-                        host.now(),
-                    )
-                    if host.watched:
-                        host.settle()
+                with session.lock:
+                    if session.barred:
+                        session.refuse()
+                    try:
+                        core = host.engine.take(
+                            session.connection.session,
+                            self._live() if self._core.dropped else self._core,
+                            host.now(),
+                        )
+                        if host.watched:
+                            host.settle()
+                    except BaseException as error:
+                        host.settle_after(error)
+                        raise
+                if session.syncs:
+                    host.make_durable()
             except BaseException:
                 host.not_seen([core] if core is not None else [])
                 raise
             if core is not None:
-                return Job(self, core) if isinstance(core.body, bytes) else as_jobs(self._queue, [core])[0]
-            if timeout == 0:
+                if isinstance(core.body, bytes):
+                    return Job(self, core)
+                if jobs := as_jobs(self._queue, [core]):
+                    return jobs[0]
+            elif timeout == 0:
                 return None
         jobs = self.take_many(1, timeout, key=key, ttr=ttr)
         return jobs[0] if jobs else None
@@ -408,7 +423,7 @@ class Tube:
 
     def job(self, id: str) -> Job:
         """The job of this id, if it is in this tube."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             core = self._host.find(id)
             if core.tube != self._live().slot:
                 raise UnknownJob()
@@ -416,10 +431,9 @@ class Tube:
 
     def named(self, name: str | bytes) -> Job:
         """The job that was put under this name."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             raw = to_bytes(name, "a job's name")
             core = self._host.engine.find_named(self._live(), raw, self._host.now())
-            self._host.settle()
             if core is None:
                 raise UnknownJob()
         return Job(self, core)
@@ -428,9 +442,8 @@ class Tube:
         """Up to `limit` jobs that are in a state, in the order they would be served."""
         if state not in s.STATE_NAMES[1:]:
             raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {state!r}")
-        with self._session:
-            self._host.engine.advance(self._host.now())
-            self._host.settle()
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
             if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
                 raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
             found = self._live().first_jobs(s.STATE_NAMES.index(state), limit)
@@ -440,83 +453,85 @@ class Tube:
         """Dig up to `count` buried jobs up, with a delay or another ttl if given; tell how many there were."""
         delay_ms = duration_ms(delay, "delay")
         ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
-        with self._session:
-            number = integer(count, "count")
-            kicked = self._host.engine.kick(self._live(), number, self._host.now(), delay_ms, ttl_ms)
-            self._host.settle()
+        number = check_count(integer(count, "count"), "the number of jobs to kick")
+        kicked = 0
+        while kicked < number:
+            with self._session.durable, self._session.lock, self._session:
+                some = min(number - kicked, _SLICE_JOBS)
+                dug = self._host.engine.kick(self._live(), some, self._host.now(), delay_ms, ttl_ms)
+            kicked += dug
+            if dug < some:
+                break
         return kicked
 
     def release_all(self) -> int:
         """Give every taken job back, whoever holds it; tell how many there were."""
-        with self._session:
-            released = self._host.engine.release_all(self._live(), self._host.now())
-            self._host.settle()
+        released = 0
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            taken = list(self._live().taken.items)
+        for start in range(0, len(taken), _SLICE_JOBS):
+            some = taken[start : start + _SLICE_JOBS]
+            with self._session.durable, self._session.lock, self._session:
+                released += self._host.engine.release_these(self._live(), some, self._host.now())
         return released
 
     def pause(self, *, puts: bool = False, takes: bool = False) -> None:
         """Refuse puts, hold takes back, or both; `pause()` with neither resumes."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             inward, outward = boolean(puts, "puts"), boolean(takes, "takes")
             self._host.engine.pause(self._live(), inward, outward, self._host.now())
-            self._host.settle()
 
     def alter(self, **options: Unpack[TubeOptions]) -> None:
         """Change what the tube promises while it runs."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             core = self._live()
             self._host.engine.alter(core, altered(core.policy, **options), self._host.now())
-            self._host.settle()
 
     def truncate(self) -> int:
         """Remove every job, whatever its state; tell how many there were."""
         removed = 0
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             left = self._live().total()
         while left > 0:
-            # In slices, so that other threads get their turn.
-            with self._session:
-                gone = self._host.engine.truncate(self._live(), self._host.now(), min(left, 1_000))
-                self._host.settle()
+            with self._session.durable, self._session.lock, self._session:
+                gone = self._host.engine.truncate(self._live(), self._host.now(), min(left, _SLICE_JOBS))
             removed += gone
             left = left - gone if gone else 0
         return removed
 
     def drop(self) -> None:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             self._host.engine.check_drop(self._live(), self._host.now())
         self.truncate()
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             self._host.engine.drop(self._live(), self._host.now())
-            self._host.settle()
 
     def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""
-        with self._session:
-            self._host.engine.advance(self._host.now())
-            self._host.settle()
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
             return _states(self._live())
 
     def events(self) -> dict[str, int]:
         """How often each thing happened to jobs of this tube."""
-        with self._session:
-            self._host.engine.advance(self._host.now())
-            self._host.settle()
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
             counts = stats.events(self._live(), life=True)
         return {name: count for name, count in zip(s.EVENT_NAMES, counts, strict=True) if count}
 
     def transitions(self) -> dict[str, int]:
         """How often jobs of this tube went from one state to another, as "ready-taken"."""
-        with self._session:
-            self._host.engine.advance(self._host.now())
-            self._host.settle()
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
             counts = stats.transitions(self._live(), life=True)
         names = stats.TRANSITION_NAMES
         return {f"{names[source]}-{names[target]}": count for (source, target), count in counts.items()}
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
         """Call back on every change of a job of this tube, in order; call what this returns to end it."""
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             return self._host.subscribe(callback, self._live().name)
 
     def claim(self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0) -> list[Job] | None:
@@ -527,7 +542,7 @@ class Tube:
         host = self._host
         lease_ms = duration_ms(lease, "lease")
         raw = to_bytes(consumer, "a consumer")
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             made = claiming.claim(
                 host.engine,
                 raw,
@@ -538,7 +553,6 @@ class Tube:
                 lease_ms,
                 host.now(),
             )
-            host.settle()
             if made is None:
                 return None
             # A claim that was made before may be of another tube.
@@ -547,10 +561,9 @@ class Tube:
     def _put_later(self, asked: Draft, timeout_ms: int) -> CoreJob:
         host = self._host
         sleeper = ThreadSleeper()
-        with self._session:
+        with self._session.durable, self._session.lock, self._session:
             connection = self._session.connection
             wait = host.engine.wait_put(connection, self._live(), asked, host.now(), timeout_ms, sleeper)
-            host.settle()
         _sleep_through(host, wait, sleeper)
         return self._put_at_last(wait)
 
@@ -565,9 +578,7 @@ class Tube:
     def _take_now(self, session: Session, count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
         """Take up to so many jobs for a session without waiting; under the lock."""
         host = self._host
-        found = host.engine.take_many(session.connection.session, [self._live()], count, host.now(), key, ttr_ms)
-        host.settle()
-        return found
+        return host.engine.take_many(session.connection.session, [self._live()], count, host.now(), key, ttr_ms)
 
     def _check_host(self, host: Host) -> None:
         """Refuse to be used with another queue than the tube is of."""
@@ -586,20 +597,34 @@ class Tube:
 
 
 def _take(queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: bytes | None, ttr_ms: int) -> list[Job]:
+    number = integer(count, "count")
+    left = time_left(queue._host, duration_ms(timeout, "timeout"))
+    while found := _take_cores(queue, tubes, number, left(), key, ttr_ms):
+        if jobs := as_jobs(queue, found):
+            return jobs
+    return []
+
+
+def time_left(host: Host, timeout_ms: int) -> Callable[[], int]:
+    """Tells how much of a timeout is left, for those who may have to begin again."""
+    end = host.now() + timeout_ms
+    return lambda: NEVER if timeout_ms == NEVER else max(0, end - host.now())
+
+
+def _take_cores(
+    queue: Queue, tubes: list[Tube], number: int, timeout_ms: int, key: bytes | None, ttr_ms: int
+) -> list[CoreJob]:
     host = queue._host
     session = queue._session
-    timeout_ms = duration_ms(timeout, "timeout")
-    number = integer(count, "count")
     found: list[CoreJob] = []
     wait: Wait | None = None
     try:
-        with session:
+        with session.durable, session.lock, session:
             cores = [tube._live() for tube in tubes]
             found = take_now(queue, tubes, number, key, ttr_ms)
             if not found and timeout_ms > 0:
                 sleeper = ThreadSleeper()
                 wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
-                host.settle()
     except BaseException:
         host.not_seen(found)
         if wait is not None:
@@ -610,9 +635,9 @@ def _take(queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: b
         found = wait.jobs
         if not found:
             # Nobody had anything, or the session was closed under us: then say so.
-            with session:
+            with session.durable, session.lock, session:
                 return []
-    return as_jobs(queue, found)
+    return found
 
 
 def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
@@ -636,23 +661,35 @@ def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr
         raise Unsupported("a tube with a driver can only be taken from by itself")
     host = queue._host
     cores = [tube._live() for tube in tubes]
-    found = host.engine.take_many(queue._session.connection.session, cores, count, host.now(), key, ttr_ms)
-    host.settle()
-    return found
+    return host.engine.take_many(queue._session.connection.session, cores, count, host.now(), key, ttr_ms)
 
 
 def as_jobs(queue: Queue, cores: list[CoreJob]) -> list[Job]:
-    """What a session has taken, as its user sees it: with bodies that are read from disk, if that is where they are."""
-    engine = queue._host.engine
-    jobs = [queue._tube(engine.tube_of(core))._job(core) for core in cores]
+    """What a session has taken, as its user sees it: with bodies that are read from disk, if that is where they are.
+
+    Jobs that others have deleted meanwhile are not among them.
+    """
+    host = queue._host
     try:
-        for job in jobs:
-            if not isinstance(job._core.body, bytes):
-                job._fetch()
+        with host.lock:
+            jobs = [queue._tube(host.engine.tube_of(core))._job(core) for core in cores if core.state != s.GONE]
+        return [job for job in jobs if isinstance(job._core.body, bytes) or _fetched(queue, job)]
     except BaseException:
-        queue._host.not_seen(cores)
+        host.not_seen(cores)
         raise
-    return jobs
+
+
+def _fetched(queue: Queue, job: Job) -> bool:
+    """Read the body of a job that was taken; tell whether the job is still there."""
+    try:
+        job._fetch()
+    except UnknownJob:
+        return False
+    except DamagedJournal as error:
+        # Otherwise whoever takes next would meet it again, and nobody the jobs behind it.
+        queue._host.set_aside(queue._session.connection.session, job._core, str(error))
+        raise
+    return True
 
 
 class Job:
@@ -664,7 +701,7 @@ class Job:
     def __init__(self, tube: Tube, core: CoreJob) -> None:
         self._tube = tube
         self._core = core
-        self._fetched: bytes | None = None  # Its body, read from disk.
+        self._fetched: tuple[BodyRef, bytes] | None = None  # Its body, read from disk.
         self._finished = False  # By hand, through this object: then leaving its `with` block does nothing more.
 
     @property
@@ -700,13 +737,18 @@ class Job:
         """What was put: bytes as bytes, text as text, any other value as it came out of JSON."""
         raw = self._core.body
         if not isinstance(raw, bytes):
-            raw = self._fetched if self._fetched is not None else self._tube._host.body_of(self._core)
+            # What was read is good for as long as nobody gave the job another one.
+            known = self._fetched
+            same = known is not None and raw.is_copy_of(known[0])
+            raw = known[1] if known is not None and same else self._tube._host.body_of(self._core)
         return decode_body(raw, self._core.body_kind)
 
-    def _fetch(self) -> Self:
+    def _fetch(self) -> None:
         """Read a body that is on disk: whoever takes a job needs it, also when the job is gone."""
-        self._fetched = self._tube._host.body_of(self._core)
-        return self
+        ref = self._core.body
+        body = self._tube._host.body_of(self._core)
+        if isinstance(ref, BodyRef):
+            self._fetched = ref, body
 
     def __repr__(self) -> str:
         return f"<penstock job {self.id} in {self.tube!r}: {self.state}>"
@@ -724,14 +766,22 @@ class Job:
         tube = self._tube
         host = tube._host
         session = tube._session
-        with session.guard:
-            if session.closed:
-                raise Closed()
-            now = host.now()
-            host.engine.look(self._core, now)
-            outcome = host.engine.ack(session.connection.session, self._core, now)
-            if host.watched:
-                host.settle()
+        try:
+            with session.lock:
+                if session.barred:
+                    session.refuse()
+                try:
+                    now = host.now()
+                    host.engine.look(self._core, now)
+                    outcome = host.engine.ack(session.connection.session, self._core, now)
+                    if host.watched:
+                        host.settle()
+                except BaseException as error:
+                    host.settle_after(error)
+                    raise
+        finally:
+            if session.syncs:
+                host.make_durable()
         if outcome != OK:
             refuse(outcome)
         self._finished = True
@@ -740,7 +790,6 @@ class Job:
         """The work is done, and its result takes the place of the body until the job's ttl ends."""
         raw, kind = encode_body(result)
         self._do(lambda engine, session, core, now: engine.done(session, core, raw, kind, now))
-        self._fetched = None
 
     def release(
         self,
@@ -818,9 +867,8 @@ class Job:
         session = self._tube._session
         sleeper = ThreadSleeper()
         timeout_ms = duration_ms(timeout, "timeout")
-        with session:
+        with session.durable, session.lock, session:
             wait = host.engine.wait_end(session.connection, self._core, host.now(), timeout_ms, sleeper)
-            host.settle()
         _sleep_through(host, wait, sleeper)
         if wait.outcome == CANCELLED:
             raise Closed()
@@ -828,16 +876,15 @@ class Job:
 
     def history(self) -> list[Event]:
         """Everything that happened to the job, also when it is gone. It needs a queue in a directory."""
-        with self._tube._session:
+        with self._tube._session.durable, self._tube._session.lock, self._tube._session:
             journal = self._tube._host.has_journal()
         return journal.history(self._core.id)
 
     def meta(self) -> dict[str, Any]:
         """Everything the queue knows about the job, times in seconds since 1970."""
         host = self._tube._host
-        with self._tube._session:
-            host.engine.advance(host.now())
-            host.settle()
+        with self._tube._session.durable, self._tube._session.lock, self._tube._session:
+            host.advance()
             core = self._core
             if core.state == s.GONE:
                 raise UnknownJob()
@@ -900,13 +947,10 @@ class Job:
         """Do something to the job as it is now."""
         host = self._tube._host
         session = self._tube._session
-        with session:
+        with session.durable, session.lock, session:
             now = host.now()
             host.engine.look(self._core, now)
-            try:
-                outcome = command(host.engine, session.connection.session, self._core, now)
-            finally:
-                host.settle()
+            outcome = command(host.engine, session.connection.session, self._core, now)
         if outcome != OK:
             refuse(outcome)
         self._finished = self._core.state != s.TAKEN

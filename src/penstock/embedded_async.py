@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from penstock.core.errors import Closed, Full
+from penstock.core.job import Job as CoreJob
 from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import CANCELLED, Waiting
-from penstock.embedded import Job, Queue, Tube, as_jobs, check_tubes, open, take_now
+from penstock.embedded import Job, Queue, Tube, as_jobs, check_tubes, open, take_now, time_left
 from penstock.host import Change, Host
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
@@ -235,11 +236,10 @@ class AsyncTube:
                 raise
         host, session = self._tube._host, self._tube._session
         sleeper = _Task()
-        with session:
+        with session.lock, session:
             wait = host.engine.wait_put(
                 session.connection, self._tube._live(), draft(body, **options), host.now(), timeout_ms, sleeper
             )
-            host.settle()
         await _sleep_through(host, wait, sleeper)
         return AsyncJob(Job(self._tube, self._tube._put_at_last(wait)))
 
@@ -338,10 +338,19 @@ class AsyncTube:
 async def _take(
     queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: bytes | None, ttr_ms: int
 ) -> list[AsyncJob]:
-    host, session = queue._host, queue._session
-    timeout_ms = duration_ms(timeout, "timeout")
     number = integer(count, "count")
-    with session:
+    left = time_left(queue._host, duration_ms(timeout, "timeout"))
+    while found := await _take_cores(queue, tubes, number, left(), key, ttr_ms):
+        if jobs := await _as_jobs(queue, found):
+            return jobs
+    return []
+
+
+async def _take_cores(
+    queue: Queue, tubes: list[Tube], number: int, timeout_ms: int, key: bytes | None, ttr_ms: int
+) -> list[CoreJob]:
+    host, session = queue._host, queue._session
+    with session.lock, session:
         cores = [tube._live() for tube in tubes]
         found = take_now(queue, tubes, number, key, ttr_ms)
         deliveries = [job.deliveries for job in found]
@@ -349,12 +358,11 @@ async def _take(
         if not found and timeout_ms > 0:
             sleeper = _Task()
             wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
-            host.settle()
     if wait is not None:
         await _sleep_through(host, wait, sleeper)
         found = wait.jobs
         if not found:
-            with session:
+            with session.lock, session:
                 return []
     else:
         try:
@@ -362,13 +370,18 @@ async def _take(
         except BaseException:
             host.give_back(found, deliveries)
             raise
+    return found
+
+
+async def _as_jobs(queue: Queue, found: list[CoreJob]) -> list[AsyncJob]:
+    """What was taken, as users see it; in a thread if bodies have to be read."""
     if all(isinstance(core.body, bytes) for core in found):
         jobs = as_jobs(queue, found)
     else:
         try:
             jobs = await asyncio.get_running_loop().run_in_executor(None, as_jobs, queue, found)
         except asyncio.CancelledError:
-            host.not_seen(found)
+            queue._host.not_seen(found)
             raise
     return [AsyncJob(job) for job in jobs]
 
@@ -414,7 +427,8 @@ class AsyncJob:
     @property
     def sync(self) -> Job:
         """The same job for threads."""
-        blocking = self._job._tube._queue._blocking
+        queue = self._job._tube._queue
+        blocking = queue._blocking or queue
         return blocking._tube(self._job._tube._core)._job(self._job._core)
 
     def __repr__(self) -> str:
@@ -490,9 +504,8 @@ class AsyncJob:
         host, session = self._job._tube._host, self._job._tube._session
         sleeper = _Task()
         timeout_ms = duration_ms(timeout, "timeout")
-        with session:
+        with session.lock, session:
             wait = host.engine.wait_end(session.connection, self._job._core, host.now(), timeout_ms, sleeper)
-            host.settle()
         await _sleep_through(host, wait, sleeper)
         if wait.outcome == CANCELLED:
             raise Closed()

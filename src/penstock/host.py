@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import queue
 import secrets
@@ -19,7 +20,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from penstock.committer import Committer
 from penstock.core import states as s
@@ -29,7 +30,9 @@ from penstock.core.errors import (
     BadId,
     Closed,
     CommandError,
+    DamagedJournal,
     Forked,
+    Interrupted,
     JournalFailed,
     NoJournal,
     NoMemory,
@@ -38,8 +41,9 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
 from penstock.core.job import BodyRef, Job
-from penstock.core.limits import JOB_MEMORY_BYTES, NEVER
+from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, REASON_BYTES_MAX
 from penstock.core.outbox import Outbox
+from penstock.core.sessions import Session as CoreSession
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Waiting
 from penstock.journal.disk import Disk
@@ -51,7 +55,7 @@ from penstock.journal.retention import Retention
 from penstock.journal.segment import Progress
 from penstock.journal.snapshot import take_snapshot
 from penstock.options import to_text
-from penstock.steward import Steward
+from penstock.steward import SNAPSHOT_BYTES, Steward
 
 # How many jobs are looked at at a time, where all are.
 _SLICE_JOBS = 10_000
@@ -86,6 +90,7 @@ class Store:
     fsync: str = ALWAYS
     retention: Retention = field(default_factory=Retention)
     progress: Progress | None = None
+    snapshot_bytes: int = SNAPSHOT_BYTES
     journal: bool = True  # Whether there is a log in it; who the node is, is there in any case.
 
 
@@ -104,59 +109,41 @@ class Change:
 class Refusal:
     """What stands where a session's lock was, once the session may not be used any more."""
 
-    def __init__(self, error: type[CommandError]) -> None:
+    def __init__(self, error: type[CommandError], why: str | None = None) -> None:
         self._error = error
+        self._why = why
+
+    def refuse(self) -> NoReturn:
+        """Say why."""
+        raise self._error(self._why)
 
     def __enter__(self) -> None:
-        raise self._error()
+        self.refuse()
 
     def __exit__(self, *_: object) -> None: ...
 
 
-class Guard(Protocol):
-    """What a call holds while it uses the engine."""
+class Context(Protocol):
+    """Something that surrounds part of a call."""
 
     def __enter__(self) -> object: ...
-    def __exit__(self, *_: Any) -> object: ...
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> object: ...
 
 
-class Committing:
-    """The lock of a queue with a journal: what a call has done is in the log when it lets go."""
+class Durable:
+    """Around the lock: what was done is durable before the call returns; an answer, a read or a refusal too."""
 
-    def __init__(self, host: Host, log: Log) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._log = log
 
-    def __enter__(self) -> None:
-        self._host.lock.acquire()
-        if self._log.failed:
-            self._host.lock.release()
-            self._log.check()
+    def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
-        try:
-            if not self._host.closed:
-                self._log.commit(self._host.now(), wall_ms())
-                self._host.engine.room_bytes = self._log.room_ahead or self._log.room()
-        except JournalFailed:
-            self._host.wake_everybody()
-            raise
-        finally:
-            self._host.lock.release()
+        self._host.make_durable()
 
 
-class Durable(Committing):
-    """The same, and it is durable before the call returns: an answer, a read or a refusal too."""
-
-    def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        if self._log.fsync == ALWAYS:
-            try:
-                self._log.make_durable(self._log.written)
-            except JournalFailed:
-                with self._host.lock:
-                    self._host.wake_everybody()
-                raise
+# What surrounds the lock where nobody waits for the disk.
+NOTHING: Final[Context] = contextlib.nullcontext()
 
 
 class ThreadSleeper:
@@ -202,17 +189,19 @@ class _Keeper(ThreadSleeper):
         host = self._host()
         try:
             return None if host is None or host.closed else host.keep_time(self)
-        except JournalFailed:
-            return None  # Those who sleep were woken, and are told.
+        except CommandError:
+            return None  # Nothing more can be promised; those who sleep were woken, and are told.
 
 
 class Host:
-    """One engine of this process."""
+    """One engine of this process, and one turn of it: what a call does with it, inside of the lock.
+
+    At the end of a turn what it did is in the log, and whoever it served is woken. The lock around it is always the
+    system's own: `with host.lock, host:`. An interrupt may come between any two steps of Python code, so a lock that
+    Python code takes and gives back can be left locked for ever. An interrupted turn is ended by the next one.
+    """
 
     now: Callable[[], int]  # Engine time, in ms.
-    guard: Guard  # What a thread's call holds: it returns when what it did is as durable as the queue promises.
-    quick_guard: Guard  # What a task's call holds: it awaits `until_durable` afterwards.
-
     wall: Callable[[], int]
     outbox: Outbox
     engine: Engine
@@ -222,6 +211,10 @@ class Host:
     def __init__(self, grace_ms: int, memory_max: int = NEVER, store: Store | None = None) -> None:
         self.lock = threading.Lock()
         self.closed = False
+        self.failure: Refusal | None = None  # Why nothing more can be promised.
+        # Whether somebody has to hear of what a command did: the log, or one who sleeps.
+        self.watched = False
+        self.syncs = False  # Whether a thread's call returns when it is on disk; a task's awaits `until_durable`.
         self.wall = wall_ms
         self.journal: _Journal | None = None
         self.disk: Disk | None = None
@@ -235,11 +228,11 @@ class Host:
             self._begin(store, grace_ms)
         self.engine.memory_max = memory_max
         self.engine.waits_per_connection_max = NEVER  # Threads and tasks of one process bound themselves.
-        self.watched = False  # Whether anybody sleeps; if not, a command has nobody to wake.
         self._keeper_until = -1
         self._keeper: Sleeper | None = None
         self._sleepers: dict[Sleeper, None] = {}
-        self._sessions = 0
+        # Those that are open. One that is forgotten keeps what it has taken, and does not keep the queue open.
+        self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._teller: _Teller | None = None
         # Those who decide what tubes of theirs serve next: they look at every change before it is told.
         self.drivers: dict[Tube, Attendant] = {}
@@ -262,7 +255,6 @@ class Host:
         self.engine = Engine(epoch, self.now(), self.outbox, secrets.randbits(32))
         self.engine.session_grace_ms = grace_ms
         self.ids = ids
-        self.guard = self.quick_guard = self.lock
 
     def _recover(self, store: Store, grace_ms: int, memory_max: int) -> None:
         """Go on where the log of a directory ends."""
@@ -288,7 +280,7 @@ class Host:
         self.node = opened.node
         self.ids = IdForms(opened.node[:8].encode(), opened.key)
         self.engine.memory_max = memory_max
-        self._use(opened.log, store.retention)
+        self._use(opened.log, store.retention, store.snapshot_bytes)
 
     def start_journal(self, fsync: str, retention: Retention) -> None:
         """Begin to keep a log of what so far was in memory only, under the lock. What an old log held is history.
@@ -312,7 +304,7 @@ class Host:
             self._tell(Outbox())
             log.close(self.now(), wall_ms())
             raise
-        self._use(log, retention)
+        self._use(log, retention, SNAPSHOT_BYTES)
 
     def stop_journal(self) -> None:
         """Keep what there is in memory only from now on, under the lock."""
@@ -323,7 +315,7 @@ class Host:
         self._tell(Outbox())
         self.engine.spills = False
         self.engine.room_bytes = NEVER
-        self.guard = self.quick_guard = self.lock
+        self.syncs = self.watched = False
         forsake(self.disk)
 
     def _load_bodies(self) -> None:
@@ -345,45 +337,78 @@ class Host:
         outbox.ended_waits = self.outbox.ended_waits
         self.outbox = self.engine.outbox = outbox
 
-    def _use(self, log: Log, retention: Retention) -> None:
+    def _use(self, log: Log, retention: Retention, snapshot_bytes: int) -> None:
         """Let what happens be logged."""
         assert self.disk is not None
         self.engine.room_bytes = log.room()
         if self.engine.memory_max != NEVER:
             self.engine.spills = True
             log.writer.memory_left = self.engine.memory_left()
-        self.guard = Durable(self, log)
-        self.quick_guard = Committing(self, log)
-        self.journal = _Journal(self, self.disk, log, retention)
+        self.syncs = log.fsync == ALWAYS
+        self.watched = True
+        self.journal = _Journal(self, self.disk, log, retention, snapshot_bytes)
+
+    def __enter__(self) -> None:
+        if self.failure is not None:
+            self.failure.refuse()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.settle()
+        else:
+            self.settle_after(error)
+
+    @property
+    def durable(self) -> Context:
+        """What surrounds the lock in a thread's call."""
+        return Durable(self) if self.syncs else NOTHING
+
+    def make_durable(self) -> None:
+        """Return when everything that was done so far is on disk. Without the lock."""
+        assert self.journal is not None
+        log = self.journal.log
+        try:
+            log.make_durable(log.written)
+        except JournalFailed as error:
+            with self.lock:
+                self.fail(error)
+            raise
 
     async def until_durable(self) -> None:
         """Return when everything that was done so far is as durable as the queue promises."""
         if self.journal is not None:
             try:
                 await self.journal.until_durable()
-            except JournalFailed:
+            except JournalFailed as error:
                 with self.lock:
-                    self.wake_everybody()
+                    self.fail(error)
                 raise
 
     def join(self) -> Connection:
         """Let another session in."""
         if self.closed:
             raise Closed()
-        self._sessions += 1
         return self.engine.connect(secrets.token_bytes(16))
 
     def leave(self, connection: Connection) -> None:
-        """Let a session go; with the last one the queue closes."""
-        self.engine.disconnect(connection, self.now())
-        self._sessions -= 1
-        self.closed = self._sessions == 0
+        """Let a session go, which is open no more; with the last one the queue closes."""
         try:
+            if self.failure is None:
+                with self:
+                    self.engine.disconnect(connection, self.now())
+        finally:
+            self.closed = not self.sessions
+            self.wake_everybody()
             if self.closed:
                 self.close()
-        finally:
-            self.settle()
-            self.wake_everybody()
+
+    def fail(self, error: CommandError) -> None:
+        """Nothing more can be promised: refuse every call, and wake all who sleep, to be told. Under the lock."""
+        if self.failure is None:
+            self.failure = Refusal(type(error), str(error))
+            for session in list(self.sessions):
+                session.bar(self.failure)
+        self.wake_everybody()
 
     def wake_everybody(self) -> None:
         """Wake all who sleep, under the lock: the queue was closed or its journal failed, and each must hear of it."""
@@ -405,46 +430,39 @@ class Host:
     def leave_to_parent(self) -> None:
         """In the child of a fork: nothing of this queue may be used, and its files least of all."""
         self.closed = True
-        self.guard = self.quick_guard = Refusal(Forked)
         if self.disk is not None:
             self.disk.forget_lock()
 
     def flush(self) -> None:
-        """Let what was done outside of a guard reach the log."""
+        """Let what was done by others reach the log, and be durable."""
         if not self.closed:
-            with self.guard:
+            with self.durable, self.lock, self:
                 pass
 
     def make_room(self, length: int) -> bool:
         """Try to have room in the log for so many bytes of bodies that did not fit."""
         if self.journal is None:
             return False
-        with self.quick_guard:
+        with self.lock, self:
             self.engine.room_bytes = self.journal.log.make_room(length)
-            # Leaving the guard looks at the room again, and finds what was made.
+            # The end of the turn looks at the room again, and finds what was made.
             return self.engine.room_bytes >= length
-
-    def commit(self, now: int) -> None:
-        """Write what was done to the log, under the lock: for those who end many calls at once."""
-        if self.journal is not None and not self.closed:
-            log = self.journal.log
-            log.commit(now, wall_ms())
-            self.engine.room_bytes = log.room_ahead or log.room()
 
     def is_durable(self) -> bool:
         """Whether everything that was committed is as durable as the queue promises."""
         journal = self.journal
         return journal is None or journal.log.fsync != ALWAYS or journal.log.durable >= journal.log.written
 
-    def make_durable(self) -> None:
-        """Return when everything that was committed is on disk. Any thread may, without the lock."""
-        if self.journal is not None:
-            self.journal.log.make_durable(self.journal.log.written)
-
     def make_room_now(self, length: int) -> None:
         """Try to have room in the log for so many bytes of bodies, under the lock."""
         if self.journal is not None:
             self.engine.room_bytes = self.journal.log.make_room(length)
+
+    def set_fsync(self, fsync: str) -> None:
+        """Promise more or less from now on, under the lock."""
+        if self.journal is not None:
+            self.journal.set_fsync(fsync)
+            self.syncs = fsync == ALWAYS
 
     def is_leaving(self) -> bool:
         """Whether the node was told to leave its cluster."""
@@ -455,10 +473,31 @@ class Host:
         if self.disk is not None:
             replace(identity(self.disk), leaving=leaving).write(self.disk)
 
+    def advance(self) -> None:
+        """Let happen what fell due, and what follows from that; under the lock, for those who look at how it is now."""
+        self.engine.advance(self.now())
+        self.settle()
+
+    def commit(self) -> None:
+        """Let the log have what was done, under the lock."""
+        if self.journal is not None and not self.closed:
+            log = self.journal.log
+            try:
+                while self.outbox.full():
+                    # What was left to the next turn has nobody else to begin it.
+                    log.commit(self.now(), wall_ms())
+                    self.engine.advance(self.now())
+                log.commit(self.now(), wall_ms())
+                self.engine.room_bytes = log.room_ahead or log.room()
+            except JournalFailed as error:
+                self.fail(error)
+                raise
+
     def settle(self) -> None:
-        """Wake whoever a command has served, and the keeper if the next deadline came nearer."""
+        """End a turn: let the log have what it did, and wake whoever it served, or whose deadline came nearer."""
         for driver in self.drivers.values():
             driver.attend()
+        self.commit()
         if self.outbox.ended_waits:
             for wait in self.outbox.ended_waits:
                 sleeper: Sleeper = wait.tag  # type: ignore[assignment]
@@ -467,11 +506,21 @@ class Host:
         if self._keeper is not None and self.engine.deadlines.next_due < self._keeper_until:
             self._keeper.wake()
 
+    def settle_after(self, error: BaseException) -> None:
+        """End a turn that an error ended. What a command left half done must not reach the log, nor be built upon."""
+        if self.failure is not None:
+            return
+        if _came_in_the_middle(error):
+            if self.journal is not None:
+                self.journal.log.give_up(InterruptedError(errno.EINTR, "a command was interrupted half-way"))
+            self.fail(Interrupted())
+        else:
+            self.settle()
+
     def how_long(self, wait: Waiting, sleeper: Sleeper) -> int | None:
         """How many ms a sleeper may sleep before it asks again: -1 for until it is woken, None if its wait is over."""
-        with self.quick_guard if not self.closed else self.lock:
-            self.engine.advance(self.now())
-            self.settle()
+        with self.lock, self:
+            self.advance()
             if wait.outcome != w.WAITING:
                 return None
             self._sleepers[sleeper] = None
@@ -490,7 +539,7 @@ class Host:
         """A sleeper sleeps no more; if nobody keeps the time now, another one has to."""
         with self.lock:
             self._sleepers.pop(sleeper, None)
-            self.watched = bool(self._sleepers)
+            self.watched = bool(self._sleepers) or self.journal is not None
             if self._keeper is sleeper:
                 self._keeper = None
                 self._keeper_until = -1
@@ -502,9 +551,8 @@ class Host:
 
     def keep_time(self, keeper: Sleeper) -> int | None:
         """How long the keeper may sleep before it looks at the time again; None if it need not."""
-        with self.quick_guard:
-            self.engine.advance(self.now())
-            self.settle()
+        with self.lock, self:
+            self.advance()
             if self._keeper is not keeper:
                 return None
             self._keeper_until = self.engine.deadlines.next_due
@@ -518,18 +566,18 @@ class Host:
 
     def take_back(self, wait: Waiting) -> None:
         """Somebody was interrupted in its wait: nobody saw what it was served with, so that was not delivered."""
-        with self.quick_guard if not self.closed else self.lock:
+        if self.failure is not None:
+            return
+        with self.lock, self:
             self.engine.cancel(wait)
-            self.settle()
         if isinstance(wait, w.Wait):
             self.give_back(wait.jobs, wait.deliveries)
 
     def give_back(self, jobs: list[Job], deliveries: list[int]) -> None:
         """Nobody saw these deliveries of these jobs, so there were none."""
-        with self.quick_guard if not self.closed else self.lock:
+        with self.lock, self:
             for job, delivery in zip(jobs, deliveries, strict=True):
                 self.engine.undelivered(job, self.now(), delivery)
-            self.settle()
 
     def not_seen(self, jobs: list[Job]) -> None:
         """Nobody saw what was just taken: the call was interrupted. Where the log failed, that is beyond help."""
@@ -537,19 +585,21 @@ class Host:
             with contextlib.suppress(CommandError):
                 self.give_back(jobs, [job.deliveries for job in jobs])
 
+    def set_aside(self, session: CoreSession, job: Job, why: str) -> None:
+        """Bury a job that its taker cannot work on, if its tube can; otherwise it is as it was."""
+        with contextlib.suppress(CommandError), self.lock, self:
+            self.engine.bury(session, job, self.now(), why.encode()[:REASON_BYTES_MAX])
+
     def catch_up(self) -> None:
         """Let happen what fell due, if anything did: for those who only look."""
         if self.engine.deadlines.next_due <= self.now() and not self.closed:
-            with self.quick_guard:
+            with self.lock, self:
                 self.engine.advance(self.now())
-                self.settle()
 
     def find(self, id: str) -> Job:
         """The job of an id in either form."""
         number = self.number_of(id)
         job = self.engine.find(number, self.now())
-        # Looking may have let deadlines pass, and those who wait must hear of it.
-        self.settle()
         if job is None:
             raise UnknownJob()
         return job
@@ -574,9 +624,7 @@ class Host:
         if isinstance(body, bytes):
             return body
         assert self.journal is not None
-        if job.state == s.GONE:
-            raise UnknownJob("the job is gone, and its body was on disk only")
-        return self.journal.fetch(self.engine.tube_of(job), job)
+        return self.journal.fetch(job)
 
     def has_journal(self) -> _Journal:
         """The journal, or NoJournal."""
@@ -597,22 +645,22 @@ class Host:
 class _Journal:
     """What a queue in a directory has beside one in memory: its log, its history, and who looks after both."""
 
-    def __init__(self, host: Host, disk: Disk, log: Log, retention: Retention) -> None:
+    def __init__(self, host: Host, disk: Disk, log: Log, retention: Retention, snapshot_bytes: int) -> None:
         self.lock = host.lock
         self.engine = host.engine
         self.now = host.now
         self.wall = host.wall
         self.disk = disk
         self.log = log
-        self._wake_everybody = host.wake_everybody
+        self._host = weakref.ref(host)
         self._reader = Reader(disk)
         self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
         self._fetched = 0
-        self._steward = Steward(self, retention)
         self.closed = False
+        self._steward = Steward(self, retention, snapshot_bytes)
         self._grown = threading.Event()
         self._syncing = False
-        log.on_growth = self._on_growth
+        log.on_growth = _Growth(self._steward, self._grown)
         self._sync_behind_others()
 
     def set_fsync(self, fsync: str) -> None:
@@ -649,27 +697,26 @@ class _Journal:
             loop = asyncio.get_running_loop()
             committer = self._committers.get(loop)
             if committer is None:
-                committer = self._committers[loop] = Committer(log, loop)
+                committer = self._committers[loop] = Committer(log)
             await committer.durable(log.written)
 
-    def fetch(self, tube: Tube, job: Job) -> bytes:
+    def fetch(self, job: Job) -> bytes:
         """The body of a job that lives on disk; and those of the next jobs will be asked for soon."""
+        tube = self.engine._tube_slots[job.tube]
         self._fetched += 1
-        if self._fetched % _AHEAD == 1:
+        if self._fetched % _AHEAD == 1 and tube is not None:
             # The first of a heap are not in order, but whoever comes next is among them.
             upcoming = [next_job.body for next_job in tube.ready.items[: 2 * _AHEAD]]
             self.log.bodies.will_read([body for body in upcoming if isinstance(body, BodyRef)])
-        while True:
+        while job.state != s.GONE:
             body = job.body
             try:
-                read = self.log.writer.body_of(job)
-            except FileNotFoundError:
-                if job.body is body:
+                return self.log.writer.body_of(job)
+            except (FileNotFoundError, DamagedJournal):
+                # If it is elsewhere by now, a snapshot has it, and the file where it was is gone or written anew.
+                if job.body is body and job.state != s.GONE:
                     raise
-                continue
-            # Otherwise a snapshot has it now, and the file where it was may be gone or written anew.
-            if job.body is body:
-                return read
+        raise UnknownJob("the job is gone, and its body was on disk only")
 
     def take_snapshot(self) -> None:
         """Take a snapshot now, and remove what need not be kept. Without the lock."""
@@ -689,20 +736,33 @@ class _Journal:
         finally:
             self.disk.unlock()
 
-    def _on_growth(self) -> None:
-        self._steward.wake()
-        self._grown.set()
+    def fail(self, error: CommandError) -> None:
+        """Let everybody hear that nothing more can be promised. Under the lock."""
+        host = self._host()
+        if host is not None and not self.closed:
+            host.fail(error)
 
     def sync_behind(self) -> float | None:
         """Sync what others have written; tell how long to wait before the next time, in seconds."""
         try:
             self.log.make_durable(self.log.written)
-        except JournalFailed:
-            if not self.closed:
-                with self.lock:
-                    self._wake_everybody()
+        except JournalFailed as error:
+            with self.lock:
+                self.fail(error)
             raise
         return 1.0 if self.log.fsync == EVERYSEC else None
+
+
+class _Growth:
+    """Whom a log tells that it has grown. It knows nothing of the queue, which knows the log."""
+
+    def __init__(self, steward: Steward, syncer: threading.Event) -> None:
+        self._steward = steward
+        self._syncer = syncer
+
+    def __call__(self) -> None:
+        self._steward.wake()
+        self._syncer.set()
 
 
 def _sync_behind(weak: weakref.ref[_Journal], grown: threading.Event) -> None:
@@ -769,53 +829,73 @@ class _Teller:
 
 
 class Session:
-    """One session on a host, and the lock that guards it: the host's, until the session is closed or forked.
+    """One session on a host, and one turn of it; with the lock around that, and what is around the lock.
 
-    A session is a context: `with session:` holds the lock. Hot paths hold `guard` and look at `closed` themselves.
+    A call is `with session.durable, session.lock, session:`. The lock is the host's, until the session is closed or
+    forked or its queue failed. Hot paths do by hand what these do, and no more.
     """
 
-    guard: Guard | Refusal
+    lock: threading.Lock | Refusal
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.closed = False
-        self.guard = self._lock = host.guard
-        with host.guard:
+        self.barred = False  # Whether its lock is a refusal.
+        self.lock = host.lock
+        self.durable = host.durable
+        self.syncs = host.syncs
+        with host.durable, host.lock, host:
             self.connection = host.join()
-        self._twins: list[Session] = [self]
+            host.sessions.add(self)
+        # No strong references: a queue that is forgotten goes at once, and not when the garbage collector comes.
+        self._twins = [weakref.ref(self)]
         _sessions.add(self)
 
     def for_tasks(self) -> Session:
         """The same session for asyncio: its calls return at once, and `until_durable` is awaited after them."""
         twin = Session.__new__(Session)
-        twin.host, twin.connection, twin.closed, twin._twins = self.host, self.connection, self.closed, self._twins
-        twin.guard = twin._lock = self.host.quick_guard
-        self._twins.append(twin)
+        twin.host, twin.connection, twin._twins = self.host, self.connection, self._twins
+        twin.closed, twin.barred, twin.lock = self.closed, self.barred, self.lock
+        twin.durable, twin.syncs = NOTHING, False
+        self._twins.append(weakref.ref(twin))
+        if not self.closed:
+            self.host.sessions.add(twin)
         _sessions.add(twin)
         return twin
 
     def __enter__(self) -> None:
-        self.guard.__enter__()
-        if self.closed:
-            # It was closed while we waited for the lock.
-            self._lock.__exit__(None, None, None)
-            raise Closed()
+        # It may have been closed while we waited for the lock.
+        if self.barred:
+            self.refuse()
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.__exit__(None, None, None)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.host.__exit__(kind, error, trace)
+
+    def refuse(self) -> NoReturn:
+        """Say why this session may not be used any more."""
+        assert isinstance(self.lock, Refusal)
+        self.lock.refuse()
+
+    def bar(self, refusal: Refusal) -> None:
+        """Let nobody use this session any more."""
+        self.lock = refusal
+        self.barred = True
 
     def close(self) -> None:
         """End the session: what it has taken goes back to its tubes."""
-        if isinstance(self.guard, Refusal):
+        if self.host.closed:
+            # Also in the child of a fork, where the lock may be held for ever.
             return
         with self.host.lock:
             if self.closed:
                 return
-            for twin in self._twins:
+            for twin in filter(None, (weak() for weak in self._twins)):
                 twin.closed = True
-                twin.guard = Refusal(Closed)
+                twin.bar(Refusal(Closed))
+                self.host.sessions.discard(twin)
             self.host.leave(self.connection)
-        self.host.flush()
+        if self.host.failure is None:
+            self.host.flush()
 
 
 # Sessions of this process, for the child of a fork to be told that they are not its own.
@@ -824,8 +904,28 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 def _refuse_in_child() -> None:
     for session in list(_sessions):
-        session.guard = Refusal(Forked)
+        session.closed = True
+        session.bar(Refusal(Forked))
         session.host.leave_to_parent()
+
+
+# The engine and what it writes to: if an exception other than a refusal comes out of these, something is half done.
+_WHOLE: Final = ("penstock.core.", "penstock.journal.frame")
+
+
+def _came_in_the_middle(error: BaseException) -> bool:
+    """Whether an interrupt, or what is as sudden, came while the engine was changing.
+
+    Compiled code is not interrupted, but for what it calls: subscribers, for example.
+    """
+    if isinstance(error, Exception) and not isinstance(error, (MemoryError, RecursionError, AssertionError)):
+        return False
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").startswith(_WHOLE):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)

@@ -3,7 +3,7 @@
 It sleeps until the log has grown by part of a segment, or history may have grown too old. Then it does what is due: it
 makes the next segment, an index of each full one and a snapshot once the log is long, and removes what is not to be
 kept. A snapshot is taken in slices of a fraction of a millisecond under the queue's lock, with pauses three times as
-long.
+long; only one that is long overdue, because no open of the queue lasted until it was done, is taken at once.
 """
 
 from __future__ import annotations
@@ -17,21 +17,28 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from penstock.core.engine import Engine
-from penstock.core.errors import Closed, DamagedJournal
+from penstock.core.errors import Closed, CommandError, DamagedJournal, JournalFailed
 from penstock.core.limits import NEVER
 from penstock.journal.disk import Disk
 from penstock.journal.index import SegmentIndex
 from penstock.journal.index import check as check_index
-from penstock.journal.log import Log
+from penstock.journal.log import SEGMENT_BYTES, Log
 from penstock.journal.retention import Retention, trim, without_bodies
-from penstock.journal.segment import FrameFile, index_name, number_of, segment_names
-from penstock.journal.snapshot import Snapshot, use_snapshot
+from penstock.journal.segment import SEGMENT_HEADER_BYTES, FrameFile, index_name, number_of, segment_names
+from penstock.journal.snapshot import Snapshot, take_snapshot, use_snapshot
 
 _log = logging.getLogger("penstock")
 
 # A snapshot is due when the log since the last one is longer than this, and than twice that one: so no more than half
 # as much is written for snapshots as for the log, and a recovery reads no more than three times what there is.
 SNAPSHOT_BYTES: Final = 256 * 1024 * 1024
+
+# Twice as much log: then nobody is let in before there is a snapshot.
+_OVERDUE: Final = 2
+
+# A snapshot because history grows too old is worth it only after so much log, and as much as the last one; or as long
+# after it as history is looked at anyway.
+_WORTH_BYTES: Final = SEGMENT_BYTES
 
 # How long to let others work, as a multiple of one's own work; and how long that is about, at a time.
 _PAUSE_SHARE: Final = 3
@@ -60,11 +67,15 @@ class Served(Protocol):
     now: Callable[[], int]  # Engine time, ms.
     wall: Callable[[], int]  # What the clock on the wall shows, ms.
 
+    def fail(self, error: CommandError) -> None:
+        """Let everybody hear that nothing more can be promised. Under the lock."""
+
 
 class Steward:
     """Keeps one directory in order, as long as its queue is there."""
 
     def __init__(self, served: Served, retention: Retention, snapshot_bytes: int = SNAPSHOT_BYTES) -> None:
+        """Begin, before anybody else uses the queue."""
         self._retention = retention
         self._snapshot_bytes = snapshot_bytes
         self._stopping = threading.Event()
@@ -78,6 +89,8 @@ class Steward:
         self._answered = 0
         self._ended = False
         self._failure: Exception | None = None
+        if self._has_grown(served, _OVERDUE):
+            self._snapshot_at_once(served)
         self._thread = threading.Thread(target=self._run, name="penstock-steward", daemon=True)
         self._thread.start()
 
@@ -124,16 +137,24 @@ class Steward:
         wanted = asked > self._answered
         failure: Exception | None = None
         try:
+            due = wanted or self._snapshot_is_due(served)
+            if due:
+                # First: on a full disk, this may be the room that a segment and a snapshot need.
+                trim(served.disk, served.log, self._retention, served.wall())
             served.log.prepare()
-            if wanted or self._snapshot_is_due(served):
+            if due:
                 self._snapshot(served)
             if served.log.segment != self._seen or wanted:
                 self._tidy(served)
         except _Stopped:
             return 0.0
+        except JournalFailed as error:
+            failure = error
+            with contextlib.suppress(_Stopped), self._locked(served):
+                served.fail(error)
         except Exception as error:  # Whatever it is, it must not end the thread, and those who wait must hear of it.
             failure = error.with_traceback(None)
-            _log.warning("the log could not be shortened, and grows until it can: %s", error)
+            _tell(error)
         with self._turned:
             self._failure = failure
             self._answered = asked
@@ -151,11 +172,32 @@ class Steward:
         self._index(served, segment)
         self._seen = segment
 
+    def _has_grown(self, served: Served, times: int = 1) -> bool:
+        """Whether the log is as long as calls for a snapshot, or so many times as long."""
+        return served.log.needed_bytes() > times * max(self._snapshot_bytes, 2 * served.log.kept.snapshot_bytes)
+
     def _snapshot_is_due(self, served: Served) -> bool:
-        kept = served.log.kept
-        grown = served.log.needed_bytes() > max(self._snapshot_bytes, 2 * kept.snapshot_bytes)
-        age_ms = self._retention.age_ms
-        return grown or (age_ms != NEVER and served.wall() - kept.since > age_ms)
+        return self._has_grown(served) or self._is_too_old(served)
+
+    def _is_too_old(self, served: Served) -> bool:
+        """Whether the log that is needed should be history by now, and be gone."""
+        log = served.log
+        written = log.needed_bytes() - SEGMENT_HEADER_BYTES
+        if self._retention.age_ms == NEVER or written == 0:
+            return False
+        age_ms = served.wall() - log.kept.since
+        if age_ms < -_LOOK_S * 1_000:
+            # The clock was ahead when it was begun, or is behind now: nobody knows how old it is.
+            return True
+        worth = written > max(_WORTH_BYTES, log.kept.snapshot_bytes) or age_ms > _LOOK_S * 1_000
+        return worth and age_ms > self._retention.age_ms
+
+    def _snapshot_at_once(self, served: Served) -> None:
+        try:
+            trim(served.disk, served.log, self._retention, served.wall())
+            take_snapshot(served.disk, served.log, served.engine, served.now(), served.wall())
+        except Exception as error:  # A queue that cannot be shortened can be used.
+            _tell(error)
 
     def _snapshot(self, served: Served) -> None:
         with self._locked(served):
@@ -167,6 +209,7 @@ class Steward:
                 with self._locked(served):
                     more = snapshot.slice(served.now(), served.wall())
                 snapshot.write(served.now(), served.wall(), last=not more)
+                self._prepare(served)
                 self._pause(time.thread_time() - began)
             kept = served.log.kept
             snapshot.finish()
@@ -180,15 +223,19 @@ class Steward:
             served.log.kept = kept
             raise
 
+    def _prepare(self, served: Served) -> None:
+        """Make the next segment in the middle of other work, if the log has grown meanwhile."""
+        if self._due.is_set():
+            served.log.prepare()
+
     def _use(self, served: Served, number: int) -> None:
         """Let bodies that are on disk only be read from a snapshot."""
-        bodies = use_snapshot(served.disk, served.engine, number)
-        more = served.engine.spills
-        while more:
+        if served.engine.spills:
             began = time.thread_time()
-            with self._locked(served):
-                more = next(bodies, self) is not self
-            self._pause(time.thread_time() - began)
+            for _ in use_snapshot(served.disk, served.engine, number, lambda: self._locked(served)):
+                self._prepare(served)
+                self._pause(time.thread_time() - began)
+                began = time.thread_time()
 
     def _index(self, served: Served, segment: int) -> None:
         """Make the indexes that are missing or damaged, of segments before one; each is looked at once."""
@@ -237,3 +284,7 @@ class Steward:
             yield
         finally:
             served.lock.release()
+
+
+def _tell(error: Exception) -> None:
+    _log.warning("the log could not be shortened, and grows until it can: %s", error)

@@ -8,8 +8,11 @@ make that exist.
 import contextlib
 import io
 import re
+import shlex
 import shutil
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,6 +27,12 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 # Examples may let a moment pass, but no reader and no test run waits for the documentation.
 SLEEP_S_MAX = 0.1
+
+# Where the pages say that a server listens. Here it listens elsewhere, so that one which runs is not disturbed.
+SERVER_PORT = 7711
+
+# Ids differ from run to run.
+JOB_ID = re.compile(r"D-[0-9a-f]{8}-[A-Za-z0-9+/]{24}-")
 _real_sleep = time.sleep
 
 
@@ -45,6 +54,11 @@ class Page:
     blocks: list[Block]
     namespace: dict[str, object] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list)
+    port: int = SERVER_PORT  # Where the server of this page listens.
+
+    def needs_server(self) -> bool:
+        """Whether its examples speak with a server."""
+        return any(block.language == "redis" or str(SERVER_PORT) in block.code for block in self.blocks)
 
     def run(self, block: Block) -> str:
         """The output of a block; those before it run first, if they have not."""
@@ -54,12 +68,27 @@ class Page:
         return self.outputs[wanted]
 
     def _execute(self, block: Block) -> str:
+        if block.language == "redis":
+            return typed(block.code, self.port)
         printed = io.StringIO()
         # Padded, so that a traceback names the line of the page.
-        code = compile("\n" * (block.line - 1) + block.code, str(self.path), "exec")
+        source = block.code.replace(str(SERVER_PORT), str(self.port))
+        code = compile("\n" * (block.line - 1) + source, str(self.path), "exec")
         with contextlib.redirect_stdout(printed):
             exec(code, self.namespace)
         return printed.getvalue()
+
+
+def typed(session: str, port: int) -> str:
+    """A session with redis-cli: what was typed, and what it answers now. Ids are as they were on the page."""
+    ids = iter(JOB_ID.findall(session))
+    shown = ""
+    for line in session.splitlines():
+        if line.startswith("> "):
+            command = ["redis-cli", "-p", str(port), "--no-raw", *shlex.split(line[2:])]
+            answer = subprocess.run(command, capture_output=True, check=False, text=True, timeout=10)
+            shown += f"{line}\n{answer.stdout}"
+    return JOB_ID.sub(lambda _: next(ids), shown).replace("\n\n", "\n")
 
 
 def blocks_of(text: str) -> Iterator[Block]:
@@ -83,7 +112,8 @@ EXAMPLES: list[tuple[Page, Block]] = []
 SHELL: list[tuple[Path, Block]] = []
 for _path in PAGES:
     _blocks = list(blocks_of(_path.read_text()))
-    _page = Page(_path, [block for block in _blocks if block.language == "python"], {"__name__": "__main__"})
+    _runnable = [block for block in _blocks if block.language in ("python", "redis")]
+    _page = Page(_path, _runnable, {"__name__": "__main__"})
     EXAMPLES += [(_page, block) for block in _page.blocks]
     SHELL += [(_path, block) for block in _blocks if block.language in ("sh", "bash", "console")]
 
@@ -102,9 +132,39 @@ def slept() -> Iterator[list[float]]:
     time.sleep = _real_sleep
 
 
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, int]]:
+    """A server for each page whose examples speak with one, and its port."""
+    with contextlib.ExitStack() as running:
+        yield {
+            page.path: running.enter_context(a_server(tmp_path_factory.mktemp("server")))
+            for page in {page.path: page for page, _ in EXAMPLES}.values()
+            if page.needs_server()
+        }
+
+
+@contextlib.contextmanager
+def a_server(directory: Path) -> Iterator[int]:
+    """A server as a reader would start it, and its port."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "penstock", "serve", "--port", str(port), "--dir", str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        assert "serves" in process.stdout.readline()
+        yield port
+        process.terminate()
+        assert process.wait(10) == 0
+
+
 @pytest.mark.parametrize(("page", "block"), [pytest.param(p, b, id=name_of(p.path, b.line)) for p, b in EXAMPLES])
-def test_an_example_runs_and_prints_what_the_page_says(page: Page, block: Block, slept: list[float]) -> None:
-    assert page.run(block) == block.expected
+def test_an_example_runs_and_prints_what_the_page_says(
+    page: Page, block: Block, slept: list[float], needs: Callable[[object, str], None], servers: dict[Path, int]
+) -> None:
+    if page.needs_server():
+        needs(shutil.which("redis-cli"), "redis-cli is not installed (redis-tools)")
+        page.port = servers[page.path]
+    assert page.run(block) == (block.code if block.language == "redis" else block.expected)
     assert sum(slept) <= SLEEP_S_MAX, "the examples sleep too long"
 
 

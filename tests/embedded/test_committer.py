@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import threading
 import time
+import weakref
+from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.committer import INLINE_MAX_S, Committer
 from penstock.core import policy
 from penstock.core.errors import JournalFailed
@@ -58,7 +62,7 @@ async def put_and_wait(opened: Opened, committer: Committer) -> None:
 
 async def test_those_who_come_together_share_one_sync(disk: SlowDisk) -> None:
     opened = disk.open_log()
-    committer = Committer(opened.log, asyncio.get_running_loop())
+    committer = Committer(opened.log)
     for _ in range(3):
         before = len(disk.threads)
         await asyncio.gather(*(put_and_wait(opened, committer) for _ in range(50)))
@@ -67,7 +71,7 @@ async def test_those_who_come_together_share_one_sync(disk: SlowDisk) -> None:
 
 async def test_a_fast_disk_is_synced_in_the_loop_and_a_slow_one_in_a_thread(disk: SlowDisk) -> None:
     opened = disk.open_log()
-    committer = Committer(opened.log, asyncio.get_running_loop())
+    committer = Committer(opened.log)
     here = threading.get_ident()
     disk.threads.clear()
     await put_and_wait(opened, committer)
@@ -85,7 +89,7 @@ async def test_a_fast_disk_is_synced_in_the_loop_and_a_slow_one_in_a_thread(disk
 
 async def test_whoever_comes_while_a_sync_is_on_waits_for_the_next(disk: SlowDisk) -> None:
     opened = disk.open_log()
-    committer = Committer(opened.log, asyncio.get_running_loop())
+    committer = Committer(opened.log)
     committer.average_s = 1.0
     disk.takes_s = 0.05
     first = asyncio.ensure_future(put_and_wait(opened, committer))
@@ -99,7 +103,7 @@ async def test_whoever_comes_while_a_sync_is_on_waits_for_the_next(disk: SlowDis
 @pytest.mark.parametrize("average_s", [0.0, 1.0])
 async def test_everybody_hears_that_the_disk_failed(disk: SlowDisk, average_s: float) -> None:
     opened = disk.open_log()
-    committer = Committer(opened.log, asyncio.get_running_loop())
+    committer = Committer(opened.log)
     committer.average_s = average_s
     disk.sync_error = OSError(errno.EIO, "broken")
     heard = await asyncio.gather(*(put_and_wait(opened, committer) for _ in range(5)), return_exceptions=True)
@@ -108,9 +112,23 @@ async def test_everybody_hears_that_the_disk_failed(disk: SlowDisk, average_s: f
 
 async def test_one_who_is_cancelled_does_not_keep_the_others_waiting(disk: SlowDisk) -> None:
     opened = disk.open_log()
-    committer = Committer(opened.log, asyncio.get_running_loop())
+    committer = Committer(opened.log)
     tasks = [asyncio.ensure_future(put_and_wait(opened, committer)) for _ in range(5)]
     await asyncio.sleep(0)
     tasks[0].cancel()
     await asyncio.gather(*tasks[1:])
     assert tasks[0].cancelled()
+
+
+def test_a_queue_keeps_no_loop_alive_that_used_it(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+        async def work() -> None:
+            loops.append(weakref.ref(asyncio.get_running_loop()))
+            tube = await penstock.AsyncQueue(queue).tube("t")
+            await tube.put("x")
+
+        asyncio.run(work())
+        gc.collect()
+        assert loops[0]() is None

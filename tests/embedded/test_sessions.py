@@ -121,6 +121,7 @@ async def test_a_session_is_taken_over_by_its_token_within_its_grace(face: Face)
         assert second.token == token
         await (await second.job(job.id)).ack()
         assert (await tube.stats())["taken"] == 0
+        await second.close()
 
 
 async def test_a_session_that_is_not_taken_over_ends_with_its_grace(face: Face) -> None:

@@ -28,7 +28,7 @@ class Dozer:
         self.host: Any = queue._host
         self.woken = 0
         session = queue._session
-        with session.guard:
+        with session.lock:
             engine = self.host.engine
             self.wait = engine.wait(session.connection, [tube._core], self.host.now(), timeout_ms, tag=self)
 

@@ -345,7 +345,7 @@ class Gate:
 
 def test_a_session_closed_by_two_threads_at_once_is_closed_once(queue: penstock.Queue) -> None:
     session = queue.session()
-    session._session.guard = Gate(session._session.guard, 2)  # type: ignore[assignment]
+    session._session.lock = Gate(session._session.lock, 2)  # type: ignore[assignment]
     closers = [Running(session.close) for _ in range(2)]
     assert [closer.answer() for closer in closers] == [None, None]
     queue.tube("x").put("the other session is still open")
@@ -374,12 +374,12 @@ def test_a_call_that_waits_for_the_lock_while_its_session_closes_is_refused(queu
     session = queue.session()
     tube = session.tube("x")
     tube.put("x")
-    lock = session._session.guard
+    lock = session._session.lock
     door = Door(lock)
-    session._session.guard = door  # type: ignore[assignment]
+    session._session.lock = door  # type: ignore[assignment]
     call = Running(lambda: tube.put("y") if name == "put" else getattr(tube, name)())
     assert door.reached.wait(PATIENCE_S)
-    session._session.guard = lock
+    session._session.lock = lock
     session.close()
     door.opened.set()
     assert call.answer() == "CLOSED"

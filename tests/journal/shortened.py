@@ -84,7 +84,7 @@ class Life:
 
     def take_snapshot(self, steps: int, abandoned: bool = False) -> None:
         """Take a snapshot in slices of a few rows, and work on between them."""
-        snapshot = Snapshot(self.disk, self.log, self.engine, self.now, self.now, rows_max=20)
+        snapshot = Snapshot(self.disk, self.log, self.engine, self.now, self.now, rows_max=6)
         more = True
         while more:
             more = snapshot.slice(self.now, self.now)

@@ -8,9 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.core import policy
+from penstock.core.job import Draft
 from penstock.journal.columns import SCHEMA, batches
 from penstock.journal.reader import Event, Reader
+from penstock.journal.recovery import open_log
 from penstock.testing.disk import MemoryDisk
+from tests.journal.shortened import WALL
 from tests.journal.test_snapshot import Life
 
 
@@ -78,3 +82,22 @@ def test_an_empty_log_has_no_rows() -> None:
     disk = MemoryDisk()
     Life(disk, 1).opened.log.close(1, 1)
     assert list(batches(disk)) == []
+
+
+def test_a_reason_that_is_no_text_is_shown_byte_by_byte() -> None:
+    """Two of them side by side may look like text to who does not look where each ends."""
+    disk = MemoryDisk()
+    opened = open_log(disk, WALL, "boot")
+    engine, log = opened.engine, opened.log
+    session = engine.connect(b"session").session
+    tube = engine.create_tube(b"t", policy.FIFOTTL, WALL)
+    for reason in (b"caf\xc3", b"\xa9", b"caf\xc3\xa9"):
+        engine.put(tube, Draft(b"x"), WALL)
+        job = engine.take(session, tube, WALL)
+        assert job is not None
+        engine.bury(session, job, WALL, reason)
+    log.commit(WALL, WALL)
+    table = pa.Table.from_batches(batches(disk), SCHEMA)
+    table.validate(full=True)
+    told = [row["reason"] for row in table.to_pylist() if row["event"] == "buried"]
+    assert told == ["caf\\xc3", "\\xa9", "café"]

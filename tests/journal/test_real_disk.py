@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -164,3 +165,54 @@ def test_a_file_where_the_directory_should_be_is_an_error_of_the_system(tmp_path
     (tmp_path / "queue").write_text("not a directory")
     with pytest.raises(OSError):
         RealDisk(str(tmp_path / "queue"))
+
+
+def test_a_queue_that_is_forgotten_gives_its_directory_free_and_says_so(tmp_path: Path) -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    queue = penstock.open(tmp_path)
+    queue.tube("t").put("x")
+    wait_for_steward(queue)
+    with pytest.warns(ResourceWarning, match=f"the queue in {tmp_path} was not closed"):
+        del queue
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    with penstock.open(tmp_path) as queue:
+        job = queue.tube("t").take()
+        assert job is not None and job.body == "x"
+
+
+def test_a_session_that_is_forgotten_does_not_keep_the_queue_open(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        tube = queue.tube("t")
+        tube.put("x")
+        assert queue.session().tube("t").take() is not None
+        assert tube.stats()["taken"] == 1
+    with penstock.open(tmp_path) as queue:
+        assert queue.tube("t").stats()["ready"] == 1
+
+
+def wait_for_steward(queue: penstock.Queue) -> None:
+    """While it works for a queue, it keeps it."""
+    queue.checkpoint()
+    end = time.monotonic() + 10
+    while queue._host.has_journal()._steward._seen == 0 or sys.getrefcount(queue._host.journal) > 2:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_the_directories_that_are_made_are_there_after_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    penstock.open(tmp_path / "a" / "b" / "queue").close()
+    assert {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")} <= synced
+    assert stat.S_IMODE(os.stat(tmp_path / "a" / "b" / "queue").st_mode) == 0o700
+    synced.clear()
+    penstock.open(tmp_path / "a" / "b" / "queue").close()
+    assert str(tmp_path / "a" / "b") not in synced

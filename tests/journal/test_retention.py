@@ -124,6 +124,17 @@ def test_history_goes_when_all_of_a_segment_is_too_old(age: int, kept: int) -> N
     assert [engine.outbox.body_of(job) for job in engine.jobs.scan(0, 9)] == [b"hour %d" % hour for hour in range(5)]
 
 
+def test_a_clock_that_was_ahead_once_does_not_keep_history_for_ever() -> None:
+    """What a segment holds happened before any later one was begun, whatever the one right after it says."""
+    disk = MemoryDisk()
+    opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
+    for hour in (0, 1, 100_000, 3, 4):
+        put(opened, b"hour %d" % hour, WALL + hour * HOUR)
+        take_snapshot(disk, opened.log, opened.engine, WALL, WALL + hour * HOUR)
+    trim(disk, opened.log, Retention(NEVER, HOUR), WALL + 5 * HOUR)
+    assert [number_of(name) for name in segment_names(disk)] == [6]
+
+
 def test_a_snapshot_of_a_queue_that_was_idle_is_as_young_as_it_is() -> None:
     """Otherwise it would be too old at once, and be taken again each time the steward looks."""
     disk = MemoryDisk()

@@ -13,12 +13,14 @@ import pytest
 
 import penstock
 from penstock.core import policy
-from penstock.core.errors import CommandError, NoMemory, OutOfRange
-from penstock.core.job import BodyRef, Draft
+from penstock.core.errors import CommandError, DamagedJournal, NoMemory, OutOfRange
+from penstock.core.job import BodyRef, Draft, Job
 from penstock.core.limits import JOB_MEMORY_BYTES
+from penstock.host import Host
 from penstock.journal.bodies import Bodies
 from penstock.journal.disk import RealFile
 from penstock.journal.recovery import open_log
+from penstock.journal.segment import segment_name, snapshot_name, snapshot_names
 from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
@@ -454,3 +456,105 @@ def test_a_job_that_moves_within_one_commit_to_where_bodies_are_kept_in_memory_k
     assert job.body == b"body" * 100
     take_snapshot(disk, log, engine, WALL, WALL)
     check(engine)
+
+
+def damage(queue: penstock.Queue, number: int) -> None:
+    """Change a byte of a body that is on disk only."""
+    journal = queue._host.has_journal()
+    (ref,) = [
+        job.body
+        for job in queue._host.engine.jobs.scan(0, 100_000)
+        if isinstance(job.body, BodyRef) and journal.log.bodies.read(job.body) == body(number)
+    ]
+    assert isinstance(ref, BodyRef)
+    name = segment_name(ref.file) if ref.file > 0 else snapshot_name(-ref.file)
+    file = journal.disk.open(name)
+    file.write(ref.offset + 5, b"?")
+    file.close()
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_body_that_is_damaged_on_disk_is_an_error_and_its_job_is_put_aside(tmp_path: Path, snapshot: bool) -> None:
+    with open_small(tmp_path) as queue:
+        fill(queue, "fifo", range(500))
+        if snapshot:
+            queue.checkpoint()
+        tube = queue.tube("fifo")
+        last = tube.jobs("ready", 1_000)[-1]
+        damage(queue, 499)
+        with pytest.raises(DamagedJournal, match="not what was put"):
+            tube.take_many(500)
+        assert tube.stats()["ready"] == 499 and tube.stats()["buried"] == 1
+        with pytest.raises(DamagedJournal):
+            last.body  # noqa: B018
+        assert "damaged" in last.meta()["reason"]
+        assert drain(queue, "fifo", 499) == list(range(499))
+
+
+def test_a_damaged_body_is_not_copied_into_a_snapshot_as_if_it_were_good(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        fill(queue, "fifo", range(500))
+        damage(queue, 499)
+        with pytest.raises(DamagedJournal):
+            queue.checkpoint()
+        assert snapshot_names(queue._host.has_journal().disk) == []
+
+
+def before_reading(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Let something happen after jobs were taken, and before the first of their bodies is read."""
+    body_of = Host.body_of
+
+    def acting(self: Host, job: Job) -> bytes:
+        monkeypatch.undo()
+        act()
+        return body_of(self, job)
+
+    monkeypatch.setattr(Host, "body_of", acting)
+
+
+@pytest.mark.parametrize("deleted", [[498], [499], [498, 499]])
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_jobs_that_are_deleted_before_they_are_read_do_not_keep_the_others_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deleted: list[int], face: str
+) -> None:
+    with open_small(tmp_path) as queue, queue.session() as another:
+        fill(queue, "fifo", range(500))
+        tube = queue.tube("fifo")
+        ids = [job.id for job in tube.jobs("ready", 1_000)]
+        tube.take_many(498)
+        before_reading(monkeypatch, lambda: [another.job(ids[number]).delete() for number in deleted] and None)
+
+        async def take_many() -> list[Any]:
+            return await (await penstock.AsyncQueue(queue).tube("fifo")).take_many(10)
+
+        found = tube.take_many(10) if face == "sync" else asyncio.run(take_many())
+        assert [job.body for job in found] == [body(number) for number in (498, 499) if number not in deleted]
+        assert tube.stats()["taken"] == 500 - len(deleted)
+
+
+def test_a_take_whose_job_is_deleted_before_it_is_read_goes_on_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_small(tmp_path) as queue, queue.session() as another:
+        fill(queue, "fifo", range(500))
+        tube = queue.tube("fifo")
+        tube.take_many(498)
+        first = tube.jobs("ready")[0].id
+        before_reading(monkeypatch, another.job(first).delete)
+        job = tube.take()
+        assert job is not None and job.body == body(499)
+
+
+def test_a_handle_shows_the_body_that_its_job_has_now(tmp_path: Path) -> None:
+    """It read the one of then from disk; the one of now is on disk, too."""
+    with open_small(tmp_path) as queue:
+        fill(queue, "fifottl", range(500))
+        tube = queue.tube("fifottl")
+        *_, job = tube.take_many(500)
+        another = queue.job(job.id)
+        assert isinstance(job._core.body, BodyRef)
+        before = job.body
+        another.done(body(7_000))
+        for number in range(500):
+            tube.put(body(number), key=None)
+        assert job.body == another.body == body(7_000) != before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import threading
 import time
@@ -23,6 +22,7 @@ from penstock.host import Host, Session, Store
 from penstock.journal.disk import UNFINISHED, RealFile
 from penstock.journal.log import SEGMENT_BYTES, Log
 from penstock.journal.recovery import open_log
+from penstock.journal.retention import Retention
 from penstock.journal.segment import segment_names, snapshot_names
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
@@ -231,8 +231,8 @@ def test_the_log_is_shortened_by_itself_when_it_is_long(tmp_path: Path) -> None:
 class SmallDisk(MemoryDisk):
     """A disk that can be full, with a queue on it."""
 
-    def queue(self) -> Queue:
-        return Queue(Session(Host(0, NEVER, Store(self))))
+    def queue(self, **store: Any) -> Queue:
+        return Queue(Session(Host(0, NEVER, Store(self, **store))))
 
     def used(self) -> int:
         return sum(map(len, list(self.files.values())))
@@ -393,14 +393,10 @@ def test_a_queue_that_is_forgotten_ends_its_threads(tmp_path: Path, fsync: Any) 
     queue.tube("t").put("x")
     own = threads() - before
     assert len(own) == (1 if fsync == "always" else 2)
-    del queue
-
-    def are_over() -> bool:
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del queue
         # One of them may still be at work for it.
-        gc.collect()
-        return not any(thread.is_alive() for thread in own)
-
-    wait_for(are_over, "they go on")
+        wait_for(lambda: not any(thread.is_alive() for thread in own), "they go on")
 
 
 def test_the_next_segment_is_not_made_twice_when_it_is_begun_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,3 +424,134 @@ def test_the_next_segment_is_not_made_twice_when_it_is_begun_meanwhile(monkeypat
     assert log.segment > 2
     found = reopen(disk).engine
     assert [found.outbox.body_of(job)[:4] for job in found.jobs.scan(0, 100)] == [b"%04d" % n for n in range(60)]
+
+
+def test_history_that_need_not_be_kept_makes_room_for_a_snapshot() -> None:
+    """On a full disk the snapshot would fail, and with it what would make room."""
+    disk = SmallDisk()
+    with disk.queue() as queue:
+        for _ in range(3):
+            queue.checkpoint()
+            queue.tube("t").put(os.urandom(8 * MEGABYTE))
+            take_and_ack(queue, 1)
+    # Room for the segment that every open begins, and not for the one that a snapshot begins.
+    disk.capacity = disk.used() + SEGMENT_BYTES + MEGABYTE
+    with disk.queue(retention=Retention(bytes_max=0), snapshot_bytes=6 * MEGABYTE) as queue:
+        queue.checkpoint()
+        assert disk.used() < 2 * SEGMENT_BYTES + MEGABYTE
+
+
+def test_a_short_history_calls_for_a_snapshot_only_when_it_is_worth_it() -> None:
+    disk = SmallDisk()
+    with disk.queue(retention=Retention(age_ms=0)) as queue:
+        journal = queue._host.has_journal()
+        steward, tube = journal._steward, queue.tube("t")
+        queue.checkpoint()
+        for _ in range(5):
+            tube.put(os.urandom(2 * MEGABYTE))
+            assert not steward._snapshot_is_due(journal)
+        # After an hour it is, unless nothing happened; and after a segment's worth.
+        journal.wall = lambda: journal.log.kept.since + 3_600_001
+        assert steward._snapshot_is_due(journal)
+        queue.checkpoint()
+        assert not steward._snapshot_is_due(journal)
+        journal.wall = lambda: journal.log.kept.since + 1
+        tube.put("x")
+        assert not steward._snapshot_is_due(journal)
+        tube.put(os.urandom(8 * MEGABYTE))
+        tube.put(os.urandom(SEGMENT_BYTES))
+        assert steward._snapshot_is_due(journal)
+
+
+def test_a_snapshot_of_a_clock_that_was_ahead_is_taken_anew() -> None:
+    disk = SmallDisk()
+    with disk.queue() as queue:
+        journal = queue._host.has_journal()
+        journal.log.kept.since = journal.wall() + 86_400_000
+        queue.tube("t").put("x")
+        assert journal._steward._snapshot_is_due(journal)
+        queue.checkpoint()
+        assert not journal._steward._snapshot_is_due(journal)
+
+
+def test_a_queue_that_is_never_open_for_long_is_shortened_all_the_same() -> None:
+    """Each time, the steward is stopped before it could do anything."""
+    disk = SmallDisk()
+    kept: list[bytes] = []
+    for number in range(12):
+        with disk.queue(snapshot_bytes=100_000, fsync="never", retention=Retention(bytes_max=0)) as queue:
+            queue._host.has_journal()._steward.stop()
+            kept.append(b"%d" % number * 10_000)
+            queue.tube("t").put(kept[-1])
+            queue.tube("t").put(bytes(40_000))
+            for job in queue.tube("t").jobs("ready"):
+                if job.body == bytes(40_000):
+                    job.delete()
+            # What calls for a snapshot, twice; what came on top of it; and what there is.
+            assert queue._host.has_journal().log.needed_bytes() < 2 * max(100_000, 2 * sum(map(len, kept))) + 100_000
+    assert len(snapshot_names(disk)) == 1
+    assert disk.used() < 1_000_000
+    with disk.queue() as queue:
+        assert [job.body for job in queue.tube("t").take_many(99)] == kept
+
+
+def test_an_overdue_snapshot_that_fails_does_not_keep_a_queue_from_opening() -> None:
+    disk = SmallDisk()
+    with disk.queue() as queue:
+        queue.tube("t").put(os.urandom(5 * MEGABYTE))
+    disk.capacity = disk.used() + SEGMENT_BYTES + MEGABYTE
+    with disk.queue(snapshot_bytes=MEGABYTE) as queue:
+        assert snapshot_names(disk) == []
+        take_and_ack(queue, 1)
+
+
+def test_who_writes_during_a_snapshot_finds_the_next_segment_ready(tmp_path: Path) -> None:
+    with penstock.open(tmp_path, fsync="never") as queue:
+        journal, tube = queue._host.has_journal(), queue.tube("t")
+        steward, log = journal._steward, journal.log
+        tube.put_many([b"x"] * 2_000)
+        pause, before, ready = steward._pause, log.segment, []
+
+        def write(spent: float) -> None:
+            if not ready:
+                # As much as goes on into the segment that was kept ready.
+                while log.segment < before + 2:
+                    tube.put(bytes(MEGABYTE))
+                assert not log.room_ahead
+                ready.append(False)
+            else:
+                ready.append(log.room_ahead > 0)
+            pause(spent)
+
+        steward._pause = write  # type: ignore[method-assign]
+        queue.checkpoint()
+        assert ready[1], "it has to make it by itself, and its callers wait for that"
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec", "never"])
+def test_those_who_sleep_are_told_that_the_steward_met_a_broken_disk(fsync: str) -> None:
+    disk = SmallDisk()
+    queue = disk.queue(fsync=fsync)
+    tube = queue.tube("t")
+    told: list[str] = []
+
+    def sleep() -> None:
+        try:
+            tube.take(timeout=60)
+        except CommandError as error:
+            told.append(error.code)
+
+    sleeper = threading.Thread(target=sleep, daemon=True)
+    sleeper.start()
+    wait_for(lambda: len(queue._session.connection.waits) == 1, "it does not sleep")
+    wait_for(lambda: queue._host.has_journal().log.durable == queue._host.has_journal().log.written, "it is not synced")
+    disk.sync_error = OSError(errno.EIO, "the disk is broken")
+    steward = queue._host.has_journal()._steward
+    with pytest.raises((JournalFailed, Closed)):
+        with queue._session.lock:
+            # Nobody else is to sync before the steward does.
+            queue._host.engine.put(tube._core, Draft(b"x", key=None), queue._host.now())
+        steward.take_snapshot()
+    sleeper.join(5)
+    assert told == ["JOURNALFAILED"]
+    queue.close()

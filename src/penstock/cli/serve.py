@@ -31,9 +31,12 @@ def serve(
 
     With nothing at all it serves a durable queue from ./penstock-data, on port 7711 of this machine.
 
+    Settings used most: --port, --bind, --dir, --fsync (always, everysec, never), --no-journal, --max-memory,
+    --requirepass, --http-port, --log-format (text, json).
+
     Every setting can be a flag (--port 7712), an environment variable (PENSTOCK_PORT=7712) or a line of the file
-    (port = 7712 in TOML, port 7712 in Disque's form). docs/CONFIGURATION.md lists them, `penstock config show` shows
-    what is in force.
+    (port = 7712 in TOML, port 7712 in the form of Disque). docs/CONFIGURATION.md lists them all, `penstock config show`
+    shows what is in force.
     """
     flags = list(words or [])
     file = flags.pop(0) if flags and not flags[0].startswith("--") else None

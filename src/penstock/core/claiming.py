@@ -86,7 +86,7 @@ def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> 
     _admit(engine, consumer, token)
     acked = 0
     for number in [number for number in consumer.claims if number <= upto]:
-        if acked >= FIRED_PER_TURN_MAX:
+        if acked >= FIRED_PER_TURN_MAX or engine.outbox.full():
             break
         finished = consumer.claims[number]
         for job in finished.jobs:
@@ -153,7 +153,7 @@ def _new_claim(engine: Engine, consumer: Consumer, number: int, tube: Tube, coun
     made = Claim(consumer, number)
     while len(made.jobs) < count and not tube.paused_out:
         job = engine._first(tube, key, now)
-        if job is None:
+        if job is None or (made.jobs and engine.outbox.full()):
             break
         if job.once:
             if not made.jobs:

@@ -205,6 +205,7 @@ class Engine(Moves):
         self.advance(now)
         check_count(len(drafts), "the number of jobs in one put")
         body_bytes = 0
+        log_bytes = 0
         added = 0
         names: set[bytes] = set()
         for draft in drafts:
@@ -213,14 +214,15 @@ class Engine(Moves):
             if self._twin(tube, draft, now) is not None:
                 continue
             body_bytes += len(draft.body)
+            log_bytes += draft.log_bytes() + ROW_ROOM_BYTES
             added += 1
             if draft.name is not None:
                 if draft.name in names:
                     raise OutOfRange("two jobs of one put have the same name")
                 names.add(draft.name)
-        if body_bytes > BATCH_BYTES_MAX:
-            raise BodyTooLarge(f"the bodies of one put may have {BATCH_BYTES_MAX} bytes in all; put fewer at a time")
-        self._check_room(added, body_bytes + added * ROW_ROOM_BYTES)
+        if log_bytes > BATCH_BYTES_MAX:
+            raise BodyTooLarge(f"the jobs of one put may have {BATCH_BYTES_MAX} bytes in all; put fewer at a time")
+        self._check_room(added, log_bytes)
         if tube.limited and added > 0 and not self._has_room_for(tube, added, body_bytes):
             raise Full(f"tube {shown(tube.name)} has no room for all of these; wait, or put fewer")
         jobs: list[Job] = []
@@ -254,7 +256,8 @@ class Engine(Moves):
         check_body(len(draft.body), self.body_bytes_max)
         if tube.limited and 0 < tube.policy.capacity_bytes < len(draft.body):
             raise BodyTooLarge(f"the body has {len(draft.body)} bytes, and the whole tube has room for fewer")
-        self._check_room(1, len(draft.body))
+        if self.room_bytes != NEVER or self.memory_max != NEVER:
+            self._check_room(1, draft.log_bytes())
 
     def _has_room_for(self, tube: Tube, jobs: int, body_bytes: int) -> bool:
         policy = tube.policy
@@ -289,7 +292,10 @@ class Engine(Moves):
         key: bytes | None = None,
         ttr_ms: int = UNSET,
     ) -> list[Job]:
-        """Hand out up to `count` jobs: one of each tube in turn, as they are named, until none has any."""
+        """Hand out up to `count` jobs: one of each tube in turn, as they are named, until none has any.
+
+        Fewer, too, where their keys and names are so long that more would be too much for one turn.
+        """
         check_count(count, "count")
         for tube in tubes:
             self._check_take(session, tube, key, ttr_ms)
@@ -298,7 +304,7 @@ class Engine(Moves):
         while found:
             found = False
             for tube in tubes:
-                if len(jobs) == count:
+                if len(jobs) == count or (jobs and self.outbox.full()):
                     return jobs
                 job = self.take(session, tube, now, key, ttr_ms)
                 if job is not None:
@@ -545,9 +551,14 @@ class Engine(Moves):
     def release_all(self, tube: Tube, now: i64) -> int:
         """Give back every taken job of a tube, whoever holds it; tell how many. Claims keep theirs."""
         self.advance(now)
+        return self.release_these(tube, list(tube.taken.items), now)
+
+    def release_these(self, tube: Tube, jobs: list[Job], now: i64) -> int:
+        """The same, of some of its jobs: all of a tube may be too many for one turn."""
+        self.advance(now)
         released = 0
-        for job in list(tube.taken.items):
-            if job.holder != HELD_BY_CLAIM and not job.once:
+        for job in jobs:
+            if job.state == s.TAKEN and job.tube == tube.slot and job.holder != HELD_BY_CLAIM and not job.once:
                 job.returns += 1
                 self._move(job, tube, s.RELEASED, now)
                 released += 1

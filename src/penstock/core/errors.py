@@ -208,6 +208,12 @@ class JournalFailed(CommandError):
     code: ClassVar[str] = "JOURNALFAILED"
 
 
+class Interrupted(CommandError):
+    """A command was interrupted half-way, so this queue cannot go on; its directory is whole: open it again."""
+
+    code: ClassVar[str] = "INTERRUPTED"
+
+
 class DamagedJournal(CommandError):
     """The log is damaged in the middle; restore a backup, or salvage what can be read."""
 

@@ -29,16 +29,22 @@ HELD_BY_CLAIM: Final = -2  # In place of a session's slot: no session may touch 
 
 @mypyc_attr(acyclic=True)
 class BodyRef:
-    """A body that lives on disk only: where to read it."""
+    """A body that lives on disk only: where to read it, and how to know that it is the one."""
 
     file: i64  # The number of a segment of the log; that of a snapshot, negative.
     offset: i64
-    length: i64
+    length: i32
+    crc: i32
 
-    def __init__(self, file: i64, offset: i64, length: i64) -> None:
+    def __init__(self, file: i64, offset: i64, length: i32, crc: i32) -> None:
         self.file = file
         self.offset = offset
         self.length = length
+        self.crc = crc
+
+    def is_copy_of(self, other: BodyRef) -> bool:
+        """Whether the same body is at both places."""
+        return self.length == other.length and self.crc == other.crc
 
 
 @mypyc_attr(acyclic=True)
@@ -193,6 +199,21 @@ class Draft:
         self.unique = unique
         self.same_body = same_body
         self.dedup = dedup
+
+    def log_bytes(self) -> i64:
+        """How many bytes the log needs for it, beside its row."""
+        length: i64 = len(self.body)
+        if self.key is not None:
+            length += len(self.key)
+        if self.name is not None:
+            length += len(self.name)
+        if self.unique is not None:
+            length += len(self.unique)
+        if self.dedup is not None:
+            length += len(self.dedup)
+        if self.retry is not None:
+            length += len(self.retry.text)
+        return length
 
 
 def plain_draft(body: bytes) -> Draft:

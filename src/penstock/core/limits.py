@@ -49,8 +49,11 @@ REASON_BYTES_MAX: Final = 4_096
 # How many jobs one command may put, take or name. Above this a command would hold everybody else up.
 BATCH_JOBS_MAX: Final = 100_000
 
-# How many bytes of bodies one command may put. It is one frame of the log, and has to fit in one.
+# How many bytes of bodies, keys and names one command may put. It is one frame of the log, and has to fit in one.
 BATCH_BYTES_MAX: Final = 768 * 1024 * 1024
+
+# After how many bytes of the log a turn leaves the rest to the next: with a batch that is put it still fits in a frame.
+TURN_BYTES_MAX: Final = 32 * 1024 * 1024
 
 # What a put takes of the log beside its body: its row, its key and the like.
 ROW_ROOM_BYTES: Final = 512

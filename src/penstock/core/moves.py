@@ -122,7 +122,7 @@ class Moves:
             self._look_again()
         if self.deadlines.next_due <= now:
             fired: i64 = 0
-            while self.deadlines.next_due <= now and fired < FIRED_PER_TURN_MAX:
+            while self.deadlines.next_due <= now and fired < FIRED_PER_TURN_MAX and not self.outbox.full():
                 fired += self._fire(self.deadlines.first(), now)
         if self._woken:
             self._settle(now)
@@ -170,7 +170,7 @@ class Moves:
     def _end_session(self, session: Session, now: i64) -> i64:
         """Give back what a session holds, as much as one turn may, and forget it when it holds nothing."""
         released: i64 = 0
-        while session.held and released < FIRED_PER_TURN_MAX:
+        while session.held and released < FIRED_PER_TURN_MAX and not self.outbox.full():
             job = session.held[-1]
             job.returns += 1
             self._fail(job, self.tube_of(job), s.DISCONNECTED, now)
@@ -189,7 +189,7 @@ class Moves:
             self.outbox.consumer_changed(claim.consumer, now)
         self.deadlines.clear(claim)
         released: i64 = 0
-        while claim.jobs and released < FIRED_PER_TURN_MAX:
+        while claim.jobs and released < FIRED_PER_TURN_MAX and not self.outbox.full():
             job = claim.jobs.pop()
             tube = self.tube_of(job)
             if job.extra is not None and job.extra.doomed:
@@ -296,7 +296,7 @@ class Moves:
         """Let a job in that was made and checked."""
         self._next_id += 1
         if self.room_bytes != NEVER:
-            self.room_bytes -= len(draft.body) + ROW_ROOM_BYTES
+            self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
         event: i64 = s.PUT if job.wake == NEVER else s.PUT_DELAYED
         if draft.urgent and event == s.PUT:
             event = s.PUT_URGENT
@@ -339,14 +339,14 @@ class Moves:
             raise NameTaken()
         return None
 
-    def _check_room(self, jobs: i64, body_bytes: i64) -> None:
+    def _check_room(self, jobs: i64, log_bytes: i64) -> None:
         """Refuse what there is no disk or no memory for."""
-        if body_bytes > self.room_bytes:
+        if log_bytes > self.room_bytes:
             raise NoSpace()
         if self.memory_max != NEVER:
             needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES
             if not self.spills:
-                needed += self.resident_bytes + body_bytes
+                needed += self.resident_bytes + log_bytes
             if needed > self.memory_max:
                 raise NoMemory()
 
@@ -386,6 +386,10 @@ class Moves:
     def _transfer(self, job: Job, source: Tube, target: Tube, event: i64, now: i64) -> None:
         """Move a job to the end of another tube. It keeps its id, its body, its ttl and its counters."""
         key = key_of(source, job)
+        body = job.body
+        if target.temporary or target.ready_bodies is not None:
+            # It leaves the log, or will be looked up by its body. It is read first, since that may fail.
+            body = self.outbox.body_of(job)
         self._move(job, source, s.MOVED_OUT, now)
         job.tube = target.slot
         job.order = self._newest_order(target, now)
@@ -399,9 +403,7 @@ class Moves:
         if job.extra is not None:
             # Its name was unique in the tube it left.
             job.extra.name = b""
-        if target.temporary or target.ready_bodies is not None:
-            # It leaves the log, or will be looked up by its body.
-            job.body = self.outbox.body_of(job)
+        job.body = body
         self._enter_tube(job, target, key, now)
         self._move(job, target, event, now)
 
@@ -535,6 +537,11 @@ class Moves:
             tube.woken = True
             self._woken.append(tube)
 
+    def _put_off(self, tube: Tube, key: bytes | None) -> None:
+        """Enough for one command: let the next turn look at this line again."""
+        self._later.append(tube)
+        self._later_keys.append(key)
+
     def _look_again(self) -> None:
         """Look at the lines that a command before this one left because it had done enough."""
         later = self._later
@@ -571,8 +578,11 @@ class Moves:
             draft = wait.draft
             if not tube.has_room(len(draft.body)):
                 return
+            if self.outbox.full():
+                self._put_off(tube, None)
+                return
             try:
-                self._check_room(1, len(draft.body))
+                self._check_room(1, draft.log_bytes())
                 twin = self._twin(tube, draft, now)
                 job = tube.make(self._next_id, draft, now) if twin is None else twin
             except CommandError as refusal:
@@ -607,6 +617,9 @@ class Moves:
         while len(wait.jobs) < wait.want:
             if key is None and tube.key_lines:
                 self._serve_earlier(tube, wait, now)
+            if self.outbox.full():
+                self._put_off(tube, key)
+                break
             job = self._take(session, tube, key, wait.ttr_ms, now)
             if job is None:
                 break
@@ -618,7 +631,7 @@ class Moves:
 
     def _serve_earlier(self, tube: Tube, wait: Waiting, now: i64) -> None:
         """Before one who takes any job gets the next: those who wait for just its key, and came before."""
-        while True:
+        while not self.outbox.full():
             job = self._first(tube, None, now)
             if job is None:
                 return
@@ -644,9 +657,8 @@ class Moves:
             if job is None or job.expiry > now:
                 return job
             if expired == FIRED_PER_TURN_MAX:
-                # Enough for one command: the turns to come clear the rest, and look at who waits.
-                self._later.append(tube)
-                self._later_keys.append(key)
+                # The turns to come clear the rest.
+                self._put_off(tube, key)
                 return None
             self._move(job, tube, s.EXPIRED, now)
             expired += 1

@@ -25,6 +25,10 @@ class Outbox:
     def __init__(self) -> None:
         self.ended_waits = []
 
+    def full(self) -> bool:
+        """Whether a turn has told enough: what can wait is left to the next one."""
+        return False
+
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
         """A job changed: the rule of states.py says from what to what, the job is what it is now."""
 

@@ -14,16 +14,24 @@ from mypy_extensions import i64
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
-from penstock.core.errors import CommandError
+from penstock.core.errors import CommandError, PenstockError
 from penstock.core.ids import LONG_ID_BYTES, NOT_AN_ID, IdForms
 from penstock.core.job import Draft, Job
-from penstock.core.limits import BATCH_JOBS_MAX, DURATION_MS_MAX, NEVER, UNSET, WAIT_TUBES_MAX, check_name
+from penstock.core.limits import (
+    BATCH_JOBS_MAX,
+    DURATION_MS_MAX,
+    NEVER,
+    REASON_BYTES_MAX,
+    UNSET,
+    WAIT_TUBES_MAX,
+    check_name,
+)
 from penstock.core.outcomes import OK, ONLY_ONCE
 from penstock.core.policy import DISQUE
 from penstock.core.stats import rule_counts
 from penstock.core.tube import Tube
 from penstock.core.waits import Wait, Waiting
-from penstock.dialects.command import Caller
+from penstock.dialects.command import Caller, check_tube, refusal_line
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
@@ -127,7 +135,7 @@ class Disque:
             draft.once = True
         elif retry > 0:
             draft.ttr_ms = retry * 1000
-        caller.check_tube(name)
+        check_tube(caller, name)
         engine = self._engine
         tube = engine.tubes.get(name)
         if delay > 0:
@@ -198,21 +206,19 @@ class Disque:
         if len(names) > WAIT_TUBES_MAX:
             raise Refused(b"ERR a GETJOB may name up to %d queues" % WAIT_TUBES_MAX)
         for name in names:
-            caller.check_tube(name)
+            check_tube(caller, name)
             check_name(name, "the name of a queue")
         engine = self._engine
         if len(names) == 1 and count == 1:
             tube = engine.tubes.get(names[0])
-            if tube is not None:
-                job = engine.take(caller.connection.session, tube, now)
-                if job is not None:
-                    caller.reply.array(1)
-                    self._write_delivery(caller, tube, job, counters)
-                    return
+            job = None if tube is None else engine.take(caller.connection.session, tube, now)
+            if job is not None:
+                self._deliver(caller, [job], counters, now)
+                return
         else:
             jobs = self._take(caller, names, min(count, BATCH_JOBS_MAX), now)
             if jobs:
-                self._answer(caller, jobs, counters)
+                self._deliver(caller, jobs, counters, now)
                 return
         if nohang:
             caller.reply.null_array()
@@ -253,42 +259,68 @@ class Disque:
                         found = True
         return jobs
 
-    def answer(self, caller: Caller, wait: Waiting) -> None:
+    def answer(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """A take that waited has ended: with jobs, or because its time was over."""
         assert isinstance(wait, Wait)
-        if wait.jobs:
-            self._answer(caller, wait.jobs, caller.with_counters)
-        else:
+        if not wait.jobs:
             caller.reply.null_array()
+            return
+        try:
+            self._deliver(caller, wait.jobs, caller.with_counters, now)
+        except PenstockError as refusal:
+            caller.reply.error(refusal_line(refusal))
 
-    def _answer(self, caller: Caller, jobs: list[Job], counters: bool) -> None:
-        caller.reply.array(len(jobs))
+    def _deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
+        """Answer with jobs. All bodies are read before a byte is written: one on disk may turn out to be damaged."""
+        bodies: list[bytes] = []
+        damage: CommandError | None = None
         for job in jobs:
-            self._write_delivery(caller, self._engine.tube_of(job), job, counters)
-
-    def _write_delivery(self, caller: Caller, tube: Tube, job: Job, counters: bool) -> None:
-        caller.unsent.append(job)
-        caller.unsent_deliveries.append(job.deliveries)
+            body = job.body
+            if isinstance(body, bytes):
+                bodies.append(body)
+                continue
+            try:
+                bodies.append(self._body_of(job))
+            except CommandError as error:
+                damage = error
+                # Put back it would be met by every take.
+                self._engine.bury(caller.connection.session, job, now, str(error).encode()[:REASON_BYTES_MAX])
+        if damage is not None:
+            jobs = [job for job in jobs if job.state == s.TAKEN]
+            if not jobs:
+                raise damage
         reply = caller.reply
-        reply.array(7 if counters else 3)
-        self._write_job(reply, tube, job)
-        if counters:
-            reply.bulk(b"nacks")
-            reply.integer(job.nacks)
-            reply.bulk(b"additional-deliveries")
-            reply.integer(job.returns)
+        reply.array(len(jobs))
+        for i in range(len(jobs)):
+            job = jobs[i]
+            caller.unsent.append(job)
+            caller.unsent_deliveries.append(job.deliveries)
+            reply.array(7 if counters else 3)
+            reply.bulk(self._engine.tube_of(job).name)
+            reply.bulk(self.id_of(job))
+            reply.bulk(bodies[i])
+            if counters:
+                reply.bulk(b"nacks")
+                reply.integer(job.nacks)
+                reply.bulk(b"additional-deliveries")
+                reply.integer(job.returns)
 
-    def _write_job(self, reply: Reply, tube: Tube, job: Job) -> None:
-        reply.bulk(tube.name)
-        reply.bulk(self.id_of(job))
+    def _write_body(self, reply: Reply, job: Job) -> None:
+        """The body of a job that is looked at; nothing, if it cannot be read."""
         body = job.body
-        reply.bulk(body if isinstance(body, bytes) else self._body_of(job))
+        if not isinstance(body, bytes):
+            try:
+                body = self._body_of(job)
+            except CommandError:
+                reply.null()
+                return
+        reply.bulk(body)
 
     # Finishing, and putting back
 
     def ackjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """ACKJOB id [id ...], and FASTACK: on one node they are the same."""
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -298,7 +330,7 @@ class Disque:
 
     def deljob(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DELJOB id [id ...]"""
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -318,7 +350,7 @@ class Disque:
         """Queue the jobs that are active: taken, delayed, or set aside by DEQUEUE."""
         engine = self._engine
         session = caller.connection.session
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -344,7 +376,7 @@ class Disque:
 
     def dequeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DEQUEUE id [id ...]"""
-        numbers = self._numbers(args)
+        numbers = self._numbers(caller, args, now)
         done = 0
         for number in numbers:
             job = self._find(caller, number, now)
@@ -417,8 +449,7 @@ class Disque:
         reply.bulk(b"next-awake-within")
         _write_within(reply, job.due, now)
         reply.bulk(b"body")
-        body = job.body
-        reply.bulk(body if isinstance(body, bytes) else self._body_of(job))
+        self._write_body(reply, job)
 
     def _write_pair(self, reply: Reply, name: bytes, value: int) -> None:
         reply.bulk(name)
@@ -426,14 +457,14 @@ class Disque:
 
     def qlen(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """QLEN queue"""
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         self._engine.advance(now)
         tube = self._engine.tubes.get(args[1])
         caller.reply.integer(0 if tube is None else tube.count_in(s.READY))
 
     def qstat(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """QSTAT queue"""
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         self._engine.advance(now)
         reply = caller.reply
         tube = self._engine.tubes.get(args[1])
@@ -461,7 +492,7 @@ class Disque:
         count = parse_integer(args[2])
         if count == NOT_A_NUMBER:
             raise Refused(_NOT_AN_INTEGER)
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         self._engine.advance(now)
         tube = self._engine.tubes.get(args[1])
         if tube is None or count == 0:
@@ -480,13 +511,15 @@ class Disque:
         reply.array(fit)
         for job in jobs[:fit]:
             reply.array(3)
-            self._write_job(reply, tube, job)
+            reply.bulk(tube.name)
+            reply.bulk(self.id_of(job))
+            self._write_body(reply, job)
 
     # Queues
 
     def pause(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """PAUSE queue option [option ...]"""
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         inward = False
         outward = False
         changes = False
@@ -519,11 +552,17 @@ class Disque:
         """The id of a job in 40 characters."""
         return self._ids.long(job.id, job.ttl_minutes)
 
-    def _numbers(self, args: list[bytes]) -> list[int]:
+    def _numbers(self, caller: Caller, args: list[bytes], now: i64) -> list[int]:
         """The numbers behind the ids of a command. All are looked at before anything is done."""
         if len(args) == 2:
             return [self._number(args[1])]
-        return [self._number(text) for text in args[1:]]
+        if len(args) > BATCH_JOBS_MAX + 1:
+            raise Refused(b"ERR a command may name up to %d jobs" % BATCH_JOBS_MAX)
+        numbers = [self._number(text) for text in args[1:]]
+        if not caller.any_tube:
+            for number in numbers:
+                self._find(caller, number, now)
+        return numbers
 
     def _number(self, text: bytes) -> int:
         """The number of a job here; NOT_AN_ID for an id that is well-formed, and of no job that could be here."""
@@ -536,7 +575,7 @@ class Disque:
             return None
         job = self._engine.find(number, now)
         if job is not None and not caller.any_tube:
-            caller.check_tube(self._engine.tube_of(job).name)
+            check_tube(caller, self._engine.tube_of(job).name)
         return job
 
 
@@ -576,8 +615,8 @@ def _parse_timeout(text: bytes) -> int:
 
 def parse_integer(text: bytes) -> int:
     """A number as Disque takes it: a sign perhaps, digits, nothing else, 64 bits; NOT_A_NUMBER for all else."""
-    if text.isdigit() and len(text) <= 18:
-        return int(text)
+    if len(text) == 1 and 48 <= text[0] <= 57:
+        return text[0] - 48
     digits = text[1:] if text[:1] == b"-" or text[:1] == b"+" else text
     if not digits.isdigit() or len(digits) > 64:
         return NOT_A_NUMBER

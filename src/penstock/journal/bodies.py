@@ -10,7 +10,7 @@ from typing import Final
 from penstock.core.errors import DamagedJournal
 from penstock.core.job import BodyRef
 from penstock.journal.disk import ReadableDisk, ReadableFile
-from penstock.journal.frame import BodySource
+from penstock.journal.frame import BodySource, signed_crc
 from penstock.journal.segment import segment_name, snapshot_name
 
 # How many files are kept open. In order of arrival one is enough; priorities may need several.
@@ -31,6 +31,8 @@ class Bodies(BodySource):
             data = self._file(ref.file).read(ref.offset, ref.length)
         if len(data) != ref.length:
             raise DamagedJournal(f"{_name(ref.file)} is cut: a body at offset {ref.offset} is missing")
+        if signed_crc(data, 0) != ref.crc:
+            raise DamagedJournal(f"{_name(ref.file)} is damaged: a body at offset {ref.offset} is not what was put")
         return data
 
     def will_read(self, refs: Iterable[BodyRef]) -> None:

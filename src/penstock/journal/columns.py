@@ -106,7 +106,7 @@ def _batch(gathered: Gathered, names: dict[int, bytes]) -> pa.RecordBatch:
         "once": pa.array((_column(rows, "flags") & FLAG_ONCE) != 0),
         "body": _var(gathered.bodies(), gathered.count, pa.binary()),
         "key": _var(gathered.keys(), gathered.count, pa.binary()),
-        "reason": _var(gathered.reasons(), gathered.count, pa.string()),
+        "reason": _text(_var(gathered.reasons(), gathered.count, pa.binary())),
     }
     for field in SCHEMA:
         if field.name not in columns:
@@ -131,6 +131,15 @@ def _tubes(numbers: Any, names: dict[int, bytes]) -> pa.Array:
     distinct, index = np.unique(numbers, return_inverse=True)
     texts = [names.get(int(n), b"tube %d" % n).decode("utf-8", "backslashreplace") for n in distinct]
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))
+
+
+def _text(values: pa.Array) -> pa.Array:
+    """Bytes that are text, most of the time. Those that are not are shown as they are elsewhere: `\\xff` for a byte."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if value is None else value.decode("utf-8", "backslashreplace") for value in values.to_pylist()]
+        return pa.array(texts, type=pa.string())
 
 
 def _var(buffers: tuple[bytes, bytes, bytes], count: int, kind: pa.DataType) -> pa.Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import warnings
 from typing import Final, Protocol
 
 from penstock.core.errors import InUse
@@ -147,6 +148,10 @@ class RealFile:
         if descriptor >= 0:
             os.close(descriptor)
 
+    def __del__(self) -> None:
+        # Of a queue that was forgotten: whoever has its directory says so.
+        self.close()
+
 
 class ReadOnlyDisk:
     """A directory of the operating system, to be read: nothing is made, locked or changed."""
@@ -175,9 +180,9 @@ class RealDisk(ReadOnlyDisk):
     """A directory of the operating system: 0700, its files 0600."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path)
-        os.makedirs(path, mode=0o700, exist_ok=True)
         self._lock_fd = -1
+        super().__init__(path)
+        _make_directory(os.path.abspath(path), 0o700)
 
     def lock(self) -> None:
         descriptor = os.open(self._at("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -190,6 +195,11 @@ class RealDisk(ReadOnlyDisk):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         self._lock_fd = descriptor
+
+    def __del__(self) -> None:
+        if self._lock_fd >= 0:
+            warnings.warn(f"the queue in {self.path} was not closed", ResourceWarning, source=self, stacklevel=2)
+            self.unlock()
 
     def unlock(self) -> None:
         if self._lock_fd >= 0:
@@ -260,8 +270,26 @@ class RealDisk(ReadOnlyDisk):
         self._sync_names()
 
     def _sync_names(self) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        _sync_directory(self.path)
+
+
+def _make_directory(path: str, mode: int) -> None:
+    """Make a directory and those it is in, if they are not there; a power cut must not take them, and all in them."""
+    if not os.path.isdir(path):
+        above = os.path.dirname(path)
+        _make_directory(above, 0o777)
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            os.mkdir(path, mode)
+        except FileExistsError:
+            # Somebody else has just made it, or it is something else.
+            if not os.path.isdir(path):
+                raise
+        _sync_directory(above)
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -49,7 +49,7 @@ from penstock.core import states as s
 from penstock.core.claims import Consumer
 from penstock.core.errors import PenstockError
 from penstock.core.job import HELD_BY_CLAIM, BodyRef, Extra, Job
-from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET
+from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET, TURN_BYTES_MAX
 from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube, key_of
@@ -343,6 +343,10 @@ class RowWriter(Outbox):
         """Write that the log is closed in order."""
         self._plain(STOPPED, 0, 0, 0, now, len(self._vars))
 
+    def full(self) -> bool:
+        """Whether the rows so far are enough for one frame."""
+        return len(self._rows) + len(self._vars) >= TURN_BYTES_MAX
+
     def frame_bytes(self) -> i64:
         """How long the frame of the rows so far is going to be."""
         return (FRAME_HEADER_BYTES + len(self._rows) + len(self._vars) + 7) & ~7
@@ -372,8 +376,10 @@ class RowWriter(Outbox):
             job = spilled.job
             # Not of one that was handed out at once, since somebody is about to read it; nor if it has another by now.
             if job.body is spilled.body and job.state != s.TAKEN and job.state != s.GONE:
-                job.body = BodyRef(file, self.offset + self._var_start + spilled.var_offset, len(spilled.body))
-                let_go += len(spilled.body)
+                body = spilled.body
+                at = self.offset + self._var_start + spilled.var_offset
+                job.body = BodyRef(file, at, len(body), signed_crc(body, 0))
+                let_go += len(body)
         self._frame_spilled = []
         self.offset += len(self.frame)
         self.frame = b""
@@ -489,6 +495,12 @@ def _counts(now: list[int], before: list[int]) -> list[tuple[int, int, int]]:
     ]
 
 
+def signed_crc(data: bytes, seed: int) -> i32:
+    """The checksum of some bytes, as 32 bits with a sign have it."""
+    crc = zlib.crc32(data, seed)
+    return i32(crc - (1 << 32) if crc >= 1 << 31 else crc)
+
+
 def seal_frame(
     kind: i64, position: i64, now: i64, wall: i64, rows: bytes, var: bytes, durable: i64, seed: int
 ) -> bytes:
@@ -510,10 +522,9 @@ def seal_frame(
     for _ in range(length - bare):
         out.append(0)
     covered = out.getvalue()
-    crc = zlib.crc32(covered, seed)
     top = BytesWriter()
     write_i32_le(top, FRAME_MAGIC)
-    write_i32_le(top, i32(crc - (1 << 32) if crc >= 1 << 31 else crc))
+    write_i32_le(top, signed_crc(covered, seed))
     return top.getvalue() + covered
 
 

@@ -247,6 +247,10 @@ class Log:
         if self._failed is not None:
             raise JournalFailed(f"the log failed before: {self._failed}") from self._failed
 
+    def give_up(self, why: OSError) -> None:
+        """Write nothing more: what was to be written next is not whole."""
+        self._failed = why
+
     def close(self, now: int, wall: int) -> None:
         """Write that nothing is missing, and close."""
         try:

@@ -58,7 +58,8 @@ class Replay:
     sessions: dict[int, bytes]  # Token by number.
     tubes: list[TubeSoFar | None]  # None for those dropped.
     tube_at: dict[int, int]  # Index in it, by number.
-    dedups: list[tuple[int, bytes, int, int, int]]  # Tube number, dedup id, job id, ttl class, when.
+    # Tube number, dedup id, job id, ttl class, when; also of tubes that were dropped: no other gets their numbers.
+    dedups: list[tuple[int, bytes, int, int, int]]
     consumers: dict[bytes, Consumer]
     open_claims: dict[bytes, list[int]]
     counters: dict[str, int]  # What the snapshot said that counters go on from.
@@ -72,6 +73,7 @@ class Replay:
     leave_bodies: bool  # Leave bodies on disk, but for the shortest.
     _newest_id: i64  # The greatest in `jobs`, gone or not.
     _leaving: dict[int, None]  # Jobs that moved out of a tube, and into none yet.
+    _counted_keys: dict[int, bytes]  # By job id: where keys are counted apart, the one that a job was counted for last.
 
     def __init__(self, leave_bodies: bool) -> None:
         self.jobs = JobTable()
@@ -95,6 +97,7 @@ class Replay:
         self.leave_bodies = leave_bodies
         self._newest_id = -1
         self._leaving = {}
+        self._counted_keys = {}
 
     def find(self, job_id: i64) -> Job | None:
         """The job of an id."""
@@ -177,11 +180,13 @@ class Replay:
         number = read_i64_le(data, at + 88)
         tube = self.tubes[self._tube(number)]
         assert tube is not None
-        if position >= tube.upto:
-            self._count(tube, data, at, found, event)
         if job_id > self.highest_id:
             self.highest_id = job_id
         known = self.find(job_id)
+        if position >= tube.upto:
+            self._count(tube, data, at, found, event)
+            if tube.key_counts:
+                self._count_key(tube, known, data, at, found, event, position)
         if known is not None and position <= known.position:
             # The snapshot has seen this already; but a put that is remembered is remembered in the order of the log.
             self._note_dedup(data, at, found, number)
@@ -202,11 +207,26 @@ class Replay:
         local = read_i64_le(data, at + 80)
         if local >= tube.next_local:
             tube.next_local = local + 1
-        if tube.key_counts:
-            key = dict(f.var_fields(data, at, found)).get(f.TAG_KEY, b"")
-            counts = tube.key_counts.get(key)
-            if counts is not None:
-                counts[rule] += 1
+
+    def _count_key(
+        self, tube: TubeSoFar, known: Job | None, data: bytes, at: i64, found: f.Frame, event: i64, position: i64
+    ) -> None:
+        """The same, of its key. A job that comes back with another key left the old one, and arrived at the new one."""
+        job_id = read_i64_le(data, at)
+        before, after = i64(data[at + 113]), i64(data[at + 114])
+        key = dict(f.var_fields(data, at, found)).get(f.TAG_KEY, b"")
+        old = self._counted_keys.get(job_id)
+        if old is None and known is not None and position > known.position:
+            old = self.keys.get(job_id)
+        rule = s.rule_of(event, before)
+        if before != s.GONE and old is not None and old != key:
+            _add(tube.key_counts.get(old), s.rule_of(s.MOVED_OUT, before))
+            rule = s.rule_of(s.ARRIVALS[after], s.GONE)
+        _add(tube.key_counts.get(key), rule)
+        if after == s.GONE:
+            self._counted_keys.pop(job_id, None)
+        else:
+            self._counted_keys[job_id] = key
 
     def _load_job(self, data: bytes, at: i64, found: f.Frame, position: i64, file: i64, base: i64) -> None:
         """A job is now what a row says."""
@@ -214,7 +234,7 @@ class Replay:
         number = read_i64_le(data, at + 88)
         job = self.find(job_id)
         if job is None:
-            job = Job(job_id, 0, BodyRef(0, 0, _UNREAD), 0, 0)
+            job = Job(job_id, 0, BodyRef(0, 0, _UNREAD, 0), 0, 0)
             if job_id > self._newest_id:
                 self._newest_id = job_id
                 self.jobs.add(job)
@@ -259,7 +279,7 @@ class Replay:
 
     def _load_body(self, job: Job, data: bytes, at: i64, length: i64, file: i64, base: i64) -> None:
         if self.leave_bodies and length >= f.SPILLED_BYTES_MIN:
-            job.body = BodyRef(file, base + at, length)
+            job.body = BodyRef(file, base + at, i32(length), f.signed_crc(data[at : at + length], 0))
         else:
             job.body = data[at : at + length]
 
@@ -360,7 +380,6 @@ class Replay:
         at = self.tube_at.pop(number, None)
         if at is not None:
             self.tubes[at] = None
-        self.dedups = [entry for entry in self.dedups if entry[0] != number]
 
     def _apply_consumer(self, fields: dict[int, bytes]) -> None:
         told = json.loads(fields[f.TAG_JSON])
@@ -370,6 +389,11 @@ class Replay:
         consumer.lease_ms = told["lease_ms"]
         self.consumers[consumer.name] = consumer
         self.open_claims[consumer.name] = told["open"]
+
+
+def _add(counts: list[int] | None, rule: i64) -> None:
+    if counts is not None:
+        counts[rule] += 1
 
 
 def _counts(told: list[list[int]]) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
 from penstock.core.errors import DamagedJournal
@@ -50,15 +51,24 @@ def trim(disk: Disk, log: Log, retention: Retention, wall: int) -> None:
     headers = list(_headers(disk, needed))
     sizes = [disk.size(header.name) for header in headers]
     total = sum(sizes)
+    ends = _ends(headers, log.kept.since)
     for index, header in enumerate(headers):
-        # Everything in it happened before the next one began.
-        ended = headers[index + 1].created if index + 1 < len(headers) else log.kept.since
+        ended = ends[index]
         if total <= retention.bytes_max and (retention.age_ms == NEVER or ended + retention.age_ms > wall):
             break
         with contextlib.suppress(FileNotFoundError):
             disk.remove(index_name(header.segment))
         _remove(disk, log, header.name, header.segment)
         total -= sizes[index]
+
+
+def _ends(headers: list[SegmentHeader], since: int) -> list[int]:
+    """When each segment ended at the latest: everything in it happened before any later one began.
+
+    Before the earliest of them, as their headers say: a clock that was once ahead must not keep history for ever.
+    """
+    later = [*(header.created for header in headers[1:]), since]
+    return list(accumulate(reversed(later), min))[::-1]
 
 
 def without_bodies(disk: Disk, log: Log) -> str | None:

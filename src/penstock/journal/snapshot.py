@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from penstock.core.engine import Engine
@@ -22,6 +23,9 @@ from penstock.journal.walk import SLICE_ROWS, Walk, use_copies
 
 # How much is written between two syncs: a sync of it all at the end would hold up those of the log.
 _SYNC_BYTES: Final = 8 * 1024 * 1024
+
+# How much of it is read at a time while others work.
+_PIECE_BYTES: Final = 256 * 1024
 
 
 class Snapshot:
@@ -122,12 +126,16 @@ def snapshot_pieces(file: FrameFile) -> Iterator[Piece]:
         raise DamagedJournal(f"{file.name} is not whole: it ends at offset {end}")
 
 
-def use_snapshot(disk: Disk, engine: Engine, number: int) -> Iterator[None]:
+def use_snapshot(
+    disk: Disk, engine: Engine, number: int, locked: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Iterator[None]:
     """Let bodies that are on disk only be read from a snapshot, so that the files before it can go.
 
-    It needs the lock while it runs, and may be left alone each time it yields.
+    The file is read without the engine's lock, and `locked` is for the rest. It may be left alone when it yields.
     """
     with FrameFile(disk, snapshot_name(number)) as file:
-        for data, frame, base in file.frames():
-            use_copies(engine, data, frame, number, base)
-            yield
+        for data, frames, base in file.pieces(piece_bytes=_PIECE_BYTES):
+            for frame in frames:
+                with locked():
+                    use_copies(engine, data, frame, number, base)
+                yield

@@ -120,18 +120,25 @@ class Walk:
             self._go_on()
 
     def _walk_puts(self) -> None:
-        number: i64 = self._engine._tube_numbers.next_from(self._next)
-        if number < 0 or number >= self._tubes_end:
-            self._go_on()
-            return
-        tube = self._engine._tubes_by_number[number]
-        self._next = number
-        if tube.dedups is not None and not tube.temporary:
-            self._next_put, puts = tube.dedups.some(self._next_put, self._rows_max)
-            for dedup, job_id, ttl_minutes, when in puts:
-                self.writer.kept_put(tube, dedup, job_id, ttl_minutes, when)
-            if puts and puts[-1][3] <= self._began:
+        """Most tubes remember none, so a slice looks at as many tubes as it may write rows."""
+        for _ in range(self._rows_max):
+            number: i64 = self._engine._tube_numbers.next_from(self._next)
+            if number < 0 or number >= self._tubes_end:
+                self._go_on()
                 return
+            tube = self._engine._tubes_by_number[number]
+            self._next = number
+            if tube.dedups is not None and not tube.temporary:
+                self._next_put, puts = tube.dedups.some(self._next_put, self._rows_max - self.writer.rows)
+                for dedup, job_id, ttl_minutes, when in puts:
+                    self.writer.kept_put(tube, dedup, job_id, ttl_minutes, when)
+                if self.writer.rows >= self._rows_max or self.writer.frame_bytes() > SLICE_BYTES:
+                    if puts[-1][3] > self._began:
+                        self._next_tube(number)
+                    return
+            self._next_tube(number)
+
+    def _next_tube(self, number: i64) -> None:
         self._next_put = 0
         self._next = number + 1
 
@@ -170,5 +177,5 @@ def use_copies(engine: Engine, data: bytes, found: f.Frame, snapshot: i64, base:
                 if isinstance(body, BodyRef) and body.file < snapshot:
                     # The body is the first of a row's var fields.
                     at = found.var_at + i64(read_i32_le(data, row_at + 120)) + f.VAR_HEADER_BYTES
-                    job.body = BodyRef(-snapshot, base + at, body.length)
+                    job.body = BodyRef(-snapshot, base + at, body.length, body.crc)
         row_at += found.row_bytes

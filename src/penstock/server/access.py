@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.dialects.command import EVERYTHING, GROUPS
 from penstock.server.glob import Glob
+from penstock.server.words import to_bytes
 
 # The user whom a password alone belongs to, as in Redis.
 DEFAULT_USER: Final = "default"
@@ -54,7 +55,7 @@ class Accounts:
     def set_password(self, password: str) -> None:
         """Give the default user a password; empty for none."""
         if password:
-            self._users[DEFAULT_USER] = Account(DEFAULT_USER, hashlib.sha256(password.encode()).digest())
+            self._users[DEFAULT_USER] = Account(DEFAULT_USER, hashlib.sha256(to_bytes(password)).digest())
         else:
             self._users.pop(DEFAULT_USER, None)
 

@@ -6,17 +6,23 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from penstock.dialects.command import ANSWERED, SILENT, SKIP_NEXT
+from penstock.dialects.command import ADMIN, ANSWERED, SILENT, SKIP_NEXT, Desk
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.server.connection import Connection
 from penstock.server.greeting import check_client_name
 from penstock.server.server import Server
+from penstock.server.settings import find
+from penstock.server.words import to_text
 from penstock.wire.errors import Refused
 
 _SYNTAX: Final = b"ERR syntax error"
 
-# What MONITOR and SLOWLOG do not show, whoever looks.
-SECRETIVE: Final = frozenset([b"AUTH", b"HELLO"])
+# What is about others is for administrators.
+_ADMINISTRATIVE: Final = frozenset([b"LIST", b"KILL", b"PAUSE"])
+
+# How much MONITOR shows of a command: the words, and the bytes of each.
+_WORDS_MAX: Final = 64
+_WORD_BYTES_MAX: Final = 1_024
 
 
 class ClientCommands:
@@ -37,13 +43,15 @@ class ClientCommands:
 
     def client(self, caller: Connection, args: list[bytes], now: int) -> None:
         """CLIENT LIST | ID | GETNAME | SETNAME | SETINFO | KILL | PAUSE | REPLY"""
-        run = self._words.get(args[1].upper())
+        word = args[1].upper()
+        run = self._words.get(word)
         if run is None:
             raise _unknown_form()
+        if word in _ADMINISTRATIVE and not caller.groups & ADMIN:
+            raise Refused(b"NOPERM this user has no permission to run the 'client " + word.lower() + b"' command")
         run(caller, args)
 
     def _list(self, caller: Connection, args: list[bytes]) -> None:
-        caller.last_command = args[0]
         lines = [self._line(connection) for connection in self._server.clients]
         caller.reply.bulk("".join(lines).encode("utf-8", "replace"))
 
@@ -51,7 +59,7 @@ class ClientCommands:
         now = self._server.node.now
         flags = ("O" if connection.is_monitor else "") + ("b" if connection.wait is not None else "")
         flags += "c" if connection.closing else ""
-        pending, unsent = int(connection.parser.pending()), connection.buffered()
+        pending, unsent = int(connection.inbox.parser.pending()), connection.buffered()
         command = connection.last_command[:32].decode("ascii", "replace").lower() or "NULL"
         return (
             f"id={connection.number} addr={connection.address} fd={connection.fileno()} "
@@ -139,7 +147,7 @@ class ClientCommands:
         monitors = self._server.clients.monitors
         self._server.desk.watched = bool(monitors)
         seconds, ns = divmod(time.time_ns(), 1_000_000_000)
-        shown = args if args[0].upper() not in SECRETIVE else [args[0], b"(redacted)"]
+        shown = told(self._server.desk, args, _WORDS_MAX, _WORD_BYTES_MAX)
         words = b" ".join(b'"' + quoted(word) + b'"' for word in shown)
         line = b"%d.%06d [%s] %s" % (seconds, ns // 1000, caller.address.encode(), words)
         for connection in monitors:
@@ -172,6 +180,30 @@ def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
         else:
             raise Refused(_SYNTAX)
     return lambda connection: all(test(connection) for test in tests), skip_me
+
+
+def told(desk: Desk, args: list[bytes], words_max: int, word_bytes_max: int) -> list[bytes]:
+    """A command as others may see it: without passwords, and not at any length."""
+    command = desk.commands.get(args[0].lower())
+    name = command.name if command else b""
+    shown = [_cut(word, word_bytes_max) for word in args[:words_max]]
+    if name in (b"auth", b"hello"):
+        return [*shown[:1], b"(redacted)"]
+    if name == b"config" and len(args) > 3 and is_secret(args[2]):
+        return [*shown[:3], b"(redacted)"]
+    if len(args) > words_max:
+        shown[-1] = b"... (%d more arguments)" % (len(args) - words_max + 1)
+    return shown
+
+
+def is_secret(name: bytes) -> bool:
+    """Whether the value of a setting is nobody's business."""
+    setting = find(to_text(name))
+    return setting is not None and setting.secret
+
+
+def _cut(word: bytes, length: int) -> bytes:
+    return word if len(word) <= length else word[:length] + b"... (%d more bytes)" % (len(word) - length)
 
 
 def _unknown_form() -> Refused:

@@ -11,10 +11,12 @@ import asyncio
 import ipaddress
 import logging
 import secrets
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
+from penstock.dialects.inbox import Inbox
 from penstock.server.access import ANYBODY, Accounts
 from penstock.server.connection import UNSENT_BYTES_HIGH, Connection
 from penstock.server.node import Node
@@ -23,6 +25,16 @@ from penstock.wire.resp import RespParser
 _log = logging.getLogger("penstock")
 
 _SWEEP_S: Final = 1.0
+
+# How many bytes of answers wait for one who has not said who it is.
+_UNKNOWN_UNSENT_BYTES: Final = 16 * 1024
+
+
+# There was a password, or protected-mode was no, when the server started.
+_PROTECTED: Final = (
+    b"-DENIED this server has no password, so only clients on its own machine are served; "
+    b"CONFIG SET requirepass from there, or protected-mode no if you mean it\r\n"
+)
 
 
 class Limits:
@@ -38,7 +50,22 @@ class Limits:
         self.progress_s = 30.0  # From the first byte of a command to its last.
         self.auth_s = 10.0  # From the connection to the password.
         self.idle_s = 0.0  # Without a command; 0 for any time. Those who wait for a job do not count as idle.
-        self.keepalive_s = 300
+        self.keepalive_s = 300.0  # After which a silent client is asked whether it is there; 0 for never.
+        self.buffers_max = 0  # Of all that is buffered for clients, bytes; 0 for any number.
+        self.protected = True  # Nobody comes in from elsewhere without a password or TLS.
+
+
+class Handshake(asyncio.Protocol):
+    """Who came for TLS and is not through its handshake: nobody yet, so there is no session to leave behind."""
+
+    def __init__(self, accept: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._accept = accept
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It has got through."""
+        client = self._accept()
+        transport.set_protocol(client)
+        client.connection_made(transport)
 
 
 class Clients:
@@ -71,7 +98,7 @@ class Clients:
         self._numbers += 1
         connection = Connection(node, self, self._numbers, node.engine.connect(secrets.token_bytes(16)))
         known = not self.accounts.any
-        connection.parser = RespParser(self.limits.bulk_max, self.limits.buffer_max, known)
+        connection.inbox = Inbox(RespParser(self.limits.bulk_max, self.limits.buffer_max, known))
         connection.bulk_max = self.limits.bulk_max
         connection.known = known
         connection.user = ANYBODY
@@ -83,14 +110,20 @@ class Clients:
         self.accepted += 1
         connection.address, connection.is_local = _address(transport.get_extra_info("peername"))
         connection.local_address, _ = _address(transport.get_extra_info("sockname"))
-        transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
+        transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH if connection.known else _UNKNOWN_UNSENT_BYTES)
+        _keep_alive(transport.get_extra_info("socket"), self.limits.keepalive_s)
         if len(self) > self.limits.clients:
-            self.rejected += 1
-            connection.closing = True
-            transport.write(b"-ERR max number of clients reached\r\n")
-            transport.close()
+            self._turn_away(connection, b"-ERR max number of clients reached\r\n")
         elif not connection.known:
             self._unknown[connection] = time.monotonic()
+        elif self.limits.protected and not connection.is_local and transport.get_extra_info("sslcontext") is None:
+            self._turn_away(connection, _PROTECTED)
+
+    def _turn_away(self, connection: Connection, why: bytes) -> None:
+        self.rejected += 1
+        connection.closing = True
+        connection.transport.write(why)
+        connection.transport.close()
 
     def left(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -100,13 +133,14 @@ class Clients:
     def is_known(self, connection: Connection) -> None:
         """A client has said who it is."""
         self._unknown.pop(connection, None)
+        connection.transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
 
-    def is_unfinished(self, connection: Connection, unfinished: bool, anew: bool) -> None:
+    def is_unfinished(self, connection: Connection, unfinished: bool) -> None:
         """A client has sent a part of a command, or the rest of it."""
-        if anew or not unfinished:
-            self._unfinished.pop(connection, None)
         if unfinished:
-            self._unfinished.setdefault(connection, time.monotonic())
+            self._unfinished[connection] = time.monotonic()
+        else:
+            self._unfinished.pop(connection, None)
 
     def is_slow(self, connection: Connection, slow: bool) -> None:
         """A client does not read what it is sent, or does so again."""
@@ -139,11 +173,23 @@ class Clients:
         for connection in _older(self._slow, now - limits.output_soft_s):
             if limits.output_soft and connection.buffered() > limits.output_soft:
                 self._close(connection, "it does not read its answers")
+        self._close_largest()
         if limits.idle_s:
             since = self._node.host.now() - int(limits.idle_s * 1000)
             for connection in self:
                 if connection.active < since and connection.wait is None and not connection.is_monitor:
                     self._close(connection, "it was silent for too long")
+
+    def _close_largest(self) -> None:
+        """Close those who have most in buffers, while all of them together have too much."""
+        sizes = {each: int(each.inbox.parser.pending()) + each.buffered() for each in (*self._unfinished, *self._slow)}
+        total = sum(sizes.values())
+        if self.limits.buffers_max and total > self.limits.buffers_max:
+            for connection, size in sorted(sizes.items(), key=lambda item: -item[1]):
+                self._close(connection, "too much is buffered for all clients, and for it most")
+                total -= size
+                if total <= self.limits.buffers_max:
+                    break
 
     def _close(self, connection: Connection, why: str) -> None:
         _log.info("client %s was closed: %s", connection.address, why)
@@ -159,6 +205,14 @@ def _older(those: dict[Connection, float], when: float) -> list[Connection]:
             break
         found.append(connection)
     return found
+
+
+def _keep_alive(sock: socket.socket | None, seconds: float) -> None:
+    """Let the system find out whether a silent client is still there."""
+    if sock is not None and sock.family != socket.AF_UNIX and seconds:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(seconds)))
 
 
 def _address(name: object) -> tuple[str, bool]:

@@ -6,6 +6,7 @@ from penstock.core.errors import CommandError
 from penstock.server.config import BadValue, UnknownSetting
 from penstock.server.connection import Connection
 from penstock.server.server import Server
+from penstock.server.words import to_bytes, to_text
 from penstock.wire.errors import Refused
 
 
@@ -27,7 +28,7 @@ class ConfigCommands:
             self._get(caller, args[2].decode("utf-8", "replace").lower())
             return
         if word == b"SET":
-            self._set(args[2].decode("utf-8", "replace"), args[3].decode("utf-8", "surrogateescape"))
+            self._set(args[2], args[3])
         elif word == b"RESETSTAT":
             self._server.reset_statistics()
         else:
@@ -39,17 +40,17 @@ class ConfigCommands:
         caller.reply.map(len(shown))
         for name, value in shown:
             caller.reply.bulk(name.encode())
-            caller.reply.bulk(value.encode("utf-8", "surrogateescape"))
+            caller.reply.bulk(to_bytes(value))
 
-    def _set(self, name: str, value: str) -> None:
+    def _set(self, name: bytes, value: bytes) -> None:
         config = self._server.config
-        before = config.shown(name.lower())
+        before = config.shown(to_text(name).lower())
         try:
-            setting = config.change(name, value)
+            setting = config.change(to_text(name), to_text(value))
         except UnknownSetting:
-            raise Refused(b"ERR Unsupported CONFIG parameter: " + name.encode()[:64]) from None
+            raise Refused(b"ERR Unsupported CONFIG parameter: " + name[:64]) from None
         except BadValue:
-            raise Refused(f"ERR Invalid argument '{value[:64]}' for CONFIG SET '{name[:64]}'".encode()) from None
+            raise Refused(b"ERR Invalid argument '%s' for CONFIG SET '%s'" % (value[:64], name[:64])) from None
         try:
             self._server.apply(setting.name)
         except CommandError:

@@ -10,7 +10,11 @@ from penstock.dialects.command import GROUPS, Command
 from penstock.server.access import DEFAULT_USER, SLOW_ANSWER_S
 from penstock.server.connection import Connection
 from penstock.server.server import Server
+from penstock.server.words import to_text
 from penstock.wire.errors import Refused
+
+# The name of a client is not longer.
+_NAME_BYTES_MAX: Final = 1_024
 
 # A password is not longer.
 _PASSWORD_BYTES_MAX: Final = 512
@@ -50,7 +54,7 @@ class Greeting:
             else:
                 raise Refused(b"ERR Syntax error in HELLO option '" + word[:32] + b"'")
         if password is not None:
-            if not self._log_in(caller, user.decode("utf-8", "replace"), password, _WRONG_PAIR):
+            if not self._log_in(caller, to_text(user), password, _WRONG_PAIR):
                 return
         elif not caller.known:
             raise Refused(
@@ -91,8 +95,7 @@ class Greeting:
         if len(args) > 3:
             raise Refused(b"ERR syntax error")
         if len(args) == 3:
-            user = args[1].decode("utf-8", "replace")
-            logged_in = self._log_in(caller, user, args[2], _WRONG_PAIR)
+            logged_in = self._log_in(caller, to_text(args[1]), args[2], _WRONG_PAIR)
         elif not self._server.accounts.has_default_password:
             raise Refused(b"ERR Client sent AUTH, but no password is set")
         else:
@@ -202,7 +205,9 @@ class Greeting:
 
 
 def check_client_name(name: bytes) -> bytes:
-    """Refuse a name that would break the lines of CLIENT LIST."""
+    """Refuse a name that would break the lines of CLIENT LIST, or be all that one sees of them."""
+    if len(name) > _NAME_BYTES_MAX:
+        raise Refused(b"ERR Client names may have up to %d bytes." % _NAME_BYTES_MAX)
     if any(byte < 33 or byte > 126 for byte in name):
         raise Refused(b"ERR Client names cannot contain spaces, newlines or special characters.")
     return name

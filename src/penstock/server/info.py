@@ -15,6 +15,7 @@ from penstock._build import is_compiled
 from penstock._version import __version__
 from penstock.server.connection import Connection
 from penstock.server.server import Server
+from penstock.server.words import to_bytes
 from penstock.wire.errors import Refused
 
 # Rates are the mean of so many samples, taken so often.
@@ -53,7 +54,7 @@ class Info:
             if wanted in (name.lower(), "all") or (wanted == "default" and name != "Commandstats"):
                 lines = [f"# {name}", *(f"{key}:{value}" for key, value in figures().items())]
                 parts.append("".join(line + "\r\n" for line in lines))
-        caller.reply.bulk("\r\n".join(parts).encode())
+        caller.reply.bulk(to_bytes("\r\n".join(parts)))
 
     def sample(self) -> None:
         """Look at what grows, for the rates."""
@@ -98,7 +99,7 @@ class Info:
         return {
             "connected_clients": len(clients),
             "client_longest_output_list": max((int(client.buffered() > 0) for client in clients), default=0),
-            "client_biggest_input_buf": max((int(client.parser.pending()) for client in clients), default=0),
+            "client_biggest_input_buf": max((int(client.inbox.parser.pending()) for client in clients), default=0),
             "blocked_clients": sum(client.wait is not None for client in clients),
         }
 

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final
 
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
-from penstock.server.client_commands import SECRETIVE
+from penstock.server.client_commands import told
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
@@ -32,11 +32,7 @@ class Slowlog:
         """A command took so long; it is kept if that is long enough."""
         if not 0 <= self._server.config.slowlog_log_slower_than * 1000 <= ns:
             return
-        kept = [_cut(word) for word in args[:_WORDS_MAX]]
-        if args[0].upper() in SECRETIVE:
-            kept = [args[0], b"(redacted)"]
-        elif len(args) > _WORDS_MAX:
-            kept[-1] = b"... (%d more arguments)" % (len(args) - _WORDS_MAX + 1)
+        kept = told(self._server.desk, args, _WORDS_MAX, _WORD_BYTES_MAX)
         self._entries.appendleft((self._number, int(time.time()), ns // 1000, kept))
         self._number += 1
         while len(self._entries) > self._server.config.slowlog_max_len:
@@ -63,12 +59,6 @@ class Slowlog:
             reply.ok()
         else:
             raise Refused(b"ERR Unknown SLOWLOG subcommand or wrong # of args. Try GET, RESET, LEN.")
-
-
-def _cut(word: bytes) -> bytes:
-    if len(word) <= _WORD_BYTES_MAX:
-        return word
-    return word[:_WORD_BYTES_MAX] + b"... (%d more bytes)" % (len(word) - _WORD_BYTES_MAX)
 
 
 class Latency:

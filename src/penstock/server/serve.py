@@ -13,17 +13,20 @@ import ssl
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from penstock._build import is_compiled
 from penstock._version import __version__
-from penstock.core.errors import PenstockError
+from penstock.core.errors import JournalFailed, PenstockError
 from penstock.core.limits import NEVER, duration_ms
 from penstock.host import Host, Store
 from penstock.journal.disk import RealDisk
 from penstock.journal.retention import Retention
 from penstock.server import table
+from penstock.server.clients import Handshake
 from penstock.server.config import Config, ConfigError
+from penstock.server.http import Answer, HttpConnection, Pages
 from penstock.server.info import SAMPLE_S, Info
 from penstock.server.server import Server, start_again
 
@@ -46,7 +49,7 @@ def open_host(config: Config, progress: Callable[[int, int], None] | None = None
     os.makedirs(config.dir, mode=0o700, exist_ok=True)
     retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
     keeps = config.journal or config.aof_enqueue_jobs_once
-    store = Store(RealDisk(str(config.dir)), config.fsync, retention, progress, keeps)
+    store = Store(RealDisk(str(config.dir)), config.fsync, retention, progress, journal=keeps)
     host = Host(int(config.session_grace * 1000), config.max_memory or NEVER, store)
     host.engine.body_bytes_max = config.max_body
     return host
@@ -76,21 +79,22 @@ def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
 
 def _be_ordinary_again(config: Config, host: Host) -> None:
     """What was kept for one start has been read: from now on there is a journal only where one was asked for."""
-    if not config.journal:
-        with host.lock:
-            host.stop_journal()
     config.change("aof-enqueue-jobs-once", "no")
     if config.file is not None:
         try:
             config.rewrite()
         except ConfigError as error:
             _log.warning("aof-enqueue-jobs-once is still yes in the file, which cannot be written: %s", error)
+    if not config.journal:
+        with host.lock:
+            host.stop_journal()
 
 
 async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | None) -> tuple[int, float]:
     loop = asyncio.get_running_loop()
     server = Server(config, host, loop)
     info = table.install(server)
+    loop.set_exception_handler(server.on_defect)
     server.apply_all()
     listeners = await _listen(server)
     _heed_signals(server)
@@ -105,7 +109,11 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
         ends: list[asyncio.Future[Any]] = [server.stopping, server.node.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if server.node.failed.done():
-            _log.error("the journal failed, and nothing more can be promised: %s", server.node.failed.exception())
+            error = server.node.failed.exception()
+            if isinstance(error, JournalFailed):
+                _log.error("the journal failed, and nothing more can be promised: %s", error)
+            else:
+                _log.error("internal error; please report it", exc_info=error)
             code = 1
     finally:
         for task in tasks:
@@ -193,6 +201,7 @@ def _check_doors(config: Config) -> None:
 def _doors(config: Config) -> str:
     """Where clients find the server, for people."""
     doors = [f"{address}:{config.port}" for address in config.bind if config.port]
+    doors += [f"{address}:{config.http_port} (HTTP)" for address in config.http_bind if config.http_port]
     doors += [f"{address}:{config.tls_port} (TLS)" for address in config.bind if config.tls_port]
     return ", ".join([*doors, config.unixsocket] if config.unixsocket else doors)
 
@@ -206,11 +215,23 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
     listeners: list[asyncio.AbstractServer] = []
     accept, backlog = server.clients.accept, config.tcp_backlog
     try:
+        # Who answers clients can be watched.
+        if config.http_port:
+            watch = partial(HttpConnection, _pages(server))
+            listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         if config.port:
             listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
         if config.tls_port:
-            tls = _tls_context(config)
-            listeners.append(await loop.create_server(accept, config.bind, config.tls_port, ssl=tls, backlog=backlog))
+            listeners.append(
+                await loop.create_server(
+                    partial(Handshake, accept),
+                    config.bind,
+                    config.tls_port,
+                    ssl=_tls_context(config),
+                    ssl_handshake_timeout=config.auth_timeout,
+                    backlog=backlog,
+                )
+            )
         if config.unixsocket:
             path = config.within_dir(config.unixsocket)
             path.unlink(missing_ok=True)
@@ -222,6 +243,26 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             listener.close()
         raise ConfigError(f"cannot listen on {', '.join(config.bind)}: {error.strerror or error}") from None
     return listeners
+
+
+def _pages(server: Server) -> Pages:
+    """What the HTTP port shows."""
+    try:
+        from penstock.server.metrics import Metrics
+    except ImportError:
+        raise ConfigError("the HTTP port needs prometheus-client: pip install 'penstock[server]'") from None
+    metrics = Metrics(server)
+
+    def ready() -> Answer:
+        if server.stopping.done() or server.disque.leaving:
+            return Answer(503, "leaving\n")
+        return Answer(200, "ready\n")
+
+    return {
+        "/livez": lambda: Answer(200, "alive\n"),
+        "/readyz": ready,
+        "/metrics": lambda: Answer(200, *metrics.page()),
+    }
 
 
 def _tls_context(config: Config) -> ssl.SSLContext:

@@ -9,20 +9,22 @@ import os
 import secrets
 import sys
 import time
-from typing import Final
+from typing import Any, Final
 
 from penstock.core import states as s
 from penstock.core.errors import CommandError
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, duration_ms
 from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
+from penstock.dialects.command import Desk
 from penstock.dialects.disque import LEAVING, Disque
 from penstock.host import Host
 from penstock.journal.retention import Retention
 from penstock.server.access import Accounts
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config, ConfigError
-from penstock.server.node import Node, ServerDesk
+from penstock.server.node import Node
+from penstock.server.words import to_bytes
 from penstock.wire.errors import Refused
 
 # An argument may be as long as a body, and a little more: what is accepted can be sent.
@@ -61,7 +63,8 @@ class Server:
         self.clients = Clients(self.node, self.accounts, Limits())
         self.disque = Disque(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
         self.disque.leaving = host.is_leaving()
-        self.desk = ServerDesk()
+        self.desk = Desk([], time.perf_counter_ns)
+        self.desk.on_error = self._report
         self.node.desk, self.node.disque = self.desk, self.disque
         self.rewriting = False
         self.last_rewrite_s = -1
@@ -79,9 +82,9 @@ class Server:
         for name in ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel"):
             self.apply(name)
         for old, new in self.config.rename_command.items():
-            command = self.desk.remove(old.encode())
+            command = self.desk.remove(to_bytes(old))
             if command is not None and new:
-                self.desk.add(command, new.encode())
+                self.desk.add(command, to_bytes(new))
 
     def apply(self, name: str) -> None:
         """Let a setting that has changed take effect."""
@@ -89,12 +92,12 @@ class Server:
         if name == "requirepass":
             self.accounts.set_password(config.requirepass)
             for user in config.users.values():
-                secret = user.password_sha256 or hashlib.sha256(user.password.encode()).hexdigest()
+                secret = user.password_sha256 or hashlib.sha256(to_bytes(user.password)).hexdigest()
                 self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes)
         elif name == "max_memory":
             self.host.engine.memory_max = config.max_memory or NEVER
-        elif name == "fsync" and self.host.journal is not None:
-            self.host.journal.set_fsync(config.fsync)
+        elif name == "fsync":
+            self.host.set_fsync(config.fsync)
         elif name == "journal":
             self._keep_journal(config.journal)
         elif name in ("slowlog_log_slower_than", "latency_monitor_threshold"):
@@ -109,7 +112,7 @@ class Server:
         try:
             self.config.rewrite()
         except (ConfigError, OSError) as error:
-            raise Refused(f"ERR Rewriting config file: {error}".encode()) from None
+            raise Refused(b"ERR Rewriting config file: " + to_bytes(str(error))) from None
 
     def _limit_clients(self) -> None:
         config, limits = self.config, self.clients.limits
@@ -120,6 +123,9 @@ class Server:
         limits.progress_s = config.progress_timeout
         limits.auth_s = config.auth_timeout
         limits.idle_s = config.timeout
+        limits.keepalive_s = config.tcp_keepalive
+        limits.protected = config.protected_mode
+        limits.buffers_max = config.max_memory // 4
         self.host.engine.body_bytes_max = config.max_body
 
     def _keep_journal(self, wanted: bool) -> None:
@@ -134,6 +140,9 @@ class Server:
         config = self.config
         retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
         self.host.start_journal(config.fsync, retention)
+
+    def _report(self, error: Exception) -> None:
+        self.log.error("internal error; please report it", exc_info=error)
 
     def reset_statistics(self) -> None:
         """Begin to count anew."""
@@ -198,6 +207,11 @@ class Server:
         finally:
             self.rewriting = False
             self.last_rewrite_s = int(time.monotonic() - began)
+
+    def on_defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The loop met an exception that nobody meant: it is counted, and told."""
+        self.desk.internal_errors += 1
+        self.log.error("internal error; please report it: %s", context["message"], exc_info=context.get("exception"))
 
     # Stopping
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.core.errors import CommandError
+from penstock.core.errors import PenstockError
 
 
-class Refused(CommandError):
+class Refused(PenstockError):
     """A refusal whose whole line is given, code and all, because clients know it in just these words."""
 
     def __init__(self, line: bytes) -> None:

@@ -30,8 +30,11 @@ UNKNOWN_BULK_BYTES_MAX: Final = 16 * 1024
 _WINDOW_BYTES: Final = 16 * 1024
 
 # After a command that the fast path could not read, so many go to the exact parser: their like often comes in rows.
-_EXACT_RUN: Final = 16
+# Twice as many each time that they do: or those who send nothing else would have a window split for every few bytes.
+_EXACT_RUN_MIN: Final = 16
+_EXACT_RUN_MAX: Final = 4_096
 
+_ASTERISK: Final = 42
 _CR: Final = 13
 _LF: Final = 10
 _QUOTE: Final = 34
@@ -56,22 +59,24 @@ class RespParser:
     bulk_max: i64
     buffer_max: i64  # How many bytes of commands that were not given out yet are kept.
     error: bytes  # Why nothing more is read; empty while all is well.
+    has_more: bool  # The last `parse` has looked at as much as it was asked to, and not at everything.
 
     _buffer: bytes
     _pos: i64
-    _chunks: list[bytes]  # What came behind the buffer while a long argument was not complete.
-    _behind: i64  # How many bytes that is.
+    _behind: bytearray  # What came behind the buffer while a long argument was not complete.
     _need: i64  # How many bytes from _pos on are needed before it is worth looking again.
     _args: list[bytes]  # What there is of a command that came in part.
     _args_bytes: i64
     _missing: i64  # How many arguments it lacks; 0: none was begun.
     _bulk: i64  # The length of the argument that is next; _NO_LENGTH while that is not known.
-    _exact: i64  # How many commands to read exactly before the fast path is tried again.
+    _exact: i64  # How many commands to read exactly before the fast path is tried again,
+    _exact_run: i64  # and how many if it fails then.
     _fresh: bool  # Nothing was read yet.
 
     def __init__(self, bulk_max: i64, buffer_max: i64, known: bool = True) -> None:
         """A parser for one who is known, or for one who has to say first who it is."""
         self.error = b""
+        self.has_more = False
         self.args_max = UNKNOWN_ARGS_MAX
         self.bulk_max = UNKNOWN_BULK_BYTES_MAX
         self.buffer_max = buffer_max
@@ -79,14 +84,14 @@ class RespParser:
             self.trust(bulk_max)
         self._buffer = b""
         self._pos = 0
-        self._chunks = []
-        self._behind = 0
+        self._behind = bytearray()
         self._need = 0
         self._args = []
         self._args_bytes = 0
         self._missing = 0
         self._bulk = _NO_LENGTH
         self._exact = 0
+        self._exact_run = _EXACT_RUN_MIN
         self._fresh = True
 
     def trust(self, bulk_max: i64) -> None:
@@ -99,8 +104,7 @@ class RespParser:
         if self.error:
             return
         if self._need > 0:
-            self._chunks.append(data)
-            self._behind += len(data)
+            self._behind += data
         elif self._pos == len(self._buffer):
             self._buffer = data
             self._pos = 0
@@ -112,28 +116,44 @@ class RespParser:
 
     def pending(self) -> i64:
         """How many bytes came in and were not given out as commands yet."""
-        return len(self._buffer) - self._pos + self._behind + self._args_bytes
+        return len(self._buffer) - self._pos + len(self._behind) + self._args_bytes
+
+    def is_unfinished(self) -> bool:
+        """Whether a command was begun and is not complete, or was not given out yet."""
+        return self._missing > 0 or self.pending() > 0
 
     def parse(self, commands_max: i64) -> list[list[bytes]]:
-        """The commands that are complete, no more than so many. What is left, the next call gives out."""
+        """The commands that are complete, no more than so many. Of what is left (`has_more`), the next call gives some.
+
+        Commands without words are none, but count: whoever sends nothing else has to be stopped as well.
+        """
         commands: list[list[bytes]] = []
+        self.has_more = False
         if self._need > 0:
-            if len(self._buffer) - self._pos + self._behind < self._need:
+            if len(self._buffer) - self._pos + len(self._behind) < self._need:
                 return commands
-            self._buffer = b"".join([self._buffer[self._pos :], *self._chunks])
+            self._buffer = self._buffer[self._pos :] + self._behind
             self._pos = 0
-            self._chunks = []
-            self._behind = 0
+            self._behind = bytearray()
             self._need = 0
         if self._fresh and self._pos < len(self._buffer):
             self._look_first()
-        while len(commands) < commands_max and self._pos < len(self._buffer) and not self.error:
-            if self._missing == 0 and self._exact == 0 and self._buffer[self._pos] == 42:
-                if self._parse_window(commands, commands_max):
+        room = commands_max
+        while self._pos < len(self._buffer):
+            if room <= 0:
+                self.has_more = True
+                break
+            if self._missing == 0 and self._exact == 0 and self._buffer[self._pos] == _ASTERISK:
+                found = self._parse_window(commands, room)
+                if found > 0:
+                    room -= found
+                    self._exact_run = _EXACT_RUN_MIN
                     continue
-                self._exact = _EXACT_RUN
+                self._exact = self._exact_run
+                self._exact_run = min(2 * self._exact_run, _EXACT_RUN_MAX)
             if not self._parse_one(commands):
                 break
+            room -= 1
             if self._exact > 0:
                 self._exact -= 1
         return commands
@@ -151,23 +171,23 @@ class RespParser:
         self.error = b"Protocol error: " + why
         self._buffer = b""
         self._pos = 0
-        self._chunks = []
-        self._behind = 0
+        self._behind = bytearray()
         self._need = 0
         self._args = []
         self._args_bytes = 0
+        self._missing = 0
 
-    def _parse_window(self, commands: list[list[bytes]], commands_max: i64) -> bool:
-        """Read whole, plain commands from the front of the buffer; tell whether there was any."""
+    def _parse_window(self, commands: list[list[bytes]], room: i64) -> i64:
+        """Read whole, plain commands from the front of the buffer, no more than so many; tell how many there were."""
         buffer = self._buffer
         start = self._pos
         window = buffer if start == 0 and len(buffer) <= _WINDOW_BYTES else buffer[start : start + _WINDOW_BYTES]
         pieces = window.split(b"\r\n")
         whole: i64 = len(pieces) - 1
-        room = commands_max - len(commands)
+        found: i64 = 0
         used: i64 = 0
         at: i64 = 0
-        while at < whole and room > 0:
+        while at < whole and found < room:
             head = pieces[at]
             count: i64 = _COUNTS.get(head, 0)
             end = at + 1 + 2 * count
@@ -189,14 +209,14 @@ class RespParser:
                 break
             commands.append(args)
             used += size
-            room -= 1
+            found += 1
         self._pos = start + used
-        return used > 0
+        return found
 
     def _parse_one(self, commands: list[list[bytes]]) -> bool:
         """Read one command exactly; tell whether it is worth going on."""
         if self._missing == 0:
-            if self._buffer[self._pos] != 42:
+            if self._buffer[self._pos] != _ASTERISK:
                 return self._parse_inline(commands)
             line = self._line(b"too big mbulk count string")
             if line is None:
@@ -253,7 +273,8 @@ class RespParser:
         """The next line without its CRLF, or None if it is not complete."""
         end = self._buffer.find(b"\r\n", self._pos, self._pos + LINE_BYTES_MAX + 2)
         if end < 0:
-            if len(self._buffer) - self._pos > LINE_BYTES_MAX:
+            # The last byte may be a CR whose LF is still to come.
+            if len(self._buffer) - self._pos > LINE_BYTES_MAX + 1:
                 self._fail(too_long)
             return None
         line = self._buffer[self._pos : end]
@@ -316,10 +337,10 @@ def split_words(line: bytes) -> list[bytes] | None:
             at += 1
             begin = at
             while at < length and line[at] != quote:
-                at += 2 if line[at] == _BACKSLASH else 1
+                at += 2 if _is_escape(line, at, quote) else 1
             if at >= length:
                 return None
-            word += _unescaped(line[begin:at], quote == _QUOTE)
+            word += _unescaped(line[begin:at], quote)
             at += 1
             if at < length and line[at : at + 1] not in _SPACES:
                 # A closing quote ends the word.
@@ -328,26 +349,28 @@ def split_words(line: bytes) -> list[bytes] | None:
             words.append(word)
 
 
-def _unescaped(text: bytes, escapes: bool) -> bytes:
-    """What stands between quotes: with escapes in double ones, with only the quote itself escaped in single ones."""
+def _is_escape(text: bytes, at: i64, quote: int) -> bool:
+    """Whether a backslash here says something about the byte behind it. In single quotes it does so about a quote."""
+    return text[at] == _BACKSLASH and (quote == _QUOTE or text[at + 1 : at + 2] == b"'")
+
+
+def _unescaped(text: bytes, quote: int) -> bytes:
+    """What stands between quotes."""
     if b"\\" not in text:
         return text
-    parts: list[bytes] = []
+    plain = bytearray()
     at: i64 = 0
     while at < len(text):
-        here = text[at : at + 1]
-        if here != b"\\":
-            parts.append(here)
+        if not _is_escape(text, at, quote):
+            plain.append(text[at])
             at += 1
             continue
         what = text[at + 1 : at + 2]
-        if not escapes:
-            parts.append(what if what == b"'" else here + what)
-            at += 2
-        elif what == b"x" and len(text) >= at + 4 and text[at + 2] in _HEX_DIGITS and text[at + 3] in _HEX_DIGITS:
-            parts.append(bytes.fromhex(text[at + 2 : at + 4].decode()))
+        digits = text[at + 2 : at + 4]
+        if what == b"x" and len(digits) == 2 and digits[0] in _HEX_DIGITS and digits[1] in _HEX_DIGITS:
+            plain.append(int(digits, 16))
             at += 4
         else:
-            parts.append(_ESCAPES.get(what, what))
+            plain += _ESCAPES.get(what, what)
             at += 2
-    return b"".join(parts)
+    return bytes(plain)

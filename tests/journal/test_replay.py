@@ -1,0 +1,75 @@
+"""What the rows of a log come to is what the engine was that wrote them, however many tubes it had."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.core import policy
+from penstock.core.job import Draft
+from penstock.journal.frame import RowWriter
+from penstock.journal.recovery import open_log
+from penstock.journal.snapshot import take_snapshot
+from penstock.journal.walk import SLICE_ROWS, SLICE_TUBES, Walk
+from penstock.testing.disk import MemoryDisk
+from tests.journal.shortened import WALL, reopen
+
+COUNTED = replace(policy.UTUBETTL, key_stats=("a", "b"))
+
+
+@pytest.mark.parametrize("snapshots", [[], [0], [1], [2], [0, 1, 2]])
+def test_a_job_that_came_back_with_another_key_is_counted_for_both_of_them(snapshots: list[int]) -> None:
+    disk = MemoryDisk()
+    opened = open_log(disk, WALL, "boot")
+    engine, log = opened.engine, opened.log
+    session = engine.connect(b"session").session
+    tube = engine.create_tube(b"t", COUNTED, WALL)
+    engine.put(tube, Draft(b"x", key=b"a"), WALL)
+    # From one that is counted to another, to one that is not, and back; and once in being buried and dug up.
+    for step, key in enumerate((b"b", b"c", b"a")):
+        job = engine.take(session, tube, WALL)
+        assert job is not None
+        engine.release(session, job, WALL, key=key)
+        job = engine.take(session, tube, WALL)
+        assert job is not None
+        engine.bury(session, job, WALL)
+        engine.dig(job, WALL, key=b"b" if step == 1 else None)
+        log.commit(WALL, WALL)
+        if step in snapshots:
+            take_snapshot(disk, log, engine, WALL, WALL)
+    log.make_durable(log.written)
+    restored = reopen(disk).engine.tubes[b"t"]
+    for name, stats in tube.key_stats.items():
+        known = restored.key_stats[name]
+        assert [before + now for before, now in zip(known.counts_before, known.counts, strict=True)] == stats.counts
+        assert known.states == stats.states
+
+
+def test_a_walk_takes_no_slice_for_each_tube_that_remembers_no_put() -> None:
+    engine = open_log(MemoryDisk(), WALL, "boot").engine
+    for number in range(3_000):
+        engine.create_tube(b"%d" % number, policy.FIFO, WALL)
+    engine.put(engine.tubes[b"7"], Draft(b"x", dedup=b"once"), WALL)
+    writer = RowWriter(1)
+    walk = Walk(engine, writer, WALL)
+    slices = 0
+    while walk.slice(1, WALL):
+        slices += 1
+    assert slices < 3_000 // SLICE_ROWS + 3_000 // SLICE_TUBES + 10
+
+
+def test_tubes_that_were_dropped_leave_no_remembered_put_behind() -> None:
+    disk = MemoryDisk()
+    opened = open_log(disk, WALL, "boot")
+    engine, log = opened.engine, opened.log
+    for _ in range(2):
+        tube = engine.create_tube(b"t", policy.FIFO, WALL)
+        engine.put(tube, Draft(b"x", dedup=b"once"), WALL)
+        assert tube.total() == 1
+        engine.drop(tube, WALL)
+    log.commit(WALL, WALL)
+    engine = reopen(disk).engine
+    tube = engine.create_tube(b"t", policy.FIFO, WALL)
+    engine.put(tube, Draft(b"x", dedup=b"once"), WALL)
+    assert tube.total() == 1

@@ -1,0 +1,207 @@
+"""A server in a process of its own, and clients that send and read bytes as they please."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import penstock
+from tests.wire.streams import encode
+
+# Far more than anything takes; who waits so long has found a hang.
+PATIENCE_S = 20.0
+
+_SERVE = "from penstock.cli.main import main; main()"
+
+
+class Refusal(Exception):
+    """An error as a client is told it."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Refusal) and self.args == other.args
+
+    __hash__ = Exception.__hash__
+
+
+class Server:
+    """`penstock serve` on a free port, in a directory of its own."""
+
+    def __init__(self, directory: Path, *flags: str, config: str = "", port_flag: str = "--port") -> None:
+        self.directory = directory
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        words = [port_flag, str(self.port), "--dir", str(directory / "data"), *flags]
+        if config:
+            (directory / "penstock.toml").write_text(config)
+            words.insert(0, str(directory / "penstock.toml"))
+        self.log = directory / "log"
+        with self.log.open("wb") as log:
+            environment = os.environ | {"PYTHONPATH": str(Path(penstock.__file__).parent.parent)}
+            command = [sys.executable, "-c", _SERVE, "serve", *words]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        wait_until(self._is_up)
+
+    def _is_up(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    def client(self, tls: ssl.SSLContext | None = None) -> Client:
+        return Client(self.port, tls)
+
+    def rss(self) -> int:
+        """How many bytes of memory the process has."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def stop(self) -> None:
+        """It ends well, and has nothing to say about errors."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(PATIENCE_S) == 0
+        log = self.log.read_text()
+        assert " error " not in log and "Traceback" not in log, log
+
+
+@contextmanager
+def serving(directory: Path, *flags: str, config: str = "", port_flag: str = "--port") -> Iterator[Server]:
+    """A server that came through everything without an error of its own."""
+    server = Server(directory, "--fsync", "never", *flags, config=config, port_flag=port_flag)
+    try:
+        yield server
+        server.stop()
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def warm_up(client: Client) -> None:
+    """Let everything be loaded that is loaded at its first use: that is no growth."""
+    for _ in range(3):
+        client.ask("INFO", "all")
+        client.ask("ADDJOB", "warm", "x", 0)
+        client.ask("GETJOB", "NOHANG", "FROM", "warm")
+
+
+class Client:
+    """A connection."""
+
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection((address, port), PATIENCE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
+        self._file = self.socket.makefile("rb")
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def say(self, *words: bytes | str | int) -> None:
+        """Send a command."""
+        self.send(encode([word if isinstance(word, bytes) else str(word).encode() for word in words]))
+
+    def ask(self, *words: bytes | str | int) -> object:
+        """Send a command and read its answer."""
+        self.say(*words)
+        return self.answer()
+
+    def answer(self) -> object:
+        """The next answer. The end of the connection is an EOFError."""
+        line = self._file.readline()
+        if not line.endswith(b"\r\n"):
+            raise EOFError(line)
+        kind, said = line[:1], line[1:-2]
+        if kind == b"-":
+            return Refusal(said.decode("utf-8", "backslashreplace"))
+        if kind == b"+":
+            return said
+        if kind == b":":
+            return int(said)
+        if kind == b"_" or said == b"-1":
+            return None
+        assert kind in b"$*%", line
+        if kind == b"$":
+            return self._file.read(int(said) + 2)[:-2]
+        return [self.answer() for _ in range(int(said) * (1 + (kind == b"%")))]
+
+    def rest(self) -> bytes:
+        """Everything until the server closes the connection."""
+        try:
+            return self._file.read()
+        except ConnectionResetError:
+            return b""
+
+    def half_close(self) -> None:
+        """Say that nothing more will be sent."""
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()
+
+    def reset(self) -> None:
+        """Vanish without a goodbye."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.close()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until, "it does not come about"
+        time.sleep(0.005)
+
+
+class Watch:
+    """What the others notice of a hostile client: nothing. Entered before it comes, left when it has done its worst."""
+
+    def __init__(self, server: Server, within_s: float = 1.0, growth_max: int = 1 << 20) -> None:
+        self._server = server
+        self._within_s = within_s  # The promise is 0.1; a busy machine that tests interpreted code gets more.
+        self._growth_max = growth_max
+        self.served_s = 0.0
+
+    def __enter__(self) -> Watch:
+        self._other = self._server.client()
+        self.rss = self._server.rss()
+        return self
+
+    def look(self) -> None:
+        """The next client is served soon."""
+        began = time.monotonic()
+        with self._server.client() as client:
+            assert client.ask("HELLO", "2") is not None
+        self.served_s = max(self.served_s, time.monotonic() - began)
+        assert self.served_s < self._within_s
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._other.close()
+        if kind is None:
+            self.look()
+            grown = self._server.rss() - self.rss
+            assert grown < self._growth_max, f"it has grown by {grown:,} bytes"
+
+
+def figures(client: Client, section: str = "all") -> dict[str, str]:
+    """INFO, by name."""
+    told = client.ask("INFO", section)
+    assert isinstance(told, bytes), told
+    return dict(line.split(":", 1) for line in told.decode().splitlines() if ":" in line)

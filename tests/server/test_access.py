@@ -1,0 +1,435 @@
+"""Who may do what: before a password, with a wrong one, with some commands, with some queues; and over TLS."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.dialects.command import ADMIN, DEBUG, READ, WRITE
+from tests.server.hostile import Client, Refusal, Server, Watch, figures, serving, wait_until, warm_up
+from tests.wire.streams import encode
+
+CONFIG = """
+requirepass = "everything"
+[users.reader]
+password = "r"
+commands = ["read"]
+[users.writer]
+password = "w"
+commands = ["write"]
+[users.admin]
+password = "a"
+commands = ["admin"]
+[users.tester]
+password = "t"
+commands = ["debug"]
+[users.mail]
+password = "m"
+tubes = ["mail.*", "q?"]
+"""
+
+NOAUTH = Refusal("NOAUTH Authentication required.")
+NOT_THIS_QUEUE = Refusal("NOPERM this user has no permission to use this queue")
+NO_JOB = b"D-12345678-123456789012345678901234-05a1"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("access"), config=CONFIG) as server:
+        with server.client() as client:
+            client.ask("AUTH", "everything")
+            warm_up(client)
+        yield server
+        with server.client() as client:
+            client.ask("AUTH", "everything")
+            assert figures(client)["errors_internal"] == "0"
+
+
+@pytest.fixture
+def owner(server: Server) -> Iterator[Client]:
+    with server.client() as client:
+        assert client.ask("AUTH", "everything") == b"OK"
+        yield client
+
+
+@pytest.fixture
+def stranger(server: Server) -> Iterator[Client]:
+    with server.client() as client:
+        yield client
+
+
+def as_user(server: Server, name: str) -> Client:
+    client = server.client()
+    assert client.ask("AUTH", name, name[0]) == b"OK"
+    return client
+
+
+# Before a password
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["PING"], ["INFO"], ["COMMAND"], ["ADDJOB", "q", "b", 0], ["DEBUG", "FLUSHALL"], ["CONFIG", "GET", "*"]),
+        *(["CONFIG", "SET", "dir", "/tmp"], ["CONFIG", "SET", "requirepass", ""], ["SHUTDOWN"], ["MONITOR"], ["HELLO"]),
+        *(
+            ["CLUSTER", "MEET", "169.254.169.254", 7711],
+            ["CLIENT", "LIST"],
+            ["CLIENT", "KILL", "ID", 1],
+            ["SLOWLOG", "GET"],
+        ),
+    ],
+)
+def test_nothing_but_a_password_is_heard_first(stranger: Client, words: list[str | int]) -> None:
+    assert stranger.ask(*words) == NOAUTH
+
+
+def test_hello_says_how_to_say_who_one_is(stranger: Client) -> None:
+    assert str(stranger.ask("HELLO", 3)).startswith("NOAUTH HELLO must be called")
+    assert stranger.ask("HELLO", 3, "AUTH", "default", "everything", "SETNAME", "me") is not None
+    assert stranger.ask("CLIENT", "GETNAME") == b"me"
+
+
+def test_quit_and_nonsense_are_heard_without_a_password(stranger: Client) -> None:
+    assert stranger.ask("NOSUCH") == Refusal("ERR unknown command 'NOSUCH'")
+    assert stranger.ask("QUIT") == b"OK"
+    assert stranger.rest() == b""
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"*11\r\n", "unauthenticated multibulk length"),
+        (b"*1048577\r\n", "invalid multibulk length"),
+        (b"*2\r\n$4\r\nAUTH\r\n$16385\r\n", "unauthenticated bulk length"),
+        (encode([b"AUTH", b"x" * 1_000_000]), "unauthenticated bulk length"),
+        (b"x" * 65_537, "too big inline request"),
+    ],
+)
+def test_before_a_password_one_may_say_little(server: Server, stranger: Client, sent: bytes, told: str) -> None:
+    stranger.send(sent[:200_000])
+    assert stranger.rest() in (b"-ERR Protocol error: " + told.encode() + b"\r\n", b"")
+
+
+def test_before_a_password_one_is_answered_little_unless_one_reads(server: Server, owner: Client) -> None:
+    def look() -> bool:
+        listed = owner.ask("CLIENT", "LIST")
+        assert isinstance(listed, bytes)
+        return all(int(line.split("omem=")[1].split()[0]) < 128 * 1024 for line in listed.decode().splitlines())
+
+    deaf = [server.client() for _ in range(3)]
+    for client in deaf:
+        client.socket.settimeout(0.2)
+        try:
+            while True:
+                client.send(b"PING\r\n" * 10_000)
+        except (TimeoutError, OSError):
+            pass
+        assert look()
+        client.reset()
+
+
+def test_what_follows_a_password_in_the_same_breath_is_judged_by_it(stranger: Client) -> None:
+    body = b"x" * 100_000
+    stranger.send(
+        b"PING\r\n"
+        + encode([b"AUTH", b"wrong"])
+        + encode([b"PING"])
+        + encode([b"AUTH", b"everything"])
+        + encode([b"PING", body])
+        + encode([b"ACKJOB", *[NO_JOB] * 20])
+        + encode([b"AUTH", b"reader", b"r"])
+        + encode([b"ADDJOB", b"q", b"b", b"0"])
+    )
+    answers = [stranger.answer() for _ in range(8)]
+    assert answers[:4] == [NOAUTH, Refusal("ERR invalid password"), NOAUTH, b"OK"]
+    assert answers[4:7] == [body, 0, b"OK"]
+    assert answers[7] == Refusal("NOPERM this user has no permission to run the 'addjob' command")
+
+
+def test_a_password_is_right_or_wrong_and_nothing_else(server: Server) -> None:
+    with server.client() as client:
+        for password in (b"", b"\0", b"everything\0", b"Everything", b"x" * 600, b"\xff" * 16_000):
+            assert client.ask("AUTH", password) == Refusal("ERR invalid password")
+        for user in (b"reader", b"nobody\xff"):
+            wrong = Refusal("WRONGPASS invalid username-password pair or user is disabled.")
+            assert client.ask("AUTH", user, "wrong") == wrong
+        assert client.ask("PING") == NOAUTH
+        assert client.ask("AUTH", "everything") == b"OK"
+
+
+def test_who_does_not_say_who_it_is_in_time_is_closed(server: Server, owner: Client) -> None:
+    assert owner.ask("CONFIG", "SET", "auth-timeout", "300ms") == b"OK"
+    with server.client() as silent, server.client() as busy:
+        busy.send(b"PING\r\n")
+        assert busy.answer() == NOAUTH
+        assert silent.rest() == b""
+        assert busy.rest() == b""
+    assert owner.ask("PING") == b"PONG"
+    assert owner.ask("CONFIG", "SET", "auth-timeout", 10) == b"OK"
+
+
+# By command
+
+# Every command, what it belongs to, and words with which it can be called without harm.
+COMMANDS: dict[str, tuple[int, list[str | int]]] = {
+    **{name: (WRITE, [NO_JOB.decode()]) for name in ("ackjob", "fastack", "working", "nack", "enqueue", "dequeue")},
+    "addjob": (WRITE, ["q", "b", 0]),
+    "getjob": (WRITE, ["NOHANG", "FROM", "q"]),
+    "deljob": (WRITE, [NO_JOB.decode()]),
+    "show": (READ, [NO_JOB.decode()]),
+    "loadjob": (WRITE, ["x"]),
+    "qlen": (READ, ["q"]),
+    "qstat": (READ, ["q"]),
+    "qpeek": (READ, ["q", 1]),
+    "pause": (WRITE, ["q", "none"]),
+    "qscan": (READ, []),
+    "jscan": (READ, []),
+    "info": (READ, []),
+    "slowlog": (ADMIN, ["LEN"]),
+    "latency": (ADMIN, ["LATEST"]),
+    "config": (ADMIN, ["GET", "port"]),
+    "cluster": (ADMIN, ["MYID"]),
+    "bgrewriteaof": (ADMIN, []),
+    "monitor": (ADMIN, []),
+    "shutdown": (ADMIN, ["NOSUCH"]),
+    "debug": (DEBUG, ["STRUCTSIZE"]),
+}
+EVERYBODYS = {"hello", "auth", "ping", "time", "command", "client"}
+USERS = {"reader": READ, "writer": WRITE, "admin": ADMIN, "tester": DEBUG}
+
+
+def test_every_command_belongs_to_somebody(owner: Client) -> None:
+    assert {name.decode() for name in owner.ask("COMMAND", "LIST")} == COMMANDS.keys() | EVERYBODYS  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("name", "may"), USERS.items())
+def test_a_user_may_run_the_commands_of_its_classes_and_no_others(server: Server, name: str, may: int) -> None:
+    with as_user(server, name) as client:
+        for command, (group, words) in COMMANDS.items():
+            refused = Refusal(f"NOPERM this user has no permission to run the '{command}' command")
+            answer = client.ask(command, *words)
+            assert (answer == refused) == (group != may), command
+            if command == "monitor" and may == ADMIN:
+                client.close()
+                client.__init__(server.port)  # type: ignore[misc]
+                assert client.ask("AUTH", name, name[0]) == b"OK"
+        for words in (["PING"], ["TIME"], ["COMMAND", "COUNT"], ["CLIENT", "ID"], ["CLIENT", "SETNAME", "x"]):
+            assert not isinstance(client.ask(*words), Refusal), words
+
+
+@pytest.mark.parametrize("name", ["reader", "writer", "tester", "mail"])
+@pytest.mark.parametrize("words", [["LIST"], ["KILL", "SKIPME", "yes"], ["KILL", "127.0.0.1:1"], ["PAUSE", 10_000]])
+def test_only_an_administrator_meddles_with_others(
+    server: Server, owner: Client, name: str, words: list[str | int]
+) -> None:
+    with as_user(server, name) as client:
+        answer = client.ask("CLIENT", *words)
+        assert answer == Refusal(
+            f"NOPERM this user has no permission to run the 'client {str(words[0]).lower()}' command"
+        )
+    assert owner.ask("PING") == b"PONG"
+
+
+def test_a_user_that_becomes_another_has_the_rights_of_that_one(server: Server) -> None:
+    with as_user(server, "admin") as client:
+        assert client.ask("CONFIG", "GET", "port") == [b"port", str(server.port).encode()]
+        assert client.ask("AUTH", "reader", "r") == b"OK"
+        assert str(client.ask("CONFIG", "GET", "port")).startswith("NOPERM")
+        assert str(client.ask("AUTH", "admin", "wrong")).startswith("WRONGPASS")
+        assert client.ask("QLEN", "q") == 0
+        assert client.ask("HELLO", 3, "AUTH", "default", "everything") is not None
+        assert isinstance(client.ask("DEBUG", "STRUCTSIZE"), bytes)
+
+
+# By queue
+
+
+@pytest.fixture
+def mail(server: Server) -> Iterator[Client]:
+    with as_user(server, "mail") as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", ["mail", "other", "mai.l", "Mail.x", "xmail.", "q", "q12", "*", "mail*", "\nmail.x"])
+def test_a_user_may_use_its_queues_only_whatever_names_them(mail: Client, name: str) -> None:
+    for words in (
+        *(["ADDJOB", name, "b", 0], ["ADDJOB", name, "b", 0, "ASYNC"], ["PAUSE", name, "state"], ["PAUSE", name, "in"]),
+        *(["GETJOB", "NOHANG", "FROM", name], ["GETJOB", "FROM", name], ["GETJOB", "NOHANG", "FROM", "mail.x", name]),
+        *(["QLEN", name], ["QSTAT", name], ["QPEEK", name, 1], ["QPEEK", name, -1], ["JSCAN", 0, "QUEUE", name]),
+    ):
+        assert mail.ask(*words) == NOT_THIS_QUEUE, words  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["mail.", "mail.x", "mail.\xff\r\n", "q1", "qq"])
+def test_and_may_use_those(mail: Client, name: str) -> None:
+    job = mail.ask("ADDJOB", name, "b", 0)
+    assert isinstance(job, bytes)
+    for words in (["QLEN", name], ["QSTAT", name], ["QPEEK", name, 1], ["QPEEK", name, -1], ["PAUSE", name, "state"]):
+        assert not isinstance(mail.ask(*words), Refusal)  # type: ignore[arg-type]
+    assert mail.ask("JSCAN", 0, "QUEUE", name) == [b"0", [job]]
+    assert len(mail.ask("GETJOB", "FROM", name)) == 1  # type: ignore[arg-type]
+    assert mail.ask("ACKJOB", job) == 1
+
+
+def test_a_job_is_of_its_queue_whoever_knows_its_id(mail: Client, owner: Client) -> None:
+    mine = [owner.ask("ADDJOB", "mail.x", "b", 0) for _ in range(2)]
+    others = [owner.ask("ADDJOB", "secret", "b", 0) for _ in range(2)]
+    for command in ("ACKJOB", "FASTACK", "DELJOB", "NACK", "ENQUEUE", "DEQUEUE"):
+        # All or nothing: a job that may not be touched keeps the others from being touched.
+        for ids in ([others[0]], [mine[0], others[0]], [others[1], mine[0]], [mine[0], mine[1], others[1]]):
+            assert mail.ask(command, *ids) == NOT_THIS_QUEUE, command  # type: ignore[arg-type]
+    for command in ("SHOW", "WORKING"):
+        assert mail.ask(command, others[0]) == NOT_THIS_QUEUE  # type: ignore[arg-type]
+    assert owner.ask("QLEN", "mail.x") == owner.ask("QLEN", "secret") == 2
+    assert b"mail.x" in mail.ask("QSCAN")[1]  # type: ignore[index]
+    assert b"secret" not in mail.ask("QSCAN")[1]  # type: ignore[index]
+    assert sorted(mail.ask("JSCAN")[1]) == sorted(mine)  # type: ignore[index, type-var]
+    assert len(mail.ask("JSCAN", 0, "BUSYLOOP", "REPLY", "all")[1]) == 2  # type: ignore[index]
+    assert mail.ask("DELJOB", *mine) == 2  # type: ignore[arg-type]
+    assert owner.ask("DELJOB", *others) == 2  # type: ignore[arg-type]
+
+
+# From elsewhere, and over TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[object, str], None]) -> Path:
+    """A directory with a certificate for localhost and its key."""
+    needs(shutil.which("openssl"), "openssl is not installed")
+    directory = tmp_path_factory.mktemp("certificate")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    command += f" -addext subjectAltName=DNS:localhost -keyout {directory}/key.pem -out {directory}/cert.pem"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def trusting(certificate: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate / "cert.pem"))
+
+
+@pytest.fixture(scope="module")
+def tls_server(
+    tmp_path_factory: pytest.TempPathFactory, certificate: Path, trusting: ssl.SSLContext
+) -> Iterator[Server]:
+    files = ["--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem")]
+    flags = ["--port", "0", *files, "--requirepass", "x", "--auth-timeout", "1s"]
+    with serving(tmp_path_factory.mktemp("tls"), *flags, port_flag="--tls-port") as server:
+        with server.client(trusting) as client:
+            assert client.ask("AUTH", "x") == b"OK"
+            warm_up(client)
+        yield server
+        with server.client(trusting) as client:
+            assert client.ask("AUTH", "x") == b"OK"
+            assert figures(client)["errors_internal"] == "0"
+
+
+def test_over_tls_everything_is_as_without_it(tls_server: Server, trusting: ssl.SSLContext) -> None:
+    with tls_server.client(trusting) as client:
+        assert client.ask("PING") == NOAUTH
+        assert client.ask("HELLO", 3, "AUTH", "default", "x") is not None
+        body = b"x" * 3_000_000
+        client.ask("ADDJOB", "q", body, 0)
+        assert client.ask("GETJOB", "FROM", "q")[0][2] == body  # type: ignore[index]
+        client.send(encode([b"PING"]) * 20_000)
+        assert all(client.answer() == b"PONG" for _ in range(20_000))
+        assert client.ask("QUIT") == b"OK"
+        assert client.rest() == b""
+
+
+def test_who_does_not_speak_tls_gets_nowhere(tls_server: Server, trusting: ssl.SSLContext) -> None:
+    with Client(tls_server.port) as client:
+        client.send(b"PING\r\n")
+        assert b"PONG" not in client.rest()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        tls_server.client(ssl.create_default_context())
+    old = ssl.create_default_context(cafile=None)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    old.set_ciphers("DEFAULT:@SECLEVEL=0")
+    with tls_server.client(old) as client:
+        assert client.ask("AUTH", "x") == b"OK"
+
+
+def test_a_handshake_that_fails_or_never_ends_leaves_nothing(tls_server: Server, trusting: ssl.SSLContext) -> None:
+    def come_and_go(count: int) -> None:
+        for number in range(count):
+            with Client(tls_server.port) as client:
+                client.send((b"PING\r\n", b"\x16\x03\x01\x00\x05hello", b"")[number % 3])
+
+    come_and_go(500)
+    with Client(tls_server.port) as silent, tls_server.client(trusting) as client:
+        assert client.ask("AUTH", "x") == b"OK"
+        rss = tls_server.rss()
+        come_and_go(1_000)
+        assert client.ask("PING") == b"PONG"
+        assert tls_server.rss() - rss < 128 * 1024  # A session is about 350 bytes.
+        assert silent.rest() == b""
+        assert figures(client)["connected_clients"] == "1"
+        wait_until(lambda: tls_server.descriptors() < 40)
+
+
+def test_watching_over_a_locked_server_costs_it_nothing(server: Server) -> None:
+    with Watch(server), server.client() as client:
+        client.send(b"*1\r\n$4\r\nPING\r\n" * 1_000)
+        assert all(client.answer() == NOAUTH for _ in range(1_000))
+
+
+def test_without_a_password_nobody_is_served_from_elsewhere(
+    tmp_path: Path, needs: Callable[[object, str], None]
+) -> None:
+    address = own_address()
+    needs(address, "this machine has no address but its own")
+    with serving(tmp_path, "--bind", "0.0.0.0", "--requirepass", "x") as server, server.client() as owner:
+        assert owner.ask("AUTH", "x") == b"OK"
+        with Client(server.port, address=address) as client:
+            assert client.ask("AUTH", "x") == b"OK"
+        assert owner.ask("CONFIG", "SET", "requirepass", "") == b"OK"
+        with Client(server.port, address=address) as client:
+            assert client.rest().startswith(b"-DENIED ")
+        with server.client() as client:
+            assert client.ask("PING") == b"PONG"
+        assert owner.ask("CONFIG", "SET", "protected-mode", "no") == b"OK"
+        with Client(server.port, address=address) as client:
+            assert client.ask("PING") == b"PONG"
+
+
+def own_address() -> str:
+    """An address of this machine that is not loopback, or nothing. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
+
+
+# Last, since guesses from this address are answered late from now on.
+
+
+def test_who_guesses_is_answered_slowly_and_nobody_else_is(server: Server) -> None:
+    guessers = [server.client() for _ in range(20)]
+    for guesser in guessers:
+        guesser.send(encode([b"AUTH", b"guess"]) * 50)
+    time.sleep(0.5)
+    began = time.monotonic()
+    with server.client() as client:
+        assert client.ask("AUTH", "everything") == b"OK"
+        assert time.monotonic() - began < 1.0
+        told = figures(client, "Commandstats")["cmdstat_auth"]
+        tried = int(told.split("calls=")[1].split(",")[0])
+        time.sleep(1.0)
+        told = figures(client, "Commandstats")["cmdstat_auth"]
+        # Of a thousand guesses no more than one a second by each.
+        assert int(told.split("calls=")[1].split(",")[0]) - tried <= 2 * len(guessers)
+        assert client.ask("PING") == b"PONG"
+    for guesser in guessers:
+        guesser.close()

@@ -1,0 +1,367 @@
+"""Clients that are slow, greedy, deaf or gone do not harm the others."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.hostile import PATIENCE_S, Client, Refusal, Server, Watch, figures, serving, wait_until, warm_up
+from tests.wire.streams import encode
+
+MB = 1 << 20
+PING = encode([b"PING"])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    limits = ["--client-output-buffer-limit", "normal", "8mb", "4mb", "1"]
+    with serving(tmp_path_factory.mktemp("hostile"), *limits) as server:
+        with server.client() as client:
+            warm_up(client)
+        yield server
+        with server.client() as client:
+            assert figures(client)["errors_internal"] == "0"
+
+
+@pytest.fixture
+def admin(server: Server) -> Iterator[Client]:
+    with server.client() as client:
+        yield client
+        assert client.ask("DEBUG", "FLUSHALL") == b"OK"
+
+
+def send_until_stuck(client: Client, data: bytes) -> int:
+    """Send over and over until the server reads no more; tell how many bytes that were."""
+    client.socket.settimeout(0.3)
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while True:
+            sent += client.socket.send(data[sent % len(data) :] if sent % len(data) else data)
+    client.socket.settimeout(PATIENCE_S)
+    return sent
+
+
+# Slow ones
+
+
+SLOW = {
+    "nothing behind a count": b"*1\r\n",
+    "nothing behind a length": b"*1\r\n$4\r\n",
+    "an argument of two": b"*2\r\n$4\r\nPING\r\n",
+    "an empty argument of two": b"*2\r\n$0\r\n\r\n",
+    "a body that does not come": b"*2\r\n$4\r\nPING\r\n$1000000\r\nx",
+    "a typed line without its end": b"PIN",
+    "behind a whole command": PING + b"*1\r\n",
+}
+
+
+def test_who_does_not_complete_a_command_is_closed_and_who_waits_for_a_job_is_not(
+    server: Server, admin: Client
+) -> None:
+    """Everything that takes its time, at the same time."""
+    assert admin.ask("CONFIG", "SET", "progress-timeout", 1) == b"OK"
+    slow = {name: server.client() for name in SLOW}
+    for name, client in slow.items():
+        client.send(SLOW[name])
+    dribbling, waiting, split, steady = (server.client() for _ in range(4))
+    waiting.say("GETJOB", "FROM", "slow")
+    split.send(PING + encode([b"GETJOB", b"FROM", b"slow"])[:20])  # The network may cut it like this.
+    assert split.answer() == b"PONG"
+    split.send(encode([b"GETJOB", b"FROM", b"slow"])[20:] + b"*1\r\n")
+    with Watch(server):
+        until = time.monotonic() + 2.5
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                dribbling.send(b"x")
+            steady.send(PING[:5])
+            time.sleep(0.1)
+            steady.send(PING[5:])
+            assert steady.answer() == b"PONG"
+    for name, client in slow.items():
+        assert client.rest() in (b"", b"+PONG\r\n"), name
+        client.close()
+    assert dribbling.rest() == b""
+    for client in (waiting, split):
+        admin.ask("ADDJOB", "slow", "x", 0)
+        assert isinstance(client.answer(), list)
+    split.send(b"$4\r\nPING\r\n")
+    assert split.answer() == b"PONG"
+    assert admin.ask("CONFIG", "SET", "progress-timeout", 30) == b"OK"
+    for client in (dribbling, waiting, split, steady):
+        client.close()
+
+
+def test_who_says_nothing_may_stay_unless_told_otherwise(server: Server, admin: Client) -> None:
+    with server.client() as idle, server.client() as waiting:
+        waiting.say("GETJOB", "FROM", "quiet")
+        assert admin.ask("CONFIG", "SET", "timeout", 1) == b"OK"
+        idle.socket.setblocking(False)
+        wait_until(lambda: admin.ask("PING") and is_closed(idle))
+        admin.ask("ADDJOB", "quiet", "x", 0)
+        assert isinstance(waiting.answer(), list)
+        assert admin.ask("CONFIG", "SET", "timeout", 0) == b"OK"
+
+
+def is_closed(client: Client) -> bool:
+    client.socket.setblocking(False)
+    try:
+        return client.socket.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+# Those who send no more
+
+
+def test_what_was_sent_before_the_end_is_answered(server: Server, admin: Client) -> None:
+    for count in (1, 255, 256, 257, 5_000):
+        with server.client() as client:
+            client.send(PING * count)
+            client.half_close()
+            assert client.rest() == b"+PONG\r\n" * count
+
+
+def test_a_long_command_is_answered_to_one_who_sends_no_more(server: Server, admin: Client) -> None:
+    for number in range(3_000):
+        admin.say("ADDJOB", "long", number, 0)
+    assert all(isinstance(admin.answer(), bytes) for _ in range(3_000))
+    for words in ([b"JSCAN", b"0", b"BUSYLOOP"], [b"QPEEK", b"long", b"-1"]):
+        with server.client() as client:
+            client.send(encode(words) + PING)
+            client.half_close()
+            assert client.rest().endswith(b"+PONG\r\n")
+
+
+@pytest.mark.parametrize("before", [0, 1, 300])
+def test_a_take_does_not_wait_for_one_who_sends_no_more(server: Server, admin: Client, before: int) -> None:
+    with server.client() as client:
+        client.send(PING * before + encode([b"GETJOB", b"FROM", b"left"]) * 1_500 + PING)
+        client.half_close()
+        assert client.rest() == b"+PONG\r\n" * before + b"*-1\r\n" * 1_500 + b"+PONG\r\n"
+    admin.ask("ADDJOB", "left", "x", 0, "RETRY", 0)
+    assert isinstance(admin.ask("GETJOB", "NOHANG", "FROM", "left"), list)
+
+
+# Those who do not read
+
+
+def test_who_never_reads_is_served_no_further_and_loses_nothing(server: Server, admin: Client) -> None:
+    count = 100_000
+    words = PING * (count // 10)
+    with Watch(server, growth_max=3 * MB) as watch, server.client() as client:
+        client.socket.setblocking(False)
+        sent = 0
+        while sent < len(PING) * count:
+            try:
+                sent += client.socket.send(words[sent % len(words) :])
+            except BlockingIOError:
+                break
+        watch.look()
+        client.socket.setblocking(True)
+        client.socket.settimeout(PATIENCE_S)
+        # The rest cannot be sent before something is read.
+        received = b""
+        while len(received) < 7 * count:
+            if sent < len(PING) * count:
+                client.socket.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    sent += client.socket.send((words * 2)[sent % len(words) :][: len(PING) * count - sent])
+                client.socket.settimeout(PATIENCE_S)
+            received += client.socket.recv(1 << 20)
+        assert received == b"+PONG\r\n" * count
+
+
+def test_answers_that_nobody_fetches_are_not_even_made(server: Server, admin: Client) -> None:
+    """A megabyte each, and no more than a few of them."""
+    admin.ask("ADDJOB", "large", b"x" * MB, 0)
+    with Watch(server, growth_max=16 * MB) as watch, server.client() as client:
+        client.send(encode([b"QPEEK", b"large", b"1"]) * 2_000)
+        for _ in range(5):
+            watch.look()
+            time.sleep(0.02)
+        assert server.rss() < watch.rss + 16 * MB
+        client.reset()
+
+
+def test_who_only_watches_and_does_not_read_is_closed(server: Server, admin: Client) -> None:
+    with Watch(server, growth_max=12 * MB), server.client() as deaf:
+        assert deaf.ask("MONITOR") == b"OK"
+        deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        for _ in range(40):
+            admin.send(encode([b"PING", b"x" * 1_000]) * 500)
+            for _ in range(500):
+                assert admin.answer() == b"x" * 1_000
+        wait_until(lambda: b"flags=O" not in admin.ask("CLIENT", "LIST"))  # type: ignore[operator]
+
+
+def test_a_long_body_holds_nobody_up_while_somebody_watches(server: Server, admin: Client) -> None:
+    with server.client() as monitor, Watch(server, growth_max=80 * MB) as watch:
+        assert monitor.ask("MONITOR") == b"OK"
+        admin.say("ADDJOB", "watched", b"\xff" * (16 * MB), 0)
+        watch.look()
+        assert isinstance(admin.answer(), bytes)
+        admin.ask("ACKJOB", *[b"D-12345678-123456789012345678901234-05a1"] * 10_000)
+        shown = [monitor.answer() for _ in range(3)]
+        assert all(isinstance(line, bytes) and len(line) < 100_000 for line in shown)
+        assert any(b"ADDJOB" in line for line in shown)  # type: ignore[operator]
+
+
+def test_nobody_who_watches_sees_a_password(server: Server, admin: Client) -> None:
+    with server.client() as monitor, server.client() as client:
+        assert monitor.ask("MONITOR") == b"OK"
+        client.ask("AUTH", "s3cret")
+        client.ask("HELLO", 2, "AUTH", "default", "s3cret")
+        client.ask("CONFIG", "SET", "requirepass", "s3cret")
+        client.ask("CONFIG", "SET", "REQUIREPASS", "s3cret")
+        client.ask("CONFIG", "SET", "requirepass", "")
+        client.ask("PING", "the end")
+        shown = []
+        while not shown or b"the end" not in shown[-1]:
+            line = monitor.answer()
+            assert isinstance(line, bytes)
+            shown.append(line)
+        assert len(shown) == 6
+        assert not any(b"s3cret" in line for line in shown)
+    admin.ask("CONFIG", "SET", "slowlog-log-slower-than", 0)
+    admin.ask("CONFIG", "SET", "requirepass", "s3cret")
+    admin.ask("CONFIG", "SET", "requirepass", "")
+    admin.ask("CONFIG", "SET", "slowlog-log-slower-than", 10_000)
+    assert "s3cret" not in repr(admin.ask("SLOWLOG", "GET", 100))
+    assert b"s3cret" not in server.log.read_bytes()
+
+
+# Many
+
+
+def test_a_thousand_idle_connections_cost_little(server: Server, admin: Client) -> None:
+    count = 1_000
+    with contextlib.ExitStack() as stack, Watch(server, growth_max=20 * MB) as watch:
+        for _ in range(count):
+            stack.enter_context(server.client())
+        wait_until(lambda: int(figures(admin)["connected_clients"]) > count)
+        watch.look()
+        print(f"\n{(server.rss() - watch.rss) / count:,.0f} bytes a connection")
+        stack.close()
+        wait_until(lambda: int(figures(admin)["connected_clients"]) < 10)
+
+
+def test_who_comes_and_goes_leaves_nothing(server: Server, admin: Client) -> None:
+    for _ in range(300):
+        server.client().close()
+    with Watch(server):
+        for number in range(1_500):
+            client = server.client()
+            client.send([b"", PING, b"*1\r\n$4", encode([b"GETJOB", b"FROM", b"nothing"])][number % 4])
+            client.reset() if number % 2 else client.close()
+        wait_until(lambda: int(figures(admin)["connected_clients"]) < 10)
+    assert server.descriptors() < 40
+
+
+def test_a_hundred_thousand_commands_are_answered_in_order_and_others_are_served_meanwhile(
+    server: Server, admin: Client
+) -> None:
+    count = 100_000
+    with Watch(server, growth_max=4 * MB) as watch, server.client() as client:
+        sent = b"".join(encode([b"PING", b"%05d" % number]) for number in range(count))
+        received = b""
+        client.socket.setblocking(False)
+        at = looks = 0
+        while len(received) < 11 * count:
+            with contextlib.suppress(BlockingIOError):
+                at += client.socket.send(sent[at : at + (1 << 18)]) if at < len(sent) else 0
+            with contextlib.suppress(BlockingIOError):
+                received += client.socket.recv(1 << 20)
+            if len(received) > looks * count:
+                looks += 1
+                watch.look()
+        assert received == b"".join(b"$5\r\n%05d\r\n" % number for number in range(count))
+        print(f"\nothers waited up to {watch.served_s * 1000:.0f} ms")
+
+
+def test_the_maximum_of_clients_is_kept(server: Server, admin: Client) -> None:
+    there = int(figures(admin)["connected_clients"])
+    rejected = int(figures(admin)["rejected_connections"])
+    assert admin.ask("CONFIG", "SET", "maxclients", there + 2) == b"OK"
+    with server.client() as first, server.client() as second:
+        assert first.ask("PING") == second.ask("PING") == b"PONG"
+        for _ in range(20):
+            with server.client() as third:
+                assert third.rest() == b"-ERR max number of clients reached\r\n"
+        assert first.ask("PING") == b"PONG"
+    wait_until(lambda: int(figures(admin)["connected_clients"]) == there)
+    with server.client() as third:
+        assert third.ask("PING") == b"PONG"
+    assert int(figures(admin)["rejected_connections"]) == rejected + 20
+    assert admin.ask("CONFIG", "SET", "maxclients", 10_000) == b"OK"
+
+
+# Those who wait for a job
+
+
+def test_what_is_sent_behind_a_take_that_waits_runs_when_it_is_served(server: Server, admin: Client) -> None:
+    with server.client() as client:
+        client.send(
+            encode([b"GETJOB", b"FROM", b"behind"]) + b"".join(encode([b"PING", b"%d" % n]) for n in range(999))
+        )
+        wait_until(lambda: figures(admin)["blocked_clients"] == "1")
+        admin.ask("ADDJOB", "behind", "x", 0)
+        assert client.answer()[0][2] == b"x"  # type: ignore[index]
+        assert [client.answer() for _ in range(999)] == [b"%d" % number for number in range(999)]
+
+
+def test_what_is_sent_behind_a_take_that_waits_is_not_read_without_end(server: Server, admin: Client) -> None:
+    with Watch(server) as watch, server.client() as client:
+        client.say("GETJOB", "FROM", "behind")
+        sent = send_until_stuck(client, encode([b"PING", b"x" * 1_000]) * 100)
+        print(f"\n{sent:,} bytes were taken by the sockets")
+        watch.look()
+        client.reset()
+
+
+def test_nor_is_anything_while_everybody_has_to_pause(server: Server, admin: Client) -> None:
+    with Watch(server), server.client() as client:
+        admin.ask("CLIENT", "PAUSE", 700)
+        began = time.monotonic()
+        client.send(PING)
+        sent = send_until_stuck(client, encode([b"PING", b"x" * 1_000]) * 100)
+        assert sent < 16 * MB
+        assert client.answer() == b"PONG"
+        assert time.monotonic() - began > 0.6
+        client.reset()
+
+
+def test_a_job_that_was_never_sent_to_one_who_has_gone_goes_back(server: Server, admin: Client) -> None:
+    """Many wait; while the server sleeps they vanish, and jobs for them come in."""
+    waiting = [server.client() for _ in range(50)]
+    for client in waiting:
+        client.say("GETJOB", "FROM", "gone")
+    wait_until(lambda: figures(admin)["blocked_clients"] == "50")
+    with server.client() as sleeper, server.client() as producer:
+        sleeper.say("DEBUG", "SLEEP", "0.3")
+        time.sleep(0.1)
+        for client in waiting:
+            client.reset()
+        for number in range(50):
+            producer.say("ADDJOB", "gone", number, 0, "RETRY", 0)
+        assert all(isinstance(producer.answer(), bytes) for _ in range(50))
+    wait_until(lambda: figures(admin)["blocked_clients"] == "0")
+    assert admin.ask("QLEN", "gone") == 50
+
+
+def test_commands_that_name_very_many_jobs_are_refused_or_quick(server: Server, admin: Client) -> None:
+    with Watch(server, within_s=2.0, growth_max=200 * MB) as watch, server.client() as client:
+        client.send(encode([b"ACKJOB", *[b"D-12345678-123456789012345678901234-05a1"] * 200_000]))
+        watch.look()
+        assert client.answer() == Refusal("ERR a command may name up to 100000 jobs")
+
+
+def test_a_client_cannot_have_a_name_without_end(server: Server, admin: Client) -> None:
+    for words in (["SETNAME"], ["SETINFO", "LIB-NAME"], ["SETINFO", "LIB-VER"]):
+        assert admin.ask("CLIENT", *words, "x" * 1_024) == b"OK"
+        assert admin.ask("CLIENT", *words, "x" * 1_025) == Refusal("ERR Client names may have up to 1024 bytes.")

@@ -1,0 +1,144 @@
+"""RESP as it is meant, for clarity and not for speed: the parser is compared with this, and answers are read by it.
+
+Requests are read from bytes that are all there; what is cut off at the end is no command and no error.
+"""
+
+from __future__ import annotations
+
+import re
+
+LINE_MAX = 65_536
+ARGS_MAX = 1_048_576
+UNKNOWN_ARGS_MAX = 10
+UNKNOWN_BULK_MAX = 16_384
+
+_WORD = re.compile(
+    rb"""(?P<plain>[^ \t\r\n\v\f\0"']*)
+         (?:"(?P<double>(?:[^"\\]|\\.)*)" | '(?P<single>(?:\\'|[^'\\]|\\(?!'))*)')?
+         (?=[ \t\r\n\v\f\0]|$)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_CONTROL = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
+
+
+class Wrong(Exception):
+    """The client is to be told this, and to be closed."""
+
+
+def requests(data: bytes, bulk_max: int, known: bool = True) -> tuple[list[list[bytes]], bytes]:
+    """The commands in these bytes, and what is wrong with what follows them; empty if nothing is."""
+    commands: list[list[bytes]] = []
+    if data[:1] == b"\x16":
+        return commands, b"this looks like TLS, and this port speaks it not; use the port for TLS"
+    if data[:1] == b"\xce":
+        return commands, b"this looks like IPROTO, and this port speaks RESP; use the port for IPROTO"
+    try:
+        while data:
+            words, data = _multibulk(data, bulk_max, known) if data[:1] == b"*" else _inline(data)
+            if words:
+                commands.append(words)
+    except EOFError:
+        pass
+    except Wrong as wrong:
+        return commands, wrong.args[0]
+    return commands, b""
+
+
+def _multibulk(data: bytes, bulk_max: int, known: bool) -> tuple[list[bytes], bytes]:
+    text, data = _line(data, b"too big mbulk count string")
+    if text == b"*-1":
+        return [], data
+    count = _number(text[1:])
+    if count is None or count > ARGS_MAX:
+        raise Wrong(b"invalid multibulk length")
+    if count > UNKNOWN_ARGS_MAX and not known:
+        raise Wrong(b"unauthenticated multibulk length")
+    words = []
+    for _ in range(count):
+        text, data = _line(data, b"too big bulk count string")
+        if text[:1] != b"$":
+            shown = text[:1] if b" " <= text[:1] <= b"~" or not text else b"?"
+            raise Wrong(b"expected '$', got '" + shown + b"'")
+        length = _number(text[1:])
+        if length is None or (known and length > bulk_max):
+            raise Wrong(b"invalid bulk length")
+        if not known and length > UNKNOWN_BULK_MAX:
+            raise Wrong(b"unauthenticated bulk length")
+        if len(data) < length + 2:
+            raise EOFError
+        if data[length : length + 2] != b"\r\n":
+            raise Wrong(b"expected CRLF behind a bulk")
+        words.append(data[:length])
+        data = data[length + 2 :]
+    return words, data
+
+
+def _line(data: bytes, too_long: bytes) -> tuple[bytes, bytes]:
+    text, end, rest = data.partition(b"\r\n")
+    if len(text) > LINE_MAX + (not end):
+        raise Wrong(too_long)
+    if not end:
+        raise EOFError
+    return text, rest
+
+
+def _number(digits: bytes) -> int | None:
+    return int(digits) if re.fullmatch(rb"[0-9]{1,10}", digits) else None
+
+
+def _inline(data: bytes) -> tuple[list[bytes], bytes]:
+    text, end, rest = data.partition(b"\n")
+    if len(text) > LINE_MAX:
+        raise Wrong(b"too big inline request")
+    if not end:
+        raise EOFError
+    words = []
+    text = text.lstrip(b" \t\r\n\v\f\0")
+    while text:
+        word = _WORD.match(text)
+        if word is None:
+            raise Wrong(b"unbalanced quotes in request")
+        single = (word["single"] or b"").replace(b"\\'", b"'")
+        words.append(word["plain"] + _ESCAPE.sub(_unescaped, word["double"] or b"") + single)
+        text = text[word.end() :].lstrip(b" \t\r\n\v\f\0")
+    return [word for word in words if word], rest
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(found[1].decode()) if found[1] else _CONTROL.get(found[2], found[2])
+
+
+# Answers
+
+
+def answers(data: bytes) -> list[object]:
+    """Everything that a client was answered, of either version; fails where the bytes are not whole answers."""
+    found = []
+    while data:
+        value, data = _answer(data)
+        found.append(value)
+    return found
+
+
+def _answer(data: bytes) -> tuple[object, bytes]:
+    text, end, rest = data.partition(b"\r\n")
+    kind, said = text[:1], text[1:]
+    assert end and kind in b"+-:$*%_" and kind, data[:80]
+    if kind in b"+-":
+        assert b"\r" not in said and b"\n" not in said, text
+        return (said if kind == b"+" else Wrong(said)), rest
+    assert re.fullmatch(rb"|-?(0|[1-9][0-9]*)", said), text
+    if kind == b":":
+        return int(said), rest
+    if kind == b"_" or said == b"-1":
+        assert kind in b"$*" or not said, text
+        return None, rest
+    if kind == b"$":
+        assert rest[int(said) : int(said) + 2] == b"\r\n", data[:80]
+        return rest[: int(said)], rest[int(said) + 2 :]
+    items = []
+    for _ in range(int(said) * (2 if kind == b"%" else 1)):
+        item, rest = _answer(rest)
+        items.append(item)
+    return (dict(zip(map(repr, items[::2]), items[1::2], strict=True)) if kind == b"%" else items), rest
