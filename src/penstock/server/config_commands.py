@@ -53,10 +53,12 @@ class ConfigCommands:
             raise Refused(b"ERR Invalid argument '%s' for CONFIG SET '%s'" % (value[:64], name[:64])) from None
         try:
             self._server.apply(setting.name)
-        except CommandError:
+        except (CommandError, OSError) as error:
             # What cannot be done does not stand in the configuration.
             for directive, text in before:
                 config.change(directive, text)
+            if isinstance(error, OSError):
+                raise Refused(b"ERR " + str(error).encode("utf-8", "backslashreplace")) from None
             raise
 
     def _rewrite(self) -> None:

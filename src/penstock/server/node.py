@@ -78,8 +78,9 @@ class Node:
         self.clients: dict[int, Client] = {}
         self.failed: asyncio.Future[None] = loop.create_future()  # Why the node cannot go on.
         self.sync_average_s = 0.0
-        self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took, in whichever thread.
+        self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took.
         self._in_turn = False
+        self._stopped = False
         self._dirty: list[Client] = []  # Those who have answers to be sent.
         self._to_run: dict[Client, None] = {}  # Those who have more commands than fit in a turn, first come first.
         self._long: deque[tuple[Client, Long]] = deque()
@@ -88,6 +89,7 @@ class Node:
         self._paused: dict[Client, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
+        host.on_failure = lambda error: loop.call_soon_threadsafe(self._fail, error)
 
     # Turns
 
@@ -131,7 +133,10 @@ class Node:
 
     def _end_turn(self) -> None:
         """End the turn: serve who waited, commit, and let the answers go."""
+        if not self._in_turn:
+            return
         try:
+            self.host.check()
             self._serve_waiters()
             self.host.commit()
         except Exception as error:
@@ -207,7 +212,7 @@ class Node:
         elif self.sync_average_s <= SYNC_INLINE_MAX_S:
             group = self._gather()
             try:
-                self._sync()
+                self._note_sync(self._log_to_sync()())
             except JournalFailed as error:
                 self._fail(error)
                 return
@@ -215,30 +220,48 @@ class Node:
         else:
             self._syncing = True
             group = self._gather()
-            self.loop.run_in_executor(None, self._sync).add_done_callback(lambda done: self._synced(done, group))
+            sync = self._log_to_sync()
+            self.loop.run_in_executor(None, sync).add_done_callback(lambda done: self._synced(done, group))
 
     def _gather(self) -> list[tuple[Client, bytes]]:
         """Set the answers so far aside, to be sent together once the log is durable up to here."""
+        assert not self._in_turn, "what was done is in the log"
         dirty, self._dirty = self._dirty, []
         for client in dirty:
             client.is_dirty = False
         return [(client, client.take_answers()) for client in dirty]
 
-    def _sync(self) -> None:
-        began = time.perf_counter()
-        self.host.make_durable()
-        took = time.perf_counter() - began
-        self.sync_average_s += _SYNC_WEIGHT * (took - self.sync_average_s)
-        self.on_sync(took)
+    def _log_to_sync(self) -> Callable[[], float]:
+        """What makes durable what is in the log now, in whichever thread, and tells how long that took.
 
-    def _synced(self, done: asyncio.Future[None], group: list[tuple[Client, bytes]]) -> None:
+        The journal may be switched off meanwhile; then it was closed, and everything in it is durable.
+        """
+        assert self.host.journal is not None
+        log = self.host.journal.log
+        position = log.written
+
+        def sync() -> float:
+            began = time.perf_counter()
+            log.make_durable(position)
+            return time.perf_counter() - began
+
+        return sync
+
+    def _note_sync(self, seconds: float) -> None:
+        self.sync_average_s += _SYNC_WEIGHT * (seconds - self.sync_average_s)
+        self.on_sync(seconds)
+
+    def _synced(self, done: asyncio.Future[float], group: list[tuple[Client, bytes]]) -> None:
         self._syncing = False
         error = done.exception()
         if error is not None:
             self._fail(error)
             return
+        self._note_sync(done.result())
         self._send_to(group)
-        self._send()
+        if not self._in_turn:
+            # Otherwise there are answers to what is not in the log yet; the end of the turn sends them.
+            self._send()
 
     def _send_to(self, group: list[tuple[Client, bytes]]) -> None:
         for client, answers in group:
@@ -257,9 +280,16 @@ class Node:
         """A client came."""
         self.clients[client.number] = client
 
+    def stop(self) -> None:
+        """End the turn that is under way. There are no clients any more, and there will be no turn after it."""
+        self._end_turn()
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
     def leave(self, client: Client) -> None:
         """A client is gone: what it was handed and never sent goes back, and its session ends."""
-        if self.clients.pop(client.number, None) is None or self.failed.done():
+        if self.clients.pop(client.number, None) is None or self.failed.done() or self._stopped:
             return
         self.begin_turn()
         self._take_back(client)

@@ -69,7 +69,7 @@ class Server:
         self.rewriting = False
         self.last_rewrite_s = -1
         self.last_rewrite_ok = True
-        self.stopping: asyncio.Future[bool] = loop.create_future()  # Whether what is in memory is to be kept.
+        self.stopping: asyncio.Future[None] = loop.create_future()
         self.restart_s = -1.0  # When to start again, once it has stopped; negative for not at all.
         self._idle_cursor = 0
         self._evict_cursor = 0
@@ -215,18 +215,15 @@ class Server:
 
     # Stopping
 
-    def stop(self, keep: bool = False) -> None:
-        """Stop soon; `keep` what is in memory, also without a journal."""
+    def stop(self) -> None:
+        """Stop soon."""
         if not self.stopping.done():
-            self.stopping.set_result(keep)
+            self.stopping.set_result(None)
 
     def keep_memory(self) -> None:
-        """Have everything on disk in the shortest form, also where no journal is kept. Nobody is served any more."""
+        """Have everything on disk that is in memory only, for the next start."""
         if self.host.journal is None:
-            with self.host.lock:
-                self.start_journal()
-        else:
-            self.host.journal.take_snapshot()
+            self.start_journal()
 
     def restart(self, crash: bool, delay_s: float) -> None:
         """Stop and start again in this process; or do so as if it had crashed."""
