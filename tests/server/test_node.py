@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
 from penstock.dialects.command import WRITE, Command, Desk
 from penstock.dialects.disque import Disque
@@ -24,9 +26,12 @@ class SlowFile(RealFile):
     """A file whose syncs wait until they may go on."""
 
     gate = threading.Event()
+    broken = False
 
     def sync(self) -> None:
         assert self.gate.wait(PATIENCE_S)
+        if self.broken:
+            raise OSError(errno.EIO, "the disk is broken")
         super().sync()
 
 
@@ -67,6 +72,15 @@ class Sent(Client):
     def abort(self) -> None: ...
 
 
+def a_node(host: Host) -> Node:
+    """A node that knows how to add a job."""
+    node = Node(host, asyncio.get_running_loop())
+    node.disque = Disque(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
+    addjob = Command("addjob", -4, "w", WRITE, "", "", node.disque.addjob)
+    node.desk = Desk([addjob], time.perf_counter_ns)
+    return node
+
+
 Script = Callable[[Node, Callable[[list[bytes]], Sent]], Awaitable[None]]
 
 
@@ -77,10 +91,7 @@ def on_a_slow_disk(tmp_path: Path) -> Callable[[Script], None]:
     def run(script: Script) -> None:
         async def main() -> None:
             host = Host(0, NEVER, Store(SlowDisk(str(tmp_path))))
-            node = Node(host, asyncio.get_running_loop())
-            node.disque = Disque(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
-            addjob = Command("addjob", -4, "w", WRITE, "", "", node.disque.addjob)
-            node.desk = Desk([addjob], time.perf_counter_ns)
+            node = a_node(host)
             node.sync_average_s = 1.0  # So it syncs in a thread.
             clients: list[Sent] = []
 
@@ -121,3 +132,24 @@ def test_a_sync_that_ends_within_a_turn_sends_no_answers_of_that_turn(
         node.run(second)
 
     on_a_slow_disk(script)
+
+
+@pytest.mark.parametrize("in_thread", [True, False], ids=["in a thread", "in the loop"])
+def test_a_disk_that_fails_to_sync_ends_the_node_and_nobody_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_thread: bool
+) -> None:
+    async def main() -> None:
+        host = Host(0, NEVER, Store(SlowDisk(str(tmp_path))))
+        node = a_node(host)
+        node.sync_average_s = 1.0 if in_thread else 0.0
+        client = Sent(1, node, [b"ADDJOB", b"q", b"a", b"0"])
+        monkeypatch.setattr(SlowFile, "broken", True)
+        node.run(client)
+        with pytest.raises(JournalFailed):
+            await asyncio.wait_for(node.failed, PATIENCE_S)
+        assert client.sent == []
+        with host.lock:
+            host.close()
+
+    SlowFile.gate.set()
+    asyncio.run(main())

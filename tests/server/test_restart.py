@@ -281,3 +281,14 @@ def test_what_a_server_refuses_to_start_with(start: Start, tmp_path: Path, conf:
         assert code == 1
         assert expected in said
     server.connect().add("q")
+
+
+def test_what_cannot_be_kept_is_not_stopped(start: Start, tmp_path: Path) -> None:
+    server = start("--no-journal", "--dir", "kept")
+    wire = server.connect()
+    id = wire.add("q")
+    # A log that nobody can read is in the way.
+    (tmp_path / "kept" / "segment-0000000001.log").write_bytes(b"not a log" * 1_000)
+    assert wire.ask("SHUTDOWN", "REWRITE-AOF") == b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n"
+    assert wire.state(id) == b"queued"
+    (tmp_path / "kept" / "segment-0000000001.log").unlink()

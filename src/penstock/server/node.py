@@ -11,6 +11,7 @@ wait for the next sync.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -89,7 +90,7 @@ class Node:
         self._paused: dict[Client, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
-        host.on_failure = lambda error: loop.call_soon_threadsafe(self._fail, error)
+        host.on_failure = self._hear_of_failure
 
     # Turns
 
@@ -273,6 +274,12 @@ class Node:
             self.failed.set_exception(error)
         for client in list(self.clients.values()):
             client.abort()
+
+    def _hear_of_failure(self, error: BaseException) -> None:
+        """Something failed in whichever thread."""
+        # If the loop has ended, so has everything else.
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._fail, error)
 
     # Coming and going
 

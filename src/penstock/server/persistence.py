@@ -30,7 +30,7 @@ class Persistence:
                 self._server.keep_memory()
             except (CommandError, OSError) as error:
                 # Whoever asked for it must not lose it: the server goes on.
-                self._server.log.error("what is in memory cannot be kept, so the server does not stop: %s", error)
+                self._server.log.warning("what is in memory cannot be kept, so the server does not stop: %s", error)
                 raise Refused(b"ERR Errors trying to SHUTDOWN. Check logs.") from None
         caller.busy = True
         self._server.stop()
