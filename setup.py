@@ -28,6 +28,7 @@ COMPILED = (
     "cluster/*.py",
     "dialects/command.py",
     "dialects/disque.py",
+    "dialects/inbox.py",
     "dialects/scans.py",
     "journal/frame.py",
     "journal/gather.py",

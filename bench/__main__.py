@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import backlog, cycle, delays, journal, keys, memory, pauses, producers, rules, waits
+from bench import backlog, cycle, delays, journal, keys, memory, pauses, producers, rules, server, waits
 from bench.report import show_heading, show_rows, write_json
 from bench.rows import Row
 from bench.runner import chosen, run, unknown
@@ -16,18 +16,21 @@ from bench.scale import Scale
 from bench.trial import Trial
 from penstock._build import is_compiled
 
-FAMILIES = (cycle, producers, backlog, keys, delays, memory, pauses, waits, rules, journal)
+FAMILIES = (cycle, producers, backlog, keys, delays, memory, pauses, waits, rules, journal, server)
 
 
 def main(arguments: list[str]) -> int:
     """Measure what is asked for. 0 unless a row could not be measured at all."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the engine.")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the engine and the server.")
     parser.add_argument("names", metavar="NAME", nargs="*", help="a row (cycle/fifo) or a family (cycle); all if none")
     parser.add_argument("--quick", action="store_true", help="the short form, with fewer jobs: half a minute")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the figures there, with every sample")
     parser.add_argument("--list", action="store_true", help="name the rows, and measure nothing")
+    parser.add_argument(
+        "--against", metavar="HOST:PORT", action="append", default=[], help="also load this server, which is emptied"
+    )
     options = parser.parse_args(arguments)
-    scale = Scale(options.quick, is_compiled())
+    scale = Scale(options.quick, is_compiled(), tuple(options.against))
     families = [family.trials(scale) for family in FAMILIES]
     if options.list:
         _list(families)
@@ -52,6 +55,8 @@ def _measure(families: list[list[Trial]], scale: Scale) -> list[Row]:
     # Wide enough for a row on one line also where the output is no terminal and has no width.
     console = Console(width=None if sys.stdout.isatty() else 170)
     show_heading(console, scale)
+    for sentence in server.missing():
+        console.print(sentence)
     rows: list[Row] = []
     try:
         for family in families:

@@ -14,6 +14,7 @@ class Scale:
 
     quick: bool
     compiled: bool
+    against: tuple[str, ...] = ()  # Other servers that speak Disque, as host:port.
 
     @property
     def rounds(self) -> int:
@@ -24,6 +25,11 @@ class Scale:
     def rounds_long(self) -> int:
         """How many samples where one takes seconds."""
         return 2 if self.quick else 3
+
+    @property
+    def rounds_server(self) -> int:
+        """How many samples where processes load each other, and any one may be held up."""
+        return 2 if self.quick else 5
 
     def calls(self, compiled: int) -> int:
         """How often to do a thing in one short sample."""

@@ -8,7 +8,7 @@ it raises is the whole answer then.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -52,9 +52,12 @@ class Caller:
     busy: bool  # A long command of it is under way: the same.
     closing: bool  # It is to be closed when what it was answered has been sent.
     muted: i64  # Whether it is answered.
+    last_command: bytes  # The name of the command that it sent last.
     with_counters: bool  # How the take that it waits for is to be answered.
     unsent: list[Job]  # Handed to it in answers that were not sent yet,
     unsent_deliveries: list[int]  # and which delivery of each that was.
+    sending: i64  # How many bytes of answers are on their way to it.
+    _sending_count: i64  # How many of the unsent deliveries are in them.
 
     def __init__(self, connection: Connection) -> None:
         self.reply = Reply()
@@ -66,18 +69,40 @@ class Caller:
         self.busy = False
         self.closing = False
         self.muted = ANSWERED
+        self.last_command = b""
         self.with_counters = False
         self.unsent = []
         self.unsent_deliveries = []
+        self.sending = 0
+        self._sending_count = 0
+
+    def take_answers(self) -> bytes:
+        """The answers so far, to be sent; `were_sent` says that they have been."""
+        self.sending = self.reply.length
+        self._sending_count = len(self.unsent)
+        return self.reply.take()
+
+    def were_sent(self) -> bool:
+        """The answers that were taken are sent, and what was delivered in them; tell whether it is to be closed now."""
+        self.sending = 0
+        if self._sending_count == len(self.unsent):
+            self.unsent.clear()
+            self.unsent_deliveries.clear()
+        else:
+            del self.unsent[: self._sending_count]
+            del self.unsent_deliveries[: self._sending_count]
+        return self.closing and self.reply.length == 0
 
     def may_use(self, tube: bytes) -> bool:
         """Tell whether it may use a tube, where it may not use every one."""
         return True
 
-    def check_tube(self, tube: bytes) -> None:
-        """Refuse a tube that it may not use."""
-        if not self.any_tube and not self.may_use(tube):
-            raise Refused(b"NOPERM this user has no permission to use this queue")
+
+# A function, because a method that the shell's callers could override is looked up at every call.
+def check_tube(caller: Caller, tube: bytes) -> None:
+    """Refuse a tube that a caller may not use."""
+    if not caller.any_tube and not caller.may_use(tube):
+        raise Refused(b"NOPERM this user has no permission to use this queue")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -130,9 +155,14 @@ class Command:
         self.ns = 0
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
+# Their first argument is a caller, of whatever kind the shell has.
+Show = Callable[[Any, list[bytes]], None]
+Slow = Callable[[Any, list[bytes], int], None]
+Report = Callable[[Exception], None]
+
+
 class Desk:
-    """Runs commands."""
+    """Runs commands. What the shell wants to hear of, it is told by calls: a subclass of it there would be slow."""
 
     commands: dict[bytes, Command]  # By their names in small letters.
     clock_ns: Callable[[], int]  # Any clock that goes on: what commands cost is measured with it.
@@ -140,6 +170,9 @@ class Desk:
     watched: bool  # Whether somebody wants to see every command.
     executed: i64
     internal_errors: i64
+    on_show: Show | None  # Told of a command that is about to run, while somebody wants to see every one.
+    on_slow: Slow | None  # Told of a command that took long, and how many ns that was.
+    on_error: Report | None  # Told of what is wrong with us.
     _spellings: dict[bytes, Command]  # By their names as clients mostly write them.
 
     def __init__(self, commands: list[Command], clock_ns: Callable[[], int]) -> None:
@@ -152,6 +185,9 @@ class Desk:
         self.watched = False
         self.executed = 0
         self.internal_errors = 0
+        self.on_show = None
+        self.on_slow = None
+        self.on_error = None
 
     def add(self, command: Command, name: bytes) -> None:
         """Let a command be called by a name."""
@@ -174,25 +210,29 @@ class Desk:
             args = commands[at]
             at += 1
             self.executed += 1
-            command = self._spellings.get(args[0])
+            name = args[0]
+            caller.last_command = name
+            command = self._spellings.get(name)
             if command is None:
-                command = self.commands.get(args[0].lower())
+                command = self.commands.get(name.lower())
+            before = caller.reply.length
             if command is not None:
-                if self.watched:
-                    self.show(caller, args)
-                before = caller.reply.length
+                if self.watched and self.on_show is not None:
+                    self.on_show(caller, args)
                 self._run(caller, command, args, now)
-                if caller.muted != ANSWERED:
-                    self._mute(caller, before)
                 ended: i64 = self.clock_ns()
                 command.calls += 1
                 command.ns += ended - began
-                if self.slow_ns >= 0 and ended - began > self.slow_ns:
-                    self.was_slow(caller, args, ended - began)
+                if self.slow_ns >= 0 and ended - began >= self.slow_ns and self.on_slow is not None:
+                    self.on_slow(caller, args, ended - began)
                 began = ended
             else:
-                self._refuse_unknown(caller, args[0])
-            if caller.wait is not None or caller.busy or caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
+                self._refuse_unknown(caller, name)
+            if caller.wait is not None or caller.busy:
+                return at
+            if caller.muted != ANSWERED:
+                self.answered(caller, before)
+            if caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
                 return at
         return at
 
@@ -220,8 +260,10 @@ class Desk:
         except Exception as error:
             self._failed(caller, error)
 
-    def _mute(self, caller: Caller, before: i64) -> None:
-        """Take back the answer to the last command, where its caller wants none."""
+    def answered(self, caller: Caller, before: i64) -> None:
+        """A command has ended: take back its answer, which began here, where its caller wants none."""
+        if caller.muted == ANSWERED:
+            return
         caller.reply.truncate(before)
         if caller.muted == SKIP_NEXT:
             caller.muted = SKIP_THIS
@@ -230,12 +272,15 @@ class Desk:
 
     def step(self, caller: Caller, long: Long, now: i64) -> bool:
         """Run a slice of a long command; tell whether it was the last one."""
+        before = caller.reply.length
         try:
-            return long.step(caller, now)
+            if not long.step(caller, now):
+                return False
         except PenstockError as refusal:
             caller.reply.error(refusal_line(refusal))
         except Exception as error:
             self._failed(caller, error)
+        self.answered(caller, before)
         return True
 
     def _failed(self, caller: Caller, error: Exception) -> None:
@@ -243,7 +288,9 @@ class Desk:
         self.internal_errors += 1
         caller.closing = True
         caller.reply.error(b"ERR internal error; the server's log has the details")
-        self.report(error)
+        if self.on_error is None:
+            raise error
+        self.on_error(error)
 
     def _refuse_unknown(self, caller: Caller, name: bytes) -> None:
         if name.upper() in _HTTP_WORDS:
@@ -256,18 +303,6 @@ class Desk:
             return
         shown = name[:128].decode("utf-8", "backslashreplace").encode()
         caller.reply.error(b"ERR unknown command '" + shown + b"'")
-
-    # What the shell does with what it is told.
-
-    def show(self, caller: Caller, args: list[bytes]) -> None:
-        """A command is about to run, and somebody wants to see every one."""
-
-    def was_slow(self, caller: Caller, args: list[bytes], ns: i64) -> None:
-        """A command took long."""
-
-    def report(self, error: Exception) -> None:
-        """Something is wrong with us."""
-        raise error
 
 
 def refusal_line(refusal: PenstockError) -> bytes:

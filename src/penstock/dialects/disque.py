@@ -26,12 +26,12 @@ from penstock.core.limits import (
     WAIT_TUBES_MAX,
     check_name,
 )
-from penstock.core.outcomes import OK
+from penstock.core.outcomes import OK, ONLY_ONCE
 from penstock.core.policy import DISQUE
 from penstock.core.stats import rule_counts
 from penstock.core.tube import Tube
 from penstock.core.waits import Wait, Waiting
-from penstock.dialects.command import Caller, refusal_line
+from penstock.dialects.command import Caller, check_tube, refusal_line
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
@@ -135,7 +135,7 @@ class Disque:
             draft.once = True
         elif retry > 0:
             draft.ttr_ms = retry * 1000
-        caller.check_tube(name)
+        check_tube(caller, name)
         engine = self._engine
         tube = engine.tubes.get(name)
         if delay > 0:
@@ -151,16 +151,24 @@ class Disque:
                 _NOREPL + b", since I'm unable to hold a copy of the message for the following reason: "
                 b"I'm leaving the cluster"
             )
-        if tube is None:
-            tube = engine.create_tube(name, DISQUE, now)
-        if maxlen > 0 and tube.count_in(s.READY) >= maxlen:
-            raise Refused(b"MAXLEN Queue is already longer than the specified MAXLEN count")
-        if tube.paused_in:
-            raise Refused(b"PAUSED Queue paused in input, try later")
+        if tube is not None:
+            if maxlen > 0 and tube.count_in(s.READY) >= maxlen:
+                raise Refused(b"MAXLEN Queue is already longer than the specified MAXLEN count")
+            if tube.paused_in:
+                raise Refused(b"PAUSED Queue paused in input, try later")
         if len(draft.body) > engine.room_bytes:
             self._make_room(len(draft.body))
-        job = engine.put(tube, draft, now)
+        job = engine.put(tube, draft, now) if tube is not None else self._put_first(name, draft, now)
         caller.reply.simple(self.id_of(job))
+
+    def _put_first(self, name: bytes, draft: Draft, now: i64) -> Job:
+        """Make a queue with a job in it; or none, if the job is refused."""
+        tube = self._engine.create_tube(name, DISQUE, now)
+        try:
+            return self._engine.put(tube, draft, now)
+        except CommandError:
+            self._engine.drop(tube, now)
+            raise
 
     # Getting
 
@@ -198,7 +206,7 @@ class Disque:
         if len(names) > WAIT_TUBES_MAX:
             raise Refused(b"ERR a GETJOB may name up to %d queues" % WAIT_TUBES_MAX)
         for name in names:
-            caller.check_tube(name)
+            check_tube(caller, name)
             check_name(name, "the name of a queue")
         engine = self._engine
         if len(names) == 1 and count == 1:
@@ -350,15 +358,21 @@ class Disque:
                 continue
             if job.state == s.TAKEN:
                 outcome = engine.nack(session, job, now) if failed else engine.release(session, job, now)
-            elif job.state == s.DELAYED:
-                outcome = engine.restart(job, now)
-            elif job.state == s.BURIED:
-                outcome = engine.dig(job, now)
+            elif job.state == s.DELAYED or job.state == s.BURIED:
+                outcome = self._queue_now(job, failed, now)
             else:
                 continue
             if outcome == OK:
                 done += 1
         caller.reply.integer(done)
+
+    def _queue_now(self, job: Job, failed: bool, now: i64) -> int:
+        """Queue a job that nobody holds. It is not delivered once more by that, so only a NACK is counted."""
+        if job.once and job.deliveries > 0:
+            return ONLY_ONCE
+        if failed:
+            job.nacks += 1
+        return self._engine.switch(job, s.READY, now)
 
     def dequeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DEQUEUE id [id ...]"""
@@ -443,14 +457,14 @@ class Disque:
 
     def qlen(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """QLEN queue"""
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         self._engine.advance(now)
         tube = self._engine.tubes.get(args[1])
         caller.reply.integer(0 if tube is None else tube.count_in(s.READY))
 
     def qstat(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """QSTAT queue"""
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         self._engine.advance(now)
         reply = caller.reply
         tube = self._engine.tubes.get(args[1])
@@ -478,7 +492,7 @@ class Disque:
         count = parse_integer(args[2])
         if count == NOT_A_NUMBER:
             raise Refused(_NOT_AN_INTEGER)
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         self._engine.advance(now)
         tube = self._engine.tubes.get(args[1])
         if tube is None or count == 0:
@@ -505,7 +519,7 @@ class Disque:
 
     def pause(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """PAUSE queue option [option ...]"""
-        caller.check_tube(args[1])
+        check_tube(caller, args[1])
         inward = False
         outward = False
         changes = False
@@ -561,7 +575,7 @@ class Disque:
             return None
         job = self._engine.find(number, now)
         if job is not None and not caller.any_tube:
-            caller.check_tube(self._engine.tube_of(job).name)
+            check_tube(caller, self._engine.tube_of(job).name)
         return job
 
 
@@ -601,8 +615,8 @@ def _parse_timeout(text: bytes) -> int:
 
 def parse_integer(text: bytes) -> int:
     """A number as Disque takes it: a sign perhaps, digits, nothing else, 64 bits; NOT_A_NUMBER for all else."""
-    if text.isdigit() and len(text) <= 18:
-        return int(text)
+    if len(text) == 1 and 48 <= text[0] <= 57:
+        return text[0] - 48
     digits = text[1:] if text[:1] == b"-" or text[:1] == b"+" else text
     if not digits.isdigit() or len(digits) > 64:
         return NOT_A_NUMBER

@@ -59,13 +59,14 @@ class ClientCommands:
         now = self._server.node.now
         flags = ("O" if connection.is_monitor else "") + ("b" if connection.wait is not None else "")
         flags += "c" if connection.closing else ""
-        pending, unsent = int(connection.parser.pending()), connection.buffered()
+        pending, unsent = int(connection.inbox.parser.pending()), connection.buffered()
+        command = connection.last_command[:32].decode("ascii", "replace").lower() or "NULL"
         return (
             f"id={connection.number} addr={connection.address} fd={connection.fileno()} "
             f"name={connection.name.decode()} age={(now - connection.created) // 1000} "
             f"idle={max(0, now - connection.active) // 1000} flags={flags or 'N'} qbuf={pending} qbuf-free=0 "
             f"obl={connection.reply.length} oll={int(unsent > 0)} omem={unsent} events=r "
-            f"cmd={connection.last_command()} user={connection.user.name} "
+            f"cmd={command} user={connection.user.name} "
             f"lib-name={connection.library.decode()} lib-ver={connection.library_version.decode()}\n"
         )
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from penstock.dialects.inbox import Inbox
 from penstock.server.access import ANYBODY, Accounts
 from penstock.server.connection import UNSENT_BYTES_HIGH, Connection
 from penstock.server.node import Node
@@ -97,7 +98,7 @@ class Clients:
         self._numbers += 1
         connection = Connection(node, self, self._numbers, node.engine.connect(secrets.token_bytes(16)))
         known = not self.accounts.any
-        connection.parser = RespParser(self.limits.bulk_max, self.limits.buffer_max, known)
+        connection.inbox = Inbox(RespParser(self.limits.bulk_max, self.limits.buffer_max, known))
         connection.bulk_max = self.limits.bulk_max
         connection.known = known
         connection.user = ANYBODY
@@ -181,7 +182,7 @@ class Clients:
 
     def _close_largest(self) -> None:
         """Close those who have most in buffers, while all of them together have too much."""
-        sizes = {each: int(each.parser.pending()) + each.buffered() for each in (*self._unfinished, *self._slow)}
+        sizes = {each: int(each.inbox.parser.pending()) + each.buffered() for each in (*self._unfinished, *self._slow)}
         total = sum(sizes.values())
         if self.limits.buffers_max and total > self.limits.buffers_max:
             for connection, size in sorted(sizes.items(), key=lambda item: -item[1]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core.errors import CommandError
 from penstock.server.config import BadValue, ConfigError, UnknownSetting
 from penstock.server.connection import Connection
 from penstock.server.server import Server
@@ -24,7 +25,7 @@ class ConfigCommands:
         if len(args) != wanted:
             raise Refused(b"ERR Wrong number of arguments for CONFIG " + args[1])
         if word == b"GET":
-            self._get(caller, args[2].decode("utf-8", "replace"))
+            self._get(caller, args[2].decode("utf-8", "replace").lower())
             return
         if word == b"SET":
             self._set(args[2], args[3])
@@ -42,13 +43,21 @@ class ConfigCommands:
             caller.reply.bulk(to_bytes(value))
 
     def _set(self, name: bytes, value: bytes) -> None:
+        config = self._server.config
+        before = config.shown(to_text(name).lower())
         try:
-            setting = self._server.config.change(to_text(name), to_text(value))
+            setting = config.change(to_text(name), to_text(value))
         except UnknownSetting:
             raise Refused(b"ERR Unsupported CONFIG parameter: " + name[:64]) from None
         except BadValue:
             raise Refused(b"ERR Invalid argument '%s' for CONFIG SET '%s'" % (value[:64], name[:64])) from None
-        self._server.apply(setting.name)
+        try:
+            self._server.apply(setting.name)
+        except CommandError:
+            # What cannot be done does not stand in the configuration.
+            for directive, text in before:
+                config.change(directive, text)
+            raise
 
     def _rewrite(self) -> None:
         if self._server.config.file is None:

@@ -10,10 +10,9 @@ import asyncio
 from typing import Final, Protocol
 
 from penstock.core.waits import Connection as EngineConnection
-from penstock.dialects.command import ANSWERS_BYTES_MAX
+from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, STOPPED, Inbox
 from penstock.server.access import Account
 from penstock.server.node import Client, Node
-from penstock.wire.resp import RespParser
 
 # Above this a client that cannot be served now is not read from; its commands wait where they are.
 _UNREAD_BYTES_MAX: Final = 64 * 1024
@@ -49,7 +48,29 @@ class Overseer(Protocol):
 class Connection(Client):
     """One client. asyncio calls it as a Protocol."""
 
-    parser: RespParser
+    __slots__ = (
+        "_eof",
+        "_held",
+        "_node",
+        "_overseer",
+        "_unfinished",
+        "_unread",
+        "active",
+        "address",
+        "bulk_max",
+        "created",
+        "inbox",
+        "is_local",
+        "is_monitor",
+        "library",
+        "library_version",
+        "local_address",
+        "name",
+        "transport",
+        "user",
+    )
+
+    inbox: Inbox
     transport: asyncio.Transport
     user: Account
 
@@ -67,10 +88,6 @@ class Connection(Client):
         self.active = node.now  # When it last sent something.
         self.is_monitor = False
         self.bulk_max = 0  # What an argument may have once it is known who it is, bytes.
-        self._commands: list[list[bytes]] = []
-        self._at = 0
-        self._sending = b""
-        self._gathered = 0  # How many of the unsent deliveries are in it.
         self._eof = False  # It sends no more.
         self._unfinished = False  # It has sent a part of a command.
         self._unread = False  # It does not read what it is sent.
@@ -87,18 +104,14 @@ class Connection(Client):
     def data_received(self, data: bytes) -> None:
         """Bytes came in."""
         self._overseer.bytes_in += len(data)
-        self.parser.feed(data)
-        if self._is_free():
-            self._node.run(self)
-        else:
-            self.hold()
+        self.inbox.parser.feed(data)
+        self._node.run(self)
 
     def eof_received(self) -> bool:
         """It sends no more. What it has sent is run and answered; but a take does not wait for one who has left."""
         self._eof = True
         self._node.end_wait(self)
-        if self._is_free():
-            self._node.run(self)
+        self._node.run(self)
         return True
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -117,7 +130,7 @@ class Connection(Client):
         """It reads again."""
         self._unread = False
         self._overseer.is_slow(self, False)
-        if not self.lost and self._is_free():
+        if not self.lost:
             self._node.run(self)
 
     # What the node calls
@@ -125,36 +138,27 @@ class Connection(Client):
     def run(self, budget: int) -> bool:
         """Run what it has sent, no more than so many commands; tell whether there is more."""
         node = self._node
-        while self._is_free():
-            if budget <= 0 or self.reply.length + len(self._sending) > ANSWERS_BYTES_MAX:
-                self.hold()
-                return True
-            if self._at == len(self._commands):
-                # What may stand behind a password depends on the password, so of one unknown it is read one by one.
-                self._commands, self._at = self.parser.parse(budget if self.known else 1), 0
-                if not self._commands:
-                    if self.parser.has_more:
-                        self.hold()
-                        return True
-                    self._all_run()
-                    return False
-                self._note_unfinished(False)
-            before = self._at
-            self._at = node.desk.run_all(self, self._commands, before, node.now)
-            budget -= self._at - before
-            if self._eof:
-                node.cancel_wait(self)
-        self.hold()
-        return False
-
-    def _is_free(self) -> bool:
-        """Whether commands of it can be run now."""
-        return self.wait is None and not self.busy and not self.closing and not self._unread
+        if self._unread:
+            self.hold()
+            return False
+        left = self.inbox.run(node.desk, self, budget, node.now)
+        if left == ALL_RUN and not (self._unfinished or self._held or self._eof):
+            self.active = node.now
+            return False
+        if left == STOPPED and self._eof and node.cancel_wait(self):
+            left = MORE_LEFT
+        if self.inbox.ran:
+            self._note_unfinished(False)
+        if left in (STOPPED, MORE_LEFT):
+            self.hold()
+        else:
+            self._all_run()
+        return left == MORE_LEFT
 
     def _all_run(self) -> None:
         """Everything it has sent was run, except perhaps a command that is not complete."""
         self.active = self._node.now
-        parser = self.parser
+        parser = self.inbox.parser
         if parser.error:
             self.reply.error(b"ERR " + parser.error)
             self.closing = True
@@ -170,25 +174,17 @@ class Connection(Client):
             self._unfinished = unfinished
             self._overseer.is_unfinished(self, unfinished)
 
-    def gather(self) -> None:
-        """Set the answers so far aside, to be sent together once the log is durable up to here."""
-        self.is_dirty = False
-        self._sending += self.reply.take()
-        self._gathered = len(self.unsent)
-
-    def send(self) -> None:
-        """Send what was set aside."""
-        data, self._sending = self._sending, b""
-        if self.lost or self.transport.is_closing():
+    def send(self, answers: bytes) -> None:
+        """Send it answers, and close it if they were the last."""
+        transport = self.transport
+        if transport.is_closing():
             return
-        if data:
-            if self._gathered:
-                del self.unsent[: self._gathered], self.unsent_deliveries[: self._gathered]
-                self._gathered = 0
-            self.transport.write(data)
-            self._overseer.sent(self, len(data))
-        if self.closing and not self.reply.length:
-            self.transport.close()
+        were_last = self.were_sent()
+        if answers:
+            transport.write(answers)
+            self._overseer.sent(self, len(answers))
+        if were_last:
+            transport.close()
 
     def abort(self) -> None:
         """Close it at once, whatever it was to be sent."""
@@ -205,7 +201,7 @@ class Connection(Client):
         self.known = True
         self.groups = user.groups
         self.any_tube = user.any_tube
-        self.parser.trust(self.bulk_max)
+        self.inbox.parser.trust(self.bulk_max)
         self._overseer.is_known(self)
 
     def fileno(self) -> int:
@@ -213,14 +209,9 @@ class Connection(Client):
         socket = self.transport.get_extra_info("socket")
         return -1 if socket is None else int(socket.fileno())
 
-    def last_command(self) -> str:
-        """The name of the command that it sent last, for people."""
-        name = self._commands[self._at - 1][0][:32] if self._at else b"NULL"
-        return name.decode("ascii", "replace").lower()
-
     def has_answers(self) -> bool:
         """Whether there is anything that it was not sent yet."""
-        return self.reply.length > 0 or bool(self._sending) or self.buffered() > 0
+        return self.reply.length > 0 or self.sending > 0 or self.buffered() > 0
 
     def buffered(self) -> int:
         """How many bytes of answers wait in its socket's buffer."""
@@ -228,6 +219,6 @@ class Connection(Client):
 
     def hold(self) -> None:
         """Do not read from it while it has sent much that cannot be run yet, or does not read itself."""
-        if not self._held and not self.lost and (self._unread or self.parser.pending() > _UNREAD_BYTES_MAX):
+        if not self._held and not self.lost and (self._unread or self.inbox.parser.pending() > _UNREAD_BYTES_MAX):
             self._held = True
             self.transport.pause_reading()

@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from penstock._version import __version__
-from penstock.dialects.command import Command
+from penstock.dialects.command import GROUPS, Command
 from penstock.server.access import DEFAULT_USER, SLOW_ANSWER_S
 from penstock.server.connection import Connection
 from penstock.server.server import Server
@@ -22,7 +22,7 @@ _PASSWORD_BYTES_MAX: Final = 512
 _WRONG: Final = b"ERR invalid password"
 _WRONG_PAIR: Final = b"WRONGPASS invalid username-password pair or user is disabled."
 
-# What the letters of a command's flags stand for in COMMAND.
+# What the letters of a command's flags stand for in COMMAND, in the order in which it tells them.
 _FLAGS: Final = {"w": b"write", "r": b"readonly", "m": b"denyoom", "a": b"admin", "l": b"loading", "F": b"fast"}
 
 
@@ -122,7 +122,9 @@ class Greeting:
         if not caller.lost:
             caller.busy = False
             self._server.node.begin_turn()
+            before = caller.reply.length
             caller.reply.error(refusal)
+            self._server.desk.answered(caller, before)
             self._server.node.run(caller)
 
     def ping(self, caller: Connection, args: list[bytes], now: int) -> None:
@@ -166,13 +168,24 @@ class Greeting:
             reply.map(len(known))
             for name, found in known.items():
                 reply.bulk(name)
-                reply.map(2)
-                reply.bulk(b"summary")
-                reply.bulk(found.summary.encode())
-                reply.bulk(b"syntax")
-                reply.bulk(found.grammar.encode())
+                self._write_docs(caller, found)
         else:
             raise Refused(b"ERR Unknown subcommand or wrong number of arguments.")
+
+    def _write_docs(self, caller: Connection, command: Command) -> None:
+        """What redis-cli shows as help and hints. Its words for arguments cannot say ours, so all are one to it."""
+        reply = caller.reply
+        reply.map(3)
+        reply.bulk(b"summary")
+        reply.bulk(command.summary.encode())
+        reply.bulk(b"group")
+        reply.bulk(next(name for name, bit in GROUPS.items() if command.group & bit).encode())
+        reply.bulk(b"arguments")
+        reply.array(1 if command.grammar else 0)
+        if command.grammar:
+            reply.map(2)
+            for text in ("name", command.grammar, "type", "string"):
+                reply.bulk(text.encode())
 
     def _write_command(self, caller: Connection, command: Command) -> None:
         reply = caller.reply
@@ -181,8 +194,9 @@ class Greeting:
         reply.bulk(command.name)
         reply.integer(command.arity)
         reply.array(len(command.flags))
-        for flag in command.flags:
-            reply.simple(_FLAGS[flag])
+        for letter, flag in _FLAGS.items():
+            if letter in command.flags:
+                reply.simple(flag)
         for _ in range(3):
             reply.integer(0)
         if reply.resp3:

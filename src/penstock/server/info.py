@@ -99,7 +99,7 @@ class Info:
         return {
             "connected_clients": len(clients),
             "client_longest_output_list": max((int(client.buffered() > 0) for client in clients), default=0),
-            "client_biggest_input_buf": max((int(client.parser.pending()) for client in clients), default=0),
+            "client_biggest_input_buf": max((int(client.inbox.parser.pending()) for client in clients), default=0),
             "blocked_clients": sum(client.wait is not None for client in clients),
         }
 

@@ -7,12 +7,15 @@ client can make a monitoring system drown in them.
 from __future__ import annotations
 
 import heapq
+import platform
 from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from penstock._build import is_compiled
+from penstock._version import __version__
 from penstock.core import states as s
 from penstock.core import stats
 from penstock.server.server import Server
@@ -38,41 +41,59 @@ class Metrics:
         server = self._server
         engine, desk, clients = server.node.engine, server.desk, server.clients
         journal = server.host.journal
+        build = GaugeMetricFamily("penstock_build_info", "What runs here.", labels=["version", "python", "compiled"])
+        build.add_metric([__version__, platform.python_version(), "yes" if is_compiled() else "no"], 1)
+        yield build
         yield GaugeMetricFamily("penstock_jobs", "Jobs in any state.", int(engine.jobs.count))
         yield GaugeMetricFamily("penstock_tubes", "Tubes.", len(engine.tubes))
-        yield GaugeMetricFamily("penstock_memory_bytes", "What jobs take, as maxmemory counts.", server.used_memory())
-        yield GaugeMetricFamily("penstock_clients", "Connections.", len(clients))
-        blocked = sum(client.wait is not None for client in clients)
-        yield GaugeMetricFamily("penstock_clients_waiting", "Connections that wait for a job.", blocked)
-        yield CounterMetricFamily("penstock_connections", "Connections accepted.", clients.accepted)
+        yield GaugeMetricFamily(
+            "penstock_memory_used_bytes", "What jobs take, as maxmemory counts.", server.used_memory()
+        )
+        yield GaugeMetricFamily("penstock_memory_limit_bytes", "maxmemory; 0 for none.", server.config.max_memory)
+        yield GaugeMetricFamily("penstock_connections", "Connections.", len(clients))
+        waiting = sum(client.wait is not None for client in clients)
+        yield GaugeMetricFamily("penstock_waiting_takes", "Connections that wait for a job.", waiting)
+        yield CounterMetricFamily("penstock_connections_accepted", "Connections accepted.", clients.accepted)
         yield CounterMetricFamily("penstock_connections_rejected", "Connections refused: too many.", clients.rejected)
-        yield CounterMetricFamily("penstock_commands", "Commands run.", int(desk.executed))
         yield CounterMetricFamily("penstock_internal_errors", "Defects that were met.", int(desk.internal_errors))
         yield CounterMetricFamily("penstock_received_bytes", "Bytes received.", clients.bytes_in)
         yield CounterMetricFamily("penstock_sent_bytes", "Bytes sent.", clients.bytes_out)
         if journal is not None:
             log = journal.log
             yield GaugeMetricFamily("penstock_journal_bytes", "Log that a recovery reads.", log.needed_bytes())
-            yield CounterMetricFamily("penstock_journal_rows", "Rows written to the log.", log.written)
+            yield GaugeMetricFamily("penstock_journal_position", "Where the log ends: rows so far.", log.written)
             lag = log.written - log.durable
             yield GaugeMetricFamily("penstock_journal_unsynced_rows", "Rows that are not on disk yet.", lag)
-            yield GaugeMetricFamily("penstock_sync_seconds", "How long a sync takes.", server.node.sync_average_s)
-        calls = CounterMetricFamily("penstock_command_calls", "Calls of a command.", labels=["command"])
+            yield GaugeMetricFamily(
+                "penstock_journal_fsync_seconds", "How long a sync takes.", server.node.sync_average_s
+            )
+        yield from self._commands()
+        yield from self._tubes()
+
+    def _commands(self) -> Iterable[Metric]:
+        calls = CounterMetricFamily("penstock_commands", "Calls of a command.", labels=["command"])
         seconds = CounterMetricFamily("penstock_command_seconds", "Time spent in a command.", labels=["command"])
-        for command in desk.commands.values():
+        for command in self._server.desk.commands.values():
             if command.calls:
                 calls.add_metric([command.name.decode()], int(command.calls))
                 seconds.add_metric([command.name.decode()], int(command.ns) / 1e9)
         yield calls
         yield seconds
+
+    def _tubes(self) -> Iterable[Metric]:
+        tubes = self._server.node.engine.tubes.values()
         jobs = GaugeMetricFamily("penstock_tube_jobs", "Jobs of a tube by state.", labels=["tube", "state"])
-        events = CounterMetricFamily("penstock_tube_events", "What happened in a tube.", labels=["tube", "event"])
-        for tube in heapq.nlargest(_TUBES_MAX, engine.tubes.values(), key=lambda tube: tube.total()):
+        waiting = GaugeMetricFamily("penstock_tube_waiting_takes", "Takes that wait on a tube.", labels=["tube"])
+        moves = CounterMetricFamily(
+            "penstock_tube_transitions", "How often jobs went from one state to another.", labels=["tube", "from", "to"]
+        )
+        for tube in heapq.nlargest(_TUBES_MAX, tubes, key=lambda tube: tube.total()):
             name = tube.name[:200].decode("utf-8", "backslashreplace")
+            waiting.add_metric([name], int(tube.line.length))
             for state in range(1, s.STATES_COUNT):
                 jobs.add_metric([name, s.STATE_NAMES[state]], tube.count_in(state))
-            for event, count in enumerate(stats.events(tube)):
-                if count:
-                    events.add_metric([name, s.EVENT_NAMES[event]], count)
+            for (source, target), count in stats.transitions(tube).items():
+                moves.add_metric([name, stats.TRANSITION_NAMES[source], stats.TRANSITION_NAMES[target]], count)
         yield jobs
-        yield events
+        yield waiting
+        yield moves

@@ -15,7 +15,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
@@ -38,6 +38,9 @@ _SYNC_WEIGHT: Final = 0.2
 class Client(Caller):
     """A client as the node sees it."""
 
+    # Of a class that is compiled, an attribute in a slot is found faster than one in a dictionary.
+    __slots__ = ("is_dirty", "lost", "number")
+
     def __init__(self, number: int, connection: Connection) -> None:
         super().__init__(connection)
         self.number = number
@@ -52,12 +55,8 @@ class Client(Caller):
         """Do not read from it while it has sent much that cannot be run yet."""
         raise NotImplementedError
 
-    def gather(self) -> None:
-        """Set the answers so far aside, to be sent together once the log is durable up to here."""
-        raise NotImplementedError
-
-    def send(self) -> None:
-        """Send what was set aside."""
+    def send(self, answers: bytes) -> None:
+        """Send it answers, and close it if they were the last."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -82,7 +81,7 @@ class Node:
         self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took, in whichever thread.
         self._in_turn = False
         self._dirty: list[Client] = []  # Those who have answers to be sent.
-        self._to_run: deque[Client] = deque()  # Those who have more commands than fit in a turn.
+        self._to_run: dict[Client, None] = {}  # Those who have more commands than fit in a turn, first come first.
         self._long: deque[tuple[Client, Long]] = deque()
         self._syncing = False
         self._pause: asyncio.TimerHandle | None = None  # While no command is to be run.
@@ -99,19 +98,22 @@ class Node:
             self.host.lock.acquire()
             self.now = self.host.now()
             self.loop.call_soon(self._end_turn)
+            if self._to_run or self._long:
+                self._go_on()
 
     def run(self, client: Client) -> None:
         """Run what a client has sent, as much as one turn may, and note that it has answers."""
-        self.begin_turn()
+        if not self._in_turn:
+            self.begin_turn()
         if self._pause is not None:
             self._paused[client] = None
             client.hold()
         elif client.run(COMMANDS_PER_TURN):
-            self._to_run.append(client)
+            self._to_run[client] = None
         if self.host.outbox.full():
             # More would not fit in one frame; what is in the log so far is not answered sooner for that.
             self.host.commit()
-        if not client.is_dirty and (client.reply.length or client.closing):
+        if not client.is_dirty:
             client.is_dirty = True
             self._dirty.append(client)
 
@@ -130,7 +132,6 @@ class Node:
     def _end_turn(self) -> None:
         """End the turn: serve who waited, commit, and let the answers go."""
         try:
-            self._go_on()
             self._serve_waiters()
             self.host.commit()
         except Exception as error:
@@ -147,8 +148,8 @@ class Node:
 
     def _go_on(self) -> None:
         """Go on with those who did not come to their end in the turn before."""
-        for _ in range(len(self._to_run)):
-            client = self._to_run.popleft()
+        waiting, self._to_run = self._to_run, {}
+        for client in waiting:
             if not client.lost:
                 self.run(client)
         if self._long:
@@ -171,7 +172,9 @@ class Node:
             for wait in waits:
                 client: Client = wait.tag  # type: ignore[assignment]
                 client.wait = None
+                before = client.reply.length
                 self.disque.answer(client, wait, self.now)
+                self.desk.answered(client, before)
                 if client.lost:
                     self._take_back(client)
                 else:
@@ -197,7 +200,10 @@ class Node:
         if not self._dirty or self._syncing:
             return
         if self.host.is_durable():
-            self._send_to(self._gather())
+            dirty, self._dirty = self._dirty, []
+            for client in dirty:
+                client.is_dirty = False
+                client.send(client.take_answers())
         elif self.sync_average_s <= SYNC_INLINE_MAX_S:
             group = self._gather()
             try:
@@ -211,11 +217,12 @@ class Node:
             group = self._gather()
             self.loop.run_in_executor(None, self._sync).add_done_callback(lambda done: self._synced(done, group))
 
-    def _gather(self) -> list[Client]:
-        group, self._dirty = self._dirty, []
-        for client in group:
-            client.gather()
-        return group
+    def _gather(self) -> list[tuple[Client, bytes]]:
+        """Set the answers so far aside, to be sent together once the log is durable up to here."""
+        dirty, self._dirty = self._dirty, []
+        for client in dirty:
+            client.is_dirty = False
+        return [(client, client.take_answers()) for client in dirty]
 
     def _sync(self) -> None:
         began = time.perf_counter()
@@ -224,7 +231,7 @@ class Node:
         self.sync_average_s += _SYNC_WEIGHT * (took - self.sync_average_s)
         self.on_sync(took)
 
-    def _synced(self, done: asyncio.Future[None], group: list[Client]) -> None:
+    def _synced(self, done: asyncio.Future[None], group: list[tuple[Client, bytes]]) -> None:
         self._syncing = False
         error = done.exception()
         if error is not None:
@@ -233,9 +240,9 @@ class Node:
         self._send_to(group)
         self._send()
 
-    def _send_to(self, group: list[Client]) -> None:
-        for client in group:
-            client.send()
+    def _send_to(self, group: list[tuple[Client, bytes]]) -> None:
+        for client, answers in group:
+            client.send(answers)
 
     def _fail(self, error: BaseException) -> None:
         """Nothing more can be promised: nobody gets another answer."""
@@ -279,10 +286,12 @@ class Node:
         self.begin_turn()
         self.engine.cancel(wait)
         client.wait = None
+        before = client.reply.length
         if refusal:
             client.reply.error(refusal)
         else:
             client.reply.null_array()
+        self.desk.answered(client, before)
         return True
 
     def pause_clients(self, seconds: float) -> None:
@@ -293,24 +302,6 @@ class Node:
 
     def _end_pause(self) -> None:
         self._pause = None
-        self._to_run.extend(client for client in self._paused if not client.lost)
-        self._paused.clear()
+        self._to_run |= self._paused
+        self._paused = {}
         self.begin_turn()
-
-
-class ServerDesk(Desk):
-    """The desk of a server: it knows whom to tell what commands cost, and what went wrong."""
-
-    def __init__(self) -> None:
-        super().__init__([], time.perf_counter_ns)
-        self.on_show: Callable[[Any, list[bytes]], None] = lambda *_: None
-        self.on_slow: Callable[[Any, list[bytes], int], None] = lambda *_: None
-
-    def show(self, caller: Client, args: list[bytes]) -> None:  # type: ignore[override]
-        self.on_show(caller, args)
-
-    def was_slow(self, caller: Client, args: list[bytes], ns: int) -> None:  # type: ignore[override]
-        self.on_slow(caller, args, ns)
-
-    def report(self, error: Exception) -> None:
-        _log.error("internal error; please report it", exc_info=error)

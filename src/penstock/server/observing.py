@@ -30,7 +30,7 @@ class Slowlog:
 
     def add(self, caller: Connection, args: list[bytes], ns: int) -> None:
         """A command took so long; it is kept if that is long enough."""
-        if not 0 <= self._server.config.slowlog_log_slower_than < ns // 1000:
+        if not 0 <= self._server.config.slowlog_log_slower_than * 1000 <= ns:
             return
         kept = told(self._server.desk, args, _WORDS_MAX, _WORD_BYTES_MAX)
         self._entries.appendleft((self._number, int(time.time()), ns // 1000, kept))
@@ -99,8 +99,10 @@ class Latency:
                 for value in (*samples[-1], self._worst[event]):
                     reply.integer(value)
         elif word == b"RESET":
-            events = args[2:] or list(self._samples)
-            reply.integer(sum(self._samples.pop(event, None) is not None for event in events))
+            events = [event for event in dict.fromkeys(args[2:] or self._samples) if event in self._samples]
+            for event in events:
+                del self._samples[event], self._worst[event]
+            reply.integer(len(events))
         elif word == b"GRAPH" and len(args) == 3:
             if args[2] not in self._samples:
                 raise Refused(b"ERR No samples available for event '" + args[2][:64] + b"'")

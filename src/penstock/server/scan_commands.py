@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.dialects.command import Long
+from penstock.dialects.command import Long, check_tube
 from penstock.dialects.disque import parse_integer
 from penstock.dialects.scans import JobScan, Newest, QueueScan, parse_query
 from penstock.server.connection import Connection
@@ -23,14 +23,14 @@ class ScanCommands:
         """JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q] [STATE s ...] [REPLY all|id]"""
         query = parse_query(args, jobs=True)
         if query.queue is not None:
-            caller.check_tube(query.queue)
+            check_tube(caller, query.queue)
         self._run(caller, JobScan(self._server.node.engine, self._server.disque, query), now)
 
     def qpeek(self, caller: Connection, args: list[bytes], now: int) -> None:
         """QPEEK queue count"""
         count = parse_integer(args[2])
         if count < 0:
-            caller.check_tube(args[1])
+            check_tube(caller, args[1])
             self._run(caller, Newest(self._server.node.engine, self._server.disque, args[1], -count), now)
         else:
             self._server.disque.qpeek(caller, args, now)

@@ -32,6 +32,8 @@ from penstock.server.server import Server, start_again
 
 _log = logging.getLogger("penstock")
 
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+
 # Descriptors that the process needs beside those of its clients.
 _OWN_DESCRIPTORS: Final = 64
 
@@ -47,22 +49,10 @@ def open_host(config: Config, progress: Callable[[int, int], None] | None = None
     os.makedirs(config.dir, mode=0o700, exist_ok=True)
     retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
     keeps = config.journal or config.aof_enqueue_jobs_once
-    store = Store(RealDisk(str(config.dir)), config.fsync, retention, progress, keeps)
+    store = Store(RealDisk(str(config.dir)), config.fsync, retention, progress, journal=keeps)
     host = Host(int(config.session_grace * 1000), config.max_memory or NEVER, store)
     host.engine.body_bytes_max = config.max_body
-    if config.aof_enqueue_jobs_once:
-        _was_loaded_once(config, host)
     return host
-
-
-def _was_loaded_once(config: Config, host: Host) -> None:
-    """A controlled restart is over: what was kept for it is not to be read a second time."""
-    config.change("aof-enqueue-jobs-once", "no")
-    if config.file is not None:
-        config.rewrite()
-    if not config.journal:
-        with host.lock:
-            host.stop_journal()
 
 
 def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
@@ -71,6 +61,8 @@ def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
     host = open_host(config, _tell_progress())
     for warning in host.warnings:
         _log.warning("%s", warning)
+    if config.aof_enqueue_jobs_once:
+        _be_ordinary_again(config, host)
     sys.setswitchinterval(_SWITCH_S)
     _raise_descriptor_limit(config.max_clients)
     # What there is now stays: nobody need look whether it is garbage. Jobs are never looked at.
@@ -85,6 +77,19 @@ def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
     return code
 
 
+def _be_ordinary_again(config: Config, host: Host) -> None:
+    """What was kept for one start has been read: from now on there is a journal only where one was asked for."""
+    config.change("aof-enqueue-jobs-once", "no")
+    if config.file is not None:
+        try:
+            config.rewrite()
+        except ConfigError as error:
+            _log.warning("aof-enqueue-jobs-once is still yes in the file, which cannot be written: %s", error)
+    if not config.journal:
+        with host.lock:
+            host.stop_journal()
+
+
 async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | None) -> tuple[int, float]:
     loop = asyncio.get_running_loop()
     server = Server(config, host, loop)
@@ -92,9 +97,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     loop.set_exception_handler(server.on_defect)
     server.apply_all()
     listeners = await _listen(server)
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, _on_signal, server, signum)
-    loop.add_signal_handler(signal.SIGHUP, lambda: None)
+    _heed_signals(server)
     _log.info("penstock %s serves %s from %s", __version__, _doors(config), config.dir)
     if not is_compiled():
         _log.warning("this installation is interpreted: expect a tenth of the speed")
@@ -121,6 +124,9 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
         await _stop(server)
     with contextlib.suppress(PenstockError), host.lock:
         host.close()
+    for signum in _STOPPING:
+        # Nobody listens any more.
+        signal.signal(signum, signal.SIG_DFL)
     _log.info("stopped")
     return code, server.restart_s
 
@@ -158,6 +164,17 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         _log.warning("uvloop is not installed, so this is slower than it need be: pip install 'penstock[server]'")
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def _heed_signals(server: Server) -> None:
+    """Let signals stop a server. Not by the loop: uvloop tells of some twice, and a second SIGINT means more."""
+
+    def tell(signum: int, _: object) -> None:
+        server.loop.call_soon_threadsafe(_on_signal, server, signum)
+
+    for signum in _STOPPING:
+        signal.signal(signum, tell)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _on_signal(server: Server, signum: int) -> None:
@@ -198,6 +215,10 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
     listeners: list[asyncio.AbstractServer] = []
     accept, backlog = server.clients.accept, config.tcp_backlog
     try:
+        # Who answers clients can be watched.
+        if config.http_port:
+            watch = partial(HttpConnection, _pages(server))
+            listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         if config.port:
             listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
         if config.tls_port:
@@ -217,9 +238,6 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             listeners.append(await loop.create_unix_server(accept, str(path), backlog=backlog))
             if config.unixsocketperm:
                 path.chmod(config.unixsocketperm)
-        if config.http_port:
-            watch = partial(HttpConnection, _pages(server))
-            listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
     except OSError as error:
         for listener in listeners:
             listener.close()

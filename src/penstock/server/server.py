@@ -16,13 +16,14 @@ from penstock.core.errors import CommandError
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, duration_ms
 from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
+from penstock.dialects.command import Desk
 from penstock.dialects.disque import LEAVING, Disque
 from penstock.host import Host
 from penstock.journal.retention import Retention
 from penstock.server.access import Accounts
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config
-from penstock.server.node import Node, ServerDesk
+from penstock.server.node import Node
 from penstock.server.words import to_bytes
 
 # An argument may be as long as a body, and a little more: what is accepted can be sent.
@@ -61,7 +62,8 @@ class Server:
         self.clients = Clients(self.node, self.accounts, Limits())
         self.disque = Disque(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
         self.disque.leaving = host.is_leaving()
-        self.desk = ServerDesk()
+        self.desk = Desk([], time.perf_counter_ns)
+        self.desk.on_error = self._report
         self.node.desk, self.node.disque = self.desk, self.disque
         self.rewriting = False
         self.last_rewrite_s = -1
@@ -130,6 +132,9 @@ class Server:
         config = self.config
         retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
         self.host.start_journal(config.fsync, retention)
+
+    def _report(self, error: Exception) -> None:
+        self.log.error("internal error; please report it", exc_info=error)
 
     def reset_statistics(self) -> None:
         """Begin to count anew."""
@@ -220,6 +225,8 @@ class Server:
         if crash:
             time.sleep(delay_s)
             start_again()
+        if self.config.file is not None:
+            self.config.rewrite()
         self.restart_s = delay_s
         self.stop()
 

@@ -11,6 +11,9 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+# A writer that has grown longer than this is not kept for the next answers.
+_KEPT_BYTES: Final = 4_096
+
 _SMALL: Final = 1_024
 _INTEGERS: Final = [b":%d\r\n" % number for number in range(_SMALL)]
 _BULKS: Final = [b"$%d\r\n" % length for length in range(_SMALL)]
@@ -32,7 +35,10 @@ class Reply:
     def take(self) -> bytes:
         """Everything so far; nothing of it stays."""
         data = self._writer.getvalue()
-        self._writer = BytesWriter()
+        if self.length <= _KEPT_BYTES:
+            self._writer.truncate(0)
+        else:
+            self._writer = BytesWriter()
         self.length = 0
         return data
 

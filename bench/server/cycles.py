@@ -1,0 +1,147 @@
+"""Whole cycles, a job put, taken and finished: how many, and how long one takes under half of that load.
+
+Under half load also while the server does something long: writes a snapshot, or answers a scan of everything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+
+from bench import child
+from bench.rows import Goal, Spec, Unit
+from bench.scale import Scale
+from bench.server import processes
+from bench.server.filling import fill
+from bench.server.load import CLIENTS
+from bench.server.processes import Server
+from bench.trial import Sample, Trial
+
+_P99_MS_MAX = 5
+_SECONDS = 3.0
+_BUSY_JOBS = 500_000
+_CHUNK_BYTES = 1 << 20
+
+Beside = Callable[[Server], AbstractContextManager[None]]
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """Penstock without and with its journal, the others, and Penstock while it is busy otherwise."""
+    seconds = _SECONDS / 4 if scale.quick else _SECONDS
+    jobs = scale.jobs(_BUSY_JOBS, 50_000)
+    memory, always = partial(processes.penstock, "--no-journal"), partial(processes.penstock, "--fsync", "always")
+    goal = Goal(_P99_MS_MAX)
+    found = [
+        _trial(scale, "cycle", "no journal", "disque", memory, seconds, goal=goal),
+        _trial(scale, "cycle-always", "fsync always", "disque", always, seconds, goal=goal),
+        _trial(
+            scale,
+            "cycle-snapshot",
+            f"the same while {jobs:,} jobs are written as a snapshot",
+            "disque",
+            partial(_filled, always, jobs),
+            seconds,
+            _snapshots,
+            goal,
+        ),
+        _trial(
+            scale,
+            "cycle-scan",
+            f"the same while {jobs:,} jobs are scanned",
+            "disque",
+            partial(_filled, always, jobs),
+            seconds,
+            _scans,
+            goal,
+        ),
+    ]
+    if processes.is_there("redis-server"):
+        found.append(_trial(scale, "cycle-redis", "Redis", "redis", processes.redis, seconds))
+    if processes.is_there("beanstalkd"):
+        found.append(_trial(scale, "cycle-beanstalkd", "beanstalkd", "beanstalkd", processes.beanstalkd, seconds))
+    for address in scale.against:
+        start = partial(processes.running, address)
+        found.append(_trial(scale, f"cycle-{address}", address, "disque", start, seconds))
+    return found
+
+
+def _trial(
+    scale: Scale,
+    name: str,
+    who: str,
+    speech: str,
+    start: Callable[[], Server],
+    seconds: float,
+    beside: Beside | None = None,
+    goal: Goal | None = None,
+) -> Trial:
+    base = None if name == "cycle" else "server/cycle"
+    rows = (
+        Spec(f"server/{name}", f"put, take, finish by {CLIENTS} clients: {who}", Unit.CYCLES, base),
+        Spec(f"server/{name}-p50", "half of the cycles at half that rate take at most", Unit.MS),
+        Spec(f"server/{name}-p99", "99 % of them", Unit.MS, goal=goal),
+        Spec(f"server/{name}-p99.9", "99.9 % of them", Unit.MS),
+    )
+    return Trial(rows, partial(_prepare, speech, start, seconds, beside), scale.rounds_server)
+
+
+def _prepare(speech: str, start: Callable[[], Server], seconds: float, beside: Beside | None) -> Sample:
+    server = start()
+    load = partial(child.figures, "bench.server.load", speech, server.host, server.port)
+
+    def sample() -> list[float]:
+        rate, *_ = load(seconds / 3, 0)
+        with beside(server) if beside else nullcontext():
+            _, *shares = load(seconds, rate / 2)
+        return [rate, *shares]
+
+    return sample
+
+
+def _filled(start: Callable[[], Server], jobs: int) -> Server:
+    server = start()
+    fill(server, "backlog", jobs)
+    return server
+
+
+@contextmanager
+def _meanwhile(again: Callable[[], None]) -> Iterator[None]:
+    """Do a thing again and again beside what is measured."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.is_set():
+            again()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _snapshots(server: Server) -> AbstractContextManager[None]:
+    def again() -> None:
+        server.ask("BGREWRITEAOF")
+        while b"aof_rewrite_in_progress:1" in server.ask("INFO", "persistence"):
+            threading.Event().wait(0.05)
+
+    return _meanwhile(again)
+
+
+def _scans(server: Server) -> AbstractContextManager[None]:
+    def again() -> None:
+        with server.connect() as connection:
+            connection.sendall(processes.command("JSCAN", "BUSYLOOP"))
+            answer = connection.makefile("rb")
+            # An array of two, the cursor in two lines, and how many ids follow, a line each.
+            *_, head = (answer.readline() for _ in range(4))
+            left = int(head[1:])
+            while left > 0:
+                left -= answer.read1(_CHUNK_BYTES).count(b"\n")
+
+    return _meanwhile(again)

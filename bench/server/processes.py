@@ -1,0 +1,118 @@
+"""Servers as processes of their own, on this machine, each on a free port and in a directory that goes with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bench.child import environment
+
+_START_S = 10.0
+_ANSWER_S = 60.0
+_TICKS_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(eq=False)
+class Server:
+    """A server that answers. It ends with this object; one that was there before (`pid` 0) stays."""
+
+    host: str
+    port: int
+    pid: int = 0
+    _directory: object = field(default=None, repr=False)
+
+    def ask(self, *words: object) -> bytes:
+        """Send one command of RESP; its answer, which must be short."""
+        with self.connect() as connection:
+            connection.sendall(command(*words))
+            answer = connection.recv(1 << 16)
+        if answer[:1] == b"-":
+            raise RuntimeError(f"{words[0]} was refused: {answer.decode().strip()}")
+        return answer
+
+    def connect(self) -> socket.socket:
+        """A connection to it, on which nobody waits for ever."""
+        return socket.create_connection((self.host, self.port), _ANSWER_S)
+
+    def cpu_s(self) -> float:
+        """How many seconds of a core it has used."""
+        with open(f"/proc/{self.pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_S
+
+
+def command(*words: object) -> bytes:
+    """A command of RESP."""
+    parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
+
+
+def is_there(program: str) -> bool:
+    """Whether a program is installed."""
+    return shutil.which(program) is not None
+
+
+def penstock(*settings: str) -> Server:
+    """Penstock, with these settings."""
+    run = "from penstock.cli.main import main; main()"
+    return _start(lambda port: [sys.executable, "-c", run, "serve", "--port", str(port), "--dir", ".", *settings])
+
+
+def bare() -> Server:
+    """A server that answers PING."""
+    return _start(lambda port: [sys.executable, "-m", "bench.server.bare", str(port)])
+
+
+def redis(*settings: str) -> Server:
+    """Redis without a file, unless the settings say otherwise."""
+    return _start(lambda port: ["redis-server", "--port", str(port), "--save", "", *settings])
+
+
+def beanstalkd() -> Server:
+    """beanstalkd without a file."""
+    return _start(lambda port: ["beanstalkd", "-l", "127.0.0.1", "-p", str(port)])
+
+
+def running(address: str) -> Server:
+    """A server that somebody else has started, as host:port."""
+    host, _, port = address.rpartition(":")
+    return Server(host or "127.0.0.1", int(port))
+
+
+def _start(arguments: Callable[[int], list[str]]) -> Server:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    directory = tempfile.TemporaryDirectory(prefix="penstock-bench-")
+    process = subprocess.Popen(
+        arguments(port), cwd=directory.name, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    server = Server("127.0.0.1", port, process.pid, directory)
+    weakref.finalize(server, _stop, process, directory)
+    _wait_for(server, process)
+    return server
+
+
+def _stop(process: subprocess.Popen[bytes], directory: tempfile.TemporaryDirectory[str]) -> None:
+    process.kill()
+    process.wait()
+    directory.cleanup()
+
+
+def _wait_for(server: Server, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + _START_S
+    while True:
+        try:
+            server.connect().close()
+            return
+        except OSError:
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"{process.args!r} did not start") from None
+            time.sleep(0.02)

@@ -1,0 +1,66 @@
+"""Servers for tests: one that most of them share, and one's own where its state or its end matters.
+
+Whichever it is, it has to end well: no internal error, nothing in its log that is an error, exit code 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .serving import Server, Wire
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that many tests share: they use queues of their own, and leave its settings as they were.
+
+    It has a journal, but waits for no disk: what that is about, tests with a server of their own show.
+    """
+    server = Server(tmp_path_factory.mktemp("server"), "--appendfsync", "everysec")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def wire(server: Server) -> Iterator[Wire]:
+    """A connection to the shared server."""
+    wire = Wire(server.port)
+    yield wire
+    wire.close()
+
+
+@pytest.fixture
+def wires(server: Server) -> Iterator[Callable[[], Wire]]:
+    """More connections to the shared server."""
+    made: list[Wire] = []
+
+    def connect() -> Wire:
+        made.append(Wire(server.port))
+        return made[-1]
+
+    yield connect
+    for wire in made:
+        wire.close()
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> bytes:
+    """The name of a queue that no other test uses."""
+    return request.node.nodeid.rpartition("::")[2].encode("ascii", "backslashreplace")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts servers for one test, in its own directory. Those that still run at its end are stopped in order."""
+    started: list[Server] = []
+
+    def start(*words: str, password: str = "") -> Server:
+        started.append(Server(tmp_path, *words, password=password))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()

@@ -1,0 +1,185 @@
+"""QSCAN and JSCAN: a cursor that meets everything, and filters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .serving import Wire, command, decoded, pairs
+
+CURSOR = "ERR invalid cursor or option name"
+SYNTAX = "ERR syntax error"
+NOT_A_NUMBER = "ERR value is not an integer or out of range"
+
+
+@pytest.fixture
+def wire(wire: Wire) -> Wire:
+    """A connection to the shared server, with nothing of other tests in it."""
+    assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
+    return wire
+
+
+def all_of(wire: Wire, name: str, *options: str | int) -> list[Any]:
+    """Everything that a scan meets on its way from 0 to 0."""
+    found, cursor = [], b"0"
+    while True:
+        cursor, page = wire.call(name, cursor, *options)
+        found += page
+        if cursor == b"0":
+            return found
+
+
+def add_queues(wire: Wire, count: int) -> list[bytes]:
+    """Queues of so many lengths: 0, 1, 2, 0, 1, 2, and so on."""
+    names = [b"queue%d" % number for number in range(count)]
+    for number, name in enumerate(names):
+        wire.send_raw(command("ADDJOB", name, "", 0, "DELAY", 60) + command("ADDJOB", name, "", 0) * (number % 3))
+        for _ in range(1 + number % 3):
+            assert wire.read()[:1] == b"+"
+    return names
+
+
+def test_with_nothing_there_a_scan_ends_at_once(wire: Wire) -> None:
+    for words in (["QSCAN"], ["QSCAN", 0], ["JSCAN"], ["JSCAN", 0, "BUSYLOOP"], ["JSCAN", "QUEUE", "none", 0]):
+        assert wire.ask(*words) == b"*2\r\n$1\r\n0\r\n*0\r\n"
+
+
+def test_qscan_answers_its_cursor_and_names_as_bulks(wire: Wire) -> None:
+    wire.add("one")
+    assert wire.ask("QSCAN", 0) == b"*2\r\n$1\r\n0\r\n*1\r\n$3\r\none\r\n"
+
+
+def test_jscan_answers_ids_as_simple_strings_or_whole_jobs(wire: Wire) -> None:
+    id = wire.add("q", "hello")
+    for words in ([], [0], ["REPLY", "id"], ["reply", "ID", 0]):
+        assert wire.ask("JSCAN", *words) == b"*2\r\n$1\r\n0\r\n*1\r\n+" + id + b"\r\n"
+    [job] = decoded(wire.ask("JSCAN", 0, "REPLY", "all"))[1]
+    shown = wire.show(id)
+    assert list(pairs(job)) == list(shown)
+    assert [pairs(job)[key] for key in (b"id", b"queue", b"state", b"body")] == [id, b"q", b"queued", b"hello"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 100])
+def test_a_scan_of_queues_meets_every_queue(wire: Wire, count: int) -> None:
+    names = add_queues(wire, 40)
+    assert set(all_of(wire, "QSCAN", "COUNT", count)) == set(names)
+    assert set(wire.call("QSCAN", "COUNT", count, "BUSYLOOP")[1]) == set(names)
+
+
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_a_scan_of_jobs_meets_every_job(wire: Wire, count: int) -> None:
+    wire.send_raw(command("ADDJOB", "q", "", 0) * 150)
+    ids = {wire.read()[1:-2] for _ in range(150)}
+    assert set(all_of(wire, "JSCAN", "COUNT", count)) == ids
+    cursor, found = wire.call("JSCAN", "BUSYLOOP", "COUNT", count)
+    assert (cursor, set(found)) == (b"0", ids)
+
+
+def test_what_is_there_all_the_time_is_met_while_other_jobs_come_and_go(wire: Wire) -> None:
+    ids = [wire.add("q") for _ in range(60)]
+    stay, go = ids[::2], ids[1::2]
+    found, cursor = [], b"0"
+    while True:
+        cursor, page = wire.call("JSCAN", cursor, "COUNT", 5)
+        found += page
+        if cursor == b"0":
+            break
+        if go:
+            wire.call("ACKJOB", go.pop())
+            wire.add("q")
+    assert set(stay) <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "lengths"),
+    [
+        (["MINLEN", 1], {1, 2}),
+        (["MINLEN", 2], {2}),
+        (["MAXLEN", 0], {0}),
+        (["MAXLEN", 1], {0, 1}),
+        (["MINLEN", 1, "MAXLEN", 1], {1}),
+        (["minlen", 3], set()),
+        (["IMPORTRATE", 0], {0, 1, 2}),
+        (["IMPORTRATE", 1], set()),
+        (["COUNT", 0], {0, 1, 2}),
+    ],
+)
+def test_filters_of_qscan(wire: Wire, options: list[str | int], lengths: set[int]) -> None:
+    names = add_queues(wire, 9)
+    wanted = {name for number, name in enumerate(names) if number % 3 in lengths}
+    assert set(all_of(wire, "QSCAN", *options)) == wanted
+
+
+def test_filters_of_jscan(wire: Wire) -> None:
+    queued, delivered, delayed = wire.add("a"), wire.add("b"), wire.add("b", "", "DELAY", 60)
+    assert wire.get("b") == [delivered]
+    acked = wire.add("a")
+    wire.call("ACKJOB", acked)
+    for options, ids in [
+        (["QUEUE", "a"], [queued]),
+        (["QUEUE", "b"], [delivered, delayed]),
+        (["QUEUE", "none"], []),
+        (["STATE", "queued"], [queued]),
+        (["STATE", "active"], [delivered, delayed]),
+        (["STATE", "ACTIVE", "state", "queued"], [queued, delivered, delayed]),
+        (["STATE", "acked"], []),
+        (["STATE", "wait-repl"], []),
+        (["STATE", "queued", "QUEUE", "b"], []),
+        (["STATE", "active", "QUEUE", "b", "BUSYLOOP"], [delivered, delayed]),
+        (["QUEUE", "b", "QUEUE", "a"], [queued]),  # Of an option that is given twice, the last one counts.
+    ]:
+        assert sorted(all_of(wire, "JSCAN", *options)) == sorted(ids), options
+
+
+def test_the_cursor_can_be_in_any_place(wire: Wire) -> None:
+    id = wire.add("q")
+    for words in ("0 COUNT 5 QUEUE q", "COUNT 5 0 QUEUE q", "COUNT 5 QUEUE q 0", "QUEUE q", "+0 QUEUE q", "00"):
+        assert wire.call("JSCAN", *words.split()) == [b"0", [id]]
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        ("QSCAN x", CURSOR),
+        ("QSCAN 1.0", CURSOR),
+        ("QSCAN 99999999999999999999", CURSOR),
+        ("QSCAN 0 0", SYNTAX),
+        ("QSCAN 0 x", SYNTAX),
+        ("QSCAN COUNT", CURSOR),
+        ("QSCAN MINLEN", CURSOR),
+        ("QSCAN MAXLEN", CURSOR),
+        ("QSCAN IMPORTRATE", CURSOR),
+        ("QSCAN 0 COUNT", SYNTAX),
+        ("QSCAN COUNT x", NOT_A_NUMBER),
+        ("QSCAN MINLEN x", NOT_A_NUMBER),
+        ("QSCAN MAXLEN x", NOT_A_NUMBER),
+        ("QSCAN IMPORTRATE x", NOT_A_NUMBER),
+        ("QSCAN QUEUE q", CURSOR),
+        ("QSCAN STATE queued", CURSOR),
+        ("JSCAN x", CURSOR),
+        ("JSCAN 0 0", SYNTAX),
+        ("JSCAN COUNT", CURSOR),
+        ("JSCAN QUEUE", CURSOR),
+        ("JSCAN STATE", CURSOR),
+        ("JSCAN REPLY", CURSOR),
+        ("JSCAN 0 REPLY", SYNTAX),
+        ("JSCAN COUNT x", NOT_A_NUMBER),
+        ("JSCAN STATE nosuch", "ERR Invalid job state name"),
+        ("JSCAN REPLY nosuch", "ERR Invalid REPLY type, try ID or ALL"),
+        ("JSCAN MINLEN 1", CURSOR),
+    ],
+)
+def test_scans_refuse_in_disques_words(wire: Wire, words: str, refusal: str) -> None:
+    assert wire.ask(*words.split()) == f"-{refusal}\r\n".encode()
+
+
+def test_a_long_scan_holds_nobody_up_and_is_answered_in_its_place(wire: Wire) -> None:
+    """More jobs than a slice looks at."""
+    wire.send_raw(command("ADDJOB", "q", "", 0) * 2_500)
+    ids = [wire.read()[1:-2] for _ in range(2_500)]
+    wire.send_raw(command("JSCAN", "BUSYLOOP") + command("QPEEK", "q", -3) + command("PING"))
+    cursor, found = decoded(wire.read())
+    assert (cursor, set(found)) == (b"0", set(ids))
+    assert [job[1] for job in decoded(wire.read())] == ids[:-4:-1]
+    assert wire.read() == b"+PONG\r\n"
