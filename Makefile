@@ -5,7 +5,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-compiled test-interpreted lint format docs bench wheel clean FORCE
+.PHONY: help setup demo test test-compiled test-interpreted fuzz lint format docs bench wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -31,6 +31,9 @@ test-compiled: setup ## run the tests on the compiled package, as a user gets it
 
 test-interpreted: $(VENV)/tools ## run the tests on the source as it is (ARGS as above)
 	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest $(ARGS)
+
+fuzz: $(VENV)/tools ## look for input that breaks a promise, SECONDS=60 a target; what is found is a file in tests/data/corpus
+	@PYTHONPATH=src:. $(PY) -m tests.fuzz $(or $(SECONDS),60)
 
 lint: $(VENV)/tools ## check style and types
 	@failed=0; \

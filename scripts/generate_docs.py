@@ -183,13 +183,14 @@ def states_page() -> str:
 
 
 def refusals() -> list[type[CommandError]]:
-    """Every class of refusal that the package has, in the order they were written."""
+    """Every class of refusal that has a code of its own, in the order they were written."""
     found: list[type[CommandError]] = []
     waiting = [CommandError]
     while waiting:
         kind = waiting.pop(0)
         found.append(kind)
-        waiting.extend(each for each in kind.__subclasses__() if each.__module__.startswith("penstock."))
+        ours = [each for each in kind.__subclasses__() if each.__module__.startswith("penstock.")]
+        waiting.extend(each for each in ours if "code" in vars(each))
     return found[1:]
 
 

@@ -28,13 +28,18 @@ find_python() {
   return 1
 }
 
-# Install Debian packages where that is possible: as root, with apt-get. Fails quietly elsewhere.
+# Install Debian packages where that is possible: with apt-get, as root or by a sudo that asks for nothing. Fails quietly
+# elsewhere.
 apt_install() {
-  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
+  command -v apt-get >/dev/null || return 1
+  if [ "$(id -u)" != 0 ]; then
+    sudo -n true 2>/dev/null || return 1
+    apt=(sudo -n "${apt[@]}")
+  fi
   say "installing $* with apt-get"
-  export DEBIAN_FRONTEND=noninteractive
-  apt-get update >/dev/null 2>&1 </dev/null || true # One unreachable source must not stop us; install will tell.
-  apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1 </dev/null
+  "${apt[@]}" update >/dev/null 2>&1 </dev/null || true # One unreachable source must not stop us; install will tell.
+  "${apt[@]}" install -y --no-install-recommends "$@" >/dev/null 2>&1 </dev/null
 }
 
 # "3.11", as Debian names its packages.
@@ -78,11 +83,18 @@ find_compiler() {
   apt_install "${packages[@]}" || true
 }
 
+find_redis_cli() {
+  command -v redis-cli >/dev/null || apt_install redis-tools ||
+    say "redis-cli is not here and cannot be installed, so the tests that type into it will be skipped" \
+        "(Debian: apt-get install redis-tools)."
+}
+
 tools() {
   local python
   python=$(find_python)
   make_venv "$python"
   find_compiler "$python"
+  find_redis_cli
   say "installing the tools from pyproject.toml"
   "$venv/bin/python" - >"$venv/requirements.txt" <<'PY'
 import tomllib

@@ -212,6 +212,7 @@ class Host:
         self.lock = threading.Lock()
         self.closed = False
         self.failure: Refusal | None = None  # Why nothing more can be promised.
+        self.on_failure: Callable[[CommandError], object] | None = None  # Told that once, from any thread.
         # Whether somebody has to hear of what a command did: the log, or one who sleeps.
         self.watched = False
         self.syncs = False  # Whether a thread's call returns when it is on disk; a task's awaits `until_durable`.
@@ -310,13 +311,19 @@ class Host:
         """Keep what there is in memory only from now on, under the lock."""
         assert self.disk is not None and self.journal is not None
         self._load_bodies()
-        journal, self.journal = self.journal, None
-        journal.stop()
+        # First of all, so that whatever happens next, nobody takes this log for what is so.
+        forsake(self.disk)
+        try:
+            self.journal.stop()
+        except (CommandError, OSError) as error:
+            failure = error if isinstance(error, JournalFailed) else JournalFailed(f"the log cannot be closed: {error}")
+            self.fail(failure)
+            raise failure from error
+        self.journal = None
         self._tell(Outbox())
         self.engine.spills = False
         self.engine.room_bytes = NEVER
         self.syncs = self.watched = False
-        forsake(self.disk)
 
     def _load_bodies(self) -> None:
         """Read every body that lives on disk only, if there is memory for all of them."""
@@ -349,6 +356,10 @@ class Host:
         self.journal = _Journal(self, self.disk, log, retention, snapshot_bytes)
 
     def __enter__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Refuse to go on where nothing more can be promised."""
         if self.failure is not None:
             self.failure.refuse()
 
@@ -406,6 +417,8 @@ class Host:
         """Nothing more can be promised: refuse every call, and wake all who sleep, to be told. Under the lock."""
         if self.failure is None:
             self.failure = Refusal(type(error), str(error))
+            if self.on_failure is not None:
+                self.on_failure(error)
             for session in list(self.sessions):
                 session.bar(self.failure)
         self.wake_everybody()

@@ -67,6 +67,17 @@ class Server:
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """It does nothing meanwhile, and then finds everything that happened at once."""
+        self.process.send_signal(signal.SIGSTOP)
+        status = Path(f"/proc/{self.process.pid}/stat")
+        wait_until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T")
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """It ends well, and has nothing to say about errors."""
         self.process.send_signal(signal.SIGTERM)

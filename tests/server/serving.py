@@ -36,6 +36,11 @@ def wait_for(condition: Callable[[], Any]) -> Any:
     return answer
 
 
+def is_left(left_ms: int, of_s: float, since: float) -> bool:
+    """Whether so much can be left of a time that began not before a moment of the monotonic clock."""
+    return (of_s + since - time.monotonic()) * 1000 - 2 <= left_ms <= of_s * 1000
+
+
 # ---- Bytes -----------------------------------------------------------------------------------------------------------
 
 

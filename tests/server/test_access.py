@@ -124,7 +124,7 @@ def test_before_a_password_one_is_answered_little_unless_one_reads(server: Serve
         assert isinstance(listed, bytes)
         return all(int(line.split("omem=")[1].split()[0]) < 128 * 1024 for line in listed.decode().splitlines())
 
-    deaf = [server.client() for _ in range(3)]
+    deaf = [server.client() for _ in range(2)]
     for client in deaf:
         client.socket.settimeout(0.2)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -18,8 +19,9 @@ PING = encode([b"PING"])
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    limits = ["--client-output-buffer-limit", "normal", "8mb", "4mb", "1"]
-    with serving(tmp_path_factory.mktemp("hostile"), *limits) as server:
+    """One in memory: what it grows by is then for its clients alone."""
+    flags = ["--no-journal", "--client-output-buffer-limit", "normal", "8mb", "4mb", "1"]
+    with serving(tmp_path_factory.mktemp("hostile"), *flags) as server:
         with server.client() as client:
             warm_up(client)
         yield server
@@ -59,61 +61,40 @@ SLOW = {
 }
 
 
-def test_who_does_not_complete_a_command_is_closed_and_who_waits_for_a_job_is_not(
-    server: Server, admin: Client
-) -> None:
+def test_who_takes_too_long_is_closed_and_who_waits_for_a_job_is_not(server: Server, admin: Client) -> None:
     """Everything that takes its time, at the same time."""
-    assert admin.ask("CONFIG", "SET", "progress-timeout", 1) == b"OK"
-    slow = {name: server.client() for name in SLOW}
-    for name, client in slow.items():
-        client.send(SLOW[name])
-    dribbling, waiting, split, steady = (server.client() for _ in range(4))
-    waiting.say("GETJOB", "FROM", "slow")
-    split.send(PING + encode([b"GETJOB", b"FROM", b"slow"])[:20])  # The network may cut it like this.
-    assert split.answer() == b"PONG"
-    split.send(encode([b"GETJOB", b"FROM", b"slow"])[20:] + b"*1\r\n")
-    with Watch(server):
-        until = time.monotonic() + 2.5
-        while time.monotonic() < until:
-            with contextlib.suppress(OSError):
-                dribbling.send(b"x")
-            steady.send(PING[:5])
-            time.sleep(0.1)
-            steady.send(PING[5:])
-            assert steady.answer() == b"PONG"
-    for name, client in slow.items():
-        assert client.rest() in (b"", b"+PONG\r\n"), name
-        client.close()
-    assert dribbling.rest() == b""
-    for client in (waiting, split):
-        admin.ask("ADDJOB", "slow", "x", 0)
-        assert isinstance(client.answer(), list)
-    split.send(b"$4\r\nPING\r\n")
-    assert split.answer() == b"PONG"
-    assert admin.ask("CONFIG", "SET", "progress-timeout", 30) == b"OK"
-    for client in (dribbling, waiting, split, steady):
-        client.close()
-
-
-def test_who_says_nothing_may_stay_unless_told_otherwise(server: Server, admin: Client) -> None:
-    with server.client() as idle, server.client() as waiting:
-        waiting.say("GETJOB", "FROM", "quiet")
-        assert admin.ask("CONFIG", "SET", "timeout", 1) == b"OK"
-        idle.socket.setblocking(False)
-        wait_until(lambda: admin.ask("PING") and is_closed(idle))
-        admin.ask("ADDJOB", "quiet", "x", 0)
-        assert isinstance(waiting.answer(), list)
-        assert admin.ask("CONFIG", "SET", "timeout", 0) == b"OK"
-
-
-def is_closed(client: Client) -> bool:
-    client.socket.setblocking(False)
-    try:
-        return client.socket.recv(1, socket.MSG_PEEK) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionResetError:
-        return True
+    with contextlib.ExitStack() as stack:
+        slow = {name: stack.enter_context(server.client()) for name in SLOW}
+        idle, dribbling, waiting, split, steady = (stack.enter_context(server.client()) for _ in range(5))
+        for limit in ("progress-timeout", "timeout"):
+            assert admin.ask("CONFIG", "SET", limit, 1) == b"OK"
+        for name, client in slow.items():
+            client.send(SLOW[name])
+        waiting.say("GETJOB", "FROM", "slow")
+        take = encode([b"GETJOB", b"FROM", b"slow"])
+        split.send(PING + take[:20])  # The network may cut it like this.
+        assert split.answer() == b"PONG"
+        split.send(take[20:] + b"*1\r\n")
+        with Watch(server):
+            until = time.monotonic() + 2.2
+            while time.monotonic() < until:
+                with contextlib.suppress(OSError):
+                    dribbling.send(b"x")
+                steady.send(PING[:5])
+                assert admin.ask("PING") == b"PONG"
+                time.sleep(0.05)
+                steady.send(PING[5:])
+                assert steady.answer() == b"PONG"
+        for name, client in slow.items():
+            assert client.rest() in (b"", b"+PONG\r\n"), name
+        assert idle.rest() == dribbling.rest() == b""
+        for limit, seconds in (("progress-timeout", 30), ("timeout", 0)):
+            assert admin.ask("CONFIG", "SET", limit, seconds) == b"OK"
+        for client in (waiting, split):
+            admin.ask("ADDJOB", "slow", "x", 0)
+            assert isinstance(client.answer(), list)
+        split.send(b"$4\r\nPING\r\n")
+        assert split.answer() == b"PONG"
 
 
 # Those who send no more
@@ -193,7 +174,7 @@ def test_who_only_watches_and_does_not_read_is_closed(server: Server, admin: Cli
     with Watch(server, growth_max=12 * MB), server.client() as deaf:
         assert deaf.ask("MONITOR") == b"OK"
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        for _ in range(40):
+        for _ in range(24):
             admin.send(encode([b"PING", b"x" * 1_000]) * 500)
             for _ in range(500):
                 assert admin.answer() == b"x" * 1_000
@@ -201,7 +182,7 @@ def test_who_only_watches_and_does_not_read_is_closed(server: Server, admin: Cli
 
 
 def test_a_long_body_holds_nobody_up_while_somebody_watches(server: Server, admin: Client) -> None:
-    with server.client() as monitor, Watch(server, growth_max=80 * MB) as watch:
+    with server.client() as monitor, Watch(server, growth_max=160 * MB) as watch:
         assert monitor.ask("MONITOR") == b"OK"
         admin.say("ADDJOB", "watched", b"\xff" * (16 * MB), 0)
         watch.look()
@@ -239,14 +220,17 @@ def test_nobody_who_watches_sees_a_password(server: Server, admin: Client) -> No
 # Many
 
 
-def test_a_thousand_idle_connections_cost_little(server: Server, admin: Client) -> None:
-    count = 1_000
-    with contextlib.ExitStack() as stack, Watch(server, growth_max=20 * MB) as watch:
+def test_idle_connections_cost_little(server: Server, admin: Client) -> None:
+    count = 9_900 if os.environ.get("PENSTOCK_HYPOTHESIS") == "deep" else 1_000
+    with contextlib.ExitStack() as stack, Watch(server, growth_max=count * 20_000) as watch:
         for _ in range(count):
             stack.enter_context(server.client())
         wait_until(lambda: int(figures(admin)["connected_clients"]) > count)
-        watch.look()
-        print(f"\n{(server.rss() - watch.rss) / count:,.0f} bytes a connection")
+        for _ in range(20):
+            watch.look()
+        print(
+            f"\n{(server.rss() - watch.rss) / count:,.0f} bytes a connection, served in {watch.served_s * 1000:.1f} ms"
+        )
         stack.close()
         wait_until(lambda: int(figures(admin)["connected_clients"]) < 10)
 
@@ -255,7 +239,7 @@ def test_who_comes_and_goes_leaves_nothing(server: Server, admin: Client) -> Non
     for _ in range(300):
         server.client().close()
     with Watch(server):
-        for number in range(1_500):
+        for number in range(600):
             client = server.client()
             client.send([b"", PING, b"*1\r\n$4", encode([b"GETJOB", b"FROM", b"nothing"])][number % 4])
             client.reset() if number % 2 else client.close()
@@ -337,26 +321,25 @@ def test_nor_is_anything_while_everybody_has_to_pause(server: Server, admin: Cli
 
 
 def test_a_job_that_was_never_sent_to_one_who_has_gone_goes_back(server: Server, admin: Client) -> None:
-    """Many wait; while the server sleeps they vanish, and jobs for them come in."""
-    waiting = [server.client() for _ in range(50)]
-    for client in waiting:
-        client.say("GETJOB", "FROM", "gone")
-    wait_until(lambda: figures(admin)["blocked_clients"] == "50")
-    with server.client() as sleeper, server.client() as producer:
-        sleeper.say("DEBUG", "SLEEP", "0.3")
-        time.sleep(0.1)
+    """Many wait; while the server stands still they vanish, and jobs for them come in."""
+    with contextlib.ExitStack() as stack, server.client() as producer:
+        waiting = [stack.enter_context(server.client()) for _ in range(50)]
         for client in waiting:
-            client.reset()
-        for number in range(50):
-            producer.say("ADDJOB", "gone", number, 0, "RETRY", 0)
+            client.say("GETJOB", "FROM", "gone")
+        wait_until(lambda: figures(admin)["blocked_clients"] == "50")
+        with server.standing_still():
+            for client in waiting:
+                client.reset()
+            for number in range(50):
+                producer.say("ADDJOB", "gone", number, 0, "RETRY", 0)
         assert all(isinstance(producer.answer(), bytes) for _ in range(50))
-    wait_until(lambda: figures(admin)["blocked_clients"] == "0")
-    assert admin.ask("QLEN", "gone") == 50
+        wait_until(lambda: figures(admin)["blocked_clients"] == "0")
+        assert admin.ask("QLEN", "gone") == 50
 
 
 def test_commands_that_name_very_many_jobs_are_refused_or_quick(server: Server, admin: Client) -> None:
     with Watch(server, within_s=2.0, growth_max=200 * MB) as watch, server.client() as client:
-        client.send(encode([b"ACKJOB", *[b"D-12345678-123456789012345678901234-05a1"] * 200_000]))
+        client.send(encode([b"ACKJOB", *[b"D-12345678-123456789012345678901234-05a1"] * 100_001]))
         watch.look()
         assert client.answer() == Refusal("ERR a command may name up to 100000 jobs")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from .serving import Refusal, Wire, bulks, command, wait_for
+from .serving import Refusal, Wire, bulks, command, is_left, wait_for
 
 NO_SUCH_JOB = b"D-deadbeef-AAAAAAAAAAAAAAAAAAAAAAAA-05a1"
 SYNTAX = "ERR syntax error"
@@ -115,6 +115,12 @@ def test_addjob_refuses_in_disques_words_and_order(wire: Wire, queue: bytes, wor
     assert wire.call("QLEN", queue) == 1
 
 
+def test_nothing_is_no_number(wire: Wire, queue: bytes) -> None:
+    """It was 0 to Disque, and so a job without a retry."""
+    assert wire.ask("ADDJOB", queue, "", "") == f"-{BAD_TIMEOUT}\r\n".encode()
+    assert wire.ask("ADDJOB", queue, "", 0, "RETRY", "") == f"-{BAD_RETRY}\r\n".encode()
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -158,7 +164,8 @@ def test_what_ttl_and_retry_are_when_they_are_not_said(
     wire: Wire, queue: bytes, options: list[str | int], ttl: int, retry: int
 ) -> None:
     shown = wire.show(wire.add(queue, "", *options))
-    assert (shown[b"ttl"], shown[b"retry"]) == (ttl, retry)
+    assert shown[b"retry"] == retry
+    assert ttl - 1 <= shown[b"ttl"] <= ttl
 
 
 def test_maxlen_counts_the_jobs_that_are_queued(wire: Wire, queue: bytes) -> None:
@@ -479,10 +486,11 @@ def test_working_answers_the_retry_time(wire: Wire, queue: bytes, life: Life) ->
 @pytest.mark.parametrize("stage", ["delayed", "dequeued", "queued"])
 def test_working_on_a_job_that_was_not_delivered_postpones_it_as_well(wire: Wire, life: Life, stage: str) -> None:
     id = getattr(life, stage)("RETRY", 7)
+    worked = time.monotonic()
     assert wire.ask("WORKING", id) == b":7\r\n"
     shown = wire.show(id)
     assert shown[b"state"] == b"active"
-    assert 6_000 < shown[b"next-requeue-within"] <= 7_000
+    assert is_left(shown[b"next-requeue-within"], 7, worked)
 
 
 def test_working_on_an_unknown_or_acked_job_is_an_error(wire: Wire, life: Life) -> None:
@@ -491,17 +499,19 @@ def test_working_on_an_unknown_or_acked_job_is_an_error(wire: Wire, life: Life) 
 
 
 def test_working_gives_another_retry_time_until_half_of_the_ttl_is_over(wire: Wire, queue: bytes) -> None:
+    """In that time the whole ttl of the other one is over."""
     began = time.monotonic()
-    id = wire.add(queue, "", "TTL", 1, "RETRY", 5)
-    wire.get(queue)
+    other = wire.add(queue + b"2", "", "TTL", 1, "RETRY", 5)
+    id = wire.add(queue, "", "TTL", 2, "RETRY", 5)
+    assert wire.get(queue) + wire.get(queue + b"2") == [id, other]
     assert wire.call("WORKING", id) == 5
     too_late = b"-TOOLATE Half of job TTL already elapsed, you are no longer allowed to postpone the next delivery.\r\n"
     wait_for(lambda: wire.ask("WORKING", id) == too_late)
-    assert 0.49 <= time.monotonic() - began < 0.95
-    wait_for(lambda: wire.state(id) is None)
     assert time.monotonic() - began >= 0.99
-    assert wire.ask("WORKING", id) == b"-NOJOB Job not known in the context of this node.\r\n"
-    assert wire.ask("ACKJOB", id) == b":0\r\n"
+    wait_for(lambda: wire.state(other) is None)
+    assert time.monotonic() - began >= 0.99
+    assert wire.ask("WORKING", other) == b"-NOJOB Job not known in the context of this node.\r\n"
+    assert wire.ask("ACKJOB", other) == b":0\r\n"
 
 
 # ---- Time ------------------------------------------------------------------------------------------------------------
@@ -511,15 +521,16 @@ def test_retry_counts_from_the_delivery_and_working_begins_it_anew(wire: Wire, q
     added = time.monotonic()
     id = wire.add(queue, "", "RETRY", 1)
     wait_for(lambda: time.monotonic() > added + 0.1)
+    delivered = time.monotonic()
     wire.get(queue)
-    assert wire.show(id)[b"next-requeue-within"] > 920
-    wait_for(lambda: wire.show(id)[b"next-requeue-within"] < 900)
+    assert is_left(wire.show(id)[b"next-requeue-within"], 1, delivered)
+    wait_for(lambda: wire.show(id)[b"next-requeue-within"] < 950)
     worked = time.monotonic()
     wire.call("WORKING", id)
-    assert wire.show(id)[b"next-requeue-within"] > 900
+    assert is_left(wire.show(id)[b"next-requeue-within"], 1, worked)
     got = wire.call("GETJOB", "TIMEOUT", 5_000, "WITHCOUNTERS", "FROM", queue)
     assert got == [[queue, id, b"", b"nacks", 0, b"additional-deliveries", 1]]
-    assert 0.99 <= time.monotonic() - worked < 1.5
+    assert time.monotonic() - worked >= 0.99
 
 
 def test_a_delayed_job_comes_when_its_delay_is_over_before_younger_ones(wire: Wire, queue: bytes) -> None:
@@ -527,9 +538,9 @@ def test_a_delayed_job_comes_when_its_delay_is_over_before_younger_ones(wire: Wi
     delayed = wire.add(queue, "old", "DELAY", 1)
     shown = wire.show(delayed)
     assert (shown[b"state"], shown[b"delay"]) == (b"active", 1)
-    assert 900 < shown[b"next-requeue-within"] <= 1_000
+    assert is_left(shown[b"next-requeue-within"], 1, began)
     assert wire.get(queue, "TIMEOUT", 5_000) == [delayed]
-    assert 0.99 <= time.monotonic() - began < 1.5
+    assert time.monotonic() - began >= 0.99
     young = wire.add(queue, "young")
     assert wire.call("NACK", delayed) == 1
     assert wire.get(queue, "NOHANG", "COUNT", 2) == [delayed, young]
@@ -554,7 +565,7 @@ def test_show_tells_fifteen_things_in_disques_order_and_types(wire: Wire, queue:
     answer = wire.ask("SHOW", id)
     shape = (
         command("id", id, "queue", queue, "state", "active", "repl").replace(b"*7", b"*30")
-        + b":1\r\n$3\r\nttl\r\n:60\r\n$5\r\nctime\r\n:#\r\n$5\r\ndelay\r\n:0\r\n$5\r\nretry\r\n:5\r\n$5\r\nnacks\r\n"
+        + b":1\r\n$3\r\nttl\r\n:#\r\n$5\r\nctime\r\n:#\r\n$5\r\ndelay\r\n:0\r\n$5\r\nretry\r\n:5\r\n$5\r\nnacks\r\n"
         + b":0\r\n$21\r\nadditional-deliveries\r\n:0\r\n$15\r\nnodes-delivered\r\n"
         + bulks(node)
         + b"$15\r\nnodes-confirmed\r\n*0\r\n$19\r\nnext-requeue-within\r\n:#\r\n$17\r\nnext-awake-within\r\n:#\r\n"
@@ -563,7 +574,7 @@ def test_show_tells_fifteen_things_in_disques_order_and_types(wire: Wire, queue:
     assert re.fullmatch(re.escape(shape).replace(rb"\#", rb"\d+"), answer), answer
     shown = wire.show(id)
     assert abs(shown[b"ctime"] / 1e9 - time.time()) < 5
-    assert 4_000 < shown[b"next-awake-within"] <= shown[b"next-requeue-within"] <= 5_000
+    assert 0 < shown[b"next-awake-within"] <= shown[b"next-requeue-within"] <= 5_000
 
 
 def test_ctime_grows_with_every_job(wire: Wire, queue: bytes) -> None:

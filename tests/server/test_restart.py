@@ -210,7 +210,7 @@ def test_the_three_steps_of_a_controlled_restart_keep_everything(
     assert wire.get("q", "NOHANG", "COUNT", 9) == queued
 
 
-def test_shutdown_without_a_journal_forgets_jobs_but_not_who_the_node_is(start: Start, conf: Path) -> None:
+def test_a_stop_without_a_journal_forgets_jobs_but_not_who_the_node_is(start: Start, conf: Path) -> None:
     server = start("disque.conf")
     wire = server.connect()
     node, id = wire.call("CLUSTER", "MYID"), wire.add("q")
@@ -219,21 +219,16 @@ def test_shutdown_without_a_journal_forgets_jobs_but_not_who_the_node_is(start: 
     wire.send("SHUTDOWN")
     assert (wire.read(), server.ended()) == (b"", 0)
 
-    wire = start("disque.conf", "--timeout", "7").connect()
+    server = start("disque.conf", "--timeout", "7")
+    wire = server.connect()
     assert wire.call("CLUSTER", "MYID") == node
     assert wire.state(id) is None
     assert wire.call("CONFIG", "GET", "maxclients")[1] == b"77"
     assert wire.call("CONFIG", "GET", "timeout")[1] == b"7"
     assert (Path(wire.call("CONFIG", "GET", "dir")[1].decode())) == conf.parent / "data"
 
-
-# ---- Stopping and starting -------------------------------------------------------------------------------------------
-
-
-def test_a_signal_stops_the_server_in_order(start: Start) -> None:
-    """SIGTERM does so at the end of every other test here. SIGHUP does nothing."""
-    server = start()
-    wire, waiting = server.connect(), server.connect()
+    # SIGINT is a stop in order as well, which SIGTERM is at the end of every other test; SIGHUP is none.
+    waiting = server.connect()
     waiting.send("GETJOB", "FROM", "empty")
     wait_for(lambda: wire.call("QSTAT", "empty"))
     server.process.send_signal(signal.SIGHUP)
@@ -244,11 +239,20 @@ def test_a_signal_stops_the_server_in_order(start: Start) -> None:
     assert "SIGINT: stopping" in server.log()
 
 
+# ---- Stopping and starting -------------------------------------------------------------------------------------------
+
+
 def test_debug_restart_is_a_stop_and_a_start_of_the_same_process(start: Start, conf: Path) -> None:
     server = start("disque.conf", "--debug-commands", "yes", "--appendonly", "yes")
     wire = server.connect()
     pid, run, id = wire.info("server")["process_id"], wire.info("server")["run_id"], wire.add("q")
     wire.call("CONFIG", "SET", "maxclients", 77)
+    conf.unlink()
+    conf.mkdir()
+    for words in (["CONFIG", "REWRITE"], ["DEBUG", "RESTART"]):
+        assert wire.ask(*words).startswith(b"-ERR Rewriting config file: ")
+    conf.rmdir()
+    conf.write_text(DISQUE_CONF)
     for word in ("RESTART", "CRASH-AND-RECOVER"):
         wire.send("DEBUG", word)
         wait_for(lambda: wire.read() == b"")  # noqa: B023
@@ -266,16 +270,25 @@ def test_what_a_server_refuses_to_start_with(start: Start, tmp_path: Path, conf:
     conf.write_text(DISQUE_CONF + "appendonly perhaps\n")
     port = ["--port", str(free_port())]
     starts = {
-        # Two servers cannot use one directory, with a journal or without, or one port.
-        "is open in another process": ["--dir", "data", *port],
-        "close it there first": ["--dir", "data", "--journal", "no", *port],
+        # Two servers cannot use one directory, or one port.
+        "is open in another process": ["--dir", "data", "--journal", "no", *port],
         "cannot listen on 127.0.0.1": ["--dir", "other", "--port", str(server.port)],
         # Who binds elsewhere needs a password.
         "binding 0.0.0.0 without a password": ["--bind", "127.0.0.1", "0.0.0.0", *port],
-        "write `requirepass": ["--bind", "::", *port],
         "disque.conf line 4: appendonly must be yes or no": ["disque.conf", *port],
     }
     for (code, said), expected in zip(refusals(tmp_path, *starts.values()), starts, strict=True):
         assert code == 1
         assert expected in said
     server.connect().add("q")
+
+
+def test_what_cannot_be_kept_is_not_stopped(start: Start, tmp_path: Path) -> None:
+    server = start("--no-journal", "--dir", "kept")
+    wire = server.connect()
+    id = wire.add("q")
+    # A log that nobody can read is in the way.
+    (tmp_path / "kept" / "segment-0000000001.log").write_bytes(b"not a log" * 1_000)
+    assert wire.ask("SHUTDOWN", "REWRITE-AOF") == b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n"
+    assert wire.state(id) == b"queued"
+    (tmp_path / "kept" / "segment-0000000001.log").unlink()

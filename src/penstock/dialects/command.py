@@ -225,7 +225,7 @@ class Desk:
                 ended: i64 = self.clock_ns()
                 command.calls += 1
                 command.ns += ended - began
-                if self.slow_ns >= 0 and ended - began > self.slow_ns and self.on_slow is not None:
+                if self.slow_ns >= 0 and ended - began >= self.slow_ns and self.on_slow is not None:
                     self.on_slow(caller, args, ended - began)
                 began = ended
             else:

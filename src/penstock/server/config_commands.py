@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.errors import CommandError
-from penstock.server.config import BadValue, ConfigError, UnknownSetting
+from penstock.server.config import BadValue, UnknownSetting
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.server.words import to_bytes, to_text
@@ -53,16 +53,15 @@ class ConfigCommands:
             raise Refused(b"ERR Invalid argument '%s' for CONFIG SET '%s'" % (value[:64], name[:64])) from None
         try:
             self._server.apply(setting.name)
-        except CommandError:
+        except (CommandError, OSError) as error:
             # What cannot be done does not stand in the configuration.
             for directive, text in before:
                 config.change(directive, text)
+            if isinstance(error, OSError):
+                raise Refused(b"ERR " + str(error).encode("utf-8", "backslashreplace")) from None
             raise
 
     def _rewrite(self) -> None:
         if self._server.config.file is None:
             raise Refused(b"ERR The server is running without a config file")
-        try:
-            self._server.config.rewrite()
-        except (ConfigError, OSError) as error:
-            raise Refused(b"ERR Rewriting config file: " + to_bytes(str(error))) from None
+        self._server.rewrite_config()

@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from penstock._version import __version__
-from penstock.dialects.command import Command
+from penstock.dialects.command import GROUPS, Command
 from penstock.server.access import DEFAULT_USER, SLOW_ANSWER_S
 from penstock.server.connection import Connection
 from penstock.server.server import Server
@@ -168,13 +168,24 @@ class Greeting:
             reply.map(len(known))
             for name, found in known.items():
                 reply.bulk(name)
-                reply.map(2)
-                reply.bulk(b"summary")
-                reply.bulk(found.summary.encode())
-                reply.bulk(b"syntax")
-                reply.bulk(found.grammar.encode())
+                self._write_docs(caller, found)
         else:
             raise Refused(b"ERR Unknown subcommand or wrong number of arguments.")
+
+    def _write_docs(self, caller: Connection, command: Command) -> None:
+        """What redis-cli shows as help and hints. Its words for arguments cannot say ours, so all are one to it."""
+        reply = caller.reply
+        reply.map(3)
+        reply.bulk(b"summary")
+        reply.bulk(command.summary.encode())
+        reply.bulk(b"group")
+        reply.bulk(next(name for name, bit in GROUPS.items() if command.group & bit).encode())
+        reply.bulk(b"arguments")
+        reply.array(1 if command.grammar else 0)
+        if command.grammar:
+            reply.map(2)
+            for text in ("name", command.grammar, "type", "string"):
+                reply.bulk(text.encode())
 
     def _write_command(self, caller: Connection, command: Command) -> None:
         reply = caller.reply

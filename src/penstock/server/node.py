@@ -11,6 +11,7 @@ wait for the next sync.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -79,10 +80,11 @@ class Node:
         self.clients: dict[int, Client] = {}
         self.failed: asyncio.Future[None] = loop.create_future()  # Why the node cannot go on.
         self.sync_average_s = 0.0
-        self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took, in whichever thread.
+        self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took.
         self._in_turn = False
+        self._stopped = False
         self._dirty: list[Client] = []  # Those who have answers to be sent.
-        self._to_run: deque[Client] = deque()  # Those who have more commands than fit in a turn.
+        self._to_run: dict[Client, None] = {}  # Those who have more commands than fit in a turn, first come first.
         self._long: deque[tuple[Client, Long]] = deque()
         self._unread: dict[Client, Long] = {}  # Those whose clients have to read before they can go on.
         self._syncing = False
@@ -90,6 +92,7 @@ class Node:
         self._paused: dict[Client, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
+        host.on_failure = self._hear_of_failure
 
     # Turns
 
@@ -100,6 +103,8 @@ class Node:
             self.host.lock.acquire()
             self.now = self.host.now()
             self.loop.call_soon(self._end_turn)
+            if self._to_run or self._long:
+                self._go_on()
 
     def run(self, client: Client) -> None:
         """Run what a client has sent, as much as one turn may, and note that it has answers."""
@@ -109,7 +114,7 @@ class Node:
             self._paused[client] = None
             client.hold()
         elif client.run(COMMANDS_PER_TURN):
-            self._to_run.append(client)
+            self._to_run[client] = None
         if self.host.outbox.full():
             # More would not fit in one frame; what is in the log so far is not answered sooner for that.
             self.host.commit()
@@ -138,8 +143,10 @@ class Node:
 
     def _end_turn(self) -> None:
         """End the turn: serve who waited, commit, and let the answers go."""
+        if not self._in_turn:
+            return
         try:
-            self._go_on()
+            self.host.check()
             self._serve_waiters()
             self.host.commit()
         except Exception as error:
@@ -156,8 +163,8 @@ class Node:
 
     def _go_on(self) -> None:
         """Go on with those who did not come to their end in the turn before."""
-        for _ in range(len(self._to_run)):
-            client = self._to_run.popleft()
+        waiting, self._to_run = self._to_run, {}
+        for client in waiting:
             if not client.lost:
                 self.run(client)
         if self._long:
@@ -219,7 +226,7 @@ class Node:
         elif self.sync_average_s <= SYNC_INLINE_MAX_S:
             group = self._gather()
             try:
-                self._sync()
+                self._note_sync(self._log_to_sync()())
             except JournalFailed as error:
                 self._fail(error)
                 return
@@ -227,30 +234,48 @@ class Node:
         else:
             self._syncing = True
             group = self._gather()
-            self.loop.run_in_executor(None, self._sync).add_done_callback(lambda done: self._synced(done, group))
+            sync = self._log_to_sync()
+            self.loop.run_in_executor(None, sync).add_done_callback(lambda done: self._synced(done, group))
 
     def _gather(self) -> list[tuple[Client, bytes]]:
         """Set the answers so far aside, to be sent together once the log is durable up to here."""
+        assert not self._in_turn, "what was done is in the log"
         dirty, self._dirty = self._dirty, []
         for client in dirty:
             client.is_dirty = False
         return [(client, client.take_answers()) for client in dirty]
 
-    def _sync(self) -> None:
-        began = time.perf_counter()
-        self.host.make_durable()
-        took = time.perf_counter() - began
-        self.sync_average_s += _SYNC_WEIGHT * (took - self.sync_average_s)
-        self.on_sync(took)
+    def _log_to_sync(self) -> Callable[[], float]:
+        """What makes durable what is in the log now, in whichever thread, and tells how long that took.
 
-    def _synced(self, done: asyncio.Future[None], group: list[tuple[Client, bytes]]) -> None:
+        The journal may be switched off meanwhile; then it was closed, and everything in it is durable.
+        """
+        assert self.host.journal is not None
+        log = self.host.journal.log
+        position = log.written
+
+        def sync() -> float:
+            began = time.perf_counter()
+            log.make_durable(position)
+            return time.perf_counter() - began
+
+        return sync
+
+    def _note_sync(self, seconds: float) -> None:
+        self.sync_average_s += _SYNC_WEIGHT * (seconds - self.sync_average_s)
+        self.on_sync(seconds)
+
+    def _synced(self, done: asyncio.Future[float], group: list[tuple[Client, bytes]]) -> None:
         self._syncing = False
         error = done.exception()
         if error is not None:
             self._fail(error)
             return
+        self._note_sync(done.result())
         self._send_to(group)
-        self._send()
+        if not self._in_turn:
+            # Otherwise there are answers to what is not in the log yet; the end of the turn sends them.
+            self._send()
 
     def _send_to(self, group: list[tuple[Client, bytes]]) -> None:
         for client, answers in group:
@@ -263,15 +288,28 @@ class Node:
         for client in list(self.clients.values()):
             client.abort()
 
+    def _hear_of_failure(self, error: BaseException) -> None:
+        """Something failed in whichever thread."""
+        # If the loop has ended, so has everything else.
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._fail, error)
+
     # Coming and going
 
     def join(self, client: Client) -> None:
         """A client came."""
         self.clients[client.number] = client
 
+    def stop(self) -> None:
+        """End the turn that is under way. There are no clients any more, and there will be no turn after it."""
+        self._end_turn()
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
     def leave(self, client: Client) -> None:
         """A client is gone: what it was handed and never sent goes back, and its session ends."""
-        if self.clients.pop(client.number, None) is None or self.failed.done():
+        if self.clients.pop(client.number, None) is None or self.failed.done() or self._stopped:
             return
         self.begin_turn()
         self._take_back(client)
@@ -315,6 +353,6 @@ class Node:
 
     def _end_pause(self) -> None:
         self._pause = None
-        self._to_run.extend(client for client in self._paused if not client.lost)
-        self._paused.clear()
+        self._to_run |= self._paused
+        self._paused = {}
         self.begin_turn()

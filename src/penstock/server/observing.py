@@ -30,7 +30,7 @@ class Slowlog:
 
     def add(self, caller: Connection, args: list[bytes], ns: int) -> None:
         """A command took so long; it is kept if that is long enough."""
-        if not 0 <= self._server.config.slowlog_log_slower_than < ns // 1000:
+        if not 0 <= self._server.config.slowlog_log_slower_than * 1000 <= ns:
             return
         kept = told(self._server.desk, args, _WORDS_MAX, _WORD_BYTES_MAX)
         self._entries.appendleft((self._number, int(time.time()), ns // 1000, kept))

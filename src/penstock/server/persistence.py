@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core.errors import CommandError
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
@@ -24,8 +25,15 @@ class Persistence:
         """SHUTDOWN [REWRITE-AOF]"""
         if len(args) > 2 or (len(args) == 2 and args[1].upper() != b"REWRITE-AOF"):
             raise Refused(b"ERR syntax error")
+        if len(args) == 2:
+            try:
+                self._server.keep_memory()
+            except (CommandError, OSError) as error:
+                # Whoever asked for it must not lose it: the server goes on.
+                self._server.log.warning("what is in memory cannot be kept, so the server does not stop: %s", error)
+                raise Refused(b"ERR Errors trying to SHUTDOWN. Check logs.") from None
         caller.busy = True
-        self._server.stop(keep=len(args) == 2)
+        self._server.stop()
 
     def loadjob(self, caller: Connection, args: list[bytes], now: int) -> None:
         """LOADJOB is a line of Disque's AOF, not a command for clients."""

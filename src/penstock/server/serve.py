@@ -108,13 +108,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     try:
         ends: list[asyncio.Future[Any]] = [server.stopping, server.node.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if server.node.failed.done():
-            error = server.node.failed.exception()
-            if isinstance(error, JournalFailed):
-                _log.error("the journal failed, and nothing more can be promised: %s", error)
-            else:
-                _log.error("internal error; please report it", exc_info=error)
-            code = 1
+        code = _failure(server)
     finally:
         for task in tasks:
             task.cancel()
@@ -122,13 +116,30 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
             listener.close()
     if code == 0:
         await _stop(server)
-    with contextlib.suppress(PenstockError), host.lock:
-        host.close()
+        code = _failure(server)
+    try:
+        with host.lock:
+            host.close()
+    except (PenstockError, OSError) as error:
+        _log.error("the journal could not be closed: %s", error)
+        code = 1
     for signum in _STOPPING:
         # Nobody listens any more.
         signal.signal(signum, signal.SIG_DFL)
     _log.info("stopped")
     return code, server.restart_s
+
+
+def _failure(server: Server) -> int:
+    """Say why the node failed, if it did; gives the exit code."""
+    if not server.node.failed.done():
+        return 0
+    error = server.node.failed.exception()
+    if isinstance(error, JournalFailed):
+        _log.error("the journal failed, and nothing more can be promised: %s", error)
+    else:
+        _log.error("internal error; please report it", exc_info=error)
+    return 1
 
 
 async def _stop(server: Server) -> None:
@@ -138,11 +149,9 @@ async def _stop(server: Server) -> None:
         await asyncio.sleep(0.01)
     for client in server.clients:
         client.abort()
-    # Their sessions end in a turn of their own.
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    if server.stopping.result():
-        server.keep_memory()
+    while time.monotonic() < until + _DRAIN_S and len(server.clients):
+        await asyncio.sleep(0.01)
+    server.node.stop()
 
 
 async def _look_after(server: Server, info: Info) -> None:

@@ -22,9 +22,10 @@ from penstock.host import Host
 from penstock.journal.retention import Retention
 from penstock.server.access import Accounts
 from penstock.server.clients import Clients, Limits
-from penstock.server.config import Config
+from penstock.server.config import Config, ConfigError
 from penstock.server.node import Node
 from penstock.server.words import to_bytes
+from penstock.wire.errors import Refused
 
 # An argument may be as long as a body, and a little more: what is accepted can be sent.
 _ENVELOPE_BYTES: Final = 64 * 1024
@@ -68,7 +69,7 @@ class Server:
         self.rewriting = False
         self.last_rewrite_s = -1
         self.last_rewrite_ok = True
-        self.stopping: asyncio.Future[bool] = loop.create_future()  # Whether what is in memory is to be kept.
+        self.stopping: asyncio.Future[None] = loop.create_future()
         self.restart_s = -1.0  # When to start again, once it has stopped; negative for not at all.
         self._idle_cursor = 0
         self._evict_cursor = 0
@@ -105,6 +106,13 @@ class Server:
         elif name == "loglevel":
             self.log.setLevel(LOG_LEVELS[config.loglevel])
         self._limit_clients()
+
+    def rewrite_config(self) -> None:
+        """Let the file of the configuration say what was changed."""
+        try:
+            self.config.rewrite()
+        except (ConfigError, OSError) as error:
+            raise Refused(b"ERR Rewriting config file: " + to_bytes(str(error))) from None
 
     def _limit_clients(self) -> None:
         config, limits = self.config, self.clients.limits
@@ -207,18 +215,15 @@ class Server:
 
     # Stopping
 
-    def stop(self, keep: bool = False) -> None:
-        """Stop soon; `keep` what is in memory, also without a journal."""
+    def stop(self) -> None:
+        """Stop soon."""
         if not self.stopping.done():
-            self.stopping.set_result(keep)
+            self.stopping.set_result(None)
 
     def keep_memory(self) -> None:
-        """Have everything on disk in the shortest form, also where no journal is kept. Nobody is served any more."""
+        """Have everything on disk that is in memory only, for the next start."""
         if self.host.journal is None:
-            with self.host.lock:
-                self.start_journal()
-        else:
-            self.host.journal.take_snapshot()
+            self.start_journal()
 
     def restart(self, crash: bool, delay_s: float) -> None:
         """Stop and start again in this process; or do so as if it had crashed."""
@@ -226,7 +231,7 @@ class Server:
             time.sleep(delay_s)
             start_again()
         if self.config.file is not None:
-            self.config.rewrite()
+            self.rewrite_config()
         self.restart_s = delay_s
         self.stop()
 

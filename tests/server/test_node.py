@@ -1,0 +1,155 @@
+"""Turns: no answer leaves before the log is durable up to where it was computed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import JournalFailed
+from penstock.core.limits import NEVER
+from penstock.dialects.command import WRITE, Command, Desk
+from penstock.dialects.disque import Disque
+from penstock.host import Host, Store
+from penstock.journal.disk import File, RealDisk, RealFile
+from penstock.server.node import Client, Node
+
+from .serving import PATIENCE_S
+
+
+class SlowFile(RealFile):
+    """A file whose syncs wait until they may go on."""
+
+    gate = threading.Event()
+    broken = False
+
+    def sync(self) -> None:
+        assert self.gate.wait(PATIENCE_S)
+        if self.broken:
+            raise OSError(errno.EIO, "the disk is broken")
+        super().sync()
+
+
+class SlowDisk(RealDisk):
+    """A disk of such files."""
+
+    def create(self, name: str, size: int, head: bytes) -> File:  # type: ignore[override]
+        made = super().create(name, size, head)
+        slow = SlowFile(made._fd)
+        made._fd = -1
+        return slow
+
+
+class Sent(Client):
+    """A client that adds a job when it is run, and notes whether that was durable when it was told."""
+
+    def __init__(self, number: int, node: Node, args: list[bytes]) -> None:
+        super().__init__(number, node.engine.connect(b"%16d" % number))
+        self.node, self.args = node, args
+        self.sent: list[bool] = []
+
+    def run(self, budget: int) -> bool:
+        if self.args:
+            self.node.desk.run_all(self, [self.args], 0, self.node.now)
+            self.args = []
+        return False
+
+    def hold(self) -> None: ...
+
+    def send(self, answers: bytes) -> None:
+        self.were_sent()
+        if answers:
+            host = self.node.host
+            job = host.engine.jobs.find(host.ids.parse_long(answers[1:41]))
+            assert job is not None and host.journal is not None
+            self.sent.append(0 < job.position < host.journal.log.durable)
+
+    def abort(self) -> None: ...
+
+
+def a_node(host: Host) -> Node:
+    """A node that knows how to add a job."""
+    node = Node(host, asyncio.get_running_loop())
+    node.disque = Disque(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
+    addjob = Command("addjob", -4, "w", WRITE, "", "", node.disque.addjob)
+    node.desk = Desk([addjob], time.perf_counter_ns)
+    return node
+
+
+Script = Callable[[Node, Callable[[list[bytes]], Sent]], Awaitable[None]]
+
+
+@pytest.fixture
+def on_a_slow_disk(tmp_path: Path) -> Callable[[Script], None]:
+    """Runs something in the loop of a node whose disk is slow, until everybody was sent something."""
+
+    def run(script: Script) -> None:
+        async def main() -> None:
+            host = Host(0, NEVER, Store(SlowDisk(str(tmp_path))))
+            node = a_node(host)
+            node.sync_average_s = 1.0  # So it syncs in a thread.
+            clients: list[Sent] = []
+
+            def client(args: list[bytes]) -> Sent:
+                clients.append(Sent(len(clients), node, args))
+                return clients[-1]
+
+            await script(node, client)
+            until = time.monotonic() + PATIENCE_S
+            while not all(each.sent for each in clients):
+                assert time.monotonic() < until
+                await asyncio.sleep(0.001)
+            assert all(all(each.sent) for each in clients)
+            node.stop()
+            with host.lock:
+                host.close()
+
+        SlowFile.gate.set()
+        asyncio.run(main())
+
+    return run
+
+
+def test_a_sync_that_ends_within_a_turn_sends_no_answers_of_that_turn(
+    on_a_slow_disk: Callable[[Script], None],
+) -> None:
+    async def script(node: Node, client: Callable[[list[bytes]], Sent]) -> None:
+        first, second = client([b"ADDJOB", b"q", b"a", b"0"]), client([b"ADDJOB", b"q", b"b", b"0"])
+        SlowFile.gate.clear()
+        node.run(first)
+        while not node._syncing:
+            await asyncio.sleep(0)
+        SlowFile.gate.set()
+        while not node.loop._ready:  # type: ignore[attr-defined]
+            time.sleep(0.001)
+        # The end of the sync has come to the loop, which tells of it next; the turn that begins now ends behind that.
+        await asyncio.sleep(0)
+        node.run(second)
+
+    on_a_slow_disk(script)
+
+
+@pytest.mark.parametrize("in_thread", [True, False], ids=["in a thread", "in the loop"])
+def test_a_disk_that_fails_to_sync_ends_the_node_and_nobody_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_thread: bool
+) -> None:
+    async def main() -> None:
+        host = Host(0, NEVER, Store(SlowDisk(str(tmp_path))))
+        node = a_node(host)
+        node.sync_average_s = 1.0 if in_thread else 0.0
+        client = Sent(1, node, [b"ADDJOB", b"q", b"a", b"0"])
+        monkeypatch.setattr(SlowFile, "broken", True)
+        node.run(client)
+        with pytest.raises(JournalFailed):
+            await asyncio.wait_for(node.failed, PATIENCE_S)
+        assert client.sent == []
+        with host.lock:
+            host.close()
+
+    SlowFile.gate.set()
+    asyncio.run(main())
