@@ -123,6 +123,7 @@ class Steward:
         failure: Exception | None = None
         try:
             served.log.prepare()
+            served.log.fill()
             if wanted or self._snapshot_is_due(served):
                 self._snapshot(served)
             if served.log.segment != self._seen or wanted:
