@@ -142,6 +142,13 @@ class Durable(Committing):
                 raise
 
 
+class Gathering(Committing):
+    """The lock for tasks where calls wait for the disk: what they do is committed at the end of their loop's turn."""
+
+    def __exit__(self, *_: object) -> None:
+        self._host.lock.release()
+
+
 class ThreadSleeper:
     """A thread that sleeps. A bare lock is the cheapest thing to sleep on."""
 
@@ -194,7 +201,8 @@ class Host:
 
     now: Callable[[], int]  # Engine time, in ms.
     guard: Guard  # What a thread's call holds: it returns when what it did is as durable as the queue promises.
-    quick_guard: Guard  # What a task's call holds: it awaits `until_durable` afterwards.
+    quick_guard: Guard  # The same without waiting for the disk: what was done is in the log.
+    task_guard: Guard  # What a task's call holds: it awaits `until_durable` afterwards.
 
     wall: Callable[[], int]
     outbox: Outbox
@@ -211,7 +219,7 @@ class Host:
             self.engine = Engine(1, self.now(), self.outbox, secrets.randbits(32))
             self.engine.session_grace_ms = grace_ms
             self.ids = IdForms(secrets.token_hex(4).encode(), secrets.token_bytes(32))
-            self.guard = self.quick_guard = self.lock
+            self.guard = self.quick_guard = self.task_guard = self.lock
         else:
             self._recover(store, grace_ms, memory_max)
         self.engine.memory_max = memory_max
@@ -253,6 +261,7 @@ class Host:
             opened.log.writer.memory_left = self.engine.memory_left()
         self.guard = Durable(self, opened.log)
         self.quick_guard = Committing(self, opened.log)
+        self.task_guard = Gathering(self, opened.log) if store.fsync == ALWAYS else self.quick_guard
         self.journal = _Journal(self, disk, opened.log, store.retention)
 
     async def until_durable(self) -> None:
@@ -302,7 +311,7 @@ class Host:
     def leave_to_parent(self) -> None:
         """In the child of a fork: nothing of this queue may be used, and its files least of all."""
         self.closed = True
-        self.guard = self.quick_guard = Refusal(Forked)
+        self.guard = self.quick_guard = self.task_guard = Refusal(Forked)
         if self.journal is not None:
             self.journal.disk.forget_lock()
 
@@ -471,6 +480,7 @@ class _Journal:
         self.disk = disk
         self.log = log
         self._wake_everybody = host.wake_everybody
+        self._quick_guard = host.quick_guard
         self._reader = Reader(disk)
         self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
         self._fetched = 0
@@ -498,12 +508,17 @@ class _Journal:
     async def until_durable(self) -> None:
         """Return when everything that was logged so far is as durable as the log promises."""
         log = self.log
-        if log.fsync == ALWAYS and log.durable < log.written:
+        if log.fsync == ALWAYS and log.durable < log.writer.position:
             loop = asyncio.get_running_loop()
             committer = self._committers.get(loop)
             if committer is None:
-                committer = self._committers[loop] = Committer(log, loop)
-            await committer.durable(log.written)
+                committer = self._committers[loop] = Committer(log, loop, self._commit)
+            await committer.durable(log.writer.position)
+
+    def _commit(self) -> None:
+        """Write what was gathered."""
+        with self._quick_guard:
+            pass
 
     def fetch(self, tube: Tube, job: Job) -> bytes:
         """The body of a job that lives on disk; and those of the next jobs will be asked for soon."""
@@ -638,7 +653,7 @@ class Session:
         """The same session for asyncio: its calls return at once, and `until_durable` is awaited after them."""
         twin = Session.__new__(Session)
         twin.host, twin.connection, twin.closed, twin._twins = self.host, self.connection, self.closed, self._twins
-        twin.guard = twin._lock = self.host.quick_guard
+        twin.guard = twin._lock = self.host.task_guard
         self._twins.append(twin)
         _sessions.add(twin)
         return twin
