@@ -21,8 +21,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
-# What is compiled, below src/penstock: the pure, hot code; and the log, which is not pure, since a commit may be as small
-# as one command. __init__.py files hold no code and stay out.
+# What is compiled, below src/penstock: the pure, hot code; and the log, which is not pure, but whose commits are hot.
+# __init__.py files hold no code and stay out.
 COMPILED = (
     "core/*.py",
     "wire/*.py",
