@@ -161,6 +161,9 @@ class MemoryFile:
             raise self._disk.sync_error
         self._disk.effects.append(Effect("sync", self._number))
 
+    def fill(self, offset: int, length: int) -> None:
+        assert not any(self._data[offset : offset + length]), "what is filled with zeros is zeros"
+
     def truncate(self, size: int) -> None:
         self._disk.effects.append(Effect("truncate", self._number, offset=size))
         del self._data[size:]
