@@ -11,6 +11,8 @@ from tests.server.hostile import Client, Refusal, Server, Watch, figures, servin
 from tests.wire import model
 from tests.wire.streams import encode
 
+MB = 1 << 20
+
 PROTOCOL = "ERR Protocol error: "
 COUNT = PROTOCOL + "invalid multibulk length"
 BULK = PROTOCOL + "invalid bulk length"
@@ -132,9 +134,10 @@ ODD: dict[str, tuple[bytes, list[object]]] = {
 
 
 @pytest.mark.parametrize(("sent", "told"), ODD.values(), ids=ODD)
-def test_what_is_odd_is_answered(client: Client, sent: bytes, told: list[object]) -> None:
-    client.send(sent)
-    assert [client.answer() for _ in told] == told
+def test_what_is_odd_is_answered(server: Server, sent: bytes, told: list[object]) -> None:
+    with Watch(server, growth_max=MB + 4 * len(sent)), server.client() as client:
+        client.send(sent)
+        assert [client.answer() for _ in told] == told
 
 
 @pytest.mark.parametrize(
@@ -254,11 +257,12 @@ REFUSED: list[tuple[tuple[bytes | str | int, ...], str]] = [
 ]
 
 
-def test_every_command_that_is_wrong_is_refused_in_a_word_that_clients_know(client: Client, server: Server) -> None:
-    for words, told in REFUSED:
-        answer = client.ask(*words)
-        assert answer == Refusal(told), words[:8]
-        assert client.ask("PING") == b"PONG"
+def test_every_command_that_is_wrong_is_refused_in_a_word_that_clients_know(server: Server) -> None:
+    # The longest of them has 100,000 words, and each is an object for a moment.
+    with Watch(server, growth_max=16 * MB), server.client() as client:
+        for words, told in REFUSED:
+            assert client.ask(*words) == Refusal(told), words[:8]
+            assert client.ask("PING") == b"PONG"
 
 
 @pytest.mark.parametrize("length", [1, 65_535])

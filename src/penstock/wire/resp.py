@@ -40,7 +40,6 @@ _LF: Final = 10
 _QUOTE: Final = 34
 _APOSTROPHE: Final = 39
 _BACKSLASH: Final = 92
-_SPACES: Final = b" \t\r\n\v\f\0"
 _ESCAPES: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 _HEX_DIGITS: Final = b"0123456789abcdefABCDEF"
 
@@ -315,38 +314,38 @@ def split_words(line: bytes) -> list[bytes] | None:
 
     Empty words are dropped, as Disque does.
     """
+    if b'"' not in line and b"'" not in line:
+        return line.replace(b"\0", b" ").split()
     words: list[bytes] = []
     at: i64 = 0
     length: i64 = len(line)
     while True:
-        while at < length and line[at : at + 1] in _SPACES:
+        while at < length and _is_space(line[at]):
             at += 1
         if at >= length:
             return words
-        word = b""
-        while at < length and line[at : at + 1] not in _SPACES:
+        begin = at
+        while at < length and line[at] != _QUOTE and line[at] != _APOSTROPHE and not _is_space(line[at]):
+            at += 1
+        word = line[begin:at]
+        if at < length and not _is_space(line[at]):
             quote = line[at]
-            if quote != _QUOTE and quote != _APOSTROPHE:
-                begin = at
-                while (
-                    at < length and line[at] != _QUOTE and line[at] != _APOSTROPHE and line[at : at + 1] not in _SPACES
-                ):
-                    at += 1
-                word += line[begin:at]
-                continue
             at += 1
             begin = at
             while at < length and line[at] != quote:
                 at += 2 if _is_escape(line, at, quote) else 1
-            if at >= length:
+            # A closing quote ends the word.
+            if at >= length or (at + 1 < length and not _is_space(line[at + 1])):
                 return None
             word += _unescaped(line[begin:at], quote)
             at += 1
-            if at < length and line[at : at + 1] not in _SPACES:
-                # A closing quote ends the word.
-                return None
         if word:
             words.append(word)
+
+
+def _is_space(byte: int) -> bool:
+    """What stands between words: what C calls a space, and NUL."""
+    return byte == 32 or 9 <= byte <= 13 or byte == 0
 
 
 def _is_escape(text: bytes, at: i64, quote: int) -> bool:
