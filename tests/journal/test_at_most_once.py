@@ -8,13 +8,15 @@ import pytest
 
 from penstock.core import policy
 from penstock.core import states as s
+from penstock.core.errors import NoSpace
 from penstock.core.job import Draft
+from penstock.host import Host, Store
 from penstock.journal import filling
 from penstock.journal.frame import FRAME_HEADER_BYTES
 from penstock.journal.identity import forsake, identity
-from penstock.journal.log import FSYNC_CHOICES, NEVER_SYNC
+from penstock.journal.log import ALWAYS, EVERYSEC, FSYNC_CHOICES, NEVER_SYNC
 from penstock.journal.recovery import Opened, open_log
-from penstock.journal.segment import FrameFile, segment_names
+from penstock.journal.segment import FrameFile, all_headers, segment_names
 from penstock.testing import check
 from penstock.testing.disk import MemoryDisk, crashes, killed
 from tests.journal.shortened import SEGMENT, WALL
@@ -153,3 +155,77 @@ def test_the_jobs_in_doubt_are_put_aside_in_frames_of_a_bounded_length(monkeypat
         lengths = [found.frame.length for found in file.frames()]
     assert len(lengths) > 4
     assert max(lengths) < most + 1_024
+
+
+@pytest.mark.parametrize("promised", [EVERYSEC, NEVER_SYNC])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_what_is_promised_from_now_on_is_what_a_power_cut_is_judged_by(promised: str, ahead: bool) -> None:
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot", ALWAYS)
+    put(opened)
+    opened.log.make_durable(opened.log.written)
+    if ahead:
+        opened.log.prepare()
+    opened.log.promise(promised, WALL, WALL)
+    assert deliver(opened) == 1
+    for cut in crashes(disk, len(disk.effects)):
+        assert not can_be_delivered(opened_on(cut, "second boot"))
+
+
+def test_what_was_written_before_is_on_disk_when_it_is_promised_that_everything_is() -> None:
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot", NEVER_SYNC)
+    opened.log.prepare()
+    put(opened)
+    assert deliver(opened) == 1
+    opened.log.promise(ALWAYS, WALL, WALL)
+    (job,) = put(opened)
+    opened.log.make_durable(opened.log.written)
+    again = opened_on(next(crashes(disk, len(disk.effects))), "second boot")
+    found = again.engine.find(job, WALL)
+    assert found is not None and found.state == s.READY
+    assert deliver(again) == 1
+
+
+@pytest.mark.parametrize("before", FSYNC_CHOICES)
+@pytest.mark.parametrize("after", FSYNC_CHOICES)
+def test_a_crash_while_another_promise_is_made_leaves_one_of_the_two(before: str, after: str) -> None:
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot", before)
+    opened.log.prepare()
+    (job,) = put(opened)
+    opened.log.make_durable(opened.log.written)
+    done = len(disk.effects)
+    opened.log.promise(after, WALL, WALL)
+    for count in range(done, len(disk.effects) + 1):
+        for cut in crashes(disk, count):
+            found = opened_on(cut, "second boot").engine.find(job, WALL)
+            may_be = {s.READY if fsync == ALWAYS else s.BURIED for fsync in (before, after)}
+            assert found is not None and found.state in may_be
+
+
+def test_a_queue_in_use_says_in_its_log_what_it_promises_from_now_on() -> None:
+    disk = MemoryDisk()
+    host = Host(0, store=Store(disk, ALWAYS))
+    host.has_journal().log.prepare()
+    with host.lock, host:
+        host.set_fsync(EVERYSEC)
+    host.has_journal().log.prepare()
+    promises = [header.fsync for header in all_headers(disk)]
+    host.close()
+    assert promises == [ALWAYS, EVERYSEC, EVERYSEC]
+
+
+def test_a_promise_that_a_full_disk_refuses_is_not_made() -> None:
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot", ALWAYS)
+    (job,) = put(opened)
+    disk.capacity = 0
+    with pytest.raises(NoSpace):
+        opened.log.promise(NEVER_SYNC, WALL, WALL)
+    assert opened.log.fsync == ALWAYS
+    disk.capacity = None
+    put(opened)
+    opened.log.make_durable(opened.log.written)
+    found = opened_on(next(crashes(disk, len(disk.effects))), "second boot").engine.find(job, WALL)
+    assert found is not None and found.state == s.READY
