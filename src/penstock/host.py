@@ -700,9 +700,7 @@ class _Journal:
     def set_fsync(self, fsync: str) -> None:
         """Promise more or less from now on, under the lock."""
         if fsync != self.log.fsync:
-            self.log.fsync = fsync
-            # Each segment says what was promised when it was written.
-            self.log.begin_snapshot(self.now(), self.wall())
+            self.log.promise(fsync, self.now(), self.wall())
             self._sync_behind_others()
 
     def _sync_behind_others(self) -> None:

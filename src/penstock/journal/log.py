@@ -300,6 +300,23 @@ class Log:
         self._rotate(0)
         return self._tail.number
 
+    def promise(self, fsync: str, now: int, wall: int) -> None:
+        """Sync more or less often from now on, and begin a segment: each says what was promised when it was written."""
+        self.commit(now, wall)
+        # If rows before it were lost, the new segment would be too, and what it says.
+        self.make_durable(self.written)
+        self._wall = wall
+        with self._sparing:
+            # The one made ahead says what was promised before; and as long as it is empty, it counts for nothing.
+            self._drop_spare()
+            before, self.fsync = self.fsync, fsync
+            try:
+                tail = self._make(self._tail.number + 1, self._segment_bytes, self._segment_bytes)
+            except OSError as error:
+                self.fsync = before
+                raise NoSpace(f"there is no room on the disk for another segment: {error}") from error
+            self._go_on_in(tail)
+
     def has_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:
         """A snapshot of so many bytes stands for everything before its segment, which was so many bytes of log."""
         with self._sparing:
@@ -388,14 +405,16 @@ class Log:
 
     def _rotate(self, length: int) -> None:
         """Go on in the next segment. Nothing is synced here, under somebody's lock: `make_durable` does it in order."""
-        before = self._tail
-        before.end = self.writer.offset
         # Nobody may make the segment after this one before it is clear which that is.
         with self._sparing:
-            tail = self._following(before.number + 1, length)
-            tail.before = before
-            self.writer.begin_segment(tail, tail.number, SEGMENT_HEADER_BYTES)
-            self.kept.log_bytes += before.end
+            self._go_on_in(self._following(self._tail.number + 1, length))
+
+    def _go_on_in(self, tail: _Tail) -> None:
+        before = self._tail
+        before.end = self.writer.offset
+        tail.before = before
+        self.writer.begin_segment(tail, tail.number, SEGMENT_HEADER_BYTES)
+        self.kept.log_bytes += before.end
         self._next_growth = 0
 
     def _following(self, number: int, length: int) -> _Tail:

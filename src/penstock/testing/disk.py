@@ -171,6 +171,11 @@ class MemoryFile:
     def close(self) -> None: ...
 
 
+def killed(disk: MemoryDisk, count: int) -> MemoryDisk:
+    """What is there when the process ends after the first `count` effects and the system goes on: all of them."""
+    return _play(disk, disk.effects[:count])
+
+
 def crashes(disk: MemoryDisk, count: int, every_byte: bool = False) -> Iterator[MemoryDisk]:
     """What a power cut after the first `count` effects may leave behind; first of all, only what was synced."""
     sure, renames, writes = _split(disk.effects[:count])
