@@ -26,6 +26,7 @@ from penstock.core.limits import (
     WAIT_TUBES_MAX,
     check_name,
 )
+from penstock.core.moves import tube_bytes
 from penstock.core.outcomes import OK, ONLY_ONCE
 from penstock.core.policy import DISQUE
 from penstock.core.stats import rule_counts
@@ -156,19 +157,21 @@ class Disque:
                 raise Refused(b"MAXLEN Queue is already longer than the specified MAXLEN count")
             if tube.paused_in:
                 raise Refused(b"PAUSED Queue paused in input, try later")
-        if len(draft.body) > engine.room_bytes:
+        if tube is None:
+            self._check_new([name], draft)
+            tube = engine.create_tube(name, DISQUE, now)
+        elif len(draft.body) > engine.room_bytes:
             self._make_room(len(draft.body))
-        job = engine.put(tube, draft, now) if tube is not None else self._put_first(name, draft, now)
-        caller.reply.simple(self.id_of(job))
+        caller.reply.simple(self.id_of(engine.put(tube, draft, now)))
 
-    def _put_first(self, name: bytes, draft: Draft, now: i64) -> Job:
-        """Make a queue with a job in it; or none, if the job is refused."""
-        tube = self._engine.create_tube(name, DISQUE, now)
-        try:
-            return self._engine.put(tube, draft, now)
-        except CommandError:
-            self._engine.drop(tube, now)
-            raise
+    def _check_new(self, names: list[bytes], first: Draft | None = None) -> None:
+        """Refuse queues that there is no room for, and the first job of one, while nothing has been done yet."""
+        needed: i64 = 0 if first is None else len(first.body)
+        for name in names:
+            needed += tube_bytes(name)
+        if needed > self._engine.room_bytes:
+            self._make_room(needed)
+        self._engine.check_new(names, first)
 
     # Getting
 
@@ -225,6 +228,7 @@ class Disque:
             return
         if self.leaving:
             raise Refused(LEAVING)
+        self._check_new([name for name in dict.fromkeys(names) if name not in engine.tubes])
         tubes = [engine.tubes.get(name) or engine.create_tube(name, DISQUE, now) for name in names]
         caller.with_counters = counters
         wait = engine.wait(
@@ -541,6 +545,7 @@ class Disque:
         tube = engine.tubes.get(args[1])
         if changes:
             if tube is None and (inward or outward):
+                self._check_new([args[1]])
                 tube = engine.create_tube(args[1], DISQUE, now)
             if tube is not None:
                 engine.pause(tube, inward, outward, now)
