@@ -4,61 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.engine import Engine
-from penstock.core.ids import IdForms
 from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
-from penstock.core.outbox import Outbox
-from penstock.core.tube import Tube
-from penstock.dialects.command import Caller, Command, Desk
-from penstock.dialects.disque import Disque
-from penstock.testing import check
 
-NODE = b"0123456789abcdef0123456789abcdef01234567"
-NOW = 1_000_000
+from .shop import NOW, Shop
+
 NO_SPACE = b"-NOSPACE "
 NO_MEMORY = b"-OOM "
-
-
-class Log(Outbox):
-    """Remembers which queues it was told of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: list[bytes] = []
-
-    def tube_made(self, tube: Tube, now: int) -> None:
-        self.told.append(b"+" + tube.name)
-
-    def tube_dropped(self, tube: Tube, now: int) -> None:
-        self.told.append(b"-" + tube.name)
-
-
-class Shop:
-    """An engine and a client of it."""
-
-    def __init__(self) -> None:
-        self.log = Log()
-        self.engine = Engine(1, NOW, self.log)
-        self.asked_for = 0  # So much room in the log was asked for.
-        ids = IdForms(NODE[:8], b"k" * 32)
-        self.disque = Disque(self.engine, ids, NODE, lambda job: b"", self._make_room)
-        names = {"addjob": self.disque.addjob, "getjob": self.disque.getjob, "pause": self.disque.pause}
-        commands = [Command(name, -2, "", 2, "", "", handler) for name, handler in names.items()]
-        self.desk = Desk(commands, lambda: 0)
-        self.caller = Caller(self.engine.connect(b"token"))
-
-    def _make_room(self, length: int) -> None:
-        self.asked_for = length
-
-    def ask(self, *words: bytes) -> bytes:
-        self.desk.run_all(self.caller, [list(words)], 0, NOW)
-        check(self.engine)
-        return self.caller.reply.take()
-
-
-@pytest.fixture
-def shop() -> Shop:
-    return Shop()
 
 
 NEW_QUEUES = {

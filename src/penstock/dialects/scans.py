@@ -13,22 +13,16 @@ from mypy_extensions import i64
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.job import Job
-from penstock.core.limits import BATCH_JOBS_MAX
 from penstock.core.tube import Tube
-from penstock.dialects.command import Caller, Long
-from penstock.dialects.disque import NOT_A_NUMBER, Disque, parse_integer
-from penstock.wire.errors import Refused
+from penstock.dialects.command import SLICE, Caller, Long
+from penstock.dialects.disque import Disque, integer, parse_integer
+from penstock.wire.errors import SYNTAX, Refused
 from penstock.wire.reply import Reply
-
-# How many jobs or queues a slice looks at: a fraction of a millisecond's work.
-SLICE: Final = 1_000
 
 # An answer that would grow longer is refused: cursors are there for it.
 SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _COUNT: Final = 100
-_SYNTAX: Final = b"ERR syntax error"
-_NOT_AN_INTEGER: Final = b"ERR value is not an integer or out of range"
 _CURSOR: Final = b"ERR invalid cursor or option name"
 _CURSOR_MAX: Final = (1 << 63) - 1
 
@@ -80,13 +74,13 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
             query.busyloop = True
             at -= 1
         elif word == b"COUNT" and value is not None:
-            query.count = _integer(value)
+            query.count = integer(value)
         elif not jobs and word == b"MINLEN" and value is not None:
-            query.len_min = _integer(value)
+            query.len_min = integer(value)
         elif not jobs and word == b"MAXLEN" and value is not None:
-            query.len_max = _integer(value)
+            query.len_max = integer(value)
         elif not jobs and word == b"IMPORTRATE" and value is not None:
-            query.import_rate = _integer(value)
+            query.import_rate = integer(value)
         elif jobs and word == b"QUEUE" and value is not None:
             query.queue = value
         elif jobs and word == b"STATE" and value is not None:
@@ -100,24 +94,17 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
                 raise Refused(b"ERR Invalid REPLY type, try ID or ALL")
             query.whole = value.lower() == b"all"
         elif query.has_cursor:
-            raise Refused(_SYNTAX)
+            raise Refused(SYNTAX)
         else:
             query.cursor = parse_integer(word)
             if query.cursor < 0 or query.cursor > _CURSOR_MAX:
                 raise Refused(_CURSOR)
             query.has_cursor = True
             at -= 1
-    query.count = max(1, min(query.count, BATCH_JOBS_MAX))
+    query.count = max(1, min(query.count, SLICE))
     if query.states == 0:
         query.states = -1
     return query
-
-
-def _integer(text: bytes) -> int:
-    value = parse_integer(text)
-    if value == NOT_A_NUMBER:
-        raise Refused(_NOT_AN_INTEGER)
-    return value
 
 
 class _Found(Long):
@@ -238,7 +225,7 @@ class Newest(Long):
         self._engine = engine
         self._disque = disque
         self._name = name
-        self._count = min(count, BATCH_JOBS_MAX)
+        self._count = min(count, SLICE)
         self._cursor = 0
         self._newest = []
 

@@ -13,9 +13,7 @@ from penstock.server.greeting import check_client_name
 from penstock.server.server import Server
 from penstock.server.settings import find
 from penstock.server.words import to_text
-from penstock.wire.errors import Refused
-
-_SYNTAX: Final = b"ERR syntax error"
+from penstock.wire.errors import SYNTAX, Refused
 
 # What is about others is for administrators.
 _ADMINISTRATIVE: Final = frozenset([b"LIST", b"KILL", b"PAUSE"])
@@ -130,7 +128,7 @@ class ClientCommands:
     def _reply(self, caller: Connection, args: list[bytes]) -> None:
         word = args[2].upper() if len(args) == 3 else b""
         if word not in (b"ON", b"OFF", b"SKIP"):
-            raise Refused(_SYNTAX)
+            raise Refused(SYNTAX)
         caller.muted = {b"ON": ANSWERED, b"OFF": SILENT, b"SKIP": SKIP_NEXT}[word]
         if word == b"ON":
             caller.reply.ok()
@@ -161,7 +159,7 @@ def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
     tests: list[Callable[[Connection], bool]] = []
     skip_me = True
     if len(args) < 4 or len(args) % 2:
-        raise Refused(_SYNTAX)
+        raise Refused(SYNTAX)
     for word, value in zip(args[2::2], args[3::2], strict=True):
         word = word.upper()
         if word == b"ID":
@@ -178,7 +176,7 @@ def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
         elif word == b"SKIPME" and value.lower() in (b"yes", b"no"):
             skip_me = value.lower() == b"yes"
         else:
-            raise Refused(_SYNTAX)
+            raise Refused(SYNTAX)
     return lambda connection: all(test(connection) for test in tests), skip_me
 
 

@@ -6,11 +6,11 @@ import time
 from collections import deque
 from typing import Final
 
-from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
+from penstock.dialects.disque import integer
 from penstock.server.client_commands import told
 from penstock.server.connection import Connection
 from penstock.server.server import Server
-from penstock.wire.errors import Refused
+from penstock.wire.errors import SYNTAX, Refused
 
 # How much of a command is kept: the words, and the bytes of each.
 _WORDS_MAX: Final = 32
@@ -42,9 +42,7 @@ class Slowlog:
         """SLOWLOG GET [count] | LEN | RESET"""
         word, reply = args[1].upper(), caller.reply
         if word == b"GET" and len(args) <= 3:
-            count = parse_integer(args[2]) if len(args) == 3 else 10
-            if count == NOT_A_NUMBER:
-                raise Refused(b"ERR value is not an integer or out of range")
+            count = integer(args[2]) if len(args) == 3 else 10
             entries = list(self._entries)[: count if count >= 0 else None]
             reply.array(len(entries))
             for number, when, us, words in entries:
@@ -110,7 +108,7 @@ class Latency:
         elif word == b"DOCTOR" and len(args) == 2:
             reply.bulk(self._advice().encode())
         else:
-            raise Refused(b"ERR syntax error")
+            raise Refused(SYNTAX)
 
     def _graph(self, event: bytes) -> bytes:
         """A bar for each sample, the oldest first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.server.connection import Connection
 from penstock.server.server import Server
-from penstock.wire.errors import Refused
+from penstock.wire.errors import SYNTAX, Refused
 
 
 class Persistence:
@@ -23,7 +23,7 @@ class Persistence:
     def shutdown(self, caller: Connection, args: list[bytes], now: int) -> None:
         """SHUTDOWN [REWRITE-AOF]"""
         if len(args) > 2 or (len(args) == 2 and args[1].upper() != b"REWRITE-AOF"):
-            raise Refused(b"ERR syntax error")
+            raise Refused(SYNTAX)
         caller.busy = True
         self._server.stop(keep=len(args) == 2)
 
