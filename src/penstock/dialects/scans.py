@@ -1,6 +1,7 @@
 """Scans: QSCAN, JSCAN and the newest jobs of a queue, in slices that hold nobody up.
 
-A scan with a cursor is one slice. What looks at everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command.
+A scan with a cursor is one slice, and ends where its page is full: its cursor is what comes next. What looks at
+everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from mypy_extensions import i64
 
 from penstock.core import states as s
 from penstock.core.engine import Engine
+from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import Job
 from penstock.core.tube import Tube
 from penstock.dialects.command import SLICE, Caller, Long
@@ -19,10 +21,17 @@ from penstock.dialects.disque import Disque, integer, parse_integer
 from penstock.wire.errors import SYNTAX, Refused
 from penstock.wire.reply import Reply
 
+# A page that has so many bytes is full. There is always one job or queue on it, however long.
+PAGE_BYTES_MAX: Final = 1024 * 1024
+
 # An answer that would grow longer is refused: cursors are there for it.
 SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _COUNT: Final = 100
+
+# What is told of a job beside its body and its queue.
+_SHOWN_BYTES: Final = 640
+
 _CURSOR: Final = b"ERR invalid cursor or option name"
 _CURSOR_MAX: Final = (1 << 63) - 1
 
@@ -114,7 +123,7 @@ class _Found(Long):
     cursor: int
     found: int
     _pages: list[bytes]
-    _bytes: i64
+    _bytes: i64  # Of all pages that are full.
 
     def __init__(self, query: Query) -> None:
         self.query = query
@@ -123,13 +132,17 @@ class _Found(Long):
         self._pages = []
         self._bytes = 0
 
-    def add(self, page: Reply, found: int) -> None:
-        """Keep the answer of a slice."""
-        self.found += found
+    def fits(self, page: Reply, more: i64) -> bool:
+        """Tell whether there is room on a page for about so many bytes more. No byte is written before it is asked."""
+        length = page.length + more
+        if self.query.busyloop and self._bytes + length > SCAN_BYTES_MAX:
+            raise Refused(b"ERR the answer would be longer than %d bytes; use a cursor and COUNT" % SCAN_BYTES_MAX)
+        return page.length == 0 or length <= PAGE_BYTES_MAX
+
+    def add(self, page: Reply) -> None:
+        """Keep the page of a slice."""
         self._bytes += page.length
         self._pages.append(page.take())
-        if self._bytes > SCAN_BYTES_MAX:
-            raise Refused(b"ERR the answer would be longer than %d bytes; use a cursor and COUNT" % SCAN_BYTES_MAX)
 
     def write(self, reply: Reply) -> None:
         """The whole answer."""
@@ -153,15 +166,17 @@ class QueueScan(_Found):
         """Look at the next queues."""
         query = self.query
         page = Reply()
-        found = 0
         tubes, self.cursor = self._engine.scan_tubes(self.cursor, SLICE if query.busyloop else query.count)
         for tube in tubes:
             length = tube.count_in(s.READY)
             if query.len_min <= length <= query.len_max and query.import_rate <= 0:
                 if caller.any_tube or caller.may_use(tube.name):
+                    if not self.fits(page, len(tube.name)):
+                        self.cursor = tube.number
+                        break
                     page.bulk(tube.name)
-                    found += 1
-        self.add(page, found)
+                    self.found += 1
+        self.add(page)
         if query.busyloop and self.cursor != 0:
             return False
         self.write(caller.reply)
@@ -191,17 +206,20 @@ class JobScan(_Found):
                 return True
         page = Reply()
         page.resp3 = caller.reply.resp3
-        found = 0
         jobs, self.cursor = self._engine.scan(self.cursor, SLICE if query.busyloop else query.count, tube, query.states)
         for job in jobs:
-            if not caller.any_tube and not caller.may_use(self._engine.tube_of(job).name):
+            name = self._engine.tube_of(job).name
+            if not caller.any_tube and not caller.may_use(name):
                 continue
+            if not self.fits(page, _SHOWN_BYTES + len(name) + job.body_length() if query.whole else LONG_ID_BYTES):
+                self.cursor = job.id
+                break
             if query.whole:
                 self._disque.write_shown(page, job, now)
             else:
                 page.simple(self._disque.id_of(job))
-            found += 1
-        self.add(page, found)
+            self.found += 1
+        self.add(page)
         if query.busyloop and self.cursor != 0:
             return False
         self.write(caller.reply)
