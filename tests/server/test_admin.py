@@ -507,6 +507,32 @@ def test_a_reset_removes_jobs_and_queues_and_ends_all_waits(
     wire.add("reset")
 
 
+def test_a_reset_leaves_the_queue_of_one_who_waits_again(wire: Wire, wires: Callable[[], Wire], queue: bytes) -> None:
+    wire.call("DEBUG", "FLUSHALL")
+    waiting = wires()
+    waiting.send_raw(command("GETJOB", "FROM", queue) * 3)
+    wait_for(lambda: wire.call("QSTAT", queue))
+    wire.add(b"another " + queue)
+    assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
+    assert waiting.read() == b"*-1\r\n"
+    assert wire.call("QSCAN", "BUSYLOOP") == [b"0", [queue]]
+    id = wire.add(queue)
+    assert decoded(waiting.read())[0][1] == id
+    assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
+
+
+def test_a_reset_takes_many_queues_at_a_time_however_many_clients_there_are(
+    wire: Wire, wires: Callable[[], Wire], queue: bytes
+) -> None:
+    for each in [wires() for _ in range(50)]:
+        each.send("GETJOB", "FROM", b"elsewhere " + queue)
+    wait_for(lambda: wire.call("QSTAT", b"elsewhere " + queue) and wire.stat(b"elsewhere " + queue)[b"blocked"] == 50)
+    wire.send_raw(b"".join(command("PAUSE", b"%s %d" % (queue, number), "in") for number in range(2_500)))
+    assert {wire.read() for _ in range(2_500)} == {b"+in\r\n"}
+    assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
+    assert wire.info()["registered_queues"] == "0"
+
+
 # ---- The rest --------------------------------------------------------------------------------------------------------
 
 
