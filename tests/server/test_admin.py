@@ -269,6 +269,22 @@ def test_monitor_shows_what_all_clients_say_but_no_password(wire: Wire, wires: C
     wire.call("PING")
 
 
+def test_monitor_shows_no_more_of_a_command_than_the_slowlog(wire: Wire, wires: Callable[[], Wire]) -> None:
+    watching = wires()
+    assert watching.ask("MONITOR") == b"+OK\r\n"
+    wire.ask("PING", b"\xff" * 1_000)
+    assert watching.read().endswith(b'"PING" "' + rb"\xff" * 128 + b'... (872 more bytes)"\r\n')
+    wire.ask("QSCAN", *["x"] * 99)
+    assert watching.read().endswith(b'"QSCAN" ' + b'"x" ' * 30 + b'"... (69 more arguments)"\r\n')
+    every = bytes(range(128))
+    wire.ask("PING", every)
+    # What is shown can be typed: it is the same bytes again.
+    shown = watching.read().partition(b'"PING" ')[2].strip()
+    assert wire.type("PING " + shown.decode()) == b"$128\r\n%s\r\n" % every
+    watching.close()
+    wire.call("PING")
+
+
 def test_slowlog_keeps_what_took_long_the_newest_first(wire: Wire) -> None:
     with configured(wire, "slowlog-log-slower-than", -1):
         assert wire.ask("SLOWLOG", "RESET") == b"+OK\r\n"

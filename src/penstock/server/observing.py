@@ -12,10 +12,6 @@ from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.errors import SYNTAX, Refused
 
-# How much of a command is kept: the words, and the bytes of each.
-_WORDS_MAX: Final = 32
-_WORD_BYTES_MAX: Final = 128
-
 # How many samples of an event are kept.
 _SAMPLES_MAX: Final = 160
 
@@ -32,7 +28,7 @@ class Slowlog:
         """A command took so long; it is kept if that is long enough."""
         if not 0 <= self._server.config.slowlog_log_slower_than * 1000 <= ns:
             return
-        kept = told(self._server.desk, args, _WORDS_MAX, _WORD_BYTES_MAX)
+        kept = told(self._server.desk, args)
         self._entries.appendleft((self._number, int(time.time()), ns // 1000, kept))
         self._number += 1
         while len(self._entries) > self._server.config.slowlog_max_len:
