@@ -55,3 +55,12 @@ def test_a_queue_that_goes_gives_its_memory_back(shop: Shop) -> None:
     assert shop.ask(b"PAUSE", b"other", b"in").startswith(NO_MEMORY)
     shop.engine.drop(shop.engine.tube(b"queue"), NOW)
     assert shop.ask(b"PAUSE", b"other", b"in") == b"+in\r\n"
+
+
+def test_what_makes_no_queue_needs_no_room(shop: Shop) -> None:
+    shop.ask(b"PAUSE", b"queue", b"in")
+    shop.engine.room_bytes, shop.engine.memory_max = -1, 0
+    assert shop.ask(b"PAUSE", b"queue", b"none") == b"+none\r\n"
+    assert shop.ask(b"GETJOB", b"NOHANG", b"FROM", b"queue", b"another") == b"*-1\r\n"
+    assert shop.ask(b"GETJOB", b"FROM", b"queue", b"queue") == b""
+    assert shop.caller.wait is not None

@@ -54,7 +54,6 @@ _SECONDS_MAX: Final = DURATION_MS_MAX // 1000
 _IN_RULES: Final = [rule for rule, (_, source, target) in enumerate(s.TRANSITIONS) if target == s.READY != source]
 _OUT_RULES: Final = [rule for rule, (event, _, _) in enumerate(s.TRANSITIONS) if event in (s.TOOK, s.CLAIMED)]
 
-
 # What a command does to each job it names.
 _ACK: Final = 0
 _DELETE: Final = 1
@@ -71,9 +70,9 @@ class Disque:
 
     node: bytes  # 40 hex digits.
     leaving: bool  # It is about to leave its cluster, and takes no new jobs.
+    start_long: StartLong | None  # Lets a command go on in slices; without it, commands run in one go.
     _engine: Engine
     _ids: IdForms
-    start_long: StartLong | None  # Lets a command go on in slices; without it, commands run in one go.
     _body_of: Callable[[Job], bytes]
     _make_room: Callable[[int], None]
 
@@ -240,7 +239,9 @@ class Disque:
             return
         if self.leaving:
             raise Refused(LEAVING)
-        self._check_new([name for name in dict.fromkeys(names) if name not in engine.tubes])
+        missing = [name for name in names if name not in engine.tubes]
+        if missing:
+            self._check_new(list(dict.fromkeys(missing)))
         tubes = [engine.tubes.get(name) or engine.create_tube(name, DISQUE, now) for name in names]
         caller.with_counters = counters
         wait = engine.wait(
