@@ -226,3 +226,24 @@ def test_one_who_goes_in_the_middle_of_a_long_answer_leaves_nothing_behind(
     scanner.close()
     wait_for(lambda: address.encode() not in wire.ask("CLIENT", "LIST"))
     assert len(wire.call("JSCAN", "BUSYLOOP")[1]) == 300
+
+
+def test_a_page_ends_where_it_is_full_and_the_cursor_goes_on_from_there(wire: Wire) -> None:
+    ids = [wire.add("q", b"x" * length) for length in (400_000, 400_000, 400_000, 3_000_000, 1, 400_000)]
+    wire.add("none of it", b"x" * 900_000)
+    pages, cursor = [], b"0"
+    while not pages or cursor != b"0":
+        cursor, page = wire.call("JSCAN", cursor, "COUNT", 100, "QUEUE", "q", "REPLY", "all")
+        pages.append([pairs(job)[b"id"] for job in page])
+    assert pages == [ids[:2], ids[2:3], ids[3:4], ids[4:]]
+    assert len(all_of(wire, "JSCAN", "REPLY", "all")) == 7
+
+
+def test_a_page_of_long_names_is_full_with_few(wire: Wire) -> None:
+    names = [b"%d" % number + b"q" * 60_000 for number in range(40)]
+    for name in names:
+        wire.call("PAUSE", name, "in")
+    cursor, page = wire.call("QSCAN", "COUNT", 100)
+    assert page == names[:17]
+    assert page + wire.call("QSCAN", cursor, "COUNT", 17)[1] == names[:34]
+    assert wire.call("QSCAN", "BUSYLOOP") == [b"0", names]

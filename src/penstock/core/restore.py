@@ -25,10 +25,7 @@ from penstock.core.unique import DedupWindow
 def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, created: i64) -> Tube:
     """Make a tube that was there."""
     tube = Tube(name, number, len(engine._tube_slots), policy, created)
-    engine._tube_slots.append(tube)
-    engine.tubes[name] = tube
-    engine._tube_numbers.add(number)
-    engine._tubes_by_number[number] = tube
+    engine.add_tube(tube)
     used_number(engine, number)
     return tube
 

@@ -107,6 +107,11 @@ def check_tube(caller: Caller, tube: bytes) -> None:
         raise Refused(b"NOPERM this user has no permission to use this queue")
 
 
+# How many jobs or queues a slice of a long command is about, and at most what is answered in one go: about a
+# millisecond's work.
+SLICE: Final = 1_000
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Long:
     """A command that runs in slices. Its caller waits, and between two slices everybody else is served."""
