@@ -163,6 +163,7 @@ class _WatchedFile(RealFile):
 
     def __init__(self, file: RealFile, end: int, groups: list[int]) -> None:
         super().__init__(file._fd)
+        file._fd = -1  # It is ours now: whoever forgets that file must not close it.
         self._groups = groups
         self._end = self._synced = end
 
