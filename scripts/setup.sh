@@ -89,12 +89,18 @@ find_redis_cli() {
         "(Debian: apt-get install redis-tools)."
 }
 
+find_openssl() {
+  command -v openssl >/dev/null || apt_install openssl ||
+    say "openssl is not here and cannot be installed, so the tests of TLS will be skipped (Debian: apt-get install openssl)."
+}
+
 tools() {
   local python
   python=$(find_python)
   make_venv "$python"
   find_compiler "$python"
   find_redis_cli
+  find_openssl
   say "installing the tools from pyproject.toml"
   "$venv/bin/python" - >"$venv/requirements.txt" <<'PY'
 import tomllib

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.dialects.command import ADMIN, DEBUG, READ, WRITE
-from tests.server.hostile import Client, Refusal, Server, Watch, figures, serving, wait_until, warm_up
+from tests.server.hostile import PATIENCE_S, Client, Refusal, Server, Watch, figures, serving, wait_until, warm_up
 from tests.wire.streams import encode
 
 CONFIG = """
@@ -347,6 +347,19 @@ def test_over_tls_everything_is_as_without_it(tls_server: Server, trusting: ssl.
         assert all(client.answer() == b"PONG" for _ in range(20_000))
         assert client.ask("QUIT") == b"OK"
         assert client.rest() == b""
+
+
+def test_a_server_stops_while_clients_are_connected_over_tls(
+    certificate: Path, trusting: ssl.SSLContext, tmp_path: Path
+) -> None:
+    files = ["--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem")]
+    server = Server(tmp_path, "--port", "0", *files, port_flag="--tls-port")
+    with server.client(trusting) as idle, server.client(trusting) as waiting:
+        assert idle.ask("PING") == b"PONG"
+        waiting.send(encode([b"GETJOB", b"FROM", b"q"]))
+        assert idle.ask("PING") == b"PONG"
+        server.process.terminate()
+        assert server.process.wait(PATIENCE_S) == 0
 
 
 def test_who_does_not_speak_tls_gets_nowhere(tls_server: Server, trusting: ssl.SSLContext) -> None:

@@ -40,6 +40,9 @@ _OWN_DESCRIPTORS: Final = 64
 # How long clients get to fetch their last answers when the server stops.
 _DRAIN_S: Final = 2.0
 
+# How long to wait until the system says that they are gone; over TLS it does not say so.
+_PART_S: Final = 0.2
+
 # A thread that works beside the loop, the steward, gives way to it this soon.
 _SWITCH_S: Final = 0.0005
 
@@ -149,7 +152,8 @@ async def _stop(server: Server) -> None:
         await asyncio.sleep(0.01)
     for client in server.clients:
         client.abort()
-    while time.monotonic() < until + _DRAIN_S and len(server.clients):
+    until = time.monotonic() + _PART_S
+    while time.monotonic() < until and len(server.clients):
         await asyncio.sleep(0.01)
     server.node.stop()
 
