@@ -55,8 +55,9 @@ def _measure(families: list[list[Trial]], scale: Scale) -> list[Row]:
     # Wide enough for a row on one line also where the output is no terminal and has no width.
     console = Console(width=None if sys.stdout.isatty() else 170)
     show_heading(console, scale)
-    for sentence in server.missing():
-        console.print(sentence)
+    if any(spec.name.startswith("server/") for family in families for trial in family for spec in trial.rows):
+        for sentence in server.missing():
+            console.print(sentence)
     rows: list[Row] = []
     try:
         for family in families:

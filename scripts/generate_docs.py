@@ -212,6 +212,7 @@ LIMITS = {
     "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
     "BATCH_BYTES_MAX": ("bodies, keys and names in one put", "bytes"),
     "JOB_MEMORY_BYTES": ("what a job counts against `memory_limit` beside its body", "bytes"),
+    "TUBE_MEMORY_BYTES": ("what a tube counts against `memory_limit` beside its name", "bytes"),
     "MEMORY_BYTES_MIN": ("the least that `memory_limit` can be set to", "bytes"),
     "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),
     "WAITS_PER_CONNECTION_MAX": ("calls of one connection to a server that wait at a time", "calls"),

@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dialects": {"core", "wire"},
     "journal": {"core"},
     "options": {"core"},
-    "committer": {"journal"},
+    "committer": {"core", "journal"},
     "steward": {"core", "journal"},
     "host": {"core", "journal", "options", "committer", "steward"},
     "embedded": {"core", "journal", "options", "host"},

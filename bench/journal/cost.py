@@ -60,6 +60,7 @@ def _prepare_log(turns: int, commits: int) -> Sample:
 
     def prepare(_directory: object = directory) -> None:  # The directory lives as long as the trial does.
         log.prepare()
+        log.fill()
 
     return _sample(engine, turns, commits, commit, prepare)
 

@@ -31,7 +31,10 @@ def trials(scale: Scale) -> list[Trial]:
     """Penstock without and with its journal, the others, and Penstock while it is busy otherwise."""
     seconds = _SECONDS / 4 if scale.quick else _SECONDS
     jobs = scale.jobs(_BUSY_JOBS, 50_000)
-    memory, always = partial(processes.penstock, "--no-journal"), partial(processes.penstock, "--fsync", "always")
+    memory, always, everysec = (
+        partial(processes.penstock, *settings)
+        for settings in (("--no-journal",), ("--fsync", "always"), ("--fsync", "everysec"))
+    )
     goal = Goal(_P99_MS_MAX)
     found = [
         _trial(scale, "cycle", "no journal", "disque", memory, seconds, goal=goal),
@@ -39,9 +42,9 @@ def trials(scale: Scale) -> list[Trial]:
         _trial(
             scale,
             "cycle-snapshot",
-            f"the same while {jobs:,} jobs are written as a snapshot",
+            f"fsync everysec, while {jobs:,} jobs are written as a snapshot",
             "disque",
-            partial(_filled, always, jobs),
+            partial(_filled, everysec, jobs),
             seconds,
             _snapshots,
             goal,
@@ -49,9 +52,9 @@ def trials(scale: Scale) -> list[Trial]:
         _trial(
             scale,
             "cycle-scan",
-            f"the same while {jobs:,} jobs are scanned",
+            f"fsync everysec, while {jobs:,} jobs are scanned",
             "disque",
-            partial(_filled, always, jobs),
+            partial(_filled, everysec, jobs),
             seconds,
             _scans,
             goal,

@@ -324,7 +324,7 @@ class Tube:
                 try:
                     core = host.engine.put(self._live() if self._core.dropped else self._core, asked, host.now())
                     if host.watched:
-                        host.settle()
+                        host.settle(session.shares)
                 except BaseException as error:
                     host.settle_after(error)
                     raise
@@ -382,7 +382,7 @@ class Tube:
                             host.now(),
                         )
                         if host.watched:
-                            host.settle()
+                            host.settle(session.shares)
                     except BaseException as error:
                         host.settle_after(error)
                         raise
@@ -775,7 +775,7 @@ class Job:
                     host.engine.look(self._core, now)
                     outcome = host.engine.ack(session.connection.session, self._core, now)
                     if host.watched:
-                        host.settle()
+                        host.settle(session.shares)
                 except BaseException as error:
                     host.settle_after(error)
                     raise

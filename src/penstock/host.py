@@ -48,7 +48,7 @@ from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Waiting
 from penstock.journal.disk import Disk
 from penstock.journal.identity import forsake, identity, next_opening
-from penstock.journal.log import ALWAYS, EVERYSEC, Log
+from penstock.journal.log import ALWAYS, EVERYSEC, RESERVE_BYTES, Log
 from penstock.journal.reader import Event, Reader
 from penstock.journal.recovery import open_log
 from penstock.journal.retention import Retention
@@ -62,6 +62,10 @@ _SLICE_JOBS = 10_000
 
 # How many bodies are asked for ahead of their turn.
 _AHEAD = 64
+
+# Tasks share a frame up to about this length: a longer one is not faster, and on a full disk it has to fit in what is
+# reserved for takes and acks.
+_SHARED_BYTES = RESERVE_BYTES // 4
 
 
 class Sleeper(Protocol):
@@ -196,9 +200,11 @@ class _Keeper(ThreadSleeper):
 class Host:
     """One engine of this process, and one turn of it: what a call does with it, inside of the lock.
 
-    At the end of a turn what it did is in the log, and whoever it served is woken. The lock around it is always the
-    system's own: `with host.lock, host:`. An interrupt may come between any two steps of Python code, so a lock that
-    Python code takes and gives back can be left locked for ever. An interrupted turn is ended by the next one.
+    At the end of a turn what it did is in the log, and whoever it served is woken. (Tasks that wait for the disk share
+    frames: what a turn of theirs did is in the log when it waits, or when a turn of anybody else ends.) The lock around
+    it is always the system's own: `with host.lock, host:`. An interrupt may come between any two steps of Python code,
+    so a lock that Python code takes and gives back can be left locked for ever. An interrupted turn is ended by the
+    next one.
     """
 
     now: Callable[[], int]  # Engine time, in ms.
@@ -506,11 +512,26 @@ class Host:
                 self.fail(error)
                 raise
 
-    def settle(self) -> None:
-        """End a turn: let the log have what it did, and wake whoever it served, or whose deadline came nearer."""
+    def commit_shared(self) -> None:
+        """Let the log have what tasks have left to a frame that they share. Without the lock."""
+        # Not in the child of a fork, where the lock may be held for ever.
+        if not self.closed:
+            with self.lock, self:
+                pass
+
+    def _may_share(self) -> bool:
+        """Whether a task's turn may leave its rows to a frame that is written when it waits for the disk."""
+        return self.syncs and self.journal is not None and self.journal.log.writer.frame_bytes() < _SHARED_BYTES
+
+    def settle(self, shares: bool = False) -> None:
+        """End a turn: let the log have what it did, and wake whoever it served, or whose deadline came nearer.
+
+        Whoever shares waits `until_durable` next. Those it woke need no frame before: they begin with a turn of theirs.
+        """
         for driver in self.drivers.values():
             driver.attend()
-        self.commit()
+        if not shares or not self._may_share():
+            self.commit()
         if self.outbox.ended_waits:
             for wait in self.outbox.ended_waits:
                 sleeper: Sleeper = wait.tag  # type: ignore[assignment]
@@ -679,9 +700,7 @@ class _Journal:
     def set_fsync(self, fsync: str) -> None:
         """Promise more or less from now on, under the lock."""
         if fsync != self.log.fsync:
-            self.log.fsync = fsync
-            # Each segment says what was promised when it was written.
-            self.log.begin_snapshot(self.now(), self.wall())
+            self.log.promise(fsync, self.now(), self.wall())
             self._sync_behind_others()
 
     def _sync_behind_others(self) -> None:
@@ -698,20 +717,23 @@ class _Journal:
 
     def history(self, number: int) -> list[Event]:
         """What happened to a job, as far as it is durable; whether it is there or gone. Without the lock."""
-        with self.lock:
+        host = self._host()
+        assert host is not None
+        # In a turn, so that its newest row is in a file.
+        with self.lock, host:
             job = self.engine.jobs.find(number)
             newest = None if job is None or job.position <= 0 else job.position
         return self._reader.history(number, newest, self.log.durable)
 
     async def until_durable(self) -> None:
-        """Return when everything that was logged so far is as durable as the log promises."""
+        """Return when everything that was done so far is as durable as the log promises."""
         log = self.log
-        if log.fsync == ALWAYS and log.durable < log.written:
+        if log.fsync == ALWAYS and log.durable < log.writer.position:
             loop = asyncio.get_running_loop()
             committer = self._committers.get(loop)
             if committer is None:
-                committer = self._committers[loop] = Committer(log)
-            await committer.durable(log.written)
+                committer = self._committers[loop] = Committer(log, _Commit(self._host))
+            await committer.durable(log.writer.position)
 
     def fetch(self, job: Job) -> bytes:
         """The body of a job that lives on disk; and those of the next jobs will be asked for soon."""
@@ -776,6 +798,18 @@ class _Growth:
     def __call__(self) -> None:
         self._steward.wake()
         self._syncer.set()
+
+
+class _Commit:
+    """How a committer lets the log have what tasks did. It knows the queue, which knows the committer, weakly."""
+
+    def __init__(self, host: weakref.ref[Host]) -> None:
+        self._host = host
+
+    def __call__(self) -> None:
+        host = self._host()
+        if host is not None:
+            host.commit_shared()
 
 
 def _sync_behind(weak: weakref.ref[_Journal], grown: threading.Event) -> None:
@@ -857,6 +891,7 @@ class Session:
         self.lock = host.lock
         self.durable = host.durable
         self.syncs = host.syncs
+        self.shares = False  # Whether its turns may share a frame: see Host.settle.
         with host.durable, host.lock, host:
             self.connection = host.join()
             host.sessions.add(self)
@@ -869,7 +904,7 @@ class Session:
         twin = Session.__new__(Session)
         twin.host, twin.connection, twin._twins = self.host, self.connection, self._twins
         twin.closed, twin.barred, twin.lock = self.closed, self.barred, self.lock
-        twin.durable, twin.syncs = NOTHING, False
+        twin.durable, twin.syncs, twin.shares = NOTHING, False, True
         self._twins.append(weakref.ref(twin))
         if not self.closed:
             self.host.sessions.add(twin)
@@ -882,7 +917,10 @@ class Session:
             self.refuse()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self.host.__exit__(kind, error, trace)
+        if error is None:
+            self.host.settle(self.shares)
+        else:
+            self.host.settle_after(error)
 
     def refuse(self) -> NoReturn:
         """Say why this session may not be used any more."""

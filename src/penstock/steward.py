@@ -142,6 +142,7 @@ class Steward:
                 # First: on a full disk, this may be the room that a segment and a snapshot need.
                 trim(served.disk, served.log, self._retention, served.wall())
             served.log.prepare()
+            served.log.fill()
             if due:
                 self._snapshot(served)
             if served.log.segment != self._seen or wanted:

@@ -47,11 +47,14 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
     return disk
 
 
+def committer_of(opened: Opened) -> Committer:
+    return Committer(opened.log, lambda: opened.log.commit(1_000, 1_000))
+
+
 def put(opened: Opened) -> int:
     engine = opened.engine
     engine.put(engine.create_tube(b"t", policy.DISQUE, 1_000), Draft(b"x"), 1_000)
-    opened.log.commit(1_000, 1_000)
-    return opened.log.written
+    return opened.log.writer.position
 
 
 async def put_and_wait(opened: Opened, committer: Committer) -> None:
@@ -60,18 +63,23 @@ async def put_and_wait(opened: Opened, committer: Committer) -> None:
     assert opened.log.durable >= position
 
 
-async def test_those_who_come_together_share_one_sync(disk: SlowDisk) -> None:
+def writes(disk: MemoryDisk) -> int:
+    return sum(effect.what == "write" for effect in disk.effects)
+
+
+async def test_those_who_come_together_share_one_frame_and_one_sync(disk: SlowDisk) -> None:
     opened = disk.open_log()
-    committer = Committer(opened.log)
+    committer = committer_of(opened)
     for _ in range(3):
-        before = len(disk.threads)
+        before, frames = len(disk.threads), writes(disk)
         await asyncio.gather(*(put_and_wait(opened, committer) for _ in range(50)))
         assert len(disk.threads) == before + 1
+        assert writes(disk) == frames + 1
 
 
 async def test_a_fast_disk_is_synced_in_the_loop_and_a_slow_one_in_a_thread(disk: SlowDisk) -> None:
     opened = disk.open_log()
-    committer = Committer(opened.log)
+    committer = committer_of(opened)
     here = threading.get_ident()
     disk.threads.clear()
     await put_and_wait(opened, committer)
@@ -89,7 +97,7 @@ async def test_a_fast_disk_is_synced_in_the_loop_and_a_slow_one_in_a_thread(disk
 
 async def test_whoever_comes_while_a_sync_is_on_waits_for_the_next(disk: SlowDisk) -> None:
     opened = disk.open_log()
-    committer = Committer(opened.log)
+    committer = committer_of(opened)
     committer.average_s = 1.0
     disk.takes_s = 0.05
     first = asyncio.ensure_future(put_and_wait(opened, committer))
@@ -103,7 +111,7 @@ async def test_whoever_comes_while_a_sync_is_on_waits_for_the_next(disk: SlowDis
 @pytest.mark.parametrize("average_s", [0.0, 1.0])
 async def test_everybody_hears_that_the_disk_failed(disk: SlowDisk, average_s: float) -> None:
     opened = disk.open_log()
-    committer = Committer(opened.log)
+    committer = committer_of(opened)
     committer.average_s = average_s
     disk.sync_error = OSError(errno.EIO, "broken")
     heard = await asyncio.gather(*(put_and_wait(opened, committer) for _ in range(5)), return_exceptions=True)
@@ -112,7 +120,7 @@ async def test_everybody_hears_that_the_disk_failed(disk: SlowDisk, average_s: f
 
 async def test_one_who_is_cancelled_does_not_keep_the_others_waiting(disk: SlowDisk) -> None:
     opened = disk.open_log()
-    committer = Committer(opened.log)
+    committer = committer_of(opened)
     tasks = [asyncio.ensure_future(put_and_wait(opened, committer)) for _ in range(5)]
     await asyncio.sleep(0)
     tasks[0].cancel()
@@ -132,3 +140,19 @@ def test_a_queue_keeps_no_loop_alive_that_used_it(tmp_path: Path) -> None:
         asyncio.run(work())
         gc.collect()
         assert loops[0]() is None
+
+
+async def test_an_interrupt_of_the_loop_leaves_nobody_waiting_for_ever(disk: SlowDisk) -> None:
+    opened = disk.open_log()
+    interrupts = [KeyboardInterrupt()]
+
+    def commit() -> None:
+        if interrupts:
+            raise interrupts.pop()
+        opened.log.commit(1_000, 1_000)
+
+    committer = Committer(opened.log, commit)
+    with pytest.raises(KeyboardInterrupt):
+        committer.durable(put(opened))
+        committer._begin()
+    await asyncio.wait_for(put_and_wait(opened, committer), 1)

@@ -16,8 +16,8 @@ import pytest
 
 import penstock
 from penstock.core.errors import DamagedJournal, InUse, JournalFailed, NoSpace
-from penstock.journal import log as log_module
 from penstock.journal.disk import RealDisk, RealFile
+from penstock.journal.log import SEGMENT_BYTES
 
 
 def test_a_directory_is_open_in_one_process_at_a_time(tmp_path: Path) -> None:
@@ -95,8 +95,7 @@ def test_a_full_disk_refuses_puts_while_takes_and_acks_go_on_and_puts_resume_wit
         assert queue.tube("t").stats()["ready"] == accepted - accepted // 2
 
 
-def test_a_segment_that_is_full_is_followed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "RESERVE_BYTES", 8_192)
+def test_a_segment_that_is_full_is_followed_by_the_next(tmp_path: Path) -> None:
     body = os.urandom(3_000_000)
     with penstock.open(tmp_path / "queue", fsync="never") as queue:
         for _ in range(20):
@@ -216,3 +215,19 @@ def test_the_directories_that_are_made_are_there_after_a_power_cut(
     synced.clear()
     penstock.open(tmp_path / "a" / "b" / "queue").close()
     assert str(tmp_path / "a" / "b") not in synced
+
+
+def test_a_segment_that_was_filled_is_as_large_as_before_and_takes_frames(tmp_path: Path) -> None:
+    with penstock.open(tmp_path, fsync="never") as queue:
+        log = queue._host.has_journal().log
+        log.prepare()
+        log.fill()
+        path = tmp_path / "segment-0000000002.log"
+        assert path.stat().st_size == SEGMENT_BYTES <= path.stat().st_blocks * 512
+        assert not any(path.read_bytes()[4_096:])
+        queue.tube("x").put("before")
+        queue.checkpoint()
+        queue.tube("x").put("after")
+        assert log.segment == 2
+    with penstock.open(tmp_path) as queue:
+        assert [job.body for job in queue.tube("x").jobs("ready")] == ["before", "after"]

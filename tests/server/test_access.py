@@ -33,6 +33,10 @@ commands = ["debug"]
 [users.mail]
 password = "m"
 tubes = ["mail.*", "q?"]
+[users.overseer]
+password = "o"
+commands = ["admin", "debug"]
+tubes = ["mail.*"]
 """
 
 NOAUTH = Refusal("NOAUTH Authentication required.")
@@ -433,3 +437,11 @@ def test_who_guesses_is_answered_slowly_and_nobody_else_is(server: Server) -> No
         assert client.ask("PING") == b"PONG"
     for guesser in guessers:
         guesser.close()
+
+
+def test_everything_is_removed_only_by_one_who_may_use_every_queue(server: Server, owner: Client) -> None:
+    id = owner.ask("ADDJOB", "not-mail", "body", 0)
+    with as_user(server, "overseer") as overseer:
+        for words in (["DEBUG", "FLUSHALL"], ["CLUSTER", "RESET"], ["CLUSTER", "RESET", "SOFT"]):
+            assert overseer.ask(*words) == Refusal("NOPERM this user has no permission to use every queue")
+    assert owner.ask("ACKJOB", id) == 1

@@ -269,6 +269,22 @@ def test_monitor_shows_what_all_clients_say_but_no_password(wire: Wire, wires: C
     wire.call("PING")
 
 
+def test_monitor_shows_no_more_of_a_command_than_the_slowlog(wire: Wire, wires: Callable[[], Wire]) -> None:
+    watching = wires()
+    assert watching.ask("MONITOR") == b"+OK\r\n"
+    wire.ask("PING", b"\xff" * 1_000)
+    assert watching.read().endswith(b'"PING" "' + rb"\xff" * 128 + b'... (872 more bytes)"\r\n')
+    wire.ask("QSCAN", *["x"] * 99)
+    assert watching.read().endswith(b'"QSCAN" ' + b'"x" ' * 30 + b'"... (69 more arguments)"\r\n')
+    every = bytes(range(128))
+    wire.ask("PING", every)
+    # What is shown can be typed: it is the same bytes again.
+    shown = watching.read().partition(b'"PING" ')[2].strip()
+    assert wire.type("PING " + shown.decode()) == b"$128\r\n%s\r\n" % every
+    watching.close()
+    wire.call("PING")
+
+
 def test_slowlog_keeps_what_took_long_the_newest_first(wire: Wire) -> None:
     with configured(wire, "slowlog-log-slower-than", -1):
         assert wire.ask("SLOWLOG", "RESET") == b"+OK\r\n"
@@ -505,6 +521,32 @@ def test_a_reset_removes_jobs_and_queues_and_ends_all_waits(
     assert wire.state(id) is None
     assert wire.call("CLUSTER", "MYID") == node
     wire.add("reset")
+
+
+def test_a_reset_leaves_the_queue_of_one_who_waits_again(wire: Wire, wires: Callable[[], Wire], queue: bytes) -> None:
+    wire.call("DEBUG", "FLUSHALL")
+    waiting = wires()
+    waiting.send_raw(command("GETJOB", "FROM", queue) * 3)
+    wait_for(lambda: wire.call("QSTAT", queue))
+    wire.add(b"another " + queue)
+    assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
+    assert waiting.read() == b"*-1\r\n"
+    assert wire.call("QSCAN", "BUSYLOOP") == [b"0", [queue]]
+    id = wire.add(queue)
+    assert decoded(waiting.read())[0][1] == id
+    assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
+
+
+def test_a_reset_takes_many_queues_at_a_time_however_many_clients_there_are(
+    wire: Wire, wires: Callable[[], Wire], queue: bytes
+) -> None:
+    for each in [wires() for _ in range(50)]:
+        each.send("GETJOB", "FROM", b"elsewhere " + queue)
+    wait_for(lambda: wire.call("QSTAT", b"elsewhere " + queue) and wire.stat(b"elsewhere " + queue)[b"blocked"] == 50)
+    wire.send_raw(b"".join(command("PAUSE", b"%s %d" % (queue, number), "in") for number in range(2_500)))
+    assert {wire.read() for _ in range(2_500)} == {b"+in\r\n"}
+    assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
+    assert wire.info()["registered_queues"] == "0"
 
 
 # ---- The rest --------------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from .serving import Wire, command, decoded, pairs
+from .serving import Wire, command, decoded, pairs, wait_for
 
 CURSOR = "ERR invalid cursor or option name"
 SYNTAX = "ERR syntax error"
@@ -183,3 +185,65 @@ def test_a_long_scan_holds_nobody_up_and_is_answered_in_its_place(wire: Wire) ->
     assert (cursor, set(found)) == (b"0", set(ids))
     assert [job[1] for job in decoded(wire.read())] == ids[:-4:-1]
     assert wire.read() == b"+PONG\r\n"
+
+
+def test_the_answer_to_a_long_scan_waits_until_it_is_read_and_nobody_waits_for_it(
+    wire: Wire, wires: Callable[[], Wire]
+) -> None:
+    bodies = [b"%03d" % number * 10_000 for number in range(300)]
+    wire.send_raw(b"".join(command("ADDJOB", "q", body, 0) for body in bodies))
+    for _ in bodies:
+        assert wire.read()[:1] == b"+"
+    scanner = wires()
+    scanner.send_raw(command("JSCAN", "BUSYLOOP", "REPLY", "all") + command("PING"))
+    wait_for(lambda: re.search(rb"cmd=jscan.*", wire.ask("CLIENT", "LIST")))
+    assert wire.ask("PING") == b"+PONG\r\n"
+    cursor, found = decoded(scanner.read())
+    assert cursor == b"0" and [pairs(job)[b"body"] for job in found] == bodies
+    assert scanner.read() == b"+PONG\r\n"
+
+
+def test_a_long_scan_of_one_who_wants_no_answer_answers_nothing(wire: Wire) -> None:
+    wire.send_raw(command("ADDJOB", "q", "", 0) * 600)
+    for _ in range(600):
+        wire.read()
+    wire.send("CLIENT", "REPLY", "SKIP")
+    wire.send("JSCAN", "BUSYLOOP")
+    assert wire.ask("PING") == b"+PONG\r\n"
+
+
+def test_one_who_goes_in_the_middle_of_a_long_answer_leaves_nothing_behind(
+    wire: Wire, wires: Callable[[], Wire]
+) -> None:
+    body = b"x" * 30_000
+    wire.send_raw(command("ADDJOB", "q", body, 0) * 300)
+    for _ in range(300):
+        wire.read()
+    scanner = wires()
+    scanner.send("JSCAN", "BUSYLOOP", "REPLY", "all")
+    assert scanner.socket.recv(4)
+    address = scanner.address
+    scanner.close()
+    wait_for(lambda: address.encode() not in wire.ask("CLIENT", "LIST"))
+    assert len(wire.call("JSCAN", "BUSYLOOP")[1]) == 300
+
+
+def test_a_page_ends_where_it_is_full_and_the_cursor_goes_on_from_there(wire: Wire) -> None:
+    ids = [wire.add("q", b"x" * length) for length in (400_000, 400_000, 400_000, 3_000_000, 1, 400_000)]
+    wire.add("none of it", b"x" * 900_000)
+    pages, cursor = [], b"0"
+    while not pages or cursor != b"0":
+        cursor, page = wire.call("JSCAN", cursor, "COUNT", 100, "QUEUE", "q", "REPLY", "all")
+        pages.append([pairs(job)[b"id"] for job in page])
+    assert pages == [ids[:2], ids[2:3], ids[3:4], ids[4:]]
+    assert len(all_of(wire, "JSCAN", "REPLY", "all")) == 7
+
+
+def test_a_page_of_long_names_is_full_with_few(wire: Wire) -> None:
+    names = [b"%d" % number + b"q" * 60_000 for number in range(40)]
+    for name in names:
+        wire.call("PAUSE", name, "in")
+    cursor, page = wire.call("QSCAN", "COUNT", 100)
+    assert page == names[:17]
+    assert page + wire.call("QSCAN", cursor, "COUNT", 17)[1] == names[:34]
+    assert wire.call("QSCAN", "BUSYLOOP") == [b"0", names]

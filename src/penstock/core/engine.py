@@ -54,7 +54,7 @@ from penstock.core.limits import (
     check_finite,
     check_name,
 )
-from penstock.core.moves import Moves, later, resident_length
+from penstock.core.moves import Moves, later, resident_length, tube_bytes
 from penstock.core.outbox import Outbox
 from penstock.core.outcomes import IS_TAKEN, NO_JOB, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK, ONLY_ONCE
 from penstock.core.policy import TubePolicy
@@ -80,14 +80,28 @@ class Engine(Moves):
     def create_tube(self, name: bytes, policy: TubePolicy, now: i64) -> Tube:
         """Make a tube, or find it if it exists with the same policy."""
         self.advance(now)
-        check_name(name, "the name of a tube")
         policy.check()
         there = self.tubes.get(name)
         if there is not None:
             if there.policy == policy:
                 return there
             raise TubeExists(f"tube {shown(name)} exists as a {there.policy.type} tube with other options")
+        self.check_new([name])
         return self._make_tube(name, policy, now)
+
+    def check_new(self, names: list[bytes], first: Draft | None = None) -> None:
+        """Refuse to make tubes of these names, and a first job in one of them, if there is no room for all of it."""
+        jobs: i64 = 0
+        log_bytes: i64 = 0
+        tubes_bytes: i64 = 0
+        if first is not None:
+            check_body(len(first.body), self.body_bytes_max)
+            jobs = 1
+            log_bytes = first.log_bytes()
+        for name in names:
+            check_name(name, "the name of a tube")
+            tubes_bytes += tube_bytes(name)
+        self._check_room(jobs, log_bytes, tubes_bytes)
 
     def tube(self, name: bytes) -> Tube:
         """The tube of this name."""
@@ -165,6 +179,7 @@ class Engine(Moves):
             self.truncate(tube, now)
         tube.dropped = True
         self.outbox.tube_dropped(tube, now)
+        self.tubes_bytes -= tube_bytes(tube.name)
         del self.tubes[tube.name]
         del self._tubes_by_number[tube.number]
         self._tube_numbers.remove(tube.number)

@@ -62,6 +62,10 @@ ROW_ROOM_BYTES: Final = 512
 # holds also for jobs with keys, names and reasons. A body that is too short to be left on disk is in it.
 JOB_MEMORY_BYTES: Final = 400
 
+# What a tube takes of memory beside its name and its jobs: its counters, containers and lines; a bit much, too. Of the
+# log it takes less.
+TUBE_MEMORY_BYTES: Final = 4_096
+
 # No limit on memory can be set lower: less is not worth a queue.
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 

@@ -29,6 +29,7 @@ from penstock.core.limits import (
     NEVER,
     PRIORITY_UNSET,
     ROW_ROOM_BYTES,
+    TUBE_MEMORY_BYTES,
     UNSET,
 )
 from penstock.core.outbox import Outbox
@@ -56,7 +57,8 @@ class Moves:
     consumers: dict[bytes, Consumer]  # Those that claim jobs: see claims.py.
     room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says, after each commit.
     resident_bytes: i64  # Of the bodies that are in memory.
-    memory_max: i64  # How many bytes all jobs may take; the shell says.
+    tubes_bytes: i64  # What all tubes take of memory beside their jobs.
+    memory_max: i64  # How many bytes all jobs and tubes may take; the shell says.
     spills: bool  # Bodies that are too many for memory are left on disk.
     session_grace_ms: i64  # How long a session outlives its last connection.
     _next_id: i64
@@ -87,6 +89,7 @@ class Moves:
         self.consumers = {}
         self.room_bytes = NEVER
         self.resident_bytes = 0
+        self.tubes_bytes = 0
         self.memory_max = NEVER
         self.spills = False
         self.session_grace_ms = 0
@@ -339,20 +342,24 @@ class Moves:
             raise NameTaken()
         return None
 
-    def _check_room(self, jobs: i64, log_bytes: i64) -> None:
-        """Refuse what there is no disk or no memory for."""
-        if log_bytes > self.room_bytes:
+    def _check_room(self, jobs: i64, log_bytes: i64, tubes_bytes: i64 = 0) -> None:
+        """Refuse jobs, and tubes for them, that there is no disk or no memory for."""
+        if log_bytes + tubes_bytes > self.room_bytes:
             raise NoSpace()
         if self.memory_max != NEVER:
-            needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES
+            needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES + self.tubes_bytes + tubes_bytes
             if not self.spills:
                 needed += self.resident_bytes + log_bytes
             if needed > self.memory_max:
                 raise NoMemory()
 
+    def memory_used(self) -> i64:
+        """How many bytes of memory all jobs and tubes take, as `memory_max` counts them."""
+        return self.jobs.count * JOB_MEMORY_BYTES + self.tubes_bytes + self.resident_bytes
+
     def memory_left(self) -> i64:
         """How many bytes of memory jobs may take more. A quarter is for bodies: the rest is for jobs yet to come."""
-        left = self.memory_max - self.resident_bytes - self.jobs.count * JOB_MEMORY_BYTES
+        left = self.memory_max - self.memory_used()
         for_bodies = (self.memory_max >> 2) - self.resident_bytes
         return left if left < for_bodies else for_bodies
 
@@ -510,15 +517,22 @@ class Moves:
         free = self._tube_slots_free
         slot: i32 = free.pop() if free else len(self._tube_slots)
         tube = Tube(name, self._number(), slot, policy, now)
-        if slot == len(self._tube_slots):
-            self._tube_slots.append(tube)
-        else:
-            self._tube_slots[slot] = tube
-        self.tubes[name] = tube
-        self._tube_numbers.add(tube.number)
-        self._tubes_by_number[tube.number] = tube
+        self.add_tube(tube)
+        if self.room_bytes != NEVER:
+            self.room_bytes -= tube_bytes(name)
         self.outbox.tube_made(tube, now)
         return tube
+
+    def add_tube(self, tube: Tube) -> None:
+        """Have a tube among those there are."""
+        if tube.slot == len(self._tube_slots):
+            self._tube_slots.append(tube)
+        else:
+            self._tube_slots[tube.slot] = tube
+        self.tubes[tube.name] = tube
+        self._tube_numbers.add(tube.number)
+        self._tubes_by_number[tube.number] = tube
+        self.tubes_bytes += tube_bytes(tube.name)
 
     # Those who wait
 
@@ -745,6 +759,11 @@ def resident_length(job: Job) -> i64:
     """How many bytes a job's body takes in memory."""
     body = job.body
     return len(body) if isinstance(body, bytes) else 0
+
+
+def tube_bytes(name: bytes) -> i64:
+    """How many bytes a tube of this name takes in memory beside its jobs, and at most in the log."""
+    return TUBE_MEMORY_BYTES + len(name)
 
 
 def later(moment: i64, more_ms: int) -> i64:

@@ -25,10 +25,7 @@ from penstock.core.unique import DedupWindow
 def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, created: i64) -> Tube:
     """Make a tube that was there."""
     tube = Tube(name, number, len(engine._tube_slots), policy, created)
-    engine._tube_slots.append(tube)
-    engine.tubes[name] = tube
-    engine._tube_numbers.add(number)
-    engine._tubes_by_number[number] = tube
+    engine.add_tube(tube)
     used_number(engine, number)
     return tube
 
@@ -141,15 +138,18 @@ def release_orphan(engine: Engine, job: Job, now: i64) -> None:
     engine._fail(job, engine.tube_of(job), s.DISCONNECTED, now)
 
 
-def bury_doubtful(engine: Engine, jobs: list[Job], now: i64) -> None:
-    """Put jobs aside that may be delivered once, and may have been: the row that would say so may be lost."""
-    for job in jobs:
-        # Counted as delivered, so that nobody can kick it back by mistake.
-        job.deliveries += 1
-        extra = job.rare()
-        extra.reason = b"may have been delivered before the power was cut"
-        extra.buries += 1
-        engine._move(job, engine.tube_of(job), s.BURIED_BY, now)
+def bury_doubtful(engine: Engine, job: Job, now: i64) -> None:
+    """Put a job aside that may be delivered once, and may have been: the row that would say so may be lost."""
+    tube = engine.tube_of(job)
+    if job.state == s.BURIED:
+        # It may have been dug up, or it could not have been delivered.
+        engine._move(job, tube, s.KICKED, now)
+    # Counted as delivered, so that nobody can kick it back by mistake.
+    job.deliveries += 1
+    extra = job.rare()
+    extra.reason = b"may have been delivered before the power was cut"
+    extra.buries += 1
+    engine._move(job, tube, s.BURIED_BY, now)
 
 
 def used_number(engine: Engine, number: i64) -> None:

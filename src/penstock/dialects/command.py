@@ -56,6 +56,7 @@ class Caller:
     with_counters: bool  # How the take that it waits for is to be answered.
     unsent: list[Job]  # Handed to it in answers that were not sent yet,
     unsent_deliveries: list[int]  # and which delivery of each that was.
+    owed: i64  # How many bytes of a long answer are to follow.
     sending: i64  # How many bytes of answers are on their way to it.
     _sending_count: i64  # How many of the unsent deliveries are in them.
 
@@ -73,6 +74,7 @@ class Caller:
         self.with_counters = False
         self.unsent = []
         self.unsent_deliveries = []
+        self.owed = 0
         self.sending = 0
         self._sending_count = 0
 
@@ -103,6 +105,11 @@ def check_tube(caller: Caller, tube: bytes) -> None:
     """Refuse a tube that a caller may not use."""
     if not caller.any_tube and not caller.may_use(tube):
         raise Refused(b"NOPERM this user has no permission to use this queue")
+
+
+# How many jobs or queues a slice of a long command is about, and at most what is answered in one go: about a
+# millisecond's work.
+SLICE: Final = 1_000
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -7,7 +7,7 @@ first is made as a `disque` tube; tubes of other types can be used as well, as f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import i64
 
@@ -26,13 +26,14 @@ from penstock.core.limits import (
     WAIT_TUBES_MAX,
     check_name,
 )
+from penstock.core.moves import tube_bytes
 from penstock.core.outcomes import OK, ONLY_ONCE
 from penstock.core.policy import DISQUE
 from penstock.core.stats import rule_counts
 from penstock.core.tube import Tube
 from penstock.core.waits import Wait, Waiting
-from penstock.dialects.command import Caller, check_tube, refusal_line
-from penstock.wire.errors import Refused
+from penstock.dialects.command import SLICE, Caller, Long, check_tube, refusal_line
+from penstock.wire.errors import NOT_AN_INTEGER, SYNTAX, Refused
 from penstock.wire.reply import Reply
 
 # By the number of the state. A delayed job, and one that was set aside, are active for Disque.
@@ -46,14 +47,22 @@ _INTEGER_MAX: Final = (1 << 63) - 1
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 LEAVING: Final = b"LEAVING This node is leaving the cluster, please connect to a different one"
-_SYNTAX: Final = b"ERR syntax error"
 _NOREPL: Final = b"NOREPL Not enough reachable nodes for the requested replication level"
 _BAD_ID: Final = b"BADID Invalid Job ID format."
-_NOT_AN_INTEGER: Final = b"ERR value is not an integer or out of range"
 _SECONDS_MAX: Final = DURATION_MS_MAX // 1000
 
 _IN_RULES: Final = [rule for rule, (_, source, target) in enumerate(s.TRANSITIONS) if target == s.READY != source]
 _OUT_RULES: Final = [rule for rule, (event, _, _) in enumerate(s.TRANSITIONS) if event in (s.TOOK, s.CLAIMED)]
+
+# What a command does to each job it names.
+_ACK: Final = 0
+_DELETE: Final = 1
+_ENQUEUE: Final = 2
+_NACK: Final = 3
+_DEQUEUE: Final = 4
+
+# Its first argument is a caller, of whatever kind the shell has.
+StartLong = Callable[[Any, Long], None]
 
 
 class Disque:
@@ -61,6 +70,7 @@ class Disque:
 
     node: bytes  # 40 hex digits.
     leaving: bool  # It is about to leave its cluster, and takes no new jobs.
+    start_long: StartLong | None  # Lets a command go on in slices; without it, commands run in one go.
     _engine: Engine
     _ids: IdForms
     _body_of: Callable[[Job], bytes]
@@ -79,6 +89,7 @@ class Disque:
         self._ids = ids
         self.node = node
         self.leaving = False
+        self.start_long = None
         self._body_of = body_of
         self._make_room = make_room
 
@@ -102,7 +113,7 @@ class Disque:
                 if word == b"ASYNC":
                     continue
                 if at > last:
-                    raise Refused(_SYNTAX)
+                    raise Refused(SYNTAX)
                 value = parse_integer(args[at])
                 at += 1
                 if word == b"TTL":
@@ -127,7 +138,7 @@ class Disque:
                         raise Refused(b"ERR MAXLEN must be a positive number")
                     maxlen = value
                 else:
-                    raise Refused(_SYNTAX)
+                    raise Refused(SYNTAX)
         _parse_timeout(args[3])
         if retry == 0:
             if replicate > 1:
@@ -156,19 +167,21 @@ class Disque:
                 raise Refused(b"MAXLEN Queue is already longer than the specified MAXLEN count")
             if tube.paused_in:
                 raise Refused(b"PAUSED Queue paused in input, try later")
-        if len(draft.body) > engine.room_bytes:
+        if tube is None:
+            self._check_new([name], draft)
+            tube = engine.create_tube(name, DISQUE, now)
+        elif len(draft.body) > engine.room_bytes:
             self._make_room(len(draft.body))
-        job = engine.put(tube, draft, now) if tube is not None else self._put_first(name, draft, now)
-        caller.reply.simple(self.id_of(job))
+        caller.reply.simple(self.id_of(engine.put(tube, draft, now)))
 
-    def _put_first(self, name: bytes, draft: Draft, now: i64) -> Job:
-        """Make a queue with a job in it; or none, if the job is refused."""
-        tube = self._engine.create_tube(name, DISQUE, now)
-        try:
-            return self._engine.put(tube, draft, now)
-        except CommandError:
-            self._engine.drop(tube, now)
-            raise
+    def _check_new(self, names: list[bytes], first: Draft | None = None) -> None:
+        """Refuse queues that there is no room for, and the first job of one, while nothing has been done yet."""
+        needed: i64 = 0 if first is None else len(first.body)
+        for name in names:
+            needed += tube_bytes(name)
+        if needed > self._engine.room_bytes:
+            self._make_room(needed)
+        self._engine.check_new(names, first)
 
     # Getting
 
@@ -183,7 +196,7 @@ class Disque:
         while True:
             if at >= last:
                 # FROM is missing, or nothing stands behind it.
-                raise Refused(_SYNTAX)
+                raise Refused(SYNTAX)
             word = args[at] if args[at] == b"FROM" else args[at].upper()
             at += 1
             if word == b"FROM":
@@ -201,7 +214,7 @@ class Disque:
                 if count <= 0 or count > _INTEGER_MAX:
                     raise Refused(b"ERR COUNT must be a number greater than zero")
             else:
-                raise Refused(_SYNTAX)
+                raise Refused(SYNTAX)
         names = args[at:]
         if len(names) > WAIT_TUBES_MAX:
             raise Refused(b"ERR a GETJOB may name up to %d queues" % WAIT_TUBES_MAX)
@@ -209,6 +222,7 @@ class Disque:
             check_tube(caller, name)
             check_name(name, "the name of a queue")
         engine = self._engine
+        count = min(count, SLICE)
         if len(names) == 1 and count == 1:
             tube = engine.tubes.get(names[0])
             job = None if tube is None else engine.take(caller.connection.session, tube, now)
@@ -216,7 +230,7 @@ class Disque:
                 self._deliver(caller, [job], counters, now)
                 return
         else:
-            jobs = self._take(caller, names, min(count, BATCH_JOBS_MAX), now)
+            jobs = self._take(caller, names, count, now)
             if jobs:
                 self._deliver(caller, jobs, counters, now)
                 return
@@ -225,6 +239,9 @@ class Disque:
             return
         if self.leaving:
             raise Refused(LEAVING)
+        missing = [name for name in names if name not in engine.tubes]
+        if missing:
+            self._check_new(list(dict.fromkeys(missing)))
         tubes = [engine.tubes.get(name) or engine.create_tube(name, DISQUE, now) for name in names]
         caller.with_counters = counters
         wait = engine.wait(
@@ -232,7 +249,7 @@ class Disque:
             tubes,
             now,
             NEVER if timeout == 0 else timeout,
-            min(count, BATCH_JOBS_MAX),
+            count,
             tag=caller,
         )
         if wait.outcome == w.WAITING:
@@ -244,19 +261,19 @@ class Disque:
         session = caller.connection.session
         jobs: list[Job] = []
         length = 0
-        found = True
-        while found:
-            found = False
-            for name in names:
+        tubes = [engine.tubes[name] for name in names if name in engine.tubes]
+        while tubes:
+            # One that had nothing is not asked again: a thousand empty ones would be, for every job of another.
+            had: list[Tube] = []
+            for tube in tubes:
                 if len(jobs) == count or length > ANSWER_BYTES_MAX:
                     return jobs
-                tube = engine.tubes.get(name)
-                if tube is not None:
-                    job = engine.take(session, tube, now)
-                    if job is not None:
-                        jobs.append(job)
-                        length += job.body_length()
-                        found = True
+                job = engine.take(session, tube, now)
+                if job is not None:
+                    jobs.append(job)
+                    length += job.body_length()
+                    had.append(tube)
+            tubes = had
         return jobs
 
     def answer(self, caller: Caller, wait: Waiting, now: i64) -> None:
@@ -320,51 +337,56 @@ class Disque:
 
     def ackjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """ACKJOB id [id ...], and FASTACK: on one node they are the same."""
-        numbers = self._numbers(caller, args, now)
-        done = 0
-        for number in numbers:
-            job = self._find(caller, number, now)
-            if job is not None and self._engine.ack(caller.connection.session, job, now) == OK:
-                done += 1
-        caller.reply.integer(done)
+        self._each(caller, args, now, _ACK)
 
     def deljob(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DELJOB id [id ...]"""
-        numbers = self._numbers(caller, args, now)
-        done = 0
-        for number in numbers:
-            job = self._find(caller, number, now)
-            if job is not None and self._engine.delete(job, now) == OK:
-                done += 1
-        caller.reply.integer(done)
+        self._each(caller, args, now, _DELETE)
 
     def enqueue(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """ENQUEUE id [id ...]"""
-        self._put_back(caller, args, now, False)
+        self._each(caller, args, now, _ENQUEUE)
 
     def nack(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """NACK id [id ...]"""
-        self._put_back(caller, args, now, True)
+        self._each(caller, args, now, _NACK)
 
-    def _put_back(self, caller: Caller, args: list[bytes], now: i64, failed: bool) -> None:
-        """Queue the jobs that are active: taken, delayed, or set aside by DEQUEUE."""
+    def dequeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """DEQUEUE id [id ...]"""
+        self._each(caller, args, now, _DEQUEUE)
+
+    def _each(self, caller: Caller, args: list[bytes], now: i64, what: i64) -> None:
+        """Do something to every job that a command names, and answer to how many it was done."""
+        if len(args) == 2:
+            caller.reply.integer(1 if self.do(caller, self.number(args[1]), now, what) else 0)
+            return
+        if len(args) > BATCH_JOBS_MAX + 1:
+            raise Refused(b"ERR a command may name up to %d jobs" % BATCH_JOBS_MAX)
+        many = _Many(self, args, what)
+        while not many.step(caller, now):
+            if self.start_long is not None:
+                self.start_long(caller, many)
+                return
+
+    def do(self, caller: Caller, number: int, now: i64, what: i64) -> bool:
+        """Do something to one job, if it is there and can be done; tell whether it was."""
+        job = self.find(caller, number, now)
+        if job is None:
+            return False
         engine = self._engine
         session = caller.connection.session
-        numbers = self._numbers(caller, args, now)
-        done = 0
-        for number in numbers:
-            job = self._find(caller, number, now)
-            if job is None:
-                continue
-            if job.state == s.TAKEN:
-                outcome = engine.nack(session, job, now) if failed else engine.release(session, job, now)
-            elif job.state == s.DELAYED or job.state == s.BURIED:
-                outcome = self._queue_now(job, failed, now)
-            else:
-                continue
-            if outcome == OK:
-                done += 1
-        caller.reply.integer(done)
+        if what == _ACK:
+            return engine.ack(session, job, now) == OK
+        if what == _DELETE:
+            return engine.delete(job, now) == OK
+        if what == _DEQUEUE:
+            return job.state == s.READY and self._set_aside(caller, job, now) == OK
+        # What is active can be queued: taken, delayed, or set aside by DEQUEUE.
+        if job.state == s.TAKEN:
+            return (engine.nack(session, job, now) if what == _NACK else engine.release(session, job, now)) == OK
+        if job.state == s.DELAYED or job.state == s.BURIED:
+            return self._queue_now(job, what == _NACK, now) == OK
+        return False
 
     def _queue_now(self, job: Job, failed: bool, now: i64) -> int:
         """Queue a job that nobody holds. It is not delivered once more by that, so only a NACK is counted."""
@@ -374,16 +396,6 @@ class Disque:
             job.nacks += 1
         return self._engine.switch(job, s.READY, now)
 
-    def dequeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """DEQUEUE id [id ...]"""
-        numbers = self._numbers(caller, args, now)
-        done = 0
-        for number in numbers:
-            job = self._find(caller, number, now)
-            if job is not None and job.state == s.READY and self._set_aside(caller, job, now) == OK:
-                done += 1
-        caller.reply.integer(done)
-
     def _set_aside(self, caller: Caller, job: Job, now: i64) -> int:
         """Take a job out of its queue: until its retry time, or until it is enqueued if it has none."""
         if job.once or job.ttr == NEVER:
@@ -392,7 +404,7 @@ class Disque:
 
     def working(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """WORKING id"""
-        job = self._find(caller, self._number(args[1]), now)
+        job = self.find(caller, self.number(args[1]), now)
         if job is None or job.state >= s.DONE:
             raise Refused(b"NOJOB Job not known in the context of this node.")
         if job.once:
@@ -416,7 +428,7 @@ class Disque:
 
     def show(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """SHOW id"""
-        job = self._find(caller, self._number(args[1]), now)
+        job = self.find(caller, self.number(args[1]), now)
         if job is None:
             caller.reply.null()
         else:
@@ -487,19 +499,14 @@ class Disque:
         reply.bulk(b"pause")
         reply.bulk(_pause_word(tube))
 
-    def qpeek(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """QPEEK queue count, for the oldest; `Newest` is for a negative count."""
-        count = parse_integer(args[2])
-        if count == NOT_A_NUMBER:
-            raise Refused(_NOT_AN_INTEGER)
-        check_tube(caller, args[1])
+    def oldest(self, caller: Caller, name: bytes, count: int, now: i64) -> None:
+        """QPEEK queue count; `Newest` is for a negative count."""
         self._engine.advance(now)
-        tube = self._engine.tubes.get(args[1])
+        tube = self._engine.tubes.get(name)
         if tube is None or count == 0:
             caller.reply.array(0)
-            return
-        jobs = tube.first_jobs(s.READY, min(count, BATCH_JOBS_MAX))
-        self.write_peeked(caller.reply, tube, jobs)
+        else:
+            self.write_peeked(caller.reply, tube, tube.first_jobs(s.READY, min(count, SLICE)))
 
     def write_peeked(self, reply: Reply, tube: Tube, jobs: list[Job]) -> None:
         """Jobs as QPEEK tells them, as many as fit in an answer."""
@@ -534,13 +541,14 @@ class Disque:
             elif word == b"all":
                 inward = outward = True
             elif word != b"state" and word != b"bcast":
-                raise Refused(_SYNTAX)
+                raise Refused(SYNTAX)
             changes = changes or (word != b"state" and word != b"bcast")
         engine = self._engine
         engine.advance(now)
         tube = engine.tubes.get(args[1])
         if changes:
             if tube is None and (inward or outward):
+                self._check_new([args[1]])
                 tube = engine.create_tube(args[1], DISQUE, now)
             if tube is not None:
                 engine.pause(tube, inward, outward, now)
@@ -552,31 +560,64 @@ class Disque:
         """The id of a job in 40 characters."""
         return self._ids.long(job.id, job.ttl_minutes)
 
-    def _numbers(self, caller: Caller, args: list[bytes], now: i64) -> list[int]:
-        """The numbers behind the ids of a command. All are looked at before anything is done."""
-        if len(args) == 2:
-            return [self._number(args[1])]
-        if len(args) > BATCH_JOBS_MAX + 1:
-            raise Refused(b"ERR a command may name up to %d jobs" % BATCH_JOBS_MAX)
-        numbers = [self._number(text) for text in args[1:]]
-        if not caller.any_tube:
-            for number in numbers:
-                self._find(caller, number, now)
-        return numbers
-
-    def _number(self, text: bytes) -> int:
+    def number(self, text: bytes) -> int:
         """The number of a job here; NOT_AN_ID for an id that is well-formed, and of no job that could be here."""
         if len(text) != LONG_ID_BYTES or text[:2] != b"D-" or text[10] != 45 or text[35] != 45:
             raise Refused(_BAD_ID)
         return self._ids.parse_long(text)
 
-    def _find(self, caller: Caller, number: int, now: i64) -> Job | None:
+    def find(self, caller: Caller, number: int, now: i64) -> Job | None:
+        """The job of a number, if there is one; refused if it is of a tube that the caller may not use."""
         if number == NOT_AN_ID:
             return None
         job = self._engine.find(number, now)
         if job is not None and not caller.any_tube:
             check_tube(caller, self._engine.tube_of(job).name)
         return job
+
+
+class _Many(Long):
+    """A command about many jobs. All ids are looked at before anything is done, and both in slices."""
+
+    _disque: Disque
+    _args: list[bytes]  # Ids, behind the name of the command.
+    _what: i64
+    _numbers: list[int]
+    _at: i64
+    _done: i64
+
+    def __init__(self, disque: Disque, args: list[bytes], what: i64) -> None:
+        self._disque = disque
+        self._args = args
+        self._what = what
+        self._numbers = []
+        self._at = 0
+        self._done = 0
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Look at the next ids; or do it to the next jobs, when all are known."""
+        disque = self._disque
+        args = self._args
+        numbers = self._numbers
+        ids: i64 = len(args) - 1
+        known: i64 = len(numbers)
+        if known < ids:
+            for text in args[known + 1 : known + 1 + SLICE]:
+                number = disque.number(text)
+                if not caller.any_tube:
+                    disque.find(caller, number, now)
+                numbers.append(number)
+            if ids > SLICE:
+                return False
+        end = min(self._at + SLICE, ids)
+        while self._at < end:
+            if disque.do(caller, numbers[self._at], now, self._what):
+                self._done += 1
+            self._at += 1
+        if end < ids:
+            return False
+        caller.reply.integer(self._done)
+        return True
 
 
 def _seconds_left(expiry: i64, now: i64) -> int:
@@ -611,6 +652,14 @@ def _parse_timeout(text: bytes) -> int:
     if timeout < 0:
         raise Refused(b"ERR timeout is negative")
     return timeout
+
+
+def integer(text: bytes) -> int:
+    """A number, or a refusal of what is none."""
+    value = parse_integer(text)
+    if value == NOT_A_NUMBER:
+        raise Refused(NOT_AN_INTEGER)
+    return value
 
 
 def parse_integer(text: bytes) -> int:

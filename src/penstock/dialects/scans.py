@@ -1,6 +1,8 @@
 """Scans: QSCAN, JSCAN and the newest jobs of a queue, in slices that hold nobody up.
 
-A scan with a cursor is one slice. What looks at everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command.
+A scan with a cursor is one slice, and ends where its page is full: its cursor is what comes next. What looks at
+everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command, and answers in slices too. An answer begins with
+its length, so nothing of it leaves before everything was found.
 """
 
 from __future__ import annotations
@@ -12,23 +14,30 @@ from mypy_extensions import i64
 
 from penstock.core import states as s
 from penstock.core.engine import Engine
+from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import Job
-from penstock.core.limits import BATCH_JOBS_MAX
 from penstock.core.tube import Tube
-from penstock.dialects.command import Caller, Long
-from penstock.dialects.disque import NOT_A_NUMBER, Disque, parse_integer
-from penstock.wire.errors import Refused
+from penstock.dialects.command import ANSWERED, SLICE, Caller, Long
+from penstock.dialects.disque import Disque, integer, parse_integer
+from penstock.wire.errors import SYNTAX, Refused
 from penstock.wire.reply import Reply
 
-# How many jobs or queues a slice looks at: a fraction of a millisecond's work.
-SLICE: Final = 1_000
+# A page that has so many bytes is full. There is always one job or queue on it, however long.
+PAGE_BYTES_MAX: Final = 1024 * 1024
+
+# How many jobs or queues a slice of a long scan looks at, and about how many bytes it answers: a fraction of a
+# millisecond's work.
+_SCAN_SLICE: Final = 250
+_SLICE_BYTES: Final = 64 * 1024
 
 # An answer that would grow longer is refused: cursors are there for it.
 SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _COUNT: Final = 100
-_SYNTAX: Final = b"ERR syntax error"
-_NOT_AN_INTEGER: Final = b"ERR value is not an integer or out of range"
+
+# What is told of a job beside its body and its queue.
+_SHOWN_BYTES: Final = 640
+
 _CURSOR: Final = b"ERR invalid cursor or option name"
 _CURSOR_MAX: Final = (1 << 63) - 1
 
@@ -80,13 +89,13 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
             query.busyloop = True
             at -= 1
         elif word == b"COUNT" and value is not None:
-            query.count = _integer(value)
+            query.count = integer(value)
         elif not jobs and word == b"MINLEN" and value is not None:
-            query.len_min = _integer(value)
+            query.len_min = integer(value)
         elif not jobs and word == b"MAXLEN" and value is not None:
-            query.len_max = _integer(value)
+            query.len_max = integer(value)
         elif not jobs and word == b"IMPORTRATE" and value is not None:
-            query.import_rate = _integer(value)
+            query.import_rate = integer(value)
         elif jobs and word == b"QUEUE" and value is not None:
             query.queue = value
         elif jobs and word == b"STATE" and value is not None:
@@ -100,24 +109,17 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
                 raise Refused(b"ERR Invalid REPLY type, try ID or ALL")
             query.whole = value.lower() == b"all"
         elif query.has_cursor:
-            raise Refused(_SYNTAX)
+            raise Refused(SYNTAX)
         else:
             query.cursor = parse_integer(word)
             if query.cursor < 0 or query.cursor > _CURSOR_MAX:
                 raise Refused(_CURSOR)
             query.has_cursor = True
             at -= 1
-    query.count = max(1, min(query.count, BATCH_JOBS_MAX))
+    query.count = max(1, min(query.count, SLICE))
     if query.states == 0:
         query.states = -1
     return query
-
-
-def _integer(text: bytes) -> int:
-    value = parse_integer(text)
-    if value == NOT_A_NUMBER:
-        raise Refused(_NOT_AN_INTEGER)
-    return value
 
 
 class _Found(Long):
@@ -127,7 +129,9 @@ class _Found(Long):
     cursor: int
     found: int
     _pages: list[bytes]
-    _bytes: i64
+    _bytes: i64  # Of all pages that are full, and were not answered yet.
+    _is_answering: bool
+    _answered: i64  # How many pages were answered.
 
     def __init__(self, query: Query) -> None:
         self.query = query
@@ -135,22 +139,47 @@ class _Found(Long):
         self.found = 0
         self._pages = []
         self._bytes = 0
+        self._is_answering = False
+        self._answered = 0
 
-    def add(self, page: Reply, found: int) -> None:
-        """Keep the answer of a slice."""
-        self.found += found
+    def look(self, caller: Caller, now: i64) -> None:
+        """Look at the next slice."""
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Look at a slice; or, once everything was looked at, answer some of what was found."""
+        if not self._is_answering:
+            self.look(caller, now)
+            if self.query.busyloop and self.cursor != 0:
+                return False
+            if caller.muted != ANSWERED:
+                # Nobody wants the answer, and what has left cannot be taken back.
+                return True
+            self._is_answering = True
+            caller.reply.array(2)
+            caller.reply.bulk(b"%d" % self.cursor)
+            caller.reply.array(self.found)
+        length: i64 = 0
+        while self._answered < len(self._pages) and length < _SLICE_BYTES:
+            page = self._pages[self._answered]
+            caller.reply.raw(page)
+            length += len(page)
+            self._pages[self._answered] = b""
+            self._answered += 1
+        self._bytes -= length
+        caller.owed = self._bytes
+        return self._answered == len(self._pages)
+
+    def fits(self, page: Reply, more: i64) -> bool:
+        """Tell whether there is room on a page for about so many bytes more. No byte is written before it is asked."""
+        length = page.length + more
+        if self.query.busyloop and self._bytes + length > SCAN_BYTES_MAX:
+            raise Refused(b"ERR the answer would be longer than %d bytes; use a cursor and COUNT" % SCAN_BYTES_MAX)
+        return page.length == 0 or length <= PAGE_BYTES_MAX
+
+    def add(self, page: Reply) -> None:
+        """Keep the page of a slice."""
         self._bytes += page.length
         self._pages.append(page.take())
-        if self._bytes > SCAN_BYTES_MAX:
-            raise Refused(b"ERR the answer would be longer than %d bytes; use a cursor and COUNT" % SCAN_BYTES_MAX)
-
-    def write(self, reply: Reply) -> None:
-        """The whole answer."""
-        reply.array(2)
-        reply.bulk(b"%d" % self.cursor)
-        reply.array(self.found)
-        for page in self._pages:
-            reply.raw(page)
 
 
 class QueueScan(_Found):
@@ -162,23 +191,21 @@ class QueueScan(_Found):
         super().__init__(query)
         self._engine = engine
 
-    def step(self, caller: Caller, now: i64) -> bool:
+    def look(self, caller: Caller, now: i64) -> None:
         """Look at the next queues."""
         query = self.query
         page = Reply()
-        found = 0
-        tubes, self.cursor = self._engine.scan_tubes(self.cursor, SLICE if query.busyloop else query.count)
+        tubes, self.cursor = self._engine.scan_tubes(self.cursor, _SCAN_SLICE if query.busyloop else query.count)
         for tube in tubes:
             length = tube.count_in(s.READY)
             if query.len_min <= length <= query.len_max and query.import_rate <= 0:
                 if caller.any_tube or caller.may_use(tube.name):
+                    if not self.fits(page, len(tube.name)):
+                        self.cursor = tube.number
+                        break
                     page.bulk(tube.name)
-                    found += 1
-        self.add(page, found)
-        if query.busyloop and self.cursor != 0:
-            return False
-        self.write(caller.reply)
-        return True
+                    self.found += 1
+        self.add(page)
 
 
 class JobScan(_Found):
@@ -192,7 +219,7 @@ class JobScan(_Found):
         self._engine = engine
         self._disque = disque
 
-    def step(self, caller: Caller, now: i64) -> bool:
+    def look(self, caller: Caller, now: i64) -> None:
         """Look at the next jobs."""
         query = self.query
         tube: Tube | None = None
@@ -200,25 +227,25 @@ class JobScan(_Found):
             tube = self._engine.tubes.get(query.queue)
             if tube is None:
                 self.cursor = 0
-                self.write(caller.reply)
-                return True
+                return
         page = Reply()
         page.resp3 = caller.reply.resp3
-        found = 0
-        jobs, self.cursor = self._engine.scan(self.cursor, SLICE if query.busyloop else query.count, tube, query.states)
+        jobs, self.cursor = self._engine.scan(
+            self.cursor, _SCAN_SLICE if query.busyloop else query.count, tube, query.states
+        )
         for job in jobs:
-            if not caller.any_tube and not caller.may_use(self._engine.tube_of(job).name):
+            name = self._engine.tube_of(job).name
+            if not caller.any_tube and not caller.may_use(name):
                 continue
+            if not self.fits(page, _SHOWN_BYTES + len(name) + job.body_length() if query.whole else LONG_ID_BYTES):
+                self.cursor = job.id
+                break
             if query.whole:
                 self._disque.write_shown(page, job, now)
             else:
                 page.simple(self._disque.id_of(job))
-            found += 1
-        self.add(page, found)
-        if query.busyloop and self.cursor != 0:
-            return False
-        self.write(caller.reply)
-        return True
+            self.found += 1
+        self.add(page)
 
 
 class Newest(Long):
@@ -238,7 +265,7 @@ class Newest(Long):
         self._engine = engine
         self._disque = disque
         self._name = name
-        self._count = min(count, BATCH_JOBS_MAX)
+        self._count = min(count, SLICE)
         self._cursor = 0
         self._newest = []
 
@@ -248,7 +275,7 @@ class Newest(Long):
         if tube is None:
             caller.reply.array(0)
             return True
-        jobs, self._cursor = self._engine.scan(self._cursor, SLICE, tube, 1 << s.READY)
+        jobs, self._cursor = self._engine.scan(self._cursor, _SCAN_SLICE, tube, 1 << s.READY)
         newest = self._newest
         for job in jobs:
             place = (job.priority, job.order, job.id)

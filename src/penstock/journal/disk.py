@@ -43,6 +43,9 @@ class File(ReadableFile, Protocol):
     def sync(self) -> None:
         """Return when everything written is on disk."""
 
+    def fill(self, offset: int, length: int) -> None:
+        """Write zeros, durably, where there are zeros: that changes nothing, but what comes there later is faster."""
+
     def truncate(self, size: int) -> None:
         """Cut the file, and return when that is on disk."""
 
@@ -130,11 +133,19 @@ class RealFile:
 
     def write(self, offset: int, data: bytes) -> None:
         written = os.pwrite(self._fd, data, offset)
-        # The system may write less than it was asked to, and says so.
-        while written < len(data):
+        if written < len(data):
+            self._write_rest(offset + written, data[written:])
+
+    def _write_rest(self, offset: int, data: bytes) -> None:
+        """The system may write less than it was asked to, and says so."""
+        while data:
+            written = os.pwrite(self._fd, data, offset)
             offset += written
             data = data[written:]
-            written = os.pwrite(self._fd, data, offset)
+
+    def fill(self, offset: int, length: int) -> None:
+        self._write_rest(offset, bytes(length))
+        os.fdatasync(self._fd)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

@@ -90,17 +90,24 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
     # By their ids, so that the same log is always continued in the same way.
     for orphan in sorted(orphans, key=lambda job: job.id):
         restore.release_orphan(engine, orphan, now)
-        if log.writer.frame_bytes() > _COMMIT_BYTES:
-            log.commit(now, wall)
+        _commit_if_long(log, now, wall)
 
 
-def doubt(engine: Engine, now: int) -> None:
+def doubt(engine: Engine, now: int, log: Log, wall: int) -> None:
     """The newest rows may be lost: also that of a take. At most once is at most once."""
     doubtful = [
         job
         for tube in engine.tubes.values()
-        for state in (s.READY, s.DELAYED)
-        for job in tube.jobs_in(state)
-        if job.once and (state == s.READY or job.wake <= now)
+        # Whoever was delayed or set aside may have been queued early, and then taken.
+        for jobs in (tube.jobs_in(s.READY), tube.delayed.items, tube.buried.items)
+        for job in jobs
+        if job.once
     ]
-    restore.bury_doubtful(engine, sorted(doubtful, key=lambda job: job.id), now)
+    for job in sorted(doubtful, key=lambda job: job.id):
+        restore.bury_doubtful(engine, job, now)
+        _commit_if_long(log, now, wall)
+
+
+def _commit_if_long(log: Log, now: int, wall: int) -> None:
+    if log.writer.frame_bytes() > _COMMIT_BYTES:
+        log.commit(now, wall)

@@ -25,7 +25,7 @@ class Identity:
     key: bytes  # The secret behind the ids of its jobs.
     epoch: int = 0  # The first one that this directory may use.
     leaving: bool = False  # The node was told to leave its cluster.
-    forsaken: bool = False  # The node went on without a log: what its log says is out of date.
+    doubtful: bool = False  # The log may lack its newest rows, and no open has dealt with that to its end.
 
     def write(self, disk: Disk) -> None:
         """Be the identity of a directory."""
@@ -48,8 +48,8 @@ def next_opening(disk: Disk) -> Identity:
 
 
 def forsake(disk: Disk) -> None:
-    """Say that the node goes on without its log."""
-    replace(identity(disk), epoch=_next_epoch(disk), forsaken=True).write(disk)
+    """Say that the node goes on without its log, which will lack whatever happens then."""
+    replace(identity(disk), epoch=_next_epoch(disk), doubtful=True).write(disk)
 
 
 def _next_epoch(disk: ReadableDisk) -> int:
@@ -69,7 +69,7 @@ def identity(disk: ReadableDisk) -> Identity:
         raise NoJournal("there is no log of a queue in this directory")
     try:
         told = json.loads(disk.read(NODE_FILE))
-        flags = bool(told.get("leaving", False)), bool(told.get("forsaken", False))
+        flags = bool(told.get("leaving", False)), bool(told.get("doubtful", False))
         found = Identity(told["node"], bytes.fromhex(told["key"]), told.get("epoch", 0), *flags)
         sizes = len(found.node), len(bytes.fromhex(found.node)), len(found.key)
         if sizes == (2 * _NODE_BYTES, _NODE_BYTES, _KEY_BYTES) and found.epoch >= 0:

@@ -17,8 +17,9 @@ from penstock.journal.filling import doubt, fill, fill_holders
 from penstock.journal.identity import NODE_FILE, identity, new_identity
 from penstock.journal.log import ALWAYS, SEGMENT_BYTES, Kept, Log
 from penstock.journal.reading import Reading
+from penstock.journal.replay import Replay
 from penstock.journal.salvage import make_do
-from penstock.journal.segment import Progress, segment_names
+from penstock.journal.segment import Progress, SegmentHeader, segment_names
 
 
 @dataclass
@@ -68,7 +69,11 @@ def open_log(
     # A directory that was restored from a copy must not give out ids that the original gave out afterwards.
     epoch = max(restore.next_epoch(replay.highest_id, last.epoch if last else 0), who.epoch)
     now = max(wall, replay.latest_ms)
+    doubtful = who.doubtful or bool(salvage) or _may_lack_rows(last, replay, boot)
     try:
+        if doubtful:
+            # Before the log goes on: as soon as it does, it does not show any more that an earlier boot broke off.
+            replace(who, doubtful=True).write(disk)
         log = Log(disk, who.node, boot, epoch, reading.next_segment, replay.position, fsync, wall, segment_bytes)
     except OSError as error:
         raise NoSpace(f"the log cannot be opened: {error}") from error
@@ -81,11 +86,15 @@ def open_log(
         make_do(replay, now)
     fill(engine, replay)
     fill_holders(engine, replay, now, log, wall)
-    in_doubt = last is not None and not replay.stopped and last.fsync != ALWAYS and last.boot != boot
-    if in_doubt or salvage or who.forsaken:
-        doubt(engine, now)
+    if doubtful:
+        doubt(engine, now, log, wall)
     log.commit(now, wall)
     log.make_durable(log.written)
-    if who.forsaken:
-        replace(who, forsaken=False).write(disk)
+    if doubtful:
+        replace(who, doubtful=False).write(disk)
     return Opened(engine, log, who.node, who.key, [*reading.unusable, *map(str, reading.cuts)])
+
+
+def _may_lack_rows(last: SegmentHeader | None, replay: Replay, boot: str) -> bool:
+    """Whether a power cut may have taken rows that somebody has seen the effect of."""
+    return last is not None and not replay.stopped and last.fsync != ALWAYS and last.boot != boot

@@ -94,17 +94,7 @@ def rewrite(disk: Disk, name: str, bodies: bool, repaired: bool = False) -> None
             target.write(0, header.encode())
             offset = SEGMENT_HEADER_BYTES
             for data, frame, _ in file.frames_anywhere(SEGMENT_HEADER_BYTES):
-                rows, var = f.parts_of(data, frame, bodies)
-                sealed = f.seal_frame(
-                    f.LIVE,
-                    frame.position,
-                    frame.engine_ms,
-                    frame.wall_ms,
-                    rows,
-                    var,
-                    frame.durable,
-                    header.seed(offset),
-                )
+                sealed = f.sealed_again(data, frame, bodies, header.seed(offset))
                 target.write(offset, sealed)
                 offset += len(sealed)
         except BaseException:

@@ -13,16 +13,19 @@ from penstock.server.greeting import check_client_name
 from penstock.server.server import Server
 from penstock.server.settings import find
 from penstock.server.words import to_text
-from penstock.wire.errors import Refused
-
-_SYNTAX: Final = b"ERR syntax error"
+from penstock.wire.errors import SYNTAX, Refused
 
 # What is about others is for administrators.
 _ADMINISTRATIVE: Final = frozenset([b"LIST", b"KILL", b"PAUSE"])
 
-# How much MONITOR shows of a command: the words, and the bytes of each.
-_WORDS_MAX: Final = 64
-_WORD_BYTES_MAX: Final = 1_024
+# How much others see of a command, with MONITOR and SLOWLOG: the words, and the bytes of each.
+_WORDS_MAX: Final = 32
+_WORD_BYTES_MAX: Final = 128
+
+# How bytes are written between double quotes that cannot stand there as they are. One byte is one character of latin-1.
+_ESCAPED: Final = {byte: f"\\x{byte:02x}" for byte in range(256) if not 32 <= byte < 127} | {
+    ord(byte): f"\\{letter}" for byte, letter in zip('\\"\n\r\t\a\b', '\\"nrtab', strict=True)
+}
 
 
 class ClientCommands:
@@ -130,7 +133,7 @@ class ClientCommands:
     def _reply(self, caller: Connection, args: list[bytes]) -> None:
         word = args[2].upper() if len(args) == 3 else b""
         if word not in (b"ON", b"OFF", b"SKIP"):
-            raise Refused(_SYNTAX)
+            raise Refused(SYNTAX)
         caller.muted = {b"ON": ANSWERED, b"OFF": SILENT, b"SKIP": SKIP_NEXT}[word]
         if word == b"ON":
             caller.reply.ok()
@@ -147,7 +150,7 @@ class ClientCommands:
         monitors = self._server.clients.monitors
         self._server.desk.watched = bool(monitors)
         seconds, ns = divmod(time.time_ns(), 1_000_000_000)
-        shown = told(self._server.desk, args, _WORDS_MAX, _WORD_BYTES_MAX)
+        shown = told(self._server.desk, args)
         words = b" ".join(b'"' + quoted(word) + b'"' for word in shown)
         line = b"%d.%06d [%s] %s" % (seconds, ns // 1000, caller.address.encode(), words)
         for connection in monitors:
@@ -161,7 +164,7 @@ def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
     tests: list[Callable[[Connection], bool]] = []
     skip_me = True
     if len(args) < 4 or len(args) % 2:
-        raise Refused(_SYNTAX)
+        raise Refused(SYNTAX)
     for word, value in zip(args[2::2], args[3::2], strict=True):
         word = word.upper()
         if word == b"ID":
@@ -178,21 +181,21 @@ def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
         elif word == b"SKIPME" and value.lower() in (b"yes", b"no"):
             skip_me = value.lower() == b"yes"
         else:
-            raise Refused(_SYNTAX)
+            raise Refused(SYNTAX)
     return lambda connection: all(test(connection) for test in tests), skip_me
 
 
-def told(desk: Desk, args: list[bytes], words_max: int, word_bytes_max: int) -> list[bytes]:
+def told(desk: Desk, args: list[bytes]) -> list[bytes]:
     """A command as others may see it: without passwords, and not at any length."""
     command = desk.commands.get(args[0].lower())
     name = command.name if command else b""
-    shown = [_cut(word, word_bytes_max) for word in args[:words_max]]
+    shown = [_cut(word) for word in args[:_WORDS_MAX]]
     if name in (b"auth", b"hello"):
         return [*shown[:1], b"(redacted)"]
     if name == b"config" and len(args) > 3 and is_secret(args[2]):
         return [*shown[:3], b"(redacted)"]
-    if len(args) > words_max:
-        shown[-1] = b"... (%d more arguments)" % (len(args) - words_max + 1)
+    if len(args) > _WORDS_MAX:
+        shown[-1] = b"... (%d more arguments)" % (len(args) - _WORDS_MAX + 1)
     return shown
 
 
@@ -202,8 +205,10 @@ def is_secret(name: bytes) -> bool:
     return setting is not None and setting.secret
 
 
-def _cut(word: bytes, length: int) -> bytes:
-    return word if len(word) <= length else word[:length] + b"... (%d more bytes)" % (len(word) - length)
+def _cut(word: bytes) -> bytes:
+    if len(word) <= _WORD_BYTES_MAX:
+        return word
+    return word[:_WORD_BYTES_MAX] + b"... (%d more bytes)" % (len(word) - _WORD_BYTES_MAX)
 
 
 def _unknown_form() -> Refused:
@@ -212,9 +217,4 @@ def _unknown_form() -> Refused:
 
 def quoted(word: bytes) -> bytes:
     """A word as it could be written between double quotes."""
-    return "".join(
-        _ESCAPED.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in word
-    ).encode()
-
-
-_ESCAPED: Final = {92: "\\\\", 34: '\\"', 10: "\\n", 13: "\\r", 9: "\\t", 7: "\\a", 8: "\\b"}
+    return word.decode("latin-1").translate(_ESCAPED).encode()

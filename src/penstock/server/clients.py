@@ -154,7 +154,7 @@ class Clients:
         self.bytes_out += length
         hard = self.limits.output_hard
         # What was just handed over is one answer, however long; only what is left of those before counts.
-        if hard and connection.buffered() - length > hard:
+        if hard and connection.transport.get_write_buffer_size() - length > hard:
             self._close(connection, "it does not read its answers, and they have grown too many")
 
     async def look_after(self) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.dialects.disque import parse_integer
 from penstock.server.connection import Connection
-from penstock.server.flushing import Flush
+from penstock.server.flushing import flush
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
 
@@ -50,7 +50,7 @@ class ClusterCommands:
                 raise Refused(
                     b"ERR a node keeps its ID, which is part of the IDs of its jobs; start elsewhere for a new one"
                 )
-            self._server.node.start_long(caller, Flush(self._server))
+            flush(self._server, caller)
         else:
             raise Refused(_WRONG)
 

@@ -54,7 +54,6 @@ class Connection(Client):
         "_node",
         "_overseer",
         "_unfinished",
-        "_unread",
         "active",
         "address",
         "bulk_max",
@@ -90,7 +89,6 @@ class Connection(Client):
         self.bulk_max = 0  # What an argument may have once it is known who it is, bytes.
         self._eof = False  # It sends no more.
         self._unfinished = False  # It has sent a part of a command.
-        self._unread = False  # It does not read what it is sent.
         self._held = False  # It is not read from.
 
     # What asyncio calls
@@ -127,23 +125,23 @@ class Connection(Client):
 
     def pause_writing(self) -> None:
         """It does not read what it is sent."""
-        self._unread = True
+        self.is_unread = True
         self._overseer.is_slow(self, True)
         self.hold()
 
     def resume_writing(self) -> None:
         """It reads again."""
-        self._unread = False
+        self.is_unread = False
         self._overseer.is_slow(self, False)
         if not self.lost:
-            self._node.run(self)
+            self._node.reads_again(self)
 
     # What the node calls
 
     def run(self, budget: int) -> bool:
         """Run what it has sent, no more than so many commands; tell whether there is more."""
         node = self._node
-        if self._unread:
+        if self.is_unread:
             self.hold()
             return False
         left = self.inbox.run(node.desk, self, budget, node.now)
@@ -219,12 +217,12 @@ class Connection(Client):
         return self.reply.length > 0 or self.sending > 0 or self.buffered() > 0
 
     def buffered(self) -> int:
-        """How many bytes of answers wait in its socket's buffer."""
-        return self.transport.get_write_buffer_size()
+        """How many bytes of answers wait until it reads: in its socket's buffer, and what is to follow them."""
+        return self.transport.get_write_buffer_size() + int(self.owed)
 
     def hold(self) -> None:
         """Do not read from it while it has sent much that cannot be run yet, or does not read itself."""
-        if not self._held and not self.lost and (self._unread or self.inbox.parser.pending() > _UNREAD_BYTES_MAX):
+        if not self._held and not self.lost and (self.is_unread or self.inbox.parser.pending() > _UNREAD_BYTES_MAX):
             self._stop_reading()
 
     def _stop_reading(self) -> None:

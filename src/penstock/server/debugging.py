@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from penstock.server.connection import Connection
-from penstock.server.flushing import Flush
+from penstock.server.flushing import flush
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
 
@@ -32,7 +32,7 @@ class Debugging:
         if word in _DANGEROUS and not allowed:
             raise Refused(b"NOPERM DEBUG " + word + b" stops the server; start it with debug-commands yes to allow it")
         if word == b"FLUSHALL" and len(args) == 2:
-            self._server.node.start_long(caller, Flush(self._server))
+            flush(self._server, caller)
         elif word == b"SLEEP" and len(args) == 3:
             time.sleep(_seconds(args[2]))
             caller.reply.ok()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from penstock.core.errors import TubeTaken
-from penstock.dialects.command import Caller, Long
+from penstock.core.errors import TubeAwaited, TubeTaken
+from penstock.core.tube import Tube
+from penstock.dialects.command import SLICE, Caller, Long
+from penstock.server.connection import Connection
 from penstock.server.server import Server
+from penstock.wire.errors import Refused
 
-_SLICE: Final = 1_000
+
+def flush(server: Server, caller: Connection) -> None:
+    """Remove everything; only one who may use every queue may do that."""
+    if not caller.any_tube:
+        raise Refused(b"NOPERM this user has no permission to use every queue")
+    server.node.start_long(caller, _Flush(server))
 
 
-class Flush(Long):
+class _Flush(Long):
     """Removes every job, and every queue that nobody needs."""
 
     def __init__(self, server: Server) -> None:
@@ -19,25 +25,38 @@ class Flush(Long):
         self._cursor = 0
 
     def step(self, caller: Caller, now: int) -> bool:
-        """Remove a slice of what there is."""
+        """Remove so many jobs and queues as make a slice."""
         engine = self._server.node.engine
-        tubes, cursor = engine.scan_tubes(self._cursor, 1)
-        if not tubes:
-            caller.reply.ok()
-            return True
-        tube = tubes[0]
-        for connection in self._server.clients:
-            # Those who wait are answered as if their time were over.
-            self._server.node.end_wait(connection)
-        if engine.truncate(tube, now, _SLICE) == _SLICE:
-            return False
-        try:
-            engine.drop(tube, now)
-        except TubeTaken:
-            # A claim keeps its jobs until it ends.
-            pass
-        self._cursor = cursor
-        if cursor == 0:
-            caller.reply.ok()
-            return True
+        left = SLICE
+        while left > 0:
+            tubes, cursor = engine.scan_tubes(self._cursor, 1)
+            for tube in tubes:
+                self._end_waits(tube)
+                left -= engine.truncate(tube, now, left)
+                if left == 0:
+                    return False
+                self._drop(tube, now)
+                left -= 1
+            self._cursor = cursor
+            if cursor == 0:
+                caller.reply.ok()
+                return True
         return False
+
+    def _end_waits(self, tube: Tube) -> None:
+        """Answer those who wait in a queue as if their time were over."""
+        waiting = []
+        for line in (tube.line, tube.put_line, *tube.key_lines.values()):
+            link = line.head
+            while link is not None:
+                waiting.append(link.wait.tag)
+                link = link.after
+        for client in waiting:
+            self._server.node.end_wait(client)  # type: ignore[arg-type]
+
+    def _drop(self, tube: Tube, now: int) -> None:
+        try:
+            self._server.node.engine.drop(tube, now)
+        except (TubeTaken, TubeAwaited):
+            # A claim keeps its jobs until it ends; and one who waited may have asked to wait again.
+            pass

@@ -11,7 +11,7 @@ from penstock.server.access import DEFAULT_USER, SLOW_ANSWER_S
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.server.words import to_text
-from penstock.wire.errors import Refused
+from penstock.wire.errors import SYNTAX, Refused
 
 # The name of a client is not longer.
 _NAME_BYTES_MAX: Final = 1_024
@@ -93,7 +93,7 @@ class Greeting:
     def auth(self, caller: Connection, args: list[bytes], now: int) -> None:
         """AUTH [user] password"""
         if len(args) > 3:
-            raise Refused(b"ERR syntax error")
+            raise Refused(SYNTAX)
         if len(args) == 3:
             logged_in = self._log_in(caller, to_text(args[1]), args[2], _WRONG_PAIR)
         elif not self._server.accounts.has_default_password:

@@ -16,7 +16,7 @@ from penstock._version import __version__
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.server.words import to_bytes
-from penstock.wire.errors import Refused
+from penstock.wire.errors import SYNTAX, Refused
 
 # Rates are the mean of so many samples, taken so often.
 _SAMPLES: Final = 16
@@ -47,7 +47,7 @@ class Info:
     def info(self, caller: Connection, args: list[bytes], now: int) -> None:
         """INFO [section]"""
         if len(args) > 2:
-            raise Refused(b"ERR syntax error")
+            raise Refused(SYNTAX)
         wanted = args[1].decode("utf-8", "replace").lower() if len(args) == 2 else "default"
         parts = []
         for name, figures in self._sections.items():

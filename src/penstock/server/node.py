@@ -40,13 +40,14 @@ class Client(Caller):
     """A client as the node sees it."""
 
     # Of a class that is compiled, an attribute in a slot is found faster than one in a dictionary.
-    __slots__ = ("is_dirty", "lost", "number")
+    __slots__ = ("is_dirty", "is_unread", "lost", "number")
 
     def __init__(self, number: int, connection: Connection) -> None:
         super().__init__(connection)
         self.number = number
         self.lost = False  # It is gone.
         self.is_dirty = False  # It has answers to be sent.
+        self.is_unread = False  # It does not read what it is sent.
 
     def run(self, budget: int) -> bool:
         """Run what it has sent, no more than so many commands; tell whether there is more."""
@@ -85,6 +86,7 @@ class Node:
         self._dirty: list[Client] = []  # Those who have answers to be sent.
         self._to_run: dict[Client, None] = {}  # Those who have more commands than fit in a turn, first come first.
         self._long: deque[tuple[Client, Long]] = deque()
+        self._unread: dict[Client, Long] = {}  # Those whose clients have to read before they can go on.
         self._syncing = False
         self._pause: asyncio.TimerHandle | None = None  # While no command is to be run.
         self._paused: dict[Client, None] = {}
@@ -137,6 +139,13 @@ class Node:
         client.busy = True
         self._long.append((client, long))
 
+    def reads_again(self, client: Client) -> None:
+        """A client reads again what it is sent: go on with it."""
+        long = self._unread.pop(client, None)
+        if long is not None:
+            self._long.append((client, long))
+        self.run(client)
+
     def _end_turn(self) -> None:
         """End the turn: serve who waited, commit, and let the answers go."""
         if not self._in_turn:
@@ -167,8 +176,12 @@ class Node:
             client, long = self._long.popleft()
             if client.lost:
                 return
+            if client.is_unread:
+                self._unread[client] = long
+                return
             if not self.desk.step(client, long, self.now):
                 self._long.append((client, long))
+                self.answered(client)
                 return
             client.busy = False
             self.run(client)
@@ -305,6 +318,7 @@ class Node:
             return
         self.begin_turn()
         self._take_back(client)
+        self._unread.pop(client, None)
         client.wait = None
         self.engine.disconnect(client.connection, self.now)
 

@@ -6,15 +6,11 @@ import time
 from collections import deque
 from typing import Final
 
-from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
+from penstock.dialects.disque import integer
 from penstock.server.client_commands import told
 from penstock.server.connection import Connection
 from penstock.server.server import Server
-from penstock.wire.errors import Refused
-
-# How much of a command is kept: the words, and the bytes of each.
-_WORDS_MAX: Final = 32
-_WORD_BYTES_MAX: Final = 128
+from penstock.wire.errors import SYNTAX, Refused
 
 # How many samples of an event are kept.
 _SAMPLES_MAX: Final = 160
@@ -32,7 +28,7 @@ class Slowlog:
         """A command took so long; it is kept if that is long enough."""
         if not 0 <= self._server.config.slowlog_log_slower_than * 1000 <= ns:
             return
-        kept = told(self._server.desk, args, _WORDS_MAX, _WORD_BYTES_MAX)
+        kept = told(self._server.desk, args)
         self._entries.appendleft((self._number, int(time.time()), ns // 1000, kept))
         self._number += 1
         while len(self._entries) > self._server.config.slowlog_max_len:
@@ -42,9 +38,7 @@ class Slowlog:
         """SLOWLOG GET [count] | LEN | RESET"""
         word, reply = args[1].upper(), caller.reply
         if word == b"GET" and len(args) <= 3:
-            count = parse_integer(args[2]) if len(args) == 3 else 10
-            if count == NOT_A_NUMBER:
-                raise Refused(b"ERR value is not an integer or out of range")
+            count = integer(args[2]) if len(args) == 3 else 10
             entries = list(self._entries)[: count if count >= 0 else None]
             reply.array(len(entries))
             for number, when, us, words in entries:
@@ -110,7 +104,7 @@ class Latency:
         elif word == b"DOCTOR" and len(args) == 2:
             reply.bulk(self._advice().encode())
         else:
-            raise Refused(b"ERR syntax error")
+            raise Refused(SYNTAX)
 
     def _graph(self, event: bytes) -> bytes:
         """A bar for each sample, the oldest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.core.errors import CommandError
 from penstock.server.connection import Connection
 from penstock.server.server import Server
-from penstock.wire.errors import Refused
+from penstock.wire.errors import SYNTAX, Refused
 
 
 class Persistence:
@@ -24,7 +24,7 @@ class Persistence:
     def shutdown(self, caller: Connection, args: list[bytes], now: int) -> None:
         """SHUTDOWN [REWRITE-AOF]"""
         if len(args) > 2 or (len(args) == 2 and args[1].upper() != b"REWRITE-AOF"):
-            raise Refused(b"ERR syntax error")
+            raise Refused(SYNTAX)
         if len(args) == 2:
             try:
                 self._server.keep_memory()

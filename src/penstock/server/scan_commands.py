@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.dialects.command import Long, check_tube
-from penstock.dialects.disque import parse_integer
+from penstock.dialects.disque import integer
 from penstock.dialects.scans import JobScan, Newest, QueueScan, parse_query
 from penstock.server.connection import Connection
 from penstock.server.server import Server
@@ -28,12 +28,12 @@ class ScanCommands:
 
     def qpeek(self, caller: Connection, args: list[bytes], now: int) -> None:
         """QPEEK queue count"""
-        count = parse_integer(args[2])
+        count = integer(args[2])
+        check_tube(caller, args[1])
         if count < 0:
-            check_tube(caller, args[1])
             self._run(caller, Newest(self._server.node.engine, self._server.disque, args[1], -count), now)
         else:
-            self._server.disque.qpeek(caller, args, now)
+            self._server.disque.oldest(caller, args[1], count, now)
 
     def _run(self, caller: Connection, long: Long, now: int) -> None:
         if not long.step(caller, now):

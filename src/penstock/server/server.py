@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from penstock.core import states as s
 from penstock.core.errors import CommandError
-from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, duration_ms
+from penstock.core.limits import NEVER, duration_ms
 from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
 from penstock.dialects.command import Desk
@@ -178,9 +178,8 @@ class Server:
             self._evict()
 
     def used_memory(self) -> int:
-        """How many bytes the jobs take, as `maxmemory` counts them."""
-        engine = self.node.engine
-        return int(engine.jobs.count * JOB_MEMORY_BYTES + engine.resident_bytes)
+        """How many bytes the jobs and queues take, as `maxmemory` counts them."""
+        return int(self.node.engine.memory_used())
 
     def _evict(self) -> None:
         """Delete jobs of which nothing can come any more: those delivered that may be delivered only once."""

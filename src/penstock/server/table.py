@@ -6,7 +6,7 @@ l also runs while loading, F is fast.
 
 from __future__ import annotations
 
-from penstock.dialects.command import ADMIN, DEBUG, READ, WRITE, Command
+from penstock.dialects.command import ADMIN, DEBUG, EVERYTHING, READ, WRITE, Command
 from penstock.server.client_commands import ClientCommands
 from penstock.server.cluster_commands import ClusterCommands
 from penstock.server.config_commands import ConfigCommands
@@ -18,8 +18,6 @@ from penstock.server.observing import Latency, Slowlog
 from penstock.server.persistence import Persistence
 from penstock.server.scan_commands import ScanCommands
 from penstock.server.server import Server
-
-_EVERYBODY = READ | WRITE | ADMIN | DEBUG
 
 
 def install(server: Server) -> Info:
@@ -110,19 +108,19 @@ def install(server: Server) -> Info:
             "hello",
             -1,
             "rF",
-            _EVERYBODY,
+            EVERYTHING,
             "[2|3 [AUTH user password] [SETNAME name]]",
             "Alone: who the nodes are. With a version: speak RESP 2 or 3.",
             greeting.hello,
         ),
-        ("auth", -2, "rlF", _EVERYBODY, "[user] password", "Say who you are.", greeting.auth),
-        ("ping", -1, "rF", _EVERYBODY, "[message]", "Answer PONG, or the message.", greeting.ping),
-        ("time", 1, "rF", _EVERYBODY, "", "Tell the time: seconds, and microseconds of the second.", greeting.time),
+        ("auth", -2, "rlF", EVERYTHING, "[user] password", "Say who you are.", greeting.auth),
+        ("ping", -1, "rF", EVERYTHING, "[message]", "Answer PONG, or the message.", greeting.ping),
+        ("time", 1, "rF", EVERYTHING, "", "Tell the time: seconds, and microseconds of the second.", greeting.time),
         (
             "command",
             0,
             "rl",
-            _EVERYBODY,
+            EVERYTHING,
             "[COUNT | LIST | INFO name ... | DOCS name ...]",
             "Tell which commands there are.",
             greeting.command,
@@ -131,7 +129,7 @@ def install(server: Server) -> Info:
             "client",
             -2,
             "ar",
-            _EVERYBODY,
+            EVERYTHING,
             "LIST | ID | GETNAME | SETNAME name | SETINFO what value | KILL … | PAUSE ms | REPLY ON|OFF|SKIP",
             "See, name and close connections.",
             clients.client,
@@ -175,6 +173,7 @@ def install(server: Server) -> Info:
         is_open = name in ("hello", "auth")
         command = Command(name, arity, flags, group, grammar, summary, handler, is_open)  # type: ignore[arg-type]
         server.desk.add(command, command.name)
+    disque.start_long = server.node.start_long
     server.desk.on_show = clients.show
     server.node.on_sync = lambda seconds: latency.add(b"aof-fsync-always", int(seconds * 1000))
 

@@ -161,11 +161,19 @@ class MemoryFile:
             raise self._disk.sync_error
         self._disk.effects.append(Effect("sync", self._number))
 
+    def fill(self, offset: int, length: int) -> None:
+        assert not any(self._data[offset : offset + length]), "what is filled with zeros is zeros"
+
     def truncate(self, size: int) -> None:
         self._disk.effects.append(Effect("truncate", self._number, offset=size))
         del self._data[size:]
 
     def close(self) -> None: ...
+
+
+def killed(disk: MemoryDisk, count: int) -> MemoryDisk:
+    """What is there when the process ends after the first `count` effects and the system goes on: all of them."""
+    return _play(disk, disk.effects[:count])
 
 
 def crashes(disk: MemoryDisk, count: int, every_byte: bool = False) -> Iterator[MemoryDisk]:

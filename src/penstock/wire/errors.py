@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.core.errors import PenstockError
+
+# What many commands refuse.
+SYNTAX: Final = b"ERR syntax error"
+NOT_AN_INTEGER: Final = b"ERR value is not an integer or out of range"
 
 
 class Refused(PenstockError):

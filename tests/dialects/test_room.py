@@ -1,0 +1,66 @@
+"""Queues that come by themselves take disk and memory: what there is no room for is refused, and nothing is done."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
+
+from .shop import NOW, Shop
+
+NO_SPACE = b"-NOSPACE "
+NO_MEMORY = b"-OOM "
+
+
+NEW_QUEUES = {
+    "ADDJOB": ([b"ADDJOB", b"queue", b"x" * 100, b"0"], [b"queue"], 100),
+    "GETJOB": ([b"GETJOB", b"FROM", b"one", b"another", b"one"], [b"one", b"another"], 0),
+    "PAUSE": ([b"PAUSE", b"queue", b"in"], [b"queue"], 0),
+}
+
+
+@pytest.mark.parametrize("case", NEW_QUEUES)
+@pytest.mark.parametrize("short", [0, 1])
+def test_a_queue_that_does_not_fit_on_the_disk_is_not_made(shop: Shop, case: str, short: int) -> None:
+    words, queues, body = NEW_QUEUES[case]
+    needed = sum(TUBE_MEMORY_BYTES + len(name) for name in queues) + body
+    shop.engine.room_bytes = needed - short
+    answer = shop.ask(*words)
+    assert answer.startswith(NO_SPACE) == bool(short)
+    assert shop.asked_for == needed * short
+    assert shop.log.told == ([] if short else [b"+" + name for name in queues])
+
+
+@pytest.mark.parametrize("case", NEW_QUEUES)
+@pytest.mark.parametrize("short", [0, 1])
+def test_a_queue_that_does_not_fit_in_memory_is_not_made(shop: Shop, case: str, short: int) -> None:
+    words, queues, body = NEW_QUEUES[case]
+    needed = sum(TUBE_MEMORY_BYTES + len(name) for name in queues) + (body and body + JOB_MEMORY_BYTES)
+    shop.engine.memory_max = needed - short
+    answer = shop.ask(*words)
+    assert answer.startswith(NO_MEMORY) == bool(short)
+    assert shop.log.told == ([] if short else [b"+" + name for name in queues])
+    assert shop.engine.memory_used() == (0 if short else needed)
+
+
+def test_a_body_that_is_too_long_leaves_no_trace_of_its_queue(shop: Shop) -> None:
+    shop.engine.body_bytes_max = 10
+    assert shop.ask(b"ADDJOB", b"queue", b"x" * 11, b"0").startswith(b"-TOOBIG ")
+    assert shop.log.told == []
+
+
+def test_a_queue_that_goes_gives_its_memory_back(shop: Shop) -> None:
+    shop.engine.memory_max = TUBE_MEMORY_BYTES + 10
+    assert shop.ask(b"PAUSE", b"queue", b"in") == b"+in\r\n"
+    assert shop.ask(b"PAUSE", b"other", b"in").startswith(NO_MEMORY)
+    shop.engine.drop(shop.engine.tube(b"queue"), NOW)
+    assert shop.ask(b"PAUSE", b"other", b"in") == b"+in\r\n"
+
+
+def test_what_makes_no_queue_needs_no_room(shop: Shop) -> None:
+    shop.ask(b"PAUSE", b"queue", b"in")
+    shop.engine.room_bytes, shop.engine.memory_max = -1, 0
+    assert shop.ask(b"PAUSE", b"queue", b"none") == b"+none\r\n"
+    assert shop.ask(b"GETJOB", b"NOHANG", b"FROM", b"queue", b"another") == b"*-1\r\n"
+    assert shop.ask(b"GETJOB", b"FROM", b"queue", b"queue") == b""
+    assert shop.caller.wait is not None

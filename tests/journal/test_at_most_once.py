@@ -1,0 +1,231 @@
+"""At most once is at most once: whatever a crash takes, and wherever in an open the next crash comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.core import policy
+from penstock.core import states as s
+from penstock.core.errors import NoSpace
+from penstock.core.job import Draft
+from penstock.host import Host, Store
+from penstock.journal import filling
+from penstock.journal.frame import FRAME_HEADER_BYTES
+from penstock.journal.identity import forsake, identity
+from penstock.journal.log import ALWAYS, EVERYSEC, FSYNC_CHOICES, NEVER_SYNC
+from penstock.journal.recovery import Opened, open_log
+from penstock.journal.segment import FrameFile, all_headers, segment_names
+from penstock.testing import check
+from penstock.testing.disk import MemoryDisk, crashes, killed
+from tests.journal.shortened import SEGMENT, WALL
+
+
+def opened_on(disk: MemoryDisk, boot: str, fsync: str = NEVER_SYNC) -> Opened:
+    return open_log(disk, WALL, boot, fsync=fsync, segment_bytes=SEGMENT)
+
+
+def put(opened: Opened, count: int = 1, delay_ms: int = 0) -> list[int]:
+    """Put jobs for one delivery, and tell their ids."""
+    tube = opened.engine.create_tube(b"once", policy.DISQUE, WALL)
+    jobs = [opened.engine.put(tube, Draft(b"x", once=True, delay_ms=delay_ms), WALL) for _ in range(count)]
+    opened.log.commit(WALL, WALL)
+    return [job.id for job in jobs]
+
+
+def deliver(opened: Opened) -> int:
+    """Deliver whatever can be, and tell how many jobs that were."""
+    engine = opened.engine
+    session = engine.connect(b"c" * 16).session
+    count = 0
+    while engine.take(session, engine.tubes[b"once"], engine.now) is not None:
+        count += 1
+    opened.log.commit(engine.now, WALL)
+    return count
+
+
+def can_be_delivered(opened: Opened) -> bool:
+    """Whether anything that anybody can do makes a job be delivered."""
+    engine = opened.engine
+    check(engine)
+    for job in engine.jobs.scan(0, 1_000):
+        if job.state != s.TAKEN:
+            engine.switch(job, s.READY, engine.now)
+    engine.kick(engine.tubes[b"once"], 1_000, engine.now)
+    return deliver(opened) > 0
+
+
+def with_its_rows_lost() -> MemoryDisk:
+    """A queue that delivered jobs, and lost the rows that say so with the power."""
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot")
+    put(opened, 3)
+    opened.log.make_durable(opened.log.written)
+    assert deliver(opened) == 3
+    return next(crashes(disk, len(disk.effects)))
+
+
+def forsaken() -> MemoryDisk:
+    """A queue that delivered jobs when it had left its log behind."""
+    disk = MemoryDisk()
+    opened = opened_on(disk, "second boot")
+    put(opened, 3)
+    opened.log.close(WALL, WALL)
+    forsake(disk)
+    return disk.copy()
+
+
+@pytest.mark.parametrize("fsync", FSYNC_CHOICES)
+@pytest.mark.parametrize("lose", [with_its_rows_lost, forsaken])
+def test_a_crash_anywhere_in_an_open_does_not_forget_the_doubt(
+    lose: Callable[[], MemoryDisk], fsync: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every job that is put aside is a commit of its own.
+    monkeypatch.setattr(filling, "_COMMIT_BYTES", FRAME_HEADER_BYTES)
+    disk = lose()
+    assert not can_be_delivered(opened_on(disk.copy(), "second boot", fsync))
+    opened_on(disk, "second boot", fsync)
+    for count in range(len(disk.effects) + 1):
+        assert not can_be_delivered(opened_on(killed(disk, count), "second boot", fsync)), disk.effects[:count][-1:]
+        for cut in crashes(disk, count):
+            assert not can_be_delivered(opened_on(cut, "third boot", fsync)), disk.effects[:count][-1:]
+
+
+@pytest.mark.parametrize("lose", [with_its_rows_lost, forsaken])
+def test_the_doubt_is_over_when_the_queue_is_open(lose: Callable[[], MemoryDisk]) -> None:
+    disk = lose()
+    opened = opened_on(disk, "second boot")
+    assert not identity(disk).doubtful
+    (job,) = put(opened)
+    found = opened_on(killed(disk, len(disk.effects)), "second boot").engine.find(job, WALL)
+    assert found is not None and found.state == s.READY
+
+
+def test_a_job_that_was_delayed_may_have_been_enqueued_and_delivered() -> None:
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot")
+    (job_id,) = put(opened, delay_ms=60_000)
+    opened.log.make_durable(opened.log.written)
+    job = opened.engine.find(job_id, WALL)
+    assert job is not None
+    opened.engine.switch(job, s.READY, WALL)
+    assert deliver(opened) == 1
+    again = opened_on(next(crashes(disk, len(disk.effects))), "second boot")
+    assert not can_be_delivered(again)
+
+
+def test_a_job_that_was_set_aside_may_have_been_enqueued_and_delivered() -> None:
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot")
+    (job_id,) = put(opened)
+    engine = opened.engine
+    job = engine.find(job_id, WALL)
+    assert job is not None
+    engine.bury(engine.connect(b"d" * 16).session, job, WALL, b"dequeued")
+    opened.log.commit(WALL, WALL)
+    opened.log.make_durable(opened.log.written)
+    engine.switch(job, s.READY, WALL)
+    assert deliver(opened) == 1
+    disk = next(crashes(disk, len(disk.effects)))
+    again = opened_on(disk, "second boot")
+    found = again.engine.find(job_id, WALL)
+    assert found is not None and found.state == s.BURIED and b"may have been delivered" in found.rare().reason
+    assert not can_be_delivered(again)
+    assert not can_be_delivered(opened_on(disk, "second boot"))
+
+
+def test_a_job_that_was_not_put_for_one_delivery_is_never_in_doubt() -> None:
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot")
+    tube = opened.engine.create_tube(b"once", policy.DISQUE, WALL)
+    job = opened.engine.put(tube, Draft(b"x"), WALL)
+    opened.log.commit(WALL, WALL)
+    found = opened_on(disk.copy(), "second boot").engine.find(job.id, WALL)
+    assert found is not None and found.state == s.READY
+
+
+def test_the_jobs_in_doubt_are_put_aside_in_frames_of_a_bounded_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 4_096
+    monkeypatch.setattr(filling, "_COMMIT_BYTES", most)
+    disk = MemoryDisk()
+    put(opened_on(disk, "first boot"), 100)
+    opened_on(disk, "second boot")
+    with FrameFile(disk, segment_names(disk)[-1]) as file:
+        lengths = [found.frame.length for found in file.frames()]
+    assert len(lengths) > 4
+    assert max(lengths) < most + 1_024
+
+
+@pytest.mark.parametrize("promised", [EVERYSEC, NEVER_SYNC])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_what_is_promised_from_now_on_is_what_a_power_cut_is_judged_by(promised: str, ahead: bool) -> None:
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot", ALWAYS)
+    put(opened)
+    opened.log.make_durable(opened.log.written)
+    if ahead:
+        opened.log.prepare()
+    opened.log.promise(promised, WALL, WALL)
+    assert deliver(opened) == 1
+    for cut in crashes(disk, len(disk.effects)):
+        assert not can_be_delivered(opened_on(cut, "second boot"))
+
+
+def test_what_was_written_before_is_on_disk_when_it_is_promised_that_everything_is() -> None:
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot", NEVER_SYNC)
+    opened.log.prepare()
+    put(opened)
+    assert deliver(opened) == 1
+    opened.log.promise(ALWAYS, WALL, WALL)
+    (job,) = put(opened)
+    opened.log.make_durable(opened.log.written)
+    again = opened_on(next(crashes(disk, len(disk.effects))), "second boot")
+    found = again.engine.find(job, WALL)
+    assert found is not None and found.state == s.READY
+    assert deliver(again) == 1
+
+
+@pytest.mark.parametrize("before", FSYNC_CHOICES)
+@pytest.mark.parametrize("after", FSYNC_CHOICES)
+def test_a_crash_while_another_promise_is_made_leaves_one_of_the_two(before: str, after: str) -> None:
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot", before)
+    opened.log.prepare()
+    (job,) = put(opened)
+    opened.log.make_durable(opened.log.written)
+    done = len(disk.effects)
+    opened.log.promise(after, WALL, WALL)
+    for count in range(done, len(disk.effects) + 1):
+        for cut in crashes(disk, count):
+            found = opened_on(cut, "second boot").engine.find(job, WALL)
+            may_be = {s.READY if fsync == ALWAYS else s.BURIED for fsync in (before, after)}
+            assert found is not None and found.state in may_be
+
+
+def test_a_queue_in_use_says_in_its_log_what_it_promises_from_now_on() -> None:
+    disk = MemoryDisk()
+    host = Host(0, store=Store(disk, ALWAYS))
+    host.has_journal().log.prepare()
+    with host.lock, host:
+        host.set_fsync(EVERYSEC)
+    host.has_journal().log.prepare()
+    promises = [header.fsync for header in all_headers(disk)]
+    host.close()
+    assert promises == [ALWAYS, EVERYSEC, EVERYSEC]
+
+
+def test_a_promise_that_a_full_disk_refuses_is_not_made() -> None:
+    disk = MemoryDisk()
+    opened = opened_on(disk, "first boot", ALWAYS)
+    (job,) = put(opened)
+    disk.capacity = 0
+    with pytest.raises(NoSpace):
+        opened.log.promise(NEVER_SYNC, WALL, WALL)
+    assert opened.log.fsync == ALWAYS
+    disk.capacity = None
+    put(opened)
+    opened.log.make_durable(opened.log.written)
+    found = opened_on(next(crashes(disk, len(disk.effects))), "second boot").engine.find(job, WALL)
+    assert found is not None and found.state == s.READY
