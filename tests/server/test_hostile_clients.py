@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -270,8 +271,39 @@ def test_a_hundred_thousand_commands_are_answered_in_order_and_others_are_served
         print(f"\nothers waited up to {watch.served_s * 1000:.0f} ms")
 
 
+def test_who_sends_as_fast_as_it_can_does_not_keep_the_others_waiting(server: Server, admin: Client) -> None:
+    """Long lines, which take time to be read: the loop must not read all there is of one before it turns to another."""
+    done = threading.Event()
+
+    def flood(client: Client) -> None:
+        with contextlib.suppress(OSError):
+            while not done.is_set():
+                client.send(b"QLEN" + b" x" * 32_000 + b"\n")
+
+    def read(client: Client) -> None:
+        with contextlib.suppress(OSError):
+            while client.socket.recv(MB):
+                pass
+
+    with contextlib.ExitStack() as stack, Watch(server, growth_max=4 * MB) as watch:
+        clients = [stack.enter_context(server.client()) for _ in range(3)]
+        threads = [threading.Thread(target=work, args=[client]) for client in clients for work in (flood, read)]
+        for thread in threads:
+            thread.start()
+        for _ in range(10):
+            watch.look()
+            time.sleep(0.05)
+        done.set()
+        for client in clients:
+            client.socket.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join()
+        print(f"\nothers waited up to {watch.served_s * 1000:.0f} ms")
+
+
 def test_the_maximum_of_clients_is_kept(server: Server, admin: Client) -> None:
-    there = int(figures(admin)["connected_clients"])
+    wait_until(lambda: figures(admin)["connected_clients"] == "1")  # Those of other tests may be about to leave.
+    there = 1
     rejected = int(figures(admin)["rejected_connections"])
     assert admin.ask("CONFIG", "SET", "maxclients", there + 2) == b"OK"
     with server.client() as first, server.client() as second:

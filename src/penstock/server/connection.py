@@ -103,7 +103,12 @@ class Connection(Client):
         """Bytes came in."""
         self._overseer.bytes_in += len(data)
         self.inbox.parser.feed(data)
-        self._node.run(self)
+        if len(data) > _UNREAD_BYTES_MAX and not self._held:
+            # The loop reads on and on from one who sends that fast, and comes to the others when it is through.
+            self._stop_reading()
+            self._node.run_later(self)
+        else:
+            self._node.run(self)
 
     def eof_received(self) -> bool:
         """It sends no more. What it has sent is run and answered; but a take does not wait for one who has left."""
@@ -218,5 +223,8 @@ class Connection(Client):
     def hold(self) -> None:
         """Do not read from it while it has sent much that cannot be run yet, or does not read itself."""
         if not self._held and not self.lost and (self.is_unread or self.inbox.parser.pending() > _UNREAD_BYTES_MAX):
-            self._held = True
-            self.transport.pause_reading()
+            self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        self._held = True
+        self.transport.pause_reading()

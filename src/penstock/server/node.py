@@ -122,6 +122,11 @@ class Node:
             client.is_dirty = True
             self._dirty.append(client)
 
+    def run_later(self, client: Client) -> None:
+        """Run what a client has sent in the next turn."""
+        self.begin_turn()
+        self._to_run[client] = None
+
     def answered(self, client: Client) -> None:
         """A client has something to be sent that no command of its own caused just now."""
         self.begin_turn()
