@@ -164,7 +164,7 @@ def states_page() -> str:
         diagram(),
         "## The states, and how each vocabulary writes them",
         "The names in the first column are used in Python, in errors and in statistics. The other columns are how the\n"
-        "vocabularies of the originals write the same state; the server speaks the first of them today. Disque has "
+        "vocabularies of the originals write the same state; today the server speaks Disque's. Disque has "
         "no word\nfor a job that is gone, and none for one that is buried: that is neither queued nor acked. "
         "The xqueue's statistics also\nhave `S`, another tube, which is `elsewhere` in `tube.transitions()`.",
         states_table(),
