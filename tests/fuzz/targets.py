@@ -84,7 +84,8 @@ _NOT_ASKED = {b"SHUTDOWN": None, b"DEBUG": {b"SLEEP"}, b"CLIENT": {b"PAUSE", b"R
 def serve(script: bytes) -> None:
     """A command a line, its words between spaces; @ is the id of the newest job, ~ stands for a space in a word."""
     loop = Hasty()
-    logging.getLogger("penstock").disabled = True
+    log = logging.getLogger("penstock")
+    log.disabled = True
     try:
         server = Server(Config(Path("/nonexistent")), Host(0), loop)
         table.install(server)
@@ -108,6 +109,9 @@ def serve(script: bytes) -> None:
         assert len(model.answers(wire.sent)) == server.desk.executed
         check(server.node.engine)
     finally:
+        # As it was found: other tests listen to it.
+        log.disabled = False
+        log.setLevel(logging.NOTSET)
         loop.close()
 
 

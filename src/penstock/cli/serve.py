@@ -75,7 +75,6 @@ def set_up_logging(form: str, file: str) -> None:
     handler.setFormatter(JsonLines() if form == "json" else Lines())
     log = logging.getLogger("penstock")
     log.handlers[:] = [handler]
-    log.propagate = False
 
 
 class Lines(logging.Formatter):
