@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
+from penstock.bell import Bell
 from penstock.committer import Committer
 from penstock.core import states as s
 from penstock.core import waits as w
@@ -692,7 +693,7 @@ class _Journal:
         self._fetched = 0
         self.closed = False
         self._steward = Steward(self, retention, snapshot_bytes)
-        self._grown = threading.Event()
+        self._grown = Bell()
         self._syncing = False
         log.on_growth = _Growth(self._steward, self._grown)
         self._sync_behind_others()
@@ -707,7 +708,7 @@ class _Journal:
         if self.log.fsync != ALWAYS and not self._syncing:
             self._syncing = True
             # The thread ends with the journal, closed or forgotten.
-            weak = weakref.ref(self, lambda _, grown=self._grown: grown.set())  # type: ignore[misc]
+            weak = weakref.ref(self, lambda _, grown=self._grown: grown.ring())  # type: ignore[misc]
             syncing = threading.Thread(target=_sync_behind, args=(weak, self._grown), name="penstock-sync", daemon=True)
             syncing.start()
 
@@ -760,7 +761,7 @@ class _Journal:
     def stop(self) -> None:
         """Close the log. Under the lock, or before anybody uses it."""
         self.closed = True
-        self._grown.set()
+        self._grown.ring()
         self._steward.stop()
         self.log.close(self.now(), self.wall())
 
@@ -791,13 +792,13 @@ class _Journal:
 class _Growth:
     """Whom a log tells that it has grown. It knows nothing of the queue, which knows the log."""
 
-    def __init__(self, steward: Steward, syncer: threading.Event) -> None:
+    def __init__(self, steward: Steward, syncer: Bell) -> None:
         self._steward = steward
         self._syncer = syncer
 
     def __call__(self) -> None:
         self._steward.wake()
-        self._syncer.set()
+        self._syncer.ring()
 
 
 class _Commit:
@@ -812,12 +813,11 @@ class _Commit:
             host.commit_shared()
 
 
-def _sync_behind(weak: weakref.ref[_Journal], grown: threading.Event) -> None:
+def _sync_behind(weak: weakref.ref[_Journal], grown: Bell) -> None:
     """Sync what others do not wait for: every second, or little by little as the log grows."""
     wait: float | None = 0.0
     while True:
         grown.wait(wait)
-        grown.clear()
         journal = weak()
         if journal is None or journal.closed:
             return

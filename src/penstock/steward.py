@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
+from penstock.bell import Bell
 from penstock.core.engine import Engine
 from penstock.core.errors import Closed, CommandError, DamagedJournal, JournalFailed
 from penstock.core.limits import NEVER
@@ -79,9 +80,9 @@ class Steward:
         self._retention = retention
         self._snapshot_bytes = snapshot_bytes
         self._stopping = threading.Event()
-        self._due = threading.Event()
-        self._due.set()
-        self._queue = weakref.ref(served, lambda _: self._due.set())
+        self._due = Bell()
+        self._due.ring()
+        self._queue = weakref.ref(served, lambda _: self._due.ring())
         self._seen = 0  # The segment that was written to when everything was last in order.
         self._indexed: set[str] = set()  # Segments whose index is known to be good, or that can have none.
         self._turned = threading.Condition()
@@ -96,12 +97,12 @@ class Steward:
 
     def wake(self) -> None:
         """Look whether something is due: the log has grown."""
-        self._due.set()
+        self._due.ring()
 
     def stop(self) -> None:
         """Stop, and return when nothing in the directory is being changed any more. The lock may be held."""
         self._stopping.set()
-        self._due.set()
+        self._due.ring()
         self._thread.join()
 
     def take_snapshot(self) -> None:
@@ -109,7 +110,7 @@ class Steward:
         with self._turned:
             self._asked += 1
             ticket = self._asked
-            self._due.set()
+            self._due.ring()
             self._turned.wait_for(lambda: self._answered >= ticket or self._ended)
             if self._answered < ticket:
                 raise Closed()
@@ -119,7 +120,7 @@ class Steward:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set() and (served := self._queue()) is not None and not served.log.failed:
-                self._due.clear()
+                self._due.silence()
                 wait = self._turn(served)
                 # Nothing here may keep alive a queue that everybody else has forgotten.
                 del served
@@ -226,7 +227,7 @@ class Steward:
 
     def _prepare(self, served: Served) -> None:
         """Make the next segment in the middle of other work, if the log has grown meanwhile."""
-        if self._due.is_set():
+        if self._due.was_rung():
             served.log.prepare()
 
     def _use(self, served: Served, number: int) -> None:

@@ -75,6 +75,13 @@ class _Tail:
         return self.header.segment
 
 
+# The one key of the dictionary that says who leads.
+_LEADS: Final = "leads"
+
+# How long to sleep at most before one looks again whether somebody leads, seconds.
+_SLEEP_S: Final = 0.1
+
+
 class _Sleeper:
     """A thread that sleeps until a position is durable, or until it has to see to that itself."""
 
@@ -84,7 +91,8 @@ class _Sleeper:
         self._lock.acquire()
 
     def sleep(self) -> None:
-        self._lock.acquire()
+        """Sleep until woken; or a while, since whoever should wake us may have been interrupted."""
+        self._lock.acquire(timeout=_SLEEP_S)
 
     def wake(self) -> None:
         self._lock.release()
@@ -125,7 +133,7 @@ class Log:
         self.room_ahead = 0  # How many bytes of bodies can be put at least, if the next segment is ready; else 0.
         self._next_growth = 0
         self._sparing = threading.Lock()
-        self._leading = threading.Lock()  # Held by the thread that syncs.
+        self._leader: dict[str, object] = {}  # Whose turn it is to sync: the ticket of one, or of nobody.
         self._asleep: deque[_Sleeper] = deque()  # Those who wait for it.
         self._failed: OSError | None = None
         tail = self._make(segment, SEGMENT_BYTES_MIN, segment_bytes)
@@ -174,16 +182,19 @@ class Log:
         if self._is_durable(position):
             return
         assert position <= self.written
+        # An interrupt may come between any two steps, so that we lead is not known from what a call answered.
+        ticket = object()
+        leader = self._leader
         try:
             while not self._is_durable(position):
-                if self._leading.acquire(blocking=False):
-                    try:
-                        self._sync()
-                    finally:
-                        self._leading.release()
+                if leader.setdefault(_LEADS, ticket) is ticket:
+                    self._sync()
+                    leader.clear()
                 else:
                     self._sleep(position)
         finally:
+            if leader.get(_LEADS) is ticket:
+                leader.clear()
             # Also where we were interrupted: we may be the one who was woken to lead.
             self._wake_next()
 
@@ -209,9 +220,8 @@ class Log:
         self._asleep.append(sleeper)
         try:
             # If it has just gone, it may not have seen us.
-            if self._leading.locked():
+            if self._leader:
                 sleeper.sleep()
-                return
         except BaseException:
             self._get_up(sleeper)
             raise
@@ -228,7 +238,7 @@ class Log:
             leads = False
             while not leads:
                 leads = self._asleep[0].position > self.durable
-                if leads and self._leading.locked():
+                if leads and self._leader:
                     return
                 self._asleep.popleft().wake()
 
@@ -368,11 +378,14 @@ class Log:
                 self.make_durable(self.written)
                 self._tail.file.truncate(self.writer.offset)
         finally:
-            with self._leading:
-                tail: _Tail | None = self._tail
-                while tail is not None:
-                    tail.file.close()
-                    tail = tail.before
+            ticket = object()
+            while self._leader.setdefault(_LEADS, ticket) is not ticket:
+                self._sleep(self.written + 1)
+            tail: _Tail | None = self._tail
+            while tail is not None:
+                tail.file.close()
+                tail = tail.before
+            self._leader.clear()
             self._wake_next()
             self.bodies.close()
             with self._sparing:
