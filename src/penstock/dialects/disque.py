@@ -251,6 +251,7 @@ class Disque:
             NEVER if timeout == 0 else timeout,
             count,
             tag=caller,
+            count_bytes=ANSWER_BYTES_MAX,
         )
         if wait.outcome == w.WAITING:
             caller.wait = wait
