@@ -143,7 +143,7 @@ _SLICE_JOBS: Final = 1_000
 driven_types: dict[str, Callable[[Queue, bytes, dict[str, Any]], Tube]] = {}
 
 
-def _sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
+def sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
     """Sleep until a wait is over, and what ended it is durable."""
     try:
         while (timeout_ms := host.how_long(wait, sleeper)) is not None:
@@ -570,7 +570,7 @@ class Tube:
         with self._session.durable, self._session.lock, self._session:
             connection = self._session.connection
             wait = host.engine.wait_put(connection, self._live(), asked, host.now(), timeout_ms, sleeper)
-        _sleep_through(host, wait, sleeper)
+        sleep_through(host, wait, sleeper)
         return self._put_at_last(wait)
 
     def _put_at_last(self, wait: PutWait) -> CoreJob:
@@ -637,7 +637,7 @@ def _take_cores(
             host.take_back(wait)
         raise
     if wait is not None:
-        _sleep_through(host, wait, sleeper)
+        sleep_through(host, wait, sleeper)
         found = wait.jobs
         if not found:
             # Nobody had anything, or the session was closed under us: then say so.
@@ -875,7 +875,7 @@ class Job:
         timeout_ms = duration_ms(timeout, "timeout")
         with session.durable, session.lock, session:
             wait = host.engine.wait_end(session.connection, self._core, host.now(), timeout_ms, sleeper)
-        _sleep_through(host, wait, sleeper)
+        sleep_through(host, wait, sleeper)
         if wait.outcome == CANCELLED:
             raise Closed()
         return wait.processed

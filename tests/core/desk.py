@@ -19,7 +19,7 @@ from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Wait
 from penstock.testing import FakeClock, check, digest
 
-ANYONES = ("dig", "delete", "snatch", "restart", "switch")
+ANYONES = ("dig", "prolong", "delete", "snatch", "restart", "switch")
 
 
 class Recorder(Outbox):

@@ -43,6 +43,8 @@ CHANGES: list[dict[str, object]] = [
     {"retry": ""},
     {"retry": "2x const(3ms) then bury"},
     {"zombie_ms": 3},
+    {"owner": p.ANYONE},
+    {"owner": p.SESSION},
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core import limits
 from penstock.core import policy as p
-from penstock.core.limits import PRIORITY_UNSET, UNSET
+from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
 
 from .model import Model
 from .model_parts import (
@@ -97,6 +97,8 @@ class MoreModel(Model):
             return "ONLYONCE"
         if delay_ms:
             job.wake = self.now + delay_ms
+        elif state == "done" and job.tube.policy.after_ack == p.KEPT:
+            job.expiry = NEVER
         self.happen(job, f"switched to {state}", state)
         self.settle()
         return "OK"

@@ -290,7 +290,7 @@ class ModelMoves:
             job.deliveries += 1
             length = job.ttr if ttr == UNSET or job.once else ttr
             job.wake = NEVER if length == NEVER else self.now + length
-            if tube.policy.owner == p.SESSION:
+            if tube.policy.owner == p.SESSION and not job.once:
                 job.holder = session
                 session.held.append(job)
             self.happen(job, "taken", "taken")

@@ -162,12 +162,20 @@ def test_what_comes_after_the_ttr_is_refused_however_far_behind_the_engine_is(de
 
 @pytest.mark.parametrize(("before", "after"), [(p.ANYONE, p.SESSION), (p.SESSION, p.ANYONE)])
 def test_who_may_ack_does_not_change_under_a_taken_job(desk: Desk, before: str, after: str) -> None:
+    """Who took it keeps it, and what was anyone's stays anyone's; what is taken from then on is as the tube says."""
     tube = desk.tube(dataclasses.replace(FIFO, owner=before))
-    job = desk.put(tube)
+    first, second = desk.puts(tube, 2)
     desk.take(tube)
-    with desk.refuses("UNSUPPORTED"):
-        desk.engine.alter(tube, dataclasses.replace(FIFO, owner=after), desk.clock.ms)
-    assert desk.do("ack", job) == "OK"
+    desk.engine.alter(tube, dataclasses.replace(FIFO, owner=after), desk.clock.ms)
+    desk.take(tube)
+    check(desk.engine)
+    other = desk.connect()
+    mine = first if before == p.SESSION else second
+    anyones = second if before == p.SESSION else first
+    assert desk.do("ack", mine, by=other) == "NOTOWNER"
+    desk.engine.disconnect(desk.me, desk.clock.ms)
+    assert (desk.state(mine), desk.state(anyones)) == ("ready", "taken")
+    assert desk.do("ack", anyones, by=other) == "OK"
 
 
 def test_a_key_that_comes_to_be_counted_apart_counts_the_jobs_it_has(desk: Desk) -> None:

@@ -76,10 +76,10 @@ def test_only_being_handed_out_makes_a_job_taken() -> None:
 
 
 def test_only_what_is_taken_can_change_and_stay_what_it_is() -> None:
-    """But for a switch or a restart to the same state, which starts its time anew."""
+    """But for more time, and for a switch or a restart to the same state, which starts its time anew."""
     still = {(event, source) for event, source, target in s.TRANSITIONS if source == target}
     again = {(event, source) for event, source in still if s.EVENT_NAMES[event].startswith(("switched", "restarted"))}
-    assert still - again == {(s.TOUCHED, s.TAKEN), (s.DOOMED, s.TAKEN)}
+    assert still - again == {(s.TOUCHED, s.TAKEN), (s.TOUCHED, s.READY), (s.DOOMED, s.TAKEN)}
 
 
 def test_from_every_state_a_job_can_be_deleted_and_its_tube_truncated() -> None:
@@ -127,6 +127,7 @@ def puts_and_takes(desk: Desk) -> None:
     desk.do("release", in_state(desk, s.TAKEN), delay_ms=50)
     desk.engine.undelivered(desk.job(in_state(desk, s.TAKEN)), desk.clock.ms)
     desk.do("touch", in_state(desk, s.TAKEN))
+    desk.do("prolong", in_state(desk, s.READY), 5)
     desk.put(tube, urgent=True)
     desk.put(tube, delay_ms=10)
     desk.pass_ms(60)

@@ -237,7 +237,7 @@ def test_tubes_that_look_jobs_up_by_their_bodies_do_so_after_a_restart(tmp_path:
 
 
 def test_puts_are_refused_when_jobs_alone_are_too_many_and_acks_make_room(tmp_path: Path) -> None:
-    most = (LIMIT - tube_bytes(b"t")) // JOB_MEMORY_BYTES
+    most = (LIMIT - tube_bytes(b"t", policy.FIFOTTL)) // JOB_MEMORY_BYTES
     with open_small(tmp_path) as queue:
         tube = queue.tube("t")
         tube.put_many([b"x"] * (most - 1))
@@ -267,7 +267,7 @@ def test_in_memory_puts_beyond_the_limit_are_refused_and_acks_make_room() -> Non
             while True:
                 tube.put(body(put))
                 put += 1
-        assert put == (LIMIT - tube_bytes(b"t")) // (4_096 + JOB_MEMORY_BYTES)
+        assert put == (LIMIT - tube_bytes(b"t", policy.FIFOTTL)) // (4_096 + JOB_MEMORY_BYTES)
         with pytest.raises(NoMemory):
             tube.put_many([body(0)])
         assert drain(queue, "t", 1) == [0]

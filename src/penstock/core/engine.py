@@ -34,7 +34,7 @@ from penstock.core.errors import (
     UnknownTube,
     Unsupported,
 )
-from penstock.core.job import BODY_BYTES, HELD_BY_CLAIM, NO_KEY, Draft, Job
+from penstock.core.job import BODY_BYTES, HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
 from penstock.core.limits import (
     BATCH_BYTES_MAX,
     BATCH_JOBS_MAX,
@@ -85,22 +85,22 @@ class Engine(Moves):
             if there.policy == policy:
                 return there
             raise TubeExists(f"tube {shown(name)} exists as a {there.policy.type} tube with other options")
-        self.check_new([name])
+        self.check_new([name], policy)
         return self._make_tube(name, policy, now)
 
-    def check_new(self, names: list[bytes]) -> None:
+    def check_new(self, names: list[bytes], policy: TubePolicy) -> None:
         """Refuse to make tubes of these names, if there is no room for all of them."""
         tubes_bytes: i64 = 0
         for name in names:
             check_name(name, "the name of a tube")
-            tubes_bytes += tube_bytes(name)
+            tubes_bytes += tube_bytes(name, policy)
         self._check_room(0, 0, tubes_bytes)
 
     def check_first(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> None:
         """Refuse to make a tube and to put these jobs into it, if it cannot have them or there is no room for all."""
         check_name(name, "the name of a tube")
         policy.check()
-        self._check_many(Tube(name, 0, 0, policy, now), drafts, now, tube_bytes(name))
+        self._check_many(Tube(name, 0, 0, policy, now), drafts, now, tube_bytes(name, policy))
 
     def tube(self, name: bytes) -> Tube:
         """The tube of this name."""
@@ -110,19 +110,25 @@ class Engine(Moves):
         return tube
 
     def alter(self, tube: Tube, policy: TubePolicy, now: i64) -> None:
-        """Give a tube another policy while it runs. How it orders, keys and names its jobs is fixed."""
+        """Give a tube another policy while it runs. How it orders, keys and names its jobs is fixed.
+
+        What a job was given it keeps: its times, and while it is taken, who may finish it.
+        """
         self.advance(now)
         policy.check()
         old = tube.policy
         rebuilt = policy.order != old.order or policy.keys != old.keys or policy.ids != old.ids
-        rebuilt = rebuilt or policy.unique_bodies != old.unique_bodies or policy.owner != old.owner
+        rebuilt = rebuilt or policy.unique_bodies != old.unique_bodies
         if rebuilt or policy.temporary != old.temporary or policy.driven != old.driven:
             raise Unsupported(
-                "order, keys, ids, owner, unique_bodies, temporary and driven are fixed; "
-                "make another tube and move the jobs"
+                "order, keys, ids, unique_bodies, temporary and driven are fixed; make another tube and move the jobs"
             )
         if policy == old:
             return
+        more_bytes = tube_bytes(tube.name, policy) - tube_bytes(tube.name, old)
+        if more_bytes > 0:
+            self._check_room(0, 0, more_bytes)
+        self.tubes_bytes += more_bytes
         tube.adopt(policy)
         for job in tube.taken.items:
             self._arm(job, tube)
@@ -178,7 +184,7 @@ class Engine(Moves):
             self.truncate(tube, now)
         tube.dropped = True
         self.outbox.tube_dropped(tube, now)
-        self.tubes_bytes -= tube_bytes(tube.name)
+        self.tubes_bytes -= tube_bytes(tube.name, tube.policy)
         del self.tubes[tube.name]
         del self._tubes_by_number[tube.number]
         self._tube_numbers.remove(tube.number)
@@ -487,8 +493,10 @@ class Engine(Moves):
         delay_ms: int = UNSET,
         body: bytes | None = None,
         body_kind: int = BODY_BYTES,
+        priority: int = PRIORITY_UNSET,
+        key: bytes | None = None,
     ) -> int:
-        """The work is done: the job goes, or is kept as its tube says. A new body is for those that are kept.
+        """The work is done: the job goes, or is kept as its tube says. What else is given is for those that are kept.
 
         Where acks cancel, this also removes a job that nobody holds.
         """
@@ -496,7 +504,7 @@ class Engine(Moves):
             return NO_JOB
         tube = self.tube_of(job)
         if not (tube.policy.ack_cancels and job.holder != HELD_BY_CLAIM and s.allowed(i64(job.state), s.ACKED)):
-            refusal = self._not_held(job, session, tube.owned)
+            refusal = self._not_held(job, session)
             if refusal != OK:
                 return refusal
         if body is not None:
@@ -504,11 +512,15 @@ class Engine(Moves):
         event: i64 = s.ACKED
         if tube.goes and delay_ms != UNSET:
             raise tube.lacks("zombies, so an ack has no delay")
+        if key is not None or priority != PRIORITY_UNSET:
+            tube.check_change(key, priority)
         if job.state == s.TAKEN:
             # One that nobody holds is cancelled, not done: it is not kept.
             if not tube.goes:
                 event = self._after_ack(job, tube, delay_ms, now)
             self._set_body(job, tube, body, body_kind)
+            if event != s.ACKED and (key is not None or priority != PRIORITY_UNSET):
+                self._change(job, tube, key, priority)
         self._move(job, tube, event, now)
         if self._woken:
             self._settle(now)
@@ -631,8 +643,9 @@ class Engine(Moves):
         key: bytes | None = None,
         body: bytes | None = None,
         body_kind: int = BODY_BYTES,
+        priority: int = PRIORITY_UNSET,
     ) -> int:
-        """Put a job aside until somebody digs it up, and say why."""
+        """Put a job aside until somebody digs it up, and say why. What else is given changes one that is taken."""
         _check_reason(reason)
         if job.state == s.GONE:
             return NO_JOB
@@ -640,14 +653,14 @@ class Engine(Moves):
         if not tube.policy.has_bury:
             raise tube.lacks("bury")
         if tube.bury_owned or job.holder == HELD_BY_CLAIM:
-            refusal = self._not_held(job, session, tube.owned)
+            refusal = self._not_held(job, session)
             if refusal != OK:
                 return refusal
         if job.state == s.BURIED:
             return OK
         if not s.allowed(i64(job.state), s.BURIED_BY):
             return NOT_TAKEN
-        tube.check_return(0, ttl_ms, PRIORITY_UNSET)
+        tube.check_return(0, ttl_ms, priority)
         if key is not None:
             tube.check_key(key)
         if body is not None and job.state != s.TAKEN:
@@ -655,8 +668,8 @@ class Engine(Moves):
         self._set_body(job, tube, body, body_kind)
         if ttl_ms != UNSET:
             job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
-        if key is not None and job.state == s.TAKEN:
-            self._rekey(job, tube, key)
+        if job.state == s.TAKEN:
+            self._change(job, tube, key, priority)
         extra = job.rare()
         extra.reason = reason
         extra.buries += 1
@@ -673,7 +686,7 @@ class Engine(Moves):
             raise tube.lacks("ttr, so there is nothing to touch")
         if more_ms != UNSET:
             check_finite(more_ms, "the time to add")
-        refusal = self._not_held(job, session, tube.owned)
+        refusal = self._not_held(job, session)
         if refusal != OK:
             return refusal
         if more_ms == UNSET:
@@ -686,6 +699,20 @@ class Engine(Moves):
         return OK
 
     # What anyone may do
+
+    def prolong(self, job: Job, now: i64, more_ms: int) -> int:
+        """Let a job that waits to be taken live longer. One whose ttl never ends is as it was."""
+        if job.state == s.GONE:
+            return NO_JOB
+        if job.state != s.READY:
+            return IS_TAKEN if job.state == s.TAKEN else NOT_TAKEN
+        tube = self.tube_of(job)
+        if not tube.policy.has_ttl:
+            raise tube.lacks("ttl")
+        check_finite(more_ms, "the time to add")
+        job.expiry = later(job.expiry, more_ms)
+        self._move(job, tube, s.TOUCHED, now)
+        return OK
 
     def delete(self, job: Job, now: i64) -> int:
         """Remove a job, whatever its state and whoever holds it; out of a claim it goes when the claim ends."""
@@ -818,9 +845,13 @@ class Engine(Moves):
             raise OutOfRange("to be delayed or a zombie takes a delay, and nothing else does")
         if job.once and job.deliveries > 0 and (state == s.READY or state == s.DELAYED):
             return ONLY_ONCE
+        tube = self.tube_of(job)
         if timed:
             job.wake = now + i64(delay_ms)
-        self._move(job, self.tube_of(job), events[state], now)
+        elif state == s.DONE and tube.policy.after_ack == p.KEPT:
+            # As if it had been acked there.
+            job.expiry = NEVER
+        self._move(job, tube, events[state], now)
         self._settle(now)
         return OK
 
@@ -914,18 +945,18 @@ class Engine(Moves):
 
     # What the commands share
 
-    def _not_held(self, job: Job, session: Session, owned: bool) -> int:
-        """Why a session may not do this to a job as its taker, or OK."""
+    def _not_held(self, job: Job, session: Session) -> int:
+        """Why a session may not do this to a job as its taker, or OK. One that nobody holds is anyone's."""
         if job.state != s.TAKEN:
             return NOT_TAKEN
-        if job.holder == HELD_BY_CLAIM or (owned and job.holder != session.slot):
+        if job.holder != session.slot and job.holder != NO_SLOT:
             return NOT_OWNER
         return OK
 
     def _not_held_job(self, job: Job, session: Session) -> int:
         if job.state == s.GONE:
             return NO_JOB
-        return self._not_held(job, session, self.tube_of(job).owned)
+        return self._not_held(job, session)
 
     def _not_returnable(self, job: Job, session: Session) -> int:
         refusal = self._not_held_job(job, session)
@@ -960,6 +991,15 @@ class Engine(Moves):
         self.outbox.body_changed()
         if tube.put_line.length > 0:
             self._note(tube, None)
+
+    def _change(self, job: Job, tube: Tube, key: bytes | None, priority: int) -> None:
+        """Give a taken job another key or priority, already checked."""
+        if key is not None:
+            self._rekey(job, tube, key)
+        if priority != PRIORITY_UNSET:
+            job.priority = priority
+            if job.extra is not None:
+                job.extra.priority_given = PRIORITY_UNSET
 
     def _note_all(self, tube: Tube) -> None:
         """Look at every line of a tube when the command ends."""

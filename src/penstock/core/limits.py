@@ -66,6 +66,9 @@ JOB_MEMORY_BYTES: Final = 400
 # log it takes less.
 TUBE_MEMORY_BYTES: Final = 4_096
 
+# What a vocabulary may note of a tube: the format of a space, say. It is in memory, and in the log where the tube is.
+NOTES_CHARS_MAX: Final = 65_536
+
 # No limit on memory can be set lower: less is not worth a queue.
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 

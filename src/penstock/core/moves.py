@@ -231,7 +231,7 @@ class Moves:
             if came_from == s.TAKEN:
                 self._let_go(job, tube)
             if self._watchers and (state == s.GONE or state >= s.DONE):
-                self._tell_end(job, event)
+                self._tell_end(job, came_from, event)
             if state == s.GONE:
                 self._tell(job, tube, rule, now)
                 self._leave_tube(job, tube)
@@ -519,7 +519,7 @@ class Moves:
         tube = Tube(name, self._number(), slot, policy, now)
         self.add_tube(tube)
         if self.room_bytes != NEVER:
-            self.room_bytes -= tube_bytes(name)
+            self.room_bytes -= tube_bytes(name, policy)
         self.outbox.tube_made(tube, now)
         return tube
 
@@ -532,7 +532,7 @@ class Moves:
         self.tubes[tube.name] = tube
         self._tube_numbers.add(tube.number)
         self._tubes_by_number[tube.number] = tube
-        self.tubes_bytes += tube_bytes(tube.name)
+        self.tubes_bytes += tube_bytes(tube.name, tube.policy)
 
     # Those who wait
 
@@ -683,11 +683,11 @@ class Moves:
         if ttr_ms != UNSET and not job.once:
             ttr = ttr_ms
         job.wake = NEVER if ttr == NEVER else now + ttr
-        if tube.owned:
+        if tube.owned and not job.once:
             session.hold(job)
         self._move(job, tube, s.TOOK, now)
 
-    def _tell_end(self, job: Job, event: i64) -> None:
+    def _tell_end(self, job: Job, came_from: i64, event: i64) -> None:
         """A job ended: tell those who wanted to know. Moving to another tube is no end."""
         if event == s.MOVED_OUT:
             return
@@ -697,6 +697,7 @@ class Moves:
         processed = event == s.ACKED or job.state >= s.DONE
         for wait in list(waits):
             wait.processed = processed
+            wait.before = came_from
             self._end_wait(wait, w.SERVED)
 
     def _end_wait(self, wait: Waiting, outcome: i64) -> None:
@@ -766,9 +767,10 @@ def puts_bytes(jobs: i64, log_bytes: i64) -> i64:
     return log_bytes + (jobs - 1) * ROW_ROOM_BYTES if jobs > 1 else log_bytes
 
 
-def tube_bytes(name: bytes) -> i64:
+def tube_bytes(name: bytes, policy: TubePolicy) -> i64:
     """How many bytes a tube of this name takes in memory beside its jobs, and at most in the log."""
-    return TUBE_MEMORY_BYTES + len(name)
+    # A character takes up to twelve in the log: JSON writes it as two escapes of six.
+    return TUBE_MEMORY_BYTES + len(name) + 12 * len(policy.notes)
 
 
 def later(moment: i64, more_ms: int) -> i64:

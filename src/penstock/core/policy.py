@@ -15,6 +15,7 @@ from penstock.core.limits import (
     DEDUP_COUNT,
     DEDUP_MS,
     NEVER,
+    NOTES_CHARS_MAX,
     UNSET,
     check_duration,
     check_finite,
@@ -98,6 +99,7 @@ class TubePolicy:
     first_integer: int = 0
     temporary: bool = False  # Not in the log: gone with the process, without history.
     driven: bool = False  # Which job is served next, a driver outside decides: see drivers.py.
+    notes: str = ""  # What a vocabulary has to know of the tube beside all this; the engine keeps it with the tube.
 
     def check(self) -> None:
         """Refuse a policy that contradicts itself."""
@@ -127,6 +129,8 @@ class TubePolicy:
             raise Unsupported("zombie_ms needs after_ack = lingers")
         if self.retry:
             parse_retry(self.retry)
+        if len(self.notes) > NOTES_CHARS_MAX:
+            raise OutOfRange(f"the notes of a tube must have at most {NOTES_CHARS_MAX} characters")
 
     def _check_numbers(self) -> None:
         check_duration(self.default_ttl_ms, "ttl")

@@ -157,6 +157,7 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (EXPIRED, BURIED, GONE),
     (EXPIRED, DONE, GONE),
     (TOUCHED, TAKEN, TAKEN),
+    (TOUCHED, READY, READY),
     (SNATCHED, TAKEN, READY),
     (SNATCHED_DELAYED, TAKEN, DELAYED),
     *[(RESTARTED, source, READY) for source in [DELAYED, DONE, ZOMBIE]],
@@ -177,7 +178,7 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (CLAIM_ENDED, TAKEN, READY),
     (DOOMED, TAKEN, TAKEN),
 ]
-RULES_COUNT: Final = 91
+RULES_COUNT: Final = 92
 NO_RULE: Final = 255
 
 

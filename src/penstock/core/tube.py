@@ -188,8 +188,11 @@ class Tube:
         if self.dedups is not None:
             self.dedups.count_max = policy.dedup_count
             self.dedups.window_ms = policy.dedup_ms
-        for key in policy.key_stats:
-            name = key.encode()
+        counted = [key.encode() for key in policy.key_stats]
+        for name in list(self.key_stats):
+            if name not in counted:
+                del self.key_stats[name]
+        for name in counted:
             if name not in self.key_stats:
                 self.key_stats[name] = KeyStats()
                 self._count_states(name)
@@ -431,6 +434,15 @@ class Tube:
             raise OutOfRange("ttr must be more than 0 seconds: a job cannot come back before it is worked on")
         check_duration(ttr_ms, "ttr")
 
+    def check_change(self, key: bytes | None, priority: int) -> None:
+        """Refuse another key or priority that a job of this tube cannot have."""
+        if key is not None:
+            self.check_key(key)
+        if priority != PRIORITY_UNSET:
+            if not self.by_priority:
+                raise self.lacks("priority")
+            check_priority(priority)
+
     def check_return(self, delay_ms: int, ttl_ms: int, priority: int) -> None:
         """Refuse what a job of this tube cannot be given on its way back to the queue."""
         if delay_ms != 0:
@@ -441,10 +453,7 @@ class Tube:
             if not self.policy.has_ttl:
                 raise self.lacks("ttl")
             check_duration(ttl_ms, "ttl")
-        if priority != PRIORITY_UNSET:
-            if not self.by_priority:
-                raise self.lacks("priority")
-            check_priority(priority)
+        self.check_change(None, priority)
 
     def lacks(self, what: str) -> Unsupported:
         """The refusal of an option or command that this type of tube does not have."""

@@ -104,11 +104,13 @@ class EndWait(Waiting):
 
     job: Job
     processed: bool  # It was acked; otherwise it was deleted, expired, or the time was over.
+    before: i64  # The state from which it ended while we waited; GONE if it did not.
 
     def __init__(self, number: i64, connection: Connection, job: Job, tag: object) -> None:
         super().__init__(number, connection, tag)
         self.job = job
         self.processed = False
+        self.before = 0
 
 
 class Link:

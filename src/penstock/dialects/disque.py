@@ -214,7 +214,7 @@ class Disque:
             raise Refused(LEAVING)
         missing = [name for name in names if name not in engine.tubes]
         if missing:
-            self.site.check_new(list(dict.fromkeys(missing)))
+            self.site.check_new(list(dict.fromkeys(missing)), DISQUE)
         tubes = [engine.tubes.get(name) or engine.create_tube(name, DISQUE, now) for name in names]
         wait = engine.wait(
             caller.connection,
@@ -478,7 +478,7 @@ class Disque:
         tube = engine.tubes.get(args[1])
         if changes:
             if tube is None and (inward or outward):
-                self.site.check_new([args[1]])
+                self.site.check_new([args[1]], DISQUE)
                 tube = engine.create_tube(args[1], DISQUE, now)
             if tube is not None:
                 engine.pause(tube, inward, outward, now)

@@ -67,17 +67,17 @@ class Site:
             check_tube(caller, self.engine.tube_of(job).name)
         return job
 
-    def check_new(self, names: list[bytes]) -> None:
+    def check_new(self, names: list[bytes], policy: TubePolicy) -> None:
         """Refuse tubes that there is no room for, while nothing has been done yet."""
         needed: i64 = 0
         for name in names:
-            needed += tube_bytes(name)
+            needed += tube_bytes(name, policy)
         self.have_room(needed)
-        self.engine.check_new(names)
+        self.engine.check_new(names, policy)
 
     def new_tube(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> Tube:
         """Make a tube for these jobs; if it cannot have them all, nothing has been done."""
-        self.have_room(_log_bytes(drafts) + tube_bytes(name))
+        self.have_room(_log_bytes(drafts) + tube_bytes(name, policy))
         self.engine.check_first(name, policy, drafts, now)
         return self.engine.create_tube(name, policy, now)
 
@@ -89,6 +89,11 @@ class Site:
         """Try to have room in the log for so many bytes."""
         if needed > self.engine.room_bytes:
             self._make_room(needed)
+
+    def body_of(self, job: Job) -> bytes:
+        """The body of a job, wherever it lives."""
+        body = job.body
+        return body if isinstance(body, bytes) else self._body_of(job)
 
     def bodies(self, caller: Caller, jobs: list[Job], now: i64) -> list[bytes]:
         """The bodies of jobs that a caller has just taken, all read before a byte of them is answered.

@@ -98,7 +98,7 @@ class Tubes:
             policy = altered(policy_of(base), **options)
             if tube is None:
                 policy.check()
-                self.site.check_new([name])
+                self.site.check_new([name], policy)
             tube = self._engine.create_tube(name, policy, now)
         self._write_info(caller.reply, tube)
 

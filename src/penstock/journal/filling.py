@@ -76,8 +76,8 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
         for job in tube.taken.items:
             if job.extra is not None and job.extra.consumer:
                 claimed[job.extra.consumer].append(job)
-            elif tube.owned:
-                session = replay.held.get(job.id, 0)
+            elif job.id in replay.held:
+                session = replay.held[job.id]
                 if session in replay.sessions and replay.graces.get(session, engine.session_grace_ms) > 0:
                     held.setdefault(session, []).append(job)
                 else:

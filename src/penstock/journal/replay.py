@@ -369,9 +369,8 @@ class Replay:
             if first > tube.next_local:
                 tube.next_local = first
         tube.told = told
-        for key in told["policy"]["key_stats"]:
-            if key.encode() not in tube.key_counts:
-                tube.key_counts[key.encode()] = [0] * s.RULES_COUNT
+        counted = [key.encode() for key in told["policy"]["key_stats"]]
+        tube.key_counts = {key: tube.key_counts.get(key, [0] * s.RULES_COUNT) for key in counted}
         if upto > 0:
             # The whole of it, up to here.
             tube.upto = upto

@@ -9,7 +9,7 @@ cost is linear in everything, so this is for tests, simulations and a debugging 
         surplus is back
     E4  the next job is the least, by priority and then order, of those that can be had
     E5  a job's deadline is what its ttl, and E6 its ttr, and E7 its delay imply in its state
-    E8  a taken job of an owned tube is held by one living session or one claim, and nothing else is held
+    E8  a taken job is held by one living session, by one claim or by nobody, and nothing else is held
     E9  who waits and what they could have do not coexist
 
 While deadlines are due that a turn has not come to yet, the engine is *behind*, and E9 has to wait for it.
@@ -112,10 +112,10 @@ def _on_grace(session: Session) -> bool:
 
 
 def _check_holders(engine: Engine, jobs: list[Job]) -> None:
-    """E8: taken jobs of owned tubes are held, each by one living session that knows it; no other job is."""
+    """E8: what is held is taken, and held by one living session that knows it; the rest is held by nobody."""
     holdings: dict[int, list[Job]] = {session.slot: [] for session in engine.sessions.values()}
     for job in jobs:
-        if job.state == s.TAKEN and engine.tube_of(job).owned and job.holder != HELD_BY_CLAIM:
+        if job.state == s.TAKEN and job.holder >= 0:
             assert job.holder in holdings, f"E8: {shown(job)} has no holder"
             holdings[job.holder].append(job)
         else:

@@ -1,0 +1,121 @@
+"""What a job may be given on its way: another key, another priority, more time; and what a tube may become."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from penstock.core import policy as p
+from penstock.core import states as s
+from penstock.core import stats
+from penstock.core.limits import NEVER, NOTES_CHARS_MAX
+from penstock.core.policy import FIFO, FIFOTTL
+from penstock.testing import check
+
+from .desk import Desk
+
+COUNTED = dataclasses.replace(
+    FIFOTTL, type="counted", keys=p.KEYS_TAGGED, key_stats=("old", "new"), after_ack=p.KEPT, bury_by=p.SESSION
+)
+ELSEWHERE = stats.ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    ("command", "state"), [("ack", s.DONE), ("bury", s.BURIED), ("release", s.READY), ("release later", s.DELAYED)]
+)
+def test_whatever_is_done_to_a_taken_job_may_give_it_another_key_and_priority(
+    desk: Desk, command: str, state: int
+) -> None:
+    tube = desk.tube(COUNTED)
+    job = desk.put(tube, key=b"old", priority=5)
+    desk.take(tube)
+    delay = {"delay_ms": 50} if command.endswith("later") else {}
+    assert desk.do(command.split()[0], job, key=b"new", priority=3, **delay) == "OK"
+    assert desk.job(job).priority == 3
+    old, new = tube.key_stats[b"old"], tube.key_stats[b"new"]
+    assert stats.sum_transitions(old.counts) == {(s.GONE, s.READY): 1, (s.READY, s.TAKEN): 1, (s.TAKEN, ELSEWHERE): 1}
+    assert stats.sum_transitions(new.counts) == {(ELSEWHERE, state): 1}
+    assert sum(old.states) == 0 and new.states[state] == 1
+
+
+@pytest.mark.parametrize("command", ["ack", "bury"])
+def test_another_key_or_priority_is_refused_where_there_are_none(desk: Desk, command: str) -> None:
+    tube = desk.tube(FIFO)
+    job = desk.put(tube)
+    desk.take(tube)
+    for change in ({"key": b"k"}, {"priority": 1}):
+        with desk.refuses("UNSUPPORTED"):
+            desk.do(command, job, **change)
+    assert desk.state(job) == "taken"
+
+
+def test_an_acked_job_that_goes_takes_no_other_key(desk: Desk) -> None:
+    tube = desk.tube(dataclasses.replace(COUNTED, after_ack=p.GOES))
+    job = desk.put(tube, key=b"old")
+    desk.take(tube)
+    assert desk.do("ack", job, key=b"new") == "OK"
+    assert stats.sum_transitions(tube.key_stats[b"old"].counts)[s.TAKEN, s.GONE] == 1
+    assert not any(tube.key_stats[b"new"].counts)
+
+
+def test_a_job_that_waits_to_be_taken_can_be_prolonged_by_anyone(desk: Desk) -> None:
+    tube = desk.tube(FIFOTTL)
+    short, endless = desk.put(tube, ttl_ms=100), desk.put(tube)
+    assert desk.do("prolong", short, 50) == desk.do("prolong", endless, 50) == "OK"
+    desk.pass_ms(149)
+    assert desk.state(short) == "ready"
+    desk.pass_ms(1)
+    assert desk.state(short) == "gone" and desk.job(endless).expiry == NEVER
+    desk.take(tube)
+    assert desk.do("prolong", endless, 50) == "ISTAKEN"
+    other = desk.put(desk.tube(FIFO, b"no ttl"))
+    with desk.refuses("UNSUPPORTED"):
+        desk.do("prolong", other, 50)
+
+
+def test_a_job_that_is_switched_to_done_where_done_is_for_ever_stays(desk: Desk) -> None:
+    kept, until_ttl = desk.tube(COUNTED), desk.tube(FIFOTTL, b"until its ttl")
+    jobs = [desk.put(tube, ttl_ms=100) for tube in (kept, until_ttl)]
+    for job in jobs:
+        desk.do("switch", job, s.DONE)
+    desk.pass_ms(100)
+    assert [desk.state(job) for job in jobs] == ["done", "gone"]
+
+
+@pytest.mark.parametrize(("end", "before"), [("ack", s.TAKEN), ("delete", s.TAKEN), ("expire", s.READY)])
+def test_who_waits_for_the_end_of_a_job_learns_from_which_state_it_went(desk: Desk, end: str, before: int) -> None:
+    tube = desk.tube(FIFOTTL)
+    job = desk.put(tube, ttl_ms=100)
+    wait = desk.engine.wait_end(desk.me, desk.job(job), desk.clock.ms)
+    if end == "expire":
+        desk.pass_ms(100)
+    else:
+        desk.take(tube)
+        desk.do(end, job)
+    assert (wait.before, wait.processed) == (before, end == "ack")
+
+
+def test_a_key_that_is_no_longer_counted_apart_is_forgotten(desk: Desk) -> None:
+    tube = desk.tube(COUNTED)
+    desk.put(tube, key=b"old")
+    desk.engine.alter(tube, dataclasses.replace(COUNTED, key_stats=("new",)), desk.clock.ms)
+    assert list(tube.key_stats) == [b"new"]
+    desk.engine.alter(tube, COUNTED, desk.clock.ms)
+    assert tube.key_stats[b"old"].states[s.READY] == 1 and not any(tube.key_stats[b"old"].counts)
+    check(desk.engine)
+
+
+def test_notes_count_against_the_memory_of_tubes(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    before = desk.engine.tubes_bytes
+    desk.engine.alter(tube, dataclasses.replace(FIFO, notes="x" * 1_000), desk.clock.ms)
+    assert desk.engine.tubes_bytes == before + 12_000
+    desk.engine.drop(tube, desk.clock.ms)
+    other = desk.tube(FIFO, b"other")
+    desk.engine.memory_max = desk.engine.memory_used() + 1_000
+    with desk.refuses("NOMEMORY"):
+        desk.engine.alter(other, dataclasses.replace(FIFO, notes="x" * 1_000), desk.clock.ms)
+    with desk.refuses("RANGE"):
+        desk.engine.alter(other, dataclasses.replace(FIFO, notes="x" * (NOTES_CHARS_MAX + 1)), desk.clock.ms)
+    assert other.policy.notes == ""
