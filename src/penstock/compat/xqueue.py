@@ -1,0 +1,284 @@
+"""xqueue in process: `upgrade(queue, "space", {...})` gives a space with xqueue's methods.
+
+A map is a dict, an array a list, a tuple a tuple. What a method returns nothing of is None; `wait` returns two values.
+What a space refuses, it refuses with xqueue's own words, as an `XqueueError`.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.core.errors import Closed, CommandError, UnknownTube
+from penstock.core.job import Job
+from penstock.core.waits import CANCELLED
+from penstock.dialects.command import Caller
+from penstock.dialects.site import Site
+from penstock.dialects.xqueue_options import XqueueError
+from penstock.dialects.xqueue_options import told as _told
+from penstock.dialects.xqueue_space import Space as CoreSpace
+from penstock.dialects.xqueue_space import Steps, Waits
+from penstock.dialects.xqueue_spaces import Spaces
+from penstock.embedded import Queue, sleep_through
+from penstock.host import Host, ThreadSleeper
+from penstock.options import to_bytes
+
+__all__ = ["Space", "XqueueError", "space", "upgrade"]
+
+# A worker that fails waits so long before the next task, and twice as long each time up to the longest.
+_FIRST_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 1.0
+
+# One set of spaces for each queue, whichever of its sessions asks.
+_spaces: weakref.WeakKeyDictionary[Host, Spaces] = weakref.WeakKeyDictionary()
+
+
+def upgrade(queue: Queue, space: str, options: dict[str, Any]) -> Space:
+    """Make a space of this name, or go on with the one there is with other features: see docs/XQUEUE.md.
+
+    `worker` and `workers` are a function and how many threads run it: each takes tasks and acks those for which the
+    function returns; one for which it raises goes back. They end with the queue, or by `space.stop()`. The function
+    that makes ids runs under the queue's lock, so it must not call the queue.
+    """
+    name = to_bytes(space, "the name of a space")
+    worker, workers = _read_workers(options)
+    with queue._session.durable, queue._session.lock, queue._session:
+        core = _spaces_of(queue._host).upgrade(name, options, queue._host.now())
+    made = Space(queue, core.tube.name)
+    if worker is not None:
+        made._start(worker, workers)
+    return made
+
+
+def space(queue: Queue, name: str) -> Space:
+    """The space of this name, as it is: one that a log brought back, say."""
+    raw = to_bytes(name, "the name of a space")
+    with queue._session.durable, queue._session.lock, queue._session:
+        _find(queue._host, raw)
+    return Space(queue, raw)
+
+
+def _spaces_of(host: Host) -> Spaces:
+    known = _spaces.get(host)
+    if known is None:
+        weak = _WeakHost(host)
+        site = Site(host.engine, host.ids, host.node.encode(), weak.body_of, weak.make_room)
+        known = _spaces[host] = Spaces(site)
+    return known
+
+
+class _WeakHost:
+    """What spaces need of their host, without keeping it: a queue that is forgotten goes at once."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = weakref.ref(host)
+
+    def body_of(self, job: Job) -> bytes:
+        return self._live().body_of(job)
+
+    def make_room(self, length: int) -> None:
+        self._live().make_room_now(length)
+
+    def _live(self) -> Host:
+        host = self._host()
+        assert host is not None
+        return host
+
+
+def _find(host: Host, name: bytes) -> CoreSpace:
+    found = _spaces_of(host).find(name)
+    if found is None:
+        raise UnknownTube(f"there is no space {name.decode('utf-8', 'backslashreplace')!r}; make it by upgrade")
+    return found
+
+
+class Space:
+    """One space, as one session sees it."""
+
+    def __init__(self, queue: Queue, name: bytes) -> None:
+        self._queue = queue
+        self._name = name
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def __repr__(self) -> str:
+        return f"<penstock space {self.name!r}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the space, and of its tube."""
+        return self._name.decode("utf-8", "backslashreplace")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the space is, as `upgrade` takes it."""
+        session = self._queue._session
+        with session.durable, session.lock, session:
+            return _told(_find(self._queue._host, self._name).options)
+
+    def put(self, task: Any, attr: dict[str, Any] | None = None) -> Any:
+        """Put a task: with `delay`, `ttl`, or `wait` for its end, and then whether it was acked is returned as well."""
+        results = self._call("put", task, attr)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def take(self, timeout: float | dict[str, Any] | None = None, attr: dict[str, Any] | None = None) -> Any:
+        """Take the next task, of a `tube` or any; wait for one up to `timeout` seconds. None if there was none."""
+        return _one(self._call("take", timeout, attr))
+
+    def ack(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
+        """The task is done: it goes, or is kept as the features say."""
+        return _one(self._call("ack", key, attr))
+
+    def release(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
+        """Give a task back."""
+        return _one(self._call("release", key, attr))
+
+    def bury(self, key: Any, attr: dict[str, Any] | None = None) -> None:
+        """Put a task aside."""
+        self._call("bury", key, attr)
+
+    def dig(self, key: Any = None, attr: dict[str, Any] | None = None) -> Any:
+        """Dig one task up, or the first N."""
+        return _one(self._call("dig", key, attr))
+
+    def plow(self, count: float | None = None, attr: dict[str, Any] | None = None) -> int:
+        """Dig the first N tasks up, or all; tell how many there were."""
+        return int(_one(self._call("plow", count, attr)))
+
+    def kick(self, what: Any = None, attr: dict[str, Any] | None = None) -> Any:
+        """Dig the first N tasks up, or the one of a key that is no number."""
+        return _one(self._call("kick", what, attr))
+
+    def kill(self, key: Any) -> Any:
+        """Remove a task, whoever holds it."""
+        return _one(self._call("kill", key))
+
+    def touch(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
+        """Give a task more time: `increment` seconds."""
+        return _one(self._call("touch", key, attr))
+
+    def wait(self, key: Any, timeout: float | None = None) -> tuple[Any, bool]:
+        """Wait for the end of a task: the task, and whether it was acked."""
+        task, processed = self._call("wait", key, timeout)
+        return task, bool(processed)
+
+    def switch(self, key: Any, status: str, attr: dict[str, Any] | None = None) -> Any:
+        """Turn a task that nobody has taken into another status."""
+        return _one(self._call("switch", key, status, attr))
+
+    def snatch(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
+        """Take a task away from whoever holds it."""
+        return _one(self._call("snatch", key, attr))
+
+    def restart(self, key: Any, attr: dict[str, Any] | None = None) -> Any:
+        """Bring a task back that waits, or that was acked and kept."""
+        return _one(self._call("restart", key, attr))
+
+    def get(self, key: Any) -> Any:
+        """The task of a key, or None."""
+        return _one(self._call("get", key))
+
+    def stats(self, pretty: bool = False) -> dict[str, Any]:
+        """How many tasks have each status, and how they changed since start."""
+        told: dict[str, Any] = _one(self._call("stats", pretty))
+        return told
+
+    def queue_stats(self) -> dict[str, Any]:
+        """The same."""
+        return self.stats()
+
+    def truncate(self) -> None:
+        """Remove every task."""
+        self._call("truncate")
+
+    def __len__(self) -> int:
+        return int(_one(self._call("len")))
+
+    def stop(self) -> None:
+        """Let the workers end, each with the task it has."""
+        self._stopping.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._threads = []
+
+    def _call(self, method: str, *args: Any) -> list[Any]:
+        host, session = self._queue._host, self._queue._session
+        caller = Caller(session.connection)
+        sleeper = ThreadSleeper()
+        try:
+            with session.durable, session.lock, session:
+                function = _find(host, self._name).method(method)
+                assert function is not None
+                outcome = function(caller, list(args), host.now(), sleeper)
+            while isinstance(outcome, Steps):
+                with session.durable, session.lock, session:
+                    results = outcome.step(host.now())
+                outcome = outcome if results is None else results
+            if isinstance(outcome, Waits):
+                sleep_through(host, outcome.wait, sleeper)
+                with session.durable, session.lock, session:
+                    if outcome.wait.outcome == CANCELLED:
+                        raise Closed()
+                    outcome = outcome.finish(outcome.wait, host.now())
+            return outcome
+        except BaseException:
+            # Nobody saw what was taken.
+            if caller.unsent and host.failure is None:
+                host.give_back(caller.unsent, caller.unsent_deliveries)
+            raise
+
+    def _start(self, worker: Callable[[Any], object], count: int) -> None:
+        for number in range(count):
+            name = f"penstock-{self.name}-{number + 1}"
+            thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self, worker: Callable[[Any], object]) -> None:
+        """Take tasks until the queue is closed or the workers are stopped."""
+        pause = _FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            try:
+                task = self.take(_LONGEST_PAUSE_S)
+            except CommandError:
+                return
+            if task is not None:
+                pause = _FIRST_PAUSE_S if self._run(worker, task) else self._rest(pause)
+
+    def _run(self, worker: Callable[[Any], object], task: Any) -> bool:
+        """Let a worker have a task; tell whether it did not fail."""
+        try:
+            worker(task)
+        except Exception:
+            finish, done = self.release, False
+        else:
+            finish, done = self.ack, True
+        try:
+            finish(task)
+        except CommandError:
+            pass  # It was finished by the worker itself, or taken away from it.
+        return done
+
+    def _rest(self, pause: float) -> float:
+        """Wait before the next task, since this one failed; tell how long the next time."""
+        self._stopping.wait(pause)
+        return min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def _one(results: list[Any]) -> Any:
+    return results[0] if results else None
+
+
+def _read_workers(options: dict[str, Any]) -> tuple[Callable[[Any], object] | None, int]:
+    worker = options.get("worker") if isinstance(options, dict) else None
+    workers = options.get("workers", 1) if isinstance(options, dict) else 1
+    if worker is None:
+        return None, 0
+    if not callable(worker):
+        raise XqueueError("worker must be a function")
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise XqueueError("workers must be a number above 0")
+    return worker, workers

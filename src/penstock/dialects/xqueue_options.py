@@ -1,0 +1,384 @@
+"""What `xqueue.upgrade` is asked for: the fields of a space, its key, which fields are the queue's, and its features.
+
+A space is a tube. Its features are fields of the tube's policy; what the engine has no use for (the names and types of
+the fields, how ids are made, how rows are shown) is JSON in the policy's notes, so a log brings the space back. Field
+numbers are counted from 1 in what users say, as Lua does, and from 0 in here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.core import policy as p
+from penstock.core.errors import CommandError
+from penstock.core.limits import NEVER, UNSET, duration_ms
+from penstock.core.policy import TubePolicy
+
+NO_FIELD: Final = -1
+
+# How the key of a task comes about.
+AUTO_INCREMENT: Final = "auto_increment"
+TIME64: Final = "time64"
+UUID: Final = "uuid"
+REQUIRED: Final = "required"
+FUNCTION: Final = "function"
+_ID_KINDS: Final = (AUTO_INCREMENT, TIME64, UUID, REQUIRED, FUNCTION)
+
+TABLE: Final = "table"
+TUPLE: Final = "tuple"
+
+_OPTIONS: Final = ("format", "fields", "features", "primary_key", "tube_stats", "worker", "workers", "debug")
+_QUEUE_FIELDS: Final = ("status", "runat", "priority", "tube")
+_FEATURES: Final = (*("id", "retval", "buried", "delayed", "keep", "zombie", "ttl", "ttr", "not_check_session"),)
+_TYPES: Final = (
+    *("any", "unsigned", "integer", "number", "double", "decimal", "string", "varbinary", "boolean", "scalar"),
+    *("uuid", "datetime", "interval", "array", "map"),
+)
+_ALIASES: Final = {"*": "any", "num": "unsigned", "uint": "unsigned", "int": "integer", "str": "string"}
+_NUMBERS: Final = ("unsigned", "integer", "number")
+_KEY_TYPES: Final = ("string", *_NUMBERS, "any", "scalar")
+# Which types the queue's own fields may have.
+_QUEUE_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "status": ("string", "any", "scalar"),
+    "runat": ("number", "double", "any", "scalar"),
+    "priority": (*_NUMBERS, "any", "scalar"),
+    "tube": ("string", "any", "scalar"),
+}
+
+
+class XqueueError(CommandError):
+    """A space refused this; see docs/XQUEUE.md for its methods."""
+
+    code = "XQUEUE"
+
+    box_code: int  # Tarantool's own number for it; 32 is an error of Lua code.
+
+    def __init__(self, message: str, box_code: int = 32) -> None:
+        super().__init__(message)
+        self.box_code = box_code
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a space's format."""
+
+    name: str
+    type: str = "any"
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a space is. Fields are positions, from 0; NO_FIELD where there is none."""
+
+    format: tuple[Field, ...]  # Empty: rows are arrays of any length.
+    key: tuple[int, ...]
+    status: int
+    runat: int
+    priority: int
+    tube: int
+    id: str
+    retval: str
+    buried: bool
+    delayed: bool
+    keep: bool
+    zombie: bool | float  # A number is its default in seconds, True has none, False is no such feature.
+    ttl: bool | float
+    ttr: bool | float
+    not_check_session: bool
+    tube_stats: tuple[str, ...]
+
+    def same_rows(self, other: Options) -> bool:
+        """Whether a task of one is a task of the other."""
+        mine = (self.format, self.key, self.status, self.runat, self.priority, self.tube)
+        return mine == (other.format, other.key, other.status, other.runat, other.priority, other.tube)
+
+    def key_type(self, part: int = 0) -> str:
+        """The type of a part of the key."""
+        at = self.key[part]
+        return self.format[at].type if at < len(self.format) else "any"
+
+
+def as_map(value: object, what: str) -> dict[Any, Any]:
+    """A table of Lua with names in it; an empty one may come as an array, and none as nil."""
+    if value is None or (isinstance(value, (list, tuple)) and not value):
+        return {}
+    if not isinstance(value, dict):
+        raise XqueueError(f"{what} must be a table, not {lua_type(value)}")
+    return value
+
+
+def as_list(value: object, what: str) -> list[Any]:
+    """A table of Lua without names in it; an empty one may come as a map, and none as nil."""
+    if value is None or value == {}:
+        return []
+    if not isinstance(value, (list, tuple)):
+        raise XqueueError(f"{what} must be a list, not {lua_type(value)}")
+    return list(value)
+
+
+def lua_type(value: object) -> str:
+    """What Lua calls a value."""
+    if value is None:
+        return "nil"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, (int, float)):
+        return "number"
+    if isinstance(value, (str, bytes)):
+        return "string"
+    return "table" if isinstance(value, (dict, list, tuple)) else "cdata"
+
+
+def read_options(given: object, before: Options | None = None) -> Options:
+    """What upgrade was asked for, or why not. Of a space that is there, the format and the fields may be left out."""
+    opts = as_map(given, "options")
+    _known(opts, _OPTIONS, "option")
+    if before is not None and opts.get("format") is None:
+        format = before.format
+    else:
+        format = _read_format(opts.get("format"))
+    if before is not None and opts.get("fields") is None:
+        status, runat, priority, tube = before.status, before.runat, before.priority, before.tube
+    else:
+        if opts.get("fields") is None:
+            raise XqueueError("opts.fields required")
+        status, runat, priority, tube = _read_fields(as_map(opts["fields"], "opts.fields"), format)
+    if before is not None and opts.get("primary_key") is None:
+        key = before.key
+    else:
+        key = _read_key(opts.get("primary_key"), format)
+    _check_apart(key, [status, runat, priority, tube])
+    features = as_map(opts.get("features"), "opts.features")
+    _known(features, _FEATURES, "feature")
+    return _with_features(features, opts, Options(
+        format, key, status, runat, priority, tube,
+        REQUIRED, TUPLE, True, False, False, False, False, False, False, (),
+    ))  # fmt: skip
+
+
+def _known(given: dict[Any, Any], names: tuple[str, ...], what: str) -> None:
+    for name in given:
+        if name not in names:
+            raise XqueueError(f"unknown {what} {name!r}; there are {', '.join(names)}")
+
+
+def _read_format(given: object) -> tuple[Field, ...]:
+    fields = tuple(_read_field(each, number) for number, each in enumerate(as_list(given, "format"), 1))
+    names = [field.name for field in fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise XqueueError(f"Space field '{name}' is duplicate")
+    return fields
+
+
+def _read_field(given: object, number: int) -> Field:
+    if isinstance(given, str):
+        given = {"name": given}
+    elif isinstance(given, (list, tuple)):
+        given = {"name": given[0] if given else None, "type": given[1] if len(given) > 1 else None}
+    if not isinstance(given, dict):
+        raise XqueueError(f"field {number} of format must be a table or a name, not {lua_type(given)}")
+    # A table of Lua that has both, {"name", "string", is_nullable = true}, comes with numbers as names.
+    name, type = given.get("name", given.get(1)), given.get("type", given.get(2))
+    if not isinstance(name, str) or not name:
+        raise XqueueError(f"field {number} of format has no name")
+    if type is None:
+        type = "any"
+    if not isinstance(type, str) or _ALIASES.get(type.lower(), type.lower()) not in _TYPES:
+        raise XqueueError(f"field {name} of format has unknown type {type!r}; there are {', '.join(_TYPES)}")
+    return Field(name, _ALIASES.get(type.lower(), type.lower()), given.get("is_nullable") is True)
+
+
+def _position(given: object, format: tuple[Field, ...], what: str) -> int:
+    """Where a field is that is given by its name or its number."""
+    if isinstance(given, str):
+        for at, field in enumerate(format):
+            if field.name == given:
+                return at
+        raise XqueueError(f"unknown field {given} for {what}")
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise XqueueError(f"wrong type {lua_type(given)} for {what}, a field is a name or a number")
+    if given < 1 or (format and given > len(format)) or given > _FIELDS_MAX:
+        raise XqueueError(f"unknown field {given} for {what}")
+    return given - 1
+
+
+# A row without a format has at most so many fields.
+_FIELDS_MAX: Final = 1_000
+
+
+def _read_fields(given: dict[Any, Any], format: tuple[Field, ...]) -> tuple[int, int, int, int]:
+    _known(given, _QUEUE_FIELDS, "queue field")
+    if given.get("status") is None:
+        raise XqueueError("status field required")
+    found = [NO_FIELD if given.get(what) is None else _position(given[what], format, what) for what in _QUEUE_FIELDS]
+    for what, at in zip(_QUEUE_FIELDS, found, strict=True):
+        if 0 <= at < len(format) and format[at].type not in _QUEUE_TYPES[what]:
+            expected = _QUEUE_TYPES[what][0]
+            raise XqueueError(f"type mismatch for field {what}, expected {expected}, got {format[at].type}")
+    return found[0], found[1], found[2], found[3]
+
+
+def _read_key(given: object, format: tuple[Field, ...]) -> tuple[int, ...]:
+    parts = [1] if given is None else [given] if isinstance(given, (str, int)) else as_list(given, "primary_key")
+    if not parts:
+        raise XqueueError("primary_key must have at least one field")
+    key = tuple(_position(part, format, "primary_key") for part in parts)
+    for at in key:
+        if key.count(at) > 1:
+            raise XqueueError("primary_key has a field twice")
+        if at < len(format) and format[at].type not in _KEY_TYPES:
+            raise XqueueError(f"Unknown key type {format[at].type}")
+    return key
+
+
+def _check_apart(key: tuple[int, ...], fields: list[int]) -> None:
+    used = [at for at in fields if at != NO_FIELD]
+    for what, at in zip(_QUEUE_FIELDS, fields, strict=True):
+        if at != NO_FIELD and used.count(at) > 1:
+            raise XqueueError(f"field {at + 1} is used twice in opts.fields")
+        # A tube may be part of the key: then a task cannot be moved to another.
+        if at in key and what != "tube":
+            raise XqueueError(f"field {at + 1} is part of the primary key, and cannot be {what}")
+
+
+def _with_features(given: dict[Any, Any], opts: dict[Any, Any], rows: Options) -> Options:
+    has_runat = rows.runat != NO_FIELD
+    delayed, keep = _flag(given, "delayed"), _flag(given, "keep")
+    if delayed and not has_runat:
+        raise XqueueError("Delayed feature requires runat field and index")
+    timed: dict[str, bool | float] = {}
+    for name in ("zombie", "ttl", "ttr"):
+        timed[name] = _time(given, name)
+        if timed[name] is not False and not has_runat:
+            raise XqueueError(f"feature {name} requires runat field and index")
+    if keep and timed["zombie"] is not False:
+        raise XqueueError("features keep and zombie are mutually exclusive")
+    not_check_session = _flag(given, "not_check_session")
+    if not_check_session and timed["ttr"] is False:
+        raise XqueueError("feature not_check_session requires ttr")
+    stats = as_list(opts.get("tube_stats"), "tube_stats")
+    for tube in stats:
+        if not isinstance(tube, str):
+            raise XqueueError(f"tube_stats must be names of tubes, not {lua_type(tube)}")
+    if stats and rows.tube == NO_FIELD:
+        raise XqueueError("tube_stats requires tube field")
+    return dataclasses.replace(
+        rows,
+        id=_read_id(given.get("id"), rows),
+        retval=_read_retval(given.get("retval"), rows),
+        buried=given.get("buried") is None or _flag(given, "buried"),
+        delayed=delayed,
+        keep=keep,
+        zombie=timed["zombie"],
+        ttl=timed["ttl"],
+        ttr=timed["ttr"],
+        not_check_session=not_check_session,
+        tube_stats=tuple(dict.fromkeys(stats)),
+    )
+
+
+def _flag(given: dict[Any, Any], name: str) -> bool:
+    value = given.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise XqueueError(f"feature {name} must be true or false, not {lua_type(value)}")
+    return value is True
+
+
+def _time(given: dict[Any, Any], name: str) -> bool | float:
+    value = given.get(name)
+    if value is None or value is False:
+        return False
+    if value is True:
+        return True
+    if not isinstance(value, (int, float)) or math.isnan(value) or value <= 0:
+        raise XqueueError(f"feature {name} must be true or a number of seconds above 0")
+    if duration_ms(value, name) == NEVER and name == "zombie":
+        raise XqueueError("feature zombie must be finite; for ever is keep")
+    return value
+
+
+def _read_id(given: object, rows: Options) -> str:
+    kinds = [rows.key_type(part) for part in range(len(rows.key))]
+    numeric, textual = kinds[0] != "string", kinds[0] not in _NUMBERS
+    if given is None:
+        if len(kinds) > 1:
+            return REQUIRED
+        return AUTO_INCREMENT if kinds[0] in _NUMBERS else UUID
+    if isinstance(given, Callable):  # type: ignore[arg-type]
+        return FUNCTION
+    if not isinstance(given, str) or given not in _ID_KINDS:
+        raise XqueueError(
+            f"Wrong type for features.id {given!r}, may be [auto_increment, time64, uuid, required, function]"
+        )
+    if given in (AUTO_INCREMENT, TIME64, UUID) and len(kinds) > 1:
+        raise XqueueError(f"features.id {given} needs a primary key of one field; use required or a function")
+    if given in (AUTO_INCREMENT, TIME64) and not numeric:
+        raise XqueueError(f"For {given} numeric pk is mandatory")
+    if given == UUID and not textual:
+        raise XqueueError("For uuid string pk is mandatory")
+    return given
+
+
+def _read_retval(given: object, rows: Options) -> str:
+    if given is None:
+        return TABLE if rows.format else TUPLE
+    if given not in (TABLE, TUPLE):
+        raise XqueueError(f"features.retval must be 'table' or 'tuple', not {given!r}")
+    if given == TABLE and not rows.format:
+        raise XqueueError("features.retval 'table' requires space format")
+    return str(given)
+
+
+def policy_of(options: Options) -> TubePolicy:
+    """What the tube of a space promises."""
+    zombie = options.zombie
+    return dataclasses.replace(
+        p.XQUEUE,
+        order=p.BY_PRIORITY if options.priority != NO_FIELD else p.BY_ARRIVAL,
+        keys=p.KEYS_TAGGED if options.tube != NO_FIELD else p.KEYS_NONE,
+        key_stats=options.tube_stats,
+        has_bury=options.buried,
+        has_delay=options.delayed,
+        has_ttl=options.ttl is not False,
+        default_ttl_ms=_ms(options.ttl, "ttl", NEVER),
+        has_ttr=options.ttr is not False,
+        default_ttr_ms=UNSET if options.ttr is False else _ms(options.ttr, "ttr", NEVER),
+        owner=p.ANYONE if options.not_check_session else p.SESSION,
+        after_ack=p.KEPT if options.keep else p.GOES if zombie is False else p.LINGERS,
+        zombie_ms=_ms(zombie, "zombie", UNSET),
+        notes=json.dumps({"xqueue": told(options)}, separators=(",", ":")),
+    )
+
+
+def _ms(value: bool | float, what: str, unsaid: int) -> int:
+    return unsaid if isinstance(value, bool) else duration_ms(value, what)
+
+
+def told(options: Options) -> dict[str, Any]:
+    """A space's options as its users say them; what was left out is said."""
+    fields = {what: getattr(options, what) + 1 for what in _QUEUE_FIELDS if getattr(options, what) != NO_FIELD}
+    return {
+        "format": [{"name": field.name, "type": field.type, "is_nullable": field.nullable} for field in options.format],
+        "primary_key": [at + 1 for at in options.key],
+        "fields": fields,
+        "features": {name: getattr(options, name) for name in _FEATURES},
+        "tube_stats": list(options.tube_stats),
+    }
+
+
+def options_of(policy: TubePolicy) -> Options | None:
+    """The options of a space whose tube has this policy; None if it is no space."""
+    if not policy.notes:
+        return None
+    try:
+        notes = json.loads(policy.notes)
+        return read_options(notes["xqueue"])
+    except (ValueError, KeyError, TypeError, XqueueError):
+        return None  # Notes of another vocabulary, or of somebody who wrote a policy by hand.

@@ -1,0 +1,371 @@
+"""Rows of a space, and the jobs they are.
+
+A row is what users see; a job is what the queue has. Of a row's fields
+
+    the key                        is the job's name; a key that the queue makes costs no name: an auto_increment is the
+                                   job's integer, a uuid is its id
+    tube, priority                 are the job's key and priority
+    status, runat                  are its state and its next deadline: the queue's own, whatever a row says
+    all others                     are its body: of one, its value as it is; of several, an object by their names, or
+                                   without a format an array
+
+so whoever speaks another vocabulary finds the payload and nothing else in the body, and what they put is a row here: a
+body that is no object of this space's fields is shown whole in the first of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Final
+
+from penstock.core.deadlines import NOWHERE
+from penstock.core.errors import WrongType
+from penstock.core.ids import NOT_AN_ID, IdForms
+from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT, NO_KEY, Job
+from penstock.core.limits import PRIORITY_UNSET
+from penstock.dialects.xqueue import STATUS_LETTERS
+from penstock.dialects.xqueue_options import NO_FIELD, TABLE, Field, Options, XqueueError
+
+Row = list[Any]
+
+# Tarantool's own numbers of errors.
+FIELD_TYPE: Final = 23
+FIELD_MISSING: Final = 39
+FIELD_COUNT: Final = 38
+
+# As deep as a value may be nested.
+_DEPTH_MAX: Final = 64
+
+# What msgpack can hold of integers.
+_INT_MIN: Final = -(1 << 63)
+_INT_MAX: Final = (1 << 64) - 1
+
+# The numbers of Tarantool's extension types.
+_EXTENSIONS: Final = {"decimal": 1, "uuid": 2, "datetime": 4, "interval": 6}
+
+
+class Rows:
+    """How the rows of one space and its jobs become each other."""
+
+    options: Options
+    _names: list[str]
+    _payload: list[int]  # Positions of the fields that are in the body, where there is a format.
+    _queue_fields: frozenset[int]  # Of those that are not.
+
+    def __init__(self, options: Options, space: str) -> None:
+        self.options = options
+        self.space = space
+        self._names = [field.name for field in options.format]
+        fields = (options.status, options.runat, options.priority, options.tube)
+        self._queue_fields = frozenset([*options.key, *(at for at in fields if at != NO_FIELD)])
+        self._payload = [at for at in range(len(options.format)) if at not in self._queue_fields]
+
+    # From users
+
+    def read(self, task: object) -> Row:
+        """The row that a table, an array or a tuple is. Its key may be missing; the other fields are as they must."""
+        if isinstance(task, dict):
+            row = self._from_map(task)
+        elif isinstance(task, (list, tuple)):
+            row = list(task)
+        else:
+            raise XqueueError("Wrong argument to put. Expected table or tuple")
+        return self.check(row)
+
+    def _from_map(self, task: dict[Any, Any]) -> Row:
+        if not self._names:
+            raise XqueueError("Task from table requires space format; put an array")
+        row: Row = [None] * len(self._names)
+        for name, value in task.items():
+            if name not in self._names:
+                raise XqueueError(f"Unknown field {name!r} of space '{self.space}'; there are {', '.join(self._names)}")
+            row[self._names.index(name)] = value
+        return row
+
+    def check(self, row: Row) -> Row:
+        """A row of its whole length whose fields are of their types; not its key, which may yet be made."""
+        format, key = self.options.format, self.options.key
+        if format and len(row) > len(format):
+            raise XqueueError(
+                f"Tuple field count {len(row)} does not match space field count {len(format)}", FIELD_COUNT
+            )
+        length = max(len(format), len(row), self.options.status + 1, *(at + 1 for at in key))
+        row = row + [None] * (length - len(row))
+        for at, field in enumerate(format):
+            if at not in key and at not in (self.options.status, self.options.runat):
+                _check_field(row[at], field, at, at in (self.options.priority, self.options.tube))
+        self.priority(row)
+        self.tube(row)
+        return row
+
+    def key(self, row: Row) -> list[Any] | None:
+        """The key of a row, or None if a part of it is missing."""
+        parts = [row[at] for at in self.options.key]
+        return None if None in parts else self.check_key(parts)
+
+    def check_key(self, parts: list[Any]) -> list[Any]:
+        """A key in the one way it is written, if it can be one."""
+        return [self._key_part(part, value) for part, value in enumerate(parts)]
+
+    def _key_part(self, part: int, value: Any) -> Any:
+        wanted = self.options.key_type(part)
+        if isinstance(value, bytes) and wanted in ("string", "any", "scalar"):
+            # A client may send any text as binary.
+            value = value.decode("utf-8", "replace")
+        if isinstance(value, float) and value.is_integer() and wanted != "string" and abs(value) < 1 << 53:
+            value = int(value)  # Lua has one kind of numbers.
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if number and not (isinstance(value, float) and not math.isfinite(value)):
+            whole = isinstance(value, int) and _INT_MIN <= value <= _INT_MAX
+            if wanted in ("any", "scalar", "number") or (whole and (wanted == "integer" or value >= 0)):
+                if wanted != "string":
+                    return value
+        elif isinstance(value, str) and value and wanted in ("string", "any", "scalar"):
+            return value
+        raise XqueueError(
+            f"Supplied key type of part {part} does not match index part type: expected {wanted}"
+            + (", not empty" if value == "" else ""),
+            18,
+        )
+
+    def priority(self, row: Row) -> int:
+        """The priority that a row says."""
+        at = self.options.priority
+        if at == NO_FIELD:
+            return PRIORITY_UNSET
+        value = row[at] if at < len(row) else None
+        if value is None:
+            return 0
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _wrong_type(at, "priority", "integer", value)
+        return value
+
+    def tube(self, row: Row) -> bytes | None:
+        """The tube that a row says: the key of its job."""
+        at = self.options.tube
+        if at == NO_FIELD:
+            return None
+        value = row[at] if at < len(row) else None
+        if value is None:
+            return NO_KEY
+        return tube_key(value, at)
+
+    def body(self, row: Row) -> tuple[bytes, int]:
+        """The body of the job that a row becomes, and of which kind it is."""
+        if self._names:
+            if not self._payload:
+                return b"", BODY_BYTES
+            if len(self._payload) == 1:
+                return encode(row[self._payload[0]])
+            return encode({self._names[at]: row[at] for at in self._payload if row[at] is not None})
+        fields = [value for at, value in enumerate(row) if at not in self._queue_fields]
+        if not fields:
+            return b"", BODY_BYTES
+        return encode(fields[0] if len(fields) == 1 and isinstance(fields[0], (str, bytes)) else fields)
+
+    # To users
+
+    def row(self, job: Job, key: list[Any], tube: bytes, body: bytes, state: int) -> Row:
+        """The row of a job that is in a state, or was before it went."""
+        options = self.options
+        row = self._with_payload(decode(body, job.body_kind), job.body_kind)
+        for at, value in zip(options.key, key, strict=True):
+            row[at] = value
+        row[options.status] = STATUS_LETTERS[state]
+        if options.runat != NO_FIELD:
+            row[options.runat] = job.due / 1000 if job.deadline_pos != NOWHERE else 0
+        if options.priority != NO_FIELD:
+            given = PRIORITY_UNSET if job.extra is None else job.extra.priority_given
+            row[options.priority] = int(job.priority if given == PRIORITY_UNSET else given)
+        if options.tube != NO_FIELD and options.tube not in options.key:
+            row[options.tube] = tube.decode("utf-8", "backslashreplace") if tube else None
+        return row
+
+    def show(self, row: Row) -> object:
+        """A row as this space returns it."""
+        return dict(zip(self._names, row, strict=True)) if self.options.retval == TABLE else row
+
+    def _with_payload(self, value: Any, kind: int) -> Row:
+        """A row with nothing but what a body holds."""
+        if self._names:
+            row: Row = [None] * len(self._names)
+            own = len(self._payload) > 1 and isinstance(value, dict) and all(self._is_payload(name) for name in value)
+            if own:
+                for name, each in value.items():
+                    row[self._names.index(name)] = each
+            elif self._payload:
+                row[self._payload[0]] = value
+            return row
+        fields = value if kind in (BODY_JSON, BODY_MSGPACK) and isinstance(value, list) else [value]
+        if kind == BODY_BYTES and not value:
+            fields = []
+        row, rest = [], list(fields)
+        while rest or len(row) <= max(self._queue_fields):
+            row.append(None if len(row) in self._queue_fields or not rest else rest.pop(0))
+        return row
+
+    def _is_payload(self, name: object) -> bool:
+        return name in self._names and self._names.index(str(name)) in self._payload
+
+
+def tube_key(value: object, at: int) -> bytes:
+    """The name of a tube as a job's key."""
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise _wrong_type(at, "tube", "string", value)
+    return value.encode("utf-8", "surrogateescape")
+
+
+def key_text(key: list[Any]) -> str:
+    """A key for people."""
+    return str(key[0]) if len(key) == 1 else json.dumps(key)
+
+
+def key_name(key: list[Any], options: Options) -> bytes:
+    """The name of the job whose key this is: text as it is, anything else as JSON."""
+    if len(key) == 1 and options.key_type() == "string":
+        return bytes(key[0].encode("utf-8", "surrogateescape"))
+    return json.dumps(key if len(key) > 1 else key[0], separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def named_key(name: bytes, options: Options) -> list[Any]:
+    """The key behind a job's name. A name that another vocabulary gave may be anything."""
+    text = name.decode("utf-8", "backslashreplace")
+    if len(options.key) == 1 and options.key_type() == "string":
+        return [text]
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if len(options.key) == 1:
+        return [value]
+    parts = value if isinstance(value, list) else [value]
+    return (parts + [None] * len(options.key))[: len(options.key)]
+
+
+def made_key(job: Job, options: Options, ids: IdForms) -> list[Any]:
+    """The key of a job that nobody named: its integer, or its id as a uuid."""
+    first: Any = int(job.local)
+    if options.key_type() in ("string", "any", "scalar") and options.id != "auto_increment":
+        digits = ids.hex(job.id).decode()
+        first = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return [first] + [None] * (len(options.key) - 1)
+
+
+def id_of_uuid(text: str, ids: IdForms) -> int:
+    """The number of the job whose id as a uuid this is, or NOT_AN_ID."""
+    digits = text.replace("-", "") if len(text) == 36 else ""
+    return ids.parse_hex(digits.encode("ascii", "replace")) if len(digits) == 32 else NOT_AN_ID
+
+
+def _check_field(value: Any, field: Field, at: int, is_queues: bool) -> None:
+    if value is None:
+        if field.nullable or is_queues or field.type == "any":
+            return
+        raise XqueueError(f"Tuple field {at + 1} ({field.name}) required by space format is missing", FIELD_MISSING)
+    if not _is_of_type(value, field.type):
+        raise _wrong_type(at, field.name, field.type, value)
+
+
+def _wrong_type(at: int, name: str, expected: str, value: object) -> XqueueError:
+    got = f"expected {expected}, got {_type_of(value)}"
+    return XqueueError(
+        f"Tuple field {at + 1} ({name}) type does not match one required by operation: {got}", FIELD_TYPE
+    )
+
+
+def _is_of_type(value: Any, type: str) -> bool:
+    if type == "any":
+        return True
+    if isinstance(value, (dict, list, tuple)):
+        return type == ("map" if isinstance(value, dict) else "array")
+    if type in ("array", "map"):
+        return False
+    if type == "scalar":
+        return True
+    if isinstance(value, bool):
+        return type == "boolean"
+    if isinstance(value, (int, float)):
+        if isinstance(value, float):
+            return type in ("number", "double") or (value.is_integer() and type in ("integer", "unsigned", "decimal"))
+        return type in ("number", "double", "integer", "decimal") or (type == "unsigned" and value >= 0)
+    if isinstance(value, str):
+        return type == "string"
+    if isinstance(value, bytes):
+        return type in ("string", "varbinary")  # Clients send text as binary, too.
+    return getattr(value, "code", None) == _EXTENSIONS.get(type, -1)
+
+
+def _type_of(value: object) -> str:
+    if value is None:
+        return "nil"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "unsigned" if value >= 0 else "integer"
+    if isinstance(value, float):
+        return "double"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, bytes):
+        return "varbinary"
+    return "map" if isinstance(value, dict) else "array" if isinstance(value, (list, tuple)) else "extension"
+
+
+def encode(value: Any) -> tuple[bytes, int]:
+    """A value as a body: text and bytes as they are, what JSON gives back as it was as JSON, the rest as msgpack."""
+    if isinstance(value, bytes):
+        return value, BODY_BYTES
+    try:
+        if isinstance(value, str):
+            return value.encode(), BODY_TEXT
+        if _is_plain(value, 0):
+            return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(), BODY_JSON
+        return b"\x91" + bytes(_msgpack().packb(value, use_bin_type=True)), BODY_MSGPACK
+    except UnicodeEncodeError:
+        raise WrongType("a field is text that cannot be written as UTF-8 (a lone surrogate)") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise WrongType(f"a field is of a type that a queue cannot hold: {error}") from None
+
+
+def decode(body: bytes, kind: int) -> Any:
+    """What a body holds."""
+    if kind == BODY_BYTES:
+        return body
+    if kind == BODY_TEXT:
+        return body.decode()
+    if kind == BODY_JSON:
+        return json.loads(body)
+    fields = _msgpack().unpackb(body, raw=False, strict_map_key=False)
+    return fields[0] if len(fields) == 1 else fields or None
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether JSON gives a value back as it was."""
+    if depth > _DEPTH_MAX:
+        raise WrongType(f"a field may be nested {_DEPTH_MAX} deep")
+    if value is None or isinstance(value, (str, bool)):
+        return True
+    if isinstance(value, int):
+        if not _INT_MIN <= value <= _INT_MAX:
+            raise WrongType("a whole number must fit in 64 bits")
+        return True
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(each, depth + 1) for each in value)
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_plain(each, depth + 1) for name, each in value.items())
+    return False
+
+
+def _msgpack() -> Any:
+    try:
+        import msgpack  # type: ignore[import-untyped]
+    except ImportError:
+        raise WrongType("this value needs msgpack: pip install penstock[server]") from None
+    return msgpack

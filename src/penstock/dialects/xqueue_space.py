@@ -1,0 +1,650 @@
+"""The methods of a space: put, take, ack and the rest, over the tube that the space is.
+
+A method takes a caller, its arguments as a client gave them, the moment, and a tag for what it may have to wait for. It
+gives its results as a list; or `Waits`, if they come later; or `Steps`, if it takes many turns. In process and over the
+wire these are the same methods.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from penstock.core import states as s
+from penstock.core.engine import Engine
+from penstock.core.errors import NameTaken, refuse
+from penstock.core.ids import NOT_AN_ID
+from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
+from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, duration_ms
+from penstock.core.outcomes import IS_TAKEN, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK
+from penstock.core.tube import Tube, key_of
+from penstock.core.waits import EndWait, Wait, Waiting
+from penstock.dialects.command import SLICE, Caller
+from penstock.dialects.site import Site
+from penstock.dialects.xqueue import STATUS_LETTERS, STATUS_WORDS, space_stats
+from penstock.dialects.xqueue_options import (
+    FUNCTION,
+    NO_FIELD,
+    REQUIRED,
+    TIME64,
+    Options,
+    XqueueError,
+    as_map,
+    lua_type,
+)
+from penstock.dialects.xqueue_rows import Row, Rows, id_of_uuid, key_name, key_text, made_key, named_key, tube_key
+from penstock.dialects.xqueue_updates import updated
+
+_DUPLICATE: Final = 3  # Tarantool's number for a key that is there already.
+
+Results = list[object]
+
+
+class Waits:
+    """A method that waits: for what, and how its results are made when that has ended."""
+
+    def __init__(self, wait: Waiting, finish: Callable[[Waiting, int], Results]) -> None:
+        self.wait = wait
+        self.finish = finish
+
+
+class Steps:
+    """A method that takes many turns: `step` is called until it gives its results."""
+
+    def __init__(self, step: Callable[[int], Results | None]) -> None:
+        self.step = step
+
+
+Outcome = Results | Waits | Steps
+Method = Callable[[Caller, list[object], int, object], Outcome]
+
+
+class Changes:
+    """What an `update` makes of a task."""
+
+    body: bytes | None = None
+    kind: int = 0
+    priority: int = PRIORITY_UNSET
+    tube: bytes | None = None
+
+
+NOTHING: Final = Changes()
+
+# Which feature a status needs.
+_FEATURE_OF: Final = {s.DELAYED: "delayed", s.BURIED: "buried", s.DONE: "keep", s.ZOMBIE: "zombie"}
+# Who holds a task that no session holds.
+_HOLDERS: Final = {NO_SLOT: "anyone", HELD_BY_CLAIM: "a claim"}
+
+
+class Space:
+    """One space: a tube with rows."""
+
+    site: Site
+    tube: Tube
+    options: Options
+    name: str
+    notes: str  # Of the policy that the options are of.
+    make_id: Callable[[], object] | None  # In process, a function may make the ids.
+    _rows: Rows
+    _last_time64: int
+
+    def __init__(self, site: Site, tube: Tube, options: Options) -> None:
+        self.site = site
+        self.tube = tube
+        self.name = tube.name.decode("utf-8", "backslashreplace")
+        self.make_id = None
+        self._last_time64 = 0
+        self.have(options)
+
+    def have(self, options: Options) -> None:
+        """Go on with other options."""
+        self.options = options
+        self.notes = self.tube.policy.notes
+        self._rows = Rows(options, self.name)
+
+    def method(self, name: str) -> Method | None:
+        """The method of a name."""
+        return getattr(self, METHODS[name]) if name in METHODS else None
+
+    @property
+    def _engine(self) -> Engine:
+        return self.site.engine
+
+    # Putting
+
+    def put(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """put(task, {delay, ttl, wait})"""
+        attr = _attr(args, 1, "put", ("delay", "ttl", "wait"))
+        delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
+        wait_ms = UNSET if attr.get("wait") is None else _timeout(attr["wait"])
+        if wait_ms != UNSET and attr.get("delay") is not None:
+            raise XqueueError("wait and delay are mutually exclusive")
+        task = _arg(args, 0)
+        row = self._rows.read(task)
+        key = self._key_of_new(row, isinstance(task, tuple), now)
+        body, kind = self._rows.body(row)
+        draft = Draft(body, ttl_ms, UNSET, delay_ms, self._rows.priority(row), self._rows.tube(row), body_kind=kind)
+        if key is not None:
+            draft.name = key_name(key, self.options)
+            self._check_free(key)
+        self.site.have_room_for([draft])
+        try:
+            job = self._engine.put(self.tube, draft, now)
+        except NameTaken:
+            raise self._duplicate() from None
+        task = Task(self._rows, self._key(job), job, NO_KEY if draft.key is None else draft.key, body)
+        if wait_ms == UNSET:
+            # If somebody waited for it, it is taken by now; but this is how it was put.
+            return [task.shown(_back(delay_ms))]
+        return self._until_end(caller, task, wait_ms, now, tag)
+
+    def _key_of_new(self, row: Row, is_tuple: bool, now: int) -> list[Any] | None:
+        """The key that a task is to be put under; None if the queue makes it of the job itself."""
+        kind = self.options.id
+        if kind == REQUIRED:
+            key = self._rows.key(row)
+            if key is None:
+                raise XqueueError("Primary key is mandatory")
+            return key
+        if is_tuple:
+            raise XqueueError("Can't use id generation with tuple.")
+        if kind == FUNCTION:
+            if self.make_id is None:
+                raise XqueueError("features.id is a function of the process that made the space; upgrade it again")
+            made = self.make_id()
+            return self._rows.check_key(list(made) if isinstance(made, (list, tuple)) else [made])
+        if kind == TIME64:
+            self._last_time64 = max(self._last_time64 + 1, now * 1_000_000)
+            while key_name([self._last_time64], self.options) in self.tube.names:
+                self._last_time64 += 1
+            return [self._last_time64]
+        return None
+
+    def _check_free(self, key: list[Any]) -> None:
+        """Refuse a key that a task has which nobody named."""
+        job = self._unnamed(key)
+        if job is not None:
+            raise self._duplicate()
+
+    def _duplicate(self) -> XqueueError:
+        return XqueueError(f"Duplicate key exists in unique index 'primary' in space '{self.name}'", _DUPLICATE)
+
+    # Taking
+
+    def take(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """take(timeout, {tube, ttr}), or take({timeout, tube, ttr})"""
+        first = _arg(args, 0)
+        if isinstance(first, (dict, list)):
+            attr = _attr(args, 0, "take", ("timeout", "tube", "ttr"))
+        else:
+            attr = _attr(args, 1, "take", ("timeout", "tube", "ttr"))
+            if first is not None:
+                attr = {**attr, "timeout": first}
+        timeout_ms = _timeout(attr.get("timeout", 0))
+        ttr_ms = self._ttr(attr)
+        key: bytes | None = None
+        if attr.get("tube") is not None:
+            if self.options.tube == NO_FIELD:
+                raise XqueueError("Feature tube is not enabled")
+            key = tube_key(attr["tube"], self.options.tube)
+        engine = self._engine
+        job = engine.take(caller.connection.session, self.tube, now, key, ttr_ms)
+        if job is not None:
+            return self._deliver(caller, [job], now)
+        if timeout_ms == 0:
+            return []
+        wait = engine.wait(caller.connection, [self.tube], now, timeout_ms, 1, key, ttr_ms, tag)
+        return Waits(wait, lambda ended, when: self._taken(caller, ended, when))
+
+    def _taken(self, caller: Caller, wait: Waiting, now: int) -> Results:
+        assert isinstance(wait, Wait)
+        return self._deliver(caller, [job for job in wait.jobs if job.state != s.GONE], now)
+
+    def _deliver(self, caller: Caller, jobs: list[Job], now: int) -> Results:
+        bodies = self.site.bodies(caller, jobs, now)
+        for job in jobs:
+            caller.unsent.append(job)
+            caller.unsent_deliveries.append(job.deliveries)
+        tasks = [
+            Task(self._rows, self._key(job), job, key_of(self.tube, job), body)
+            for job, body in zip(jobs, bodies, strict=True)
+        ]
+        return [task.shown(s.TAKEN) for task in tasks]
+
+    # What the holder of a task may do
+
+    def ack(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """ack(key, {update, delay})"""
+        attr = _attr(args, 1, "ack", ("update", "delay"))
+        delay_ms = UNSET
+        if attr.get("delay") is not None:
+            self._need("zombie")
+            delay_ms = _seconds(attr["delay"], "attr.delay")
+        task = self._held(caller, args, now)
+        new = self._changes(task, attr)
+        session = caller.connection.session
+        self._done(
+            self._engine.ack(session, task.job, now, delay_ms, new.body, new.kind, new.priority, new.tube), caller, task
+        )
+        # One that is gone is shown as it was.
+        return [task.shown(s.TAKEN if task.job.state == s.GONE else task.job.state, new)]
+
+    def release(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """release(key, {update, delay, ttl})"""
+        attr = _attr(args, 1, "release", ("update", "delay", "ttl"))
+        delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
+        task = self._held(caller, args, now)
+        new = self._changes(task, attr)
+        session = caller.connection.session
+        outcome = self._engine.release(
+            session, task.job, now, delay_ms, ttl_ms, new.priority, new.tube, new.body, new.kind
+        )
+        self._done(outcome, caller, task)
+        return [task.shown(_back(delay_ms), new)]
+
+    def bury(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """bury(key, {update, ttl})"""
+        attr = _attr(args, 1, "bury", ("update", "ttl"))
+        self._need("buried")
+        ttl_ms = self._ttl(attr)
+        task = self._held(caller, args, now)
+        new = self._changes(task, attr)
+        session = caller.connection.session
+        outcome = self._engine.bury(session, task.job, now, b"", ttl_ms, new.tube, new.body, new.kind, new.priority)
+        self._done(outcome, caller, task)
+        return []
+
+    def touch(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """touch(key, {increment})"""
+        attr = _attr(args, 1, "touch", ("increment",))
+        increment = attr.get("increment")
+        if isinstance(increment, bool) or not isinstance(increment, (int, float)) or math.isnan(increment):
+            raise XqueueError("attr.increment must be number")
+        if increment < 0:
+            raise XqueueError("attr.increment can't be negative")
+        more_ms = _seconds(increment, "attr.increment")
+        task = self._find(args, now)
+        if task.job.state == s.READY:
+            self._need("ttl")
+            self._done(self._engine.prolong(task.job, now, more_ms), caller, task)
+            return [task.shown(s.READY)]
+        self._need("ttr")
+        self._check_held(caller, task)
+        self._done(self._engine.touch(caller.connection.session, task.job, now, more_ms), caller, task)
+        return [task.shown(s.TAKEN)]
+
+    # What anyone may do
+
+    def dig(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """dig(key, {update, delay, ttl}) digs one task up, dig(N, …) the first N: where keys are numbers, use plow"""
+        first = _arg(args, 0)
+        is_count = _is_number(first) and self.options.key_type() == "string"
+        if first is None or is_count or (isinstance(first, float) and math.isinf(first)):
+            return self.plow(caller, args, now, tag)
+        return self._dig_one(caller, args, now)
+
+    def kick(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """kick(N, {update, delay, ttl}) digs the first N tasks up, kick(key, …) one; a number is never a key"""
+        first = _arg(args, 0)
+        if first is None or _is_number(first):
+            return self.plow(caller, args, now, tag)
+        return self._dig_one(caller, args, now)
+
+    def _dig_one(self, caller: Caller, args: list[object], now: int) -> Outcome:
+        attr = _attr(args, 1, "dig", ("update", "delay", "ttl"))
+        delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
+        return [self._dig(caller, self._find(args, now), attr, delay_ms, ttl_ms, now)]
+
+    def plow(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """plow(N, {update, delay, ttl}) digs the first N tasks up: all, without a number"""
+        attr = _attr(args, 1, "plow", ("update", "delay", "ttl"))
+        delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
+        self._engine.advance(now)
+        # No more than there are: none is met twice, also where they are buried again meanwhile.
+        left = min(_number_of(_arg(args, 0)), len(self.tube.buried))
+        dug = 0
+
+        def step(when: int) -> Results | None:
+            nonlocal dug, left
+            some = min(left, SLICE)
+            left -= some
+            self._engine.advance(when)
+            for _ in range(some):
+                job = None if self.tube.dropped else self.tube.buried.first()
+                if job is None:
+                    left = 0
+                    break
+                self._dig(caller, self._task(self._key(job), job), attr, delay_ms, ttl_ms, when)
+                dug += 1
+            return [dug] if left == 0 else None
+
+        return Steps(step)
+
+    def _dig(self, caller: Caller, task: Task, attr: dict[Any, Any], delay_ms: int, ttl_ms: int, now: int) -> object:
+        new = self._changes(task, attr)
+        outcome = self._engine.dig(task.job, now, delay_ms, ttl_ms, new.priority, new.tube, new.body, new.kind)
+        self._done(outcome, caller, task)
+        return task.shown(_back(delay_ms), new)
+
+    def kill(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """kill(key)"""
+        key, job = self._lookup(args, now)
+        if job is None:
+            raise XqueueError(f"Task by {key_text(key)} not found to kill")
+        task = self._task(key, job)
+        was = job.state
+        self._done(self._engine.delete(job, now), caller, task)
+        return [task.shown(was)]
+
+    def snatch(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """snatch(key, {delay})"""
+        delay_ms = self._delay(_attr(args, 1, "snatch", ("delay",)))
+        task = self._find(args, now)
+        self._done(self._engine.snatch(task.job, now, delay_ms), caller, task)
+        return [task.shown(_back(delay_ms))]
+
+    def restart(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """restart(key, {delay})"""
+        delay_ms = self._delay(_attr(args, 1, "restart", ("delay",)))
+        task = self._find(args, now)
+        self._done(self._engine.restart(task.job, now, delay_ms), caller, task)
+        return [task.shown(_back(delay_ms))]
+
+    def switch(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """switch(key, status, {delay})"""
+        attr = _attr(args, 2, "switch", ("delay",))
+        state = _state(_arg(args, 1))
+        if state in _FEATURE_OF:
+            self._need(_FEATURE_OF[state])
+        delay_ms = 0 if attr.get("delay") is None else _seconds(attr["delay"], "attr.delay")
+        if state == s.ZOMBIE and attr.get("delay") is None:
+            delay_ms = max(self.tube.policy.zombie_ms, 0)
+        if (state in (s.DELAYED, s.ZOMBIE)) != (delay_ms > 0):
+            raise XqueueError("switch to W or Z requires attr.delay, and to another status has none")
+        task = self._find(args, now)
+        self._done(self._engine.switch(task.job, state, now, delay_ms), caller, task)
+        return [task.shown(state)]
+
+    # Looking
+
+    def get(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """get(key)"""
+        key, job = self._lookup(args, now)
+        return [] if job is None else [self._task(key, job).shown(job.state)]
+
+    def count(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """len(), count()"""
+        self._engine.advance(now)
+        return [self.tube.total()]
+
+    def wait(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """wait(key, timeout)"""
+        timeout = _arg(args, 1)
+        timeout_ms = NEVER if timeout is None else _timeout(timeout)
+        return self._until_end(caller, self._find(args, now), timeout_ms, now, tag)
+
+    def _until_end(self, caller: Caller, task: Task, timeout_ms: int, now: int, tag: object) -> Outcome:
+        job = task.job
+        if job.state in (s.DONE, s.ZOMBIE):
+            return [task.shown(job.state), True]
+        if timeout_ms == 0:
+            return [task.shown(job.state), False]
+        wait = self._engine.wait_end(caller.connection, job, now, timeout_ms, tag)
+
+        def finish(ended: Waiting, _: int) -> Results:
+            assert isinstance(ended, EndWait)
+            if job.state != s.GONE:
+                return [self._task(task.key, job).shown(job.state), ended.processed]
+            # It went from that state, with the body that it had last, unless nobody can read that any more.
+            if isinstance(job.body, bytes):
+                task.body = job.body
+            return [task.shown(ended.before), ended.processed]
+
+        return Waits(wait, finish)
+
+    def stats(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """stats(pretty)"""
+        self._engine.advance(now)
+        return [space_stats(self.tube, _arg(args, 0) is True)]
+
+    def truncate(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """truncate()"""
+        self._engine.advance(now)
+        left = self.tube.total()
+
+        def step(when: int) -> Results | None:
+            nonlocal left
+            gone = 0 if self.tube.dropped else self._engine.truncate(self.tube, when, min(left, SLICE))
+            left = left - gone if gone else 0
+            return [] if left == 0 else None
+
+        return Steps(step)
+
+    # What the methods share
+
+    def _need(self, feature: str) -> None:
+        if getattr(self.options, feature) is False:
+            raise XqueueError(f"Feature {feature} is not enabled")
+
+    def _delay(self, attr: dict[Any, Any]) -> int:
+        if attr.get("delay") is None:
+            return 0
+        self._need("delayed")
+        return _seconds(attr["delay"], "attr.delay")
+
+    def _ttl(self, attr: dict[Any, Any]) -> int:
+        if attr.get("ttl") is None:
+            return UNSET
+        self._need("ttl")
+        return _duration(attr["ttl"], "attr.ttl")
+
+    def _ttr(self, attr: dict[Any, Any]) -> int:
+        """The ttr of a take: what a space has now, not what it had when the task was put."""
+        if attr.get("ttr") is None:
+            return UNSET if self.options.ttr is False else self.tube.policy.default_ttr_ms
+        self._need("ttr")
+        ttr_ms = _duration(attr["ttr"], "attr.ttr")
+        if ttr_ms == 0:
+            raise XqueueError("attr.ttr must be above 0")
+        return ttr_ms
+
+    def _find(self, args: list[object], now: int) -> Task:
+        key, job = self._lookup(args, now)
+        if job is None:
+            raise XqueueError(f"Task {{{key_text(key)}}} was not found")
+        return self._task(key, job)
+
+    def _held(self, caller: Caller, args: list[object], now: int) -> Task:
+        task = self._find(args, now)
+        self._check_held(caller, task)
+        return task
+
+    def _lookup(self, args: list[object], now: int) -> tuple[list[Any], Job | None]:
+        """The key that the first argument is, in whatever form, and its task."""
+        key = self._read_key(_arg(args, 0))
+        self._engine.advance(now)
+        job = self.tube.names.get(key_name(key, self.options))
+        if job is None:
+            job = self._unnamed(key)
+        if job is not None:
+            self._engine.look(job, now)
+        return key, None if job is None or job.state == s.GONE else job
+
+    def _unnamed(self, key: list[Any]) -> Job | None:
+        """The task of a key that the queue made of the job itself."""
+        if len(key) != 1:
+            return None
+        job: Job | None = None
+        if isinstance(key[0], str):
+            number = id_of_uuid(key[0], self.site.ids)
+            job = None if number == NOT_AN_ID else self._engine.jobs.find(number)
+        elif isinstance(key[0], int) and 0 <= key[0] < NEVER and self.tube.locals is not None:
+            job = self.tube.locals.find(key[0])
+        if job is None or job.tube != self.tube.slot or (job.extra is not None and job.extra.name):
+            return None
+        return job
+
+    def _read_key(self, given: object) -> list[Any]:
+        options = self.options
+        if isinstance(given, dict):
+            names = [options.format[at].name for at in options.key] if options.format else []
+            if names and all(given.get(name) is not None for name in names):
+                return self._rows.check_key([given[name] for name in names])
+        elif isinstance(given, (list, tuple)):
+            if len(given) == len(options.key):
+                return self._rows.check_key(list(given))
+            if len(given) > max(options.key) and all(given[at] is not None for at in options.key):
+                return self._rows.check_key([given[at] for at in options.key])
+        elif isinstance(given, (str, bytes)) or _is_number(given):
+            if len(options.key) == 1:
+                return self._rows.check_key([given])
+        raise XqueueError("Wrong key/task argument. Expected table or tuple or key")
+
+    def _key(self, job: Job) -> list[Any]:
+        if job.extra is not None and job.extra.name:
+            return named_key(job.extra.name, self.options)
+        return made_key(job, self.options, self.site.ids)
+
+    def _task(self, key: list[Any], job: Job) -> Task:
+        return Task(self._rows, key, job, key_of(self.tube, job), self.site.body_of(job))
+
+    def _changes(self, task: Task, attr: dict[Any, Any]) -> Changes:
+        new = Changes()
+        if attr.get("update") is not None:
+            rows = self._rows
+            row = task.row(task.job.state)
+            changed = rows.check(updated(row, attr["update"], self.options, self.name))
+            new.body, new.kind = rows.body(changed)
+            if self.options.tube != NO_FIELD and self.options.tube not in self.options.key:
+                new.tube = rows.tube(changed)
+            priority = rows.priority(changed)
+            if priority != rows.priority(row):
+                new.priority = priority
+        return new
+
+    def _check_held(self, caller: Caller, task: Task) -> None:
+        """Refuse what only the holder of a task may do, before anything else is looked at."""
+        job = task.job
+        if job.state != s.TAKEN:
+            self._refuse(NOT_TAKEN, caller, task)
+        if job.holder == HELD_BY_CLAIM or (job.holder >= 0 and job.holder != caller.connection.session.slot):
+            self._refuse(NOT_OWNER, caller, task)
+
+    def _done(self, outcome: int, caller: Caller, task: Task) -> None:
+        if outcome != OK:
+            self._refuse(outcome, caller, task)
+
+    def _refuse(self, outcome: int, caller: Caller, task: Task) -> NoReturn:
+        shown = key_text(task.key)
+        if outcome == NOT_TAKEN:
+            raise XqueueError(f"Task {shown} not taken by any")
+        if outcome in (NOT_OWNER, IS_TAKEN):
+            slot = task.job.holder
+            holder = str(self._engine.session_number(slot)) if slot >= 0 else _HOLDERS[slot]
+            if outcome == NOT_OWNER:
+                raise XqueueError(f"Task {shown} taken by {holder}. Not you ({caller.connection.session.number})")
+            raise XqueueError(f"Task {shown} taken by {holder}. Snatch it first")
+        if outcome == NOT_BURIED:
+            raise XqueueError(f"Task {shown} is not buried")
+        if outcome == NOT_KEPT:
+            raise XqueueError(f"Task {shown} is not in W, D or Z status")
+        refuse(outcome)
+
+
+class Task:
+    """A task as a method found it. It can be shown when it is gone."""
+
+    def __init__(self, rows: Rows, key: list[Any], job: Job, tube: bytes, body: bytes) -> None:
+        self._rows = rows
+        self.key = key
+        self.job = job
+        self.tube = tube
+        self.body = body
+
+    def row(self, state: int, new: Changes = NOTHING) -> Row:
+        """Its row with this status, and with what was changed."""
+        tube = self.tube if new.tube is None else new.tube
+        body = self.body if new.body is None else new.body
+        row = self._rows.row(self.job, self.key, tube, body, state)
+        if new.priority != PRIORITY_UNSET:
+            row[self._rows.options.priority] = new.priority
+        return row
+
+    def shown(self, state: int, new: Changes = NOTHING) -> object:
+        """The same, as the space returns rows."""
+        return self._rows.show(self.row(state, new))
+
+
+# By the names that clients call them.
+METHODS: Final[dict[str, str]] = {
+    **{name: name for name in ("put", "take", "ack", "release", "bury", "touch", "dig", "plow", "kick", "kill")},
+    **{name: name for name in ("snatch", "restart", "switch", "get", "wait", "stats", "truncate", "count")},
+    "unbury": "dig",
+    "queue_stats": "stats",
+    "len": "count",
+}
+
+
+def _arg(args: list[object], at: int) -> object:
+    return args[at] if at < len(args) else None
+
+
+def _attr(args: list[object], at: int, method: str, known: tuple[str, ...]) -> dict[Any, Any]:
+    attr = as_map(_arg(args, at), "attr")
+    for name in attr:
+        if name not in known:
+            raise XqueueError(f"unknown attribute {name!r} of {method}; there are {', '.join(known)}")
+    return attr
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _back(delay_ms: int) -> int:
+    """The state of a task that comes back, at once or after a delay."""
+    return s.READY if delay_ms == 0 else s.DELAYED
+
+
+def _number_of(given: object) -> int:
+    """How many tasks; nil and infinity are all."""
+    if given is None or (isinstance(given, float) and math.isinf(given) and given > 0):
+        return NEVER
+    if isinstance(given, float) and given.is_integer():
+        given = int(given)
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise XqueueError("Wrong number of tasks to dig. Expected a number, infinity or nil")
+    return given
+
+
+def _timeout(value: object) -> int:
+    if not _is_number(value) or not (isinstance(value, (int, float)) and value >= 0):
+        raise XqueueError("timeout required")
+    return duration_ms(value, "timeout")
+
+
+def _duration(value: object, what: str) -> int:
+    if not _is_number(value):
+        raise XqueueError(f"{what} must be a number of seconds, not {lua_type(value)}")
+    return duration_ms(value, what)
+
+
+def _seconds(value: object, what: str) -> int:
+    """A time that ends."""
+    ms = _duration(value, what)
+    if ms == NEVER:
+        raise XqueueError(f"{what} must be finite")
+    return ms
+
+
+def _state(given: object) -> int:
+    """The state that a status is, by its letter or its word."""
+    for names in (STATUS_LETTERS, STATUS_WORDS):
+        if given in names:
+            state = names.index(str(given))
+            if state == s.TAKEN:
+                raise XqueueError("A task cannot be switched to T: take it")
+            if s.READY <= state <= s.ZOMBIE:
+                return state
+    raise XqueueError(f"Wrong status {given!r}, may be [R, W, B, D, Z]")

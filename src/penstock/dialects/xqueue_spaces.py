@@ -1,0 +1,100 @@
+"""The spaces of a node: made by `upgrade`, found by name, brought back with their tubes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.core.errors import Unsupported
+from penstock.core.limits import check_name
+from penstock.core.tube import Tube
+from penstock.dialects.site import Site
+from penstock.dialects.xqueue_options import (
+    AUTO_INCREMENT,
+    FUNCTION,
+    Options,
+    XqueueError,
+    as_map,
+    options_of,
+    policy_of,
+    read_options,
+)
+from penstock.dialects.xqueue_space import Space
+
+
+class Spaces:
+    """All spaces that anybody has asked for."""
+
+    site: Site
+    _known: dict[bytes, Space]
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._known = {}
+
+    def find(self, name: bytes) -> Space | None:
+        """The space of this name, if that tube is one."""
+        tube = self.site.engine.tubes.get(name)
+        known = self._known.get(name)
+        if known is not None and known.tube is tube and tube.policy.notes == known.notes:
+            return known
+        options = None if tube is None else options_of(tube.policy)
+        if tube is None or options is None:
+            self._known.pop(name, None)
+            return None
+        return self._know(tube, options)
+
+    def upgrade(self, name: bytes, given: object, now: int) -> Space:
+        """Make a tube a space, with these options; one that is a space already goes on with other features."""
+        check_name(name, "the name of a space")
+        engine = self.site.engine
+        engine.advance(now)
+        there = self.find(name)
+        options = read_options(given, None if there is None else there.options)
+        policy = policy_of(options)
+        tube = engine.tubes.get(name)
+        if tube is None:
+            policy.check()
+            self.site.check_new([name], policy)
+            tube = engine.create_tube(name, policy, now)
+        else:
+            _check_switch(tube, None if there is None else there.options, options)
+            engine.alter(tube, policy, now)
+        space = self._know(tube, options)
+        space.make_id = _function(given, options)
+        return space
+
+    def _know(self, tube: Tube, options: Options) -> Space:
+        known = self._known.get(tube.name)
+        if known is None or known.tube is not tube:
+            known = self._known[tube.name] = Space(self.site, tube, options)
+        known.have(options)
+        return known
+
+
+def _check_switch(tube: Tube, before: Options | None, options: Options) -> None:
+    """Refuse what a tube cannot become while it has tasks."""
+    name = tube.name.decode("utf-8", "backslashreplace")
+    if before is None:
+        policy, wanted = tube.policy, policy_of(options)
+        if (policy.type, policy.order, policy.keys) != (wanted.type, wanted.order, wanted.keys) or tube.total():
+            raise Unsupported(f"'{name}' is a {policy.type} tube with jobs or options of its own; take another name")
+        return
+    if not options.same_rows(before):
+        raise XqueueError(
+            f"format, fields and primary_key of space '{name}' are fixed; make another space and move the tasks"
+        )
+    if options.id != before.id and AUTO_INCREMENT in (options.id, before.id):
+        # Its numbers and keys of another kind must not meet.
+        untyped = options.key_type() in ("any", "scalar") and tube.total() > 0
+        if untyped or (options.id == AUTO_INCREMENT and tube.names):
+            raise XqueueError(
+                f"features.id of space '{name}' cannot be switched from {before.id} to {options.id} while it has tasks "
+                "with such keys"
+            )
+
+
+def _function(given: object, options: Options) -> Callable[[], Any] | None:
+    """What makes the ids, where a function does."""
+    made: Any = as_map(as_map(given, "options").get("features"), "opts.features").get("id")
+    return made if options.id == FUNCTION and callable(made) else None

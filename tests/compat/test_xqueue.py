@@ -1,0 +1,321 @@
+"""xqueue in process: threads that wait, a directory that remembers, workers, and one state with other vocabularies."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import CommandError, Queue
+from penstock.compat import xqueue
+from penstock.compat.xqueue import Space, XqueueError
+
+FORMAT: list[Any] = [
+    {"name": "id", "type": "unsigned"},
+    {"name": "status", "type": "string"},
+    {"name": "runat", "type": "number"},
+    {"name": "priority", "type": "integer"},
+    {"name": "tube", "type": "string"},
+    {"name": "data", "type": "any", "is_nullable": True},
+]
+OPTIONS: dict[str, Any] = {
+    "format": FORMAT,
+    "fields": {"status": "status", "runat": "runat", "priority": "priority", "tube": "tube"},
+    "features": {"buried": True, "delayed": True, "keep": True, "ttl": True, "ttr": 60},
+    "tube_stats": ["A"],
+}
+MEMORY_LIMIT = 1024 * 1024
+
+
+@pytest.fixture
+def queue() -> Iterator[Queue]:
+    with penstock.open(":memory:") as queue:
+        yield queue
+
+
+def switched(**features: Any) -> dict[str, Any]:
+    return {**OPTIONS, "features": {**OPTIONS["features"], **features}}
+
+
+def in_thread(call: Any, *args: Any) -> Any:
+    """What a call gives that runs in a thread of its own; ask for it by calling the result."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(call(*args))
+        except CommandError as error:
+            found.append(error.code)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def answer() -> Any:
+        thread.join(10)
+        return found[0]
+
+    return answer
+
+
+def until_waiting(queue: Queue, count: int = 1) -> None:
+    """Return when so many calls wait."""
+    while True:
+        with queue._host.lock:
+            if sum(len(session.connection.waits) for session in queue._host.sessions) >= count:
+                return
+
+
+def test_a_take_waits_for_a_put_of_another_session(queue: Queue) -> None:
+    space = xqueue.upgrade(queue, "jobs", OPTIONS)
+    worker = queue.session()
+    taken = in_thread(xqueue.space(worker, "jobs").take, 10, {"tube": "A"})
+    until_waiting(worker)
+    space.put({"data": "x", "tube": "B"})
+    space.put({"data": "y", "tube": "A"})
+    assert taken()["data"] == "y"
+    with pytest.raises(XqueueError, match="taken by"):
+        space.ack(2)
+    worker.close()
+    assert space.get(2)["status"] == "R"
+
+
+def test_wait_is_told_by_an_ack_of_another_session(queue: Queue) -> None:
+    space = xqueue.upgrade(queue, "jobs", OPTIONS)
+    space.put({"data": "x"})
+    other = xqueue.space(queue.session(), "jobs")
+    ended = in_thread(other.wait, 1, 10)
+    put = in_thread(other.put, {"data": "y"}, {"wait": 10})
+    until_waiting(queue, 2)
+    for _ in range(2):
+        space.ack(space.take())
+    assert ended()[1] is True and ended()[0]["status"] == "D"
+    assert put()[1] is True
+
+
+def test_who_waits_hears_that_the_queue_was_closed() -> None:
+    queue = penstock.open(":memory:")
+    space = xqueue.upgrade(queue, "jobs", OPTIONS)
+    space.put({"data": "x"}, {"delay": 60})
+    answers = [in_thread(space.take, 60), in_thread(space.wait, 1)]
+    until_waiting(queue, 2)
+    queue.close()
+    assert [answer() for answer in answers] == ["CLOSED", "CLOSED"]
+    with pytest.raises(CommandError, match="closed"):
+        space.put({})
+
+
+def test_a_queue_with_spaces_that_is_forgotten_goes_at_once() -> None:
+    queue = penstock.open(":memory:")
+    space = xqueue.upgrade(queue, "jobs", OPTIONS)
+    space.put({})
+    host = weakref.ref(queue._host)
+    del queue, space
+    gc.collect()
+    assert host() is None
+
+
+def test_a_space_is_what_it_was_after_a_restart(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        space = xqueue.upgrade(queue, "jobs", OPTIONS)
+        for number, tube in enumerate(["A", "B", "A", None]):
+            space.put({"data": {"n": number, "raw": b"\xff"}, "tube": tube, "priority": -number})
+        space.ack(space.take())
+        space.bury(space.take(), {"update": [["=", "tube", "A"]]})
+        space.take()
+        space.put({"data": 5}, {"delay": 1_000, "ttl": 50})
+        before = {key: space.get(key) for key in range(1, 6)}
+        options, counts = space.options, space.stats()["counts"]
+    with penstock.open(tmp_path) as queue:
+        space = xqueue.space(queue, "jobs")
+        assert space.options == options
+        # Its holder is gone, so what was taken is ready.
+        assert {**before[2], "status": "R", "runat": 0} == space.get(2)
+        assert [space.get(key) for key in (1, 3, 4, 5)] == [before[key] for key in (1, 3, 4, 5)]
+        assert space.stats()["counts"] == {**counts, "R": counts["R"] + 1, "T": 0}
+        assert space.put({"data": "x"})["id"] > 5
+        xqueue.upgrade(queue, "jobs", OPTIONS)  # As every start of a program does.
+        assert space.take()["id"] == 2
+
+
+def test_features_that_were_switched_are_so_after_a_restart_and_a_snapshot(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as queue:
+        space = xqueue.upgrade(queue, "jobs", OPTIONS)
+        space.put({"data": 1})
+        xqueue.upgrade(queue, "jobs", switched(keep=False, zombie=60, not_check_session=True))
+        space.take()
+        options = space.options
+        queue.checkpoint()
+    with penstock.open(tmp_path) as queue:
+        space = xqueue.space(queue, "jobs")
+        assert space.options == options
+        assert space.get(1)["status"] == "T"  # Nobody's in particular, so nobody's end gives it back.
+        assert space.ack(1)["status"] == "Z"
+
+
+def test_keys_of_every_kind_come_back(tmp_path: Path) -> None:
+    rows: dict[str, tuple[dict[str, Any], list[Any]]] = {
+        "text": ({"format": [["id", "string"], "status"], "features": {"id": "required"}}, ["a", "é", "7"]),
+        "number": ({"format": [["id", "number"], "status"], "features": {"id": "required"}}, [1, 2.5, -3]),
+        "untyped": ({"features": {"id": "required"}}, [1, "1", 2.5]),
+        "pair": (
+            {"format": [["id", "any"], "status", ["n", "integer"]], "primary_key": ["id", "n"]},
+            [["a", 1], [1, 1], ["1", 1]],
+        ),
+        "uuid": ({"format": [["id", "string"], "status"]}, [None, None]),
+        "time": ({"format": [["id", "unsigned"], "status"], "features": {"id": "time64"}}, [None, None]),
+    }
+    keys: dict[str, list[Any]] = {}
+    with penstock.open(tmp_path) as queue:
+        for name, (options, given) in rows.items():
+            space = xqueue.upgrade(queue, name, {"fields": {"status": 2}, **options})
+            for key in given:
+                space.put([key[0], None, key[1]] if isinstance(key, list) else [key])
+            tasks = [space.take() for _ in given]
+            keys[name] = [list(task.values()) if isinstance(task, dict) else task for task in tasks]
+    with penstock.open(tmp_path) as queue:
+        for name, found in keys.items():
+            space = xqueue.space(queue, name)
+            for row in found:
+                again = space.get(row)
+                assert (list(again.values()) if isinstance(again, dict) else again) == [row[0], "R", *row[2:]]
+
+
+def test_a_function_that_made_ids_has_to_be_given_again(tmp_path: Path) -> None:
+    ids = iter(range(100, 200))
+    with penstock.open(tmp_path) as queue:
+        space = xqueue.upgrade(queue, "jobs", switched(id=lambda: next(ids)))
+        assert space.put({})["id"] == 100
+    with penstock.open(tmp_path) as queue:
+        space = xqueue.space(queue, "jobs")
+        with pytest.raises(XqueueError, match="upgrade it again"):
+            space.put({})
+        xqueue.upgrade(queue, "jobs", switched(id=lambda: next(ids)))
+        assert space.put({})["id"] == 101
+
+
+def test_bodies_that_are_on_disk_only_are_read(tmp_path: Path) -> None:
+    with penstock.open(tmp_path, memory_limit=MEMORY_LIMIT) as queue:
+        space = xqueue.upgrade(queue, "jobs", OPTIONS)
+        for number in range(40):
+            space.put({"data": f"{number}" * 50_000})
+        assert any(not isinstance(job.body, bytes) for job in queue._host.engine.jobs.scan(0, 99))
+        for number in range(40):
+            task = space.take()
+            assert task["data"] == f"{number}" * 50_000
+            assert space.get(task)["data"] == task["data"]
+            assert space.ack(task, {"update": [["=", "data", "done"]]})["data"] == "done"
+
+
+def test_a_put_of_one_vocabulary_is_a_take_of_the_other(queue: Queue) -> None:
+    space, tube = xqueue.upgrade(queue, "jobs", OPTIONS), queue.tube("jobs")
+    bodies: list[Any] = ["text", b"\0\xff", {"a": [1, None]}, 7, None]
+    for body in bodies:
+        space.put({"data": body, "tube": "A", "priority": 3})
+        job = tube.take(key="A")
+        assert job is not None and job.body == body and job.meta()["priority"] == 3
+        tube.put(body, key="A", priority=1)
+        task = space.take()
+        assert (task["data"], task["tube"], task["priority"]) == (body, "A", 1)
+        space.ack(task)
+        assert job.meta()["number"] + 1 == task["id"]
+        job.ack()
+    assert space.stats()["counts"]["D"] == 2 * len(bodies)
+    named = queue.tube("jobs").put("x", name="mine")
+    assert space.take()["id"] == "mine"
+    named.delete()
+
+
+def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at() -> None:
+    seen: list[Any] = []
+    done = threading.Event()
+
+    def work(task: dict[str, Any]) -> None:
+        seen.append(task["data"])
+        if task["data"] == "bad" and seen.count("bad") < 3:
+            raise ValueError("not yet")
+        if len(seen) == 12:
+            done.set()
+
+    with penstock.open(":memory:") as queue:
+        space = xqueue.upgrade(queue, "jobs", {**OPTIONS, "worker": work, "workers": 3})
+        for data in [*range(9), "bad"]:
+            space.put({"data": data})
+        assert done.wait(10)
+        space.stop()
+        assert sorted(map(str, seen)) == sorted([*map(str, range(9)), "bad", "bad", "bad"])
+        assert space.stats()["counts"] == {"R": 0, "T": 0, "W": 0, "B": 0, "D": 10, "Z": 0}
+        assert space.stats()["transition"]["T-R"] == 2
+
+
+def test_workers_end_with_their_queue_and_may_finish_a_task_themselves() -> None:
+    queue = penstock.open(":memory:")
+    spaces: list[Space] = []
+    buried = threading.Event()
+
+    def work(task: dict[str, Any]) -> None:
+        spaces[0].bury(task)
+        buried.set()
+
+    spaces.append(xqueue.upgrade(queue, "jobs", OPTIONS))
+    workers = xqueue.upgrade(queue, "jobs", {**OPTIONS, "worker": work})
+    spaces[0].put({"data": 1})
+    assert buried.wait(10)
+    threads = list(workers._threads)
+    assert spaces[0].get(1)["status"] == "B"
+    queue.close()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"worker": 5}, "worker must be a function"),
+        ({"worker": print, "workers": 0}, "workers must be a number above 0"),
+    ],
+)
+def test_workers_that_cannot_be_are_refused(queue: Queue, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(XqueueError, match=words):
+        xqueue.upgrade(queue, "jobs", {**OPTIONS, **given})
+    assert queue.tubes() == []
+
+
+def test_a_space_that_is_not_there_is_named(queue: Queue) -> None:
+    queue.tube("plain")
+    for name in ("plain", "nowhere"):
+        with pytest.raises(CommandError, match=f"there is no space '{name}'; make it by upgrade"):
+            xqueue.space(queue, name)
+
+
+def test_every_method_can_be_called(queue: Queue) -> None:
+    space = xqueue.upgrade(queue, "jobs", switched(keep=False, zombie=60))
+    assert (space.name, repr(space), len(space)) == ("jobs", "<penstock space 'jobs'>", 0)
+    key = space.put({"data": 1})["id"]
+    assert space.touch(key, {"increment": 1})["status"] == "R"
+    assert space.take({"timeout": 0})["id"] == key
+    assert space.release(key)["status"] == "R"
+    space.take()
+    space.bury(key)
+    assert space.dig(key)["status"] == "R"
+    assert space.switch(key, "B")["status"] == "B"
+    assert space.plow() == 1
+    space.switch(key, "B")
+    assert space.kick(1) == 1
+    space.take()
+    assert space.snatch(key)["status"] == "R"
+    space.take()
+    assert space.ack(key)["status"] == "Z"
+    assert space.restart(key)["status"] == "R"
+    assert space.queue_stats() == space.stats()
+    assert space.wait(key, 0)[1] is False
+    assert space.kill(key)["id"] == key
+    space.put({"data": 2})
+    space.truncate()
+    assert len(space) == 0 and space.get(key) is None and space.take() is None

@@ -1,0 +1,118 @@
+"""An engine with spaces of xqueue, and clients of it, whose time passes when they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.engine import Engine
+from penstock.core.ids import IdForms
+from penstock.core.outbox import Outbox
+from penstock.core.waits import WAITING
+from penstock.dialects.command import Caller
+from penstock.dialects.site import Site
+from penstock.dialects.xqueue_options import XqueueError
+from penstock.dialects.xqueue_space import Space, Steps, Waits
+from penstock.dialects.xqueue_spaces import Spaces
+from penstock.testing import check
+
+NODE = b"0123456789abcdef0123456789abcdef01234567"
+NOW = 1_000_000
+
+FORMAT: list[Any] = [
+    {"name": "id", "type": "unsigned"},
+    {"name": "status", "type": "string"},
+    {"name": "runat", "type": "number"},
+    {"name": "priority", "type": "integer"},
+    {"name": "tube", "type": "string"},
+    {"name": "name", "type": "string"},
+    {"name": "data", "type": "any", "is_nullable": True},
+]
+FIELDS = {"status": "status", "runat": "runat", "priority": "priority", "tube": "tube"}
+FEATURES: dict[str, Any] = {"id": "auto_increment", "buried": True, "delayed": True, "ttl": True, "ttr": True}
+
+
+def options(**features: Any) -> dict[str, Any]:
+    """What a space with everything is asked for, and with these features."""
+    return {"format": FORMAT, "fields": FIELDS, "features": {**FEATURES, **features}, "tube_stats": ["A", "B", "C"]}
+
+
+class Client:
+    """One who calls the methods of a space."""
+
+    def __init__(self, stand: Stand, space: str) -> None:
+        self.stand = stand
+        self.space = space
+        self.caller = Caller(stand.engine.connect(b"session %08d" % stand.count()))
+
+    def __getattr__(self, method: str) -> Any:
+        def call(*args: Any) -> Any:
+            return self.stand.call(self, method, list(args))
+
+        return call
+
+
+class Stand:
+    """An engine, and the spaces that it has."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.engine = Engine(1, NOW, Outbox())
+        self.site = Site(self.engine, IdForms(NODE[:8], b"k" * 32), NODE, lambda job: b"", lambda length: None)
+        self.spaces = Spaces(self.site)
+        self._count = 0
+
+    def count(self) -> int:
+        self._count += 1
+        return self._count
+
+    def upgrade(self, given: Any, name: str = "space") -> Client:
+        """A space, and one client of it."""
+        self.spaces.upgrade(name.encode(), given, self.now)
+        return Client(self, name)
+
+    def space(self, name: str = "space") -> Space:
+        found = self.spaces.find(name.encode())
+        assert found is not None
+        return found
+
+    def call(self, client: Client, method: str, args: list[Any]) -> Any:
+        """One result as it is, none as None, several as a tuple; a `Waits` if it has to wait."""
+        function = self.space(client.space).method(method)
+        assert function is not None, f"there is no method {method}"
+        outcome = function(client.caller, args, self.now, None)
+        while isinstance(outcome, Steps):
+            results = outcome.step(self.now)
+            outcome = outcome if results is None else results
+        check(self.engine)
+        return outcome if isinstance(outcome, Waits) else one(outcome)
+
+    def end(self, waits: Waits) -> Any:
+        """What one who waited is answered; "waiting" if that is not yet so."""
+        self.engine.advance(self.now)
+        return "waiting" if waits.wait.outcome == WAITING else one(waits.finish(waits.wait, self.now))
+
+    def pass_s(self, seconds: float) -> None:
+        self.now += round(seconds * 1000)
+        self.engine.advance(self.now)
+        check(self.engine)
+
+    def leave(self, client: Client) -> None:
+        self.engine.disconnect(client.caller.connection, self.now)
+
+    def transitions(self, name: str = "space") -> dict[str, int]:
+        told: Any = self.call(Client(self, name), "stats", [])
+        found: dict[str, int] = told["transition"]
+        return found
+
+
+def one(results: list[Any]) -> Any:
+    return None if not results else results[0] if len(results) == 1 else tuple(results)
+
+
+def refused(call: Any, *args: Any) -> str:
+    """The words with which something is refused."""
+    try:
+        answer = call(*args)
+    except XqueueError as error:
+        return str(error)
+    raise AssertionError(f"it was not refused, but answered {answer!r}")
