@@ -115,6 +115,10 @@ class Moves:
         assert tube is not None
         return tube
 
+    def tube_at(self, slot: i64) -> Tube | None:
+        """The tube of a slot, if there is one."""
+        return self._tube_slots[slot]
+
     # Time
 
     def advance(self, now: i64) -> None:

@@ -60,7 +60,7 @@ class ClientCommands:
 
     def _line(self, connection: Connection) -> str:
         now = self._server.node.now
-        flags = ("O" if connection.is_monitor else "") + ("b" if connection.wait is not None else "")
+        flags = ("O" if connection.is_monitor else "") + ("b" if connection.is_waiting else "")
         flags += "c" if connection.closing else ""
         pending, unsent = int(connection.inbox.parser.pending()), connection.buffered()
         command = connection.last_command[:32].decode("ascii", "replace").lower() or "NULL"

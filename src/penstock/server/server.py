@@ -24,7 +24,7 @@ from penstock.dialects.site import Site
 from penstock.dialects.tubes import Tubes
 from penstock.host import Host
 from penstock.journal.retention import Retention
-from penstock.server.access import Accounts
+from penstock.server.access import Accounts, chap_of
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config, ConfigError
 from penstock.server.node import Node
@@ -102,7 +102,8 @@ class Server:
             self.accounts.set_password(config.requirepass)
             for user in config.users.values():
                 secret = user.password_sha256 or hashlib.sha256(to_bytes(user.password)).hexdigest()
-                self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes)
+                chap = chap_of(to_bytes(user.password)) if user.password else b""
+                self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes, chap)
         elif name == "max_memory":
             self.host.engine.memory_max = config.max_memory or NEVER
         elif name == "fsync":
@@ -167,7 +168,7 @@ class Server:
         self.site.leaving = leaving
         if leaving:
             for connection in self.clients:
-                self.node.end_wait(connection, LEAVING)
+                self.node.end_waits(connection, LEAVING)
 
     # Housekeeping
 
