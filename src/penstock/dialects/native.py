@@ -39,6 +39,17 @@ _RELEASE_WORDS: Final = ["DELAY", "TTL", "PRIORITY", "KEY"]
 _DIG_WORDS: Final = ["DELAY", "TTL", "PRIORITY"]
 _KICK_WORDS: Final = ["DELAY", "TTL"]
 
+# What is said of every job, as far as it is always the same: these are written for each job that is taken.
+_ID: Final = b"$2\r\nid\r\n"
+_TUBE: Final = b"$4\r\ntube\r\n"
+_BODY: Final = b"$4\r\nbody\r\n"
+_AS: Final = [b"$2\r\nas\r\n$%d\r\n%s\r\n$6\r\nnumber\r\n" % (len(kind), kind) for kind in KIND_WORDS]
+_KEY: Final = b"$3\r\nkey\r\n"
+_DELIVERIES: Final = b"$10\r\ndeliveries\r\n"
+_NACKS: Final = b"$5\r\nnacks\r\n"
+_ONCE: Final = b"$4\r\nonce\r\n:1\r\n$7\r\ncreated\r\n"
+_NOT_ONCE: Final = b"$4\r\nonce\r\n:0\r\n$7\r\ncreated\r\n"
+
 
 class Native:
     """The commands that are about jobs."""
@@ -200,35 +211,30 @@ class Native:
     def write_job(self, reply: Reply, job: Job, body: bytes | None) -> None:
         """What is said of every job: ten pairs. A body that is not given is read from where it lives."""
         tube = self._engine.tube_of(job)
-        reply.bulk(b"id")
+        reply.raw(_ID)
         reply.bulk(self.site.id_of(job))
-        reply.bulk(b"tube")
+        reply.raw(_TUBE)
         reply.bulk(tube.name)
-        reply.bulk(b"body")
+        reply.raw(_BODY)
         if body is None:
             self.site.write_body(reply, job)
         else:
             reply.bulk(body)
-        reply.bulk(b"as")
-        reply.bulk(KIND_WORDS[job.body_kind])
-        reply.bulk(b"number")
+        reply.raw(_AS[job.body_kind])
         if job.local >= 0:
             reply.integer(job.local)
         else:
             reply.null()
-        reply.bulk(b"key")
-        key = key_of(tube, job)
-        if key == NO_KEY:
+        reply.raw(_KEY)
+        if tube.keys is None or (key := key_of(tube, job)) == NO_KEY:
             reply.null()
         else:
             reply.bulk(key)
-        reply.bulk(b"deliveries")
+        reply.raw(_DELIVERIES)
         reply.integer(job.deliveries)
-        reply.bulk(b"nacks")
+        reply.raw(_NACKS)
         reply.integer(job.nacks)
-        reply.bulk(b"once")
-        reply.integer(1 if job.once else 0)
-        reply.bulk(b"created")
+        reply.raw(_ONCE if job.once else _NOT_ONCE)
         reply.integer(job.created)
 
     # Finishing
