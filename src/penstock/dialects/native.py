@@ -23,6 +23,7 @@ from penstock.core.limits import (
 )
 from penstock.core.outcomes import OK
 from penstock.core.policy import FIFOTTL
+from penstock.core.retry import THEN_MOVE, RetryPolicy
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import PutWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
@@ -81,6 +82,8 @@ class Native:
                     raise words.unknown(_PUT_WORDS)
             check_kind(draft.body, draft.body_kind)
         self._check_put(caller, args[1])
+        if draft.retry is not None:
+            check_target(caller, draft.retry)
         tube = self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, [draft], now)
@@ -100,6 +103,10 @@ class Native:
         """MPUT tube [option value ...] JOB body [option value ...] [JOB body ...]"""
         drafts = read_drafts(Words(args, 2))
         self._check_put(caller, args[1])
+        if not caller.any_tube:
+            for draft in drafts:
+                if draft.retry is not None:
+                    check_target(caller, draft.retry)
         tube = self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, drafts, now)
@@ -357,6 +364,12 @@ class Native:
         check_tube(caller, name)
         tube = self._engine.tubes.get(name)
         return None if tube is None else self._engine.find_local(tube, local, now)
+
+
+def check_target(caller: Caller, retry: RetryPolicy) -> None:
+    """Refuse a retry policy that would put jobs into a tube which the caller may not use."""
+    if retry.then == THEN_MOVE:
+        check_tube(caller, retry.target)
 
 
 def read_drafts(words: Words) -> list[Draft]:
