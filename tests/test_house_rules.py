@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cluster": {"core"},
     "dialects": {"core", "wire", "options"},
     "journal": {"core"},
-    "options": {"core"},
+    "options": {"core", "wire"},
     "committer": {"core", "journal"},
     "bell": set(),
     "steward": {"bell", "core", "journal"},

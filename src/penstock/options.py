@@ -17,6 +17,7 @@ from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
+from penstock.wire.bodies import to_python
 
 Seconds = float | int
 # None stands for "for ever".
@@ -207,9 +208,7 @@ def encode_body(body: Body) -> tuple[bytes, int]:
 
 def decode_body(raw: bytes, kind: int) -> Any:
     """What was put."""
-    if kind == BODY_BYTES:
-        return raw
-    return raw.decode() if kind == BODY_TEXT else json.loads(raw)
+    return to_python(raw, kind)
 
 
 def to_bytes(value: str | bytes, what: str) -> bytes:

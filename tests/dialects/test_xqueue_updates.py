@@ -120,7 +120,7 @@ def test_an_update_that_makes_no_sense_changes_nothing(update: Any, words: str, 
     try:
         space.ack(1, {"update": update})
     except Exception as error:
-        assert getattr(error, "box_code", None) == number
+        assert getattr(error, "number", None) == number
 
 
 def test_a_row_without_a_format_can_grow_and_shrink() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from .iproto_wire import IprotoWire
 from .serving import Server, Wire
 
 
@@ -44,6 +45,40 @@ def wires(server: Server) -> Iterator[Callable[[], Wire]]:
     yield connect
     for wire in made:
         wire.close()
+
+
+@pytest.fixture
+def dial() -> Iterator[Callable[[Server], IprotoWire]]:
+    """Connections over IPROTO to any server."""
+    made: list[IprotoWire] = []
+
+    def connect(server: Server) -> IprotoWire:
+        made.append(IprotoWire(server.iproto_port))
+        return made[-1]
+
+    yield connect
+    for wire in made:
+        wire.close()
+
+
+@pytest.fixture
+def iproto(server: Server, dial: Callable[[Server], IprotoWire]) -> IprotoWire:
+    """A connection over IPROTO to the shared server."""
+    return dial(server)
+
+
+@pytest.fixture
+def iprotos(server: Server, dial: Callable[[Server], IprotoWire]) -> Callable[[], IprotoWire]:
+    """More of them."""
+    return lambda: dial(server)
+
+
+@pytest.fixture
+def tube(iproto: IprotoWire, queue: bytes) -> str:
+    """The name of a fifottl tube of the test's own."""
+    name = queue.decode().translate({ord(mark): "_" for mark in "[].:-"})
+    iproto.call("queue.create_tube", name, "fifottl")
+    return name
 
 
 @pytest.fixture

@@ -200,8 +200,9 @@ class Server:
         self._wires: list[Wire] = []
         for _ in range(3):
             # Somebody else may take the port before the server does.
-            self.port = free_port()
-            self.process = self._spawn([*words, "--port", str(self.port)])
+            self.port, self.iproto_port = free_port(), free_port()
+            ports = ["--port", str(self.port), "--iproto-port", str(self.iproto_port)]
+            self.process = self._spawn([*words, *ports])
             if wait_for(lambda: self.answers() or self.process.poll() is not None) and self.process.poll() is None:
                 return
             said = self._said[1].read_text()

@@ -44,6 +44,8 @@ def upgrade(queue: Queue, space: str, options: dict[str, Any]) -> Space:
     """
     name = to_bytes(space, "the name of a space")
     worker, workers = _read_workers(options)
+    if worker is not None:
+        options = {name: value for name, value in options.items() if name not in ("worker", "workers")}
     with queue._session.durable, queue._session.lock, queue._session:
         core = _spaces_of(queue._host).upgrade(name, options, queue._host.now())
     made = Space(queue, core.tube.name)
@@ -274,9 +276,9 @@ def _one(results: list[Any]) -> Any:
 
 def _read_workers(options: dict[str, Any]) -> tuple[Callable[[Any], object] | None, int]:
     worker = options.get("worker") if isinstance(options, dict) else None
-    workers = options.get("workers", 1) if isinstance(options, dict) else 1
     if worker is None:
         return None, 0
+    workers = options.get("workers", 1)
     if not callable(worker):
         raise XqueueError("worker must be a function")
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:

@@ -30,6 +30,7 @@ from penstock.core.tube import Tube
 from penstock.core.waits import Wait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
 from penstock.dialects.site import Site
+from penstock.wire.bodies import to_plain
 from penstock.wire.errors import NOT_AN_INTEGER, SYNTAX, Refused
 from penstock.wire.reply import Reply
 
@@ -260,7 +261,7 @@ class Disque:
             reply.array(7 if counters else 3)
             reply.bulk(self._engine.tube_of(job).name)
             reply.bulk(self.site.id_of(job))
-            reply.bulk(bodies[i])
+            reply.bulk(to_plain(bodies[i], job.body_kind))
             if counters:
                 reply.bulk(b"nacks")
                 reply.integer(job.nacks)
@@ -391,7 +392,7 @@ class Disque:
         reply.bulk(b"next-awake-within")
         _write_within(reply, job.due, now)
         reply.bulk(b"body")
-        self.site.write_body(reply, job)
+        self.site.write_plain(reply, job)
 
     def _write_pair(self, reply: Reply, name: bytes, value: int) -> None:
         reply.bulk(name)
@@ -450,7 +451,7 @@ class Disque:
             reply.array(3)
             reply.bulk(tube.name)
             reply.bulk(self.site.id_of(job))
-            self.site.write_body(reply, job)
+            self.site.write_plain(reply, job)
 
     # Queues
 

@@ -60,7 +60,7 @@ class Jobs:
         self._native.finish(caller, self._engine.nack(caller.connection.session, job, now, reason))
 
     def done(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB DONE id result [AS bytes|text|json]"""
+        """JOB DONE id result [AS bytes|text|json|msgpack]"""
         words = Words(args, 4)
         kind = BODY_BYTES
         while words.more():

@@ -20,6 +20,7 @@ from penstock.core.moves import puts_bytes, tube_bytes
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.dialects.command import Caller, Long, check_tube
+from penstock.wire.bodies import to_plain
 from penstock.wire.reply import Reply
 
 # Its first argument is a caller, of whatever kind the shell has.
@@ -121,14 +122,28 @@ class Site:
 
     def write_body(self, reply: Reply, job: Job) -> None:
         """The body of a job that is looked at; nothing, if it cannot be read."""
+        body = self._readable(job)
+        if body is None:
+            reply.null()
+        else:
+            reply.bulk(body)
+
+    def write_plain(self, reply: Reply, job: Job) -> None:
+        """The same for those who know nothing but bytes."""
+        body = self._readable(job)
+        if body is None:
+            reply.null()
+        else:
+            reply.bulk(to_plain(body, job.body_kind))
+
+    def _readable(self, job: Job) -> bytes | None:
         body = job.body
-        if not isinstance(body, bytes):
-            try:
-                body = self._body_of(job)
-            except CommandError:
-                reply.null()
-                return
-        reply.bulk(body)
+        if isinstance(body, bytes):
+            return body
+        try:
+            return self._body_of(job)
+        except CommandError:
+            return None
 
     def run(self, caller: Caller, long: Long, now: i64) -> None:
         """Run a command that may take many slices: the first at once, and the others in turns of their own."""

@@ -1,15 +1,53 @@
-"""The words of Tarantool's queue, today's API: its states and its statistics."""
+"""The words of Tarantool's queue, today's API (up to its release 1.5.0): `queue.tube.NAME:put` and its like.
+
+A task is `[id, state, data]`. Refusals have the sentences of the original, which clients match by their ends. Where it
+is wrong, docs/COMPATIBILITY.md says what happens here instead.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Any, Final
 
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import stats
+from penstock.core.engine import Engine
+from penstock.core.errors import CommandError, Full, TubeAwaited, TubeTaken, UnknownSession
+from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID
+from penstock.core.job import Draft, Job
+from penstock.core.limits import BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, duration_ms
+from penstock.core.outcomes import NO_JOB, OK
+from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
+from penstock.core.waits import PutWait, Wait, Waiting
+from penstock.dialects.calls import Family, LongCall, Method, Pending, argument, one, run_long
+from penstock.dialects.command import ADMIN, READ, SLICE, WRITE, Caller, check_tube
+from penstock.dialects.disque import LEAVING
+from penstock.dialects.site import Site
+from penstock.options import altered
+from penstock.wire.bodies import from_value, to_value
+from penstock.wire.errors import BoxError, LuaError, NoProcedure, Refused
+from penstock.wire.iproto import Request
+from penstock.wire.msgpack import (
+    DEPTH_MAX,
+    NIL,
+    NO_VALUES,
+    unpack,
+    write_array,
+    write_integer,
+    write_map,
+    write_text,
+    write_value,
+)
 
 # By the number of the state. A zombie is done for those who do not know zombies.
 STATE_LETTERS: Final = ["-", "r", "t", "~", "!", "-", "-"]
+_LETTERS: Final = [ord(letter) for letter in STATE_LETTERS]
+_STATES: Final[dict[object, int]] = {"r": s.READY, "t": s.TAKEN, "~": s.DELAYED, "!": s.BURIED, "-": s.DONE}
 
 # What counts as which call. Each event is in one of them at most, so nothing is counted twice.
 _CALLS: Final[dict[str, list[int]]] = {
@@ -36,6 +74,27 @@ _CALLS: Final[dict[str, list[int]]] = {
     "delay": [s.DELAY_PASSED],
 }
 
+# The errors of Tarantool's that its box raises.
+_ER_SPACE_EXISTS: Final = 10
+_ER_KEY_PART_TYPE: Final = 18
+_ER_EXACT_MATCH: Final = 19
+_ER_FIELD_TYPE: Final = 23
+_ER_FIELD_MISSING: Final = 39
+
+_NOT_TAKEN: Final = "Task was not taken"
+_FULL: Final = b"\x91\xc0"
+_TRUE: Final = b"\x91\xc3"
+
+# How many tubes a slice of statistics looks at, how many bytes of tasks an answer may have.
+_TUBES_SLICE: Final = 200
+_TASKS_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# Types of tubes that can be made.
+_TYPES: Final = frozenset([*p.PRESETS]) - {"xqueue"}
+# Options of `create_tube` that are about storage, and mean nothing here.
+_STORAGE_OPTIONS: Final = frozenset(["engine", "storage_mode"])
+_TIME_OPTIONS: Final = frozenset(["ttl", "ttr"])
+
 
 def statistics(tube: Tube) -> dict[str, dict[str, int]]:
     """`queue.statistics(name)`: how many tasks are in each state, and how often each thing happened since start.
@@ -43,7 +102,7 @@ def statistics(tube: Tube) -> dict[str, dict[str, int]]:
     `done` counts tasks that ended, in whatever way; it is not part of `total`.
     """
     events = stats.events(tube)
-    calls = {call: sum(events[event] for event in counted) for call, counted in _CALLS.items()}
+    calls = {call: sum([events[event] for event in counted]) for call, counted in _CALLS.items()}
     tasks = {
         "ready": tube.count_in(s.READY),
         "taken": tube.count_in(s.TAKEN),
@@ -54,3 +113,747 @@ def statistics(tube: Tube) -> dict[str, dict[str, int]]:
         "tasks": {**tasks, "total": sum(tasks.values()), "done": calls["ack"] + calls["delete"] + calls["ttl"]},
         "calls": calls,
     }
+
+
+# Arguments
+
+
+def read_options(raw: bytes) -> dict[object, object]:
+    """The options behind the other arguments. An empty table of Lua's is an empty array on the wire."""
+    if raw in (b"\x80", NIL, NO_VALUES):
+        return {}
+    options = unpack(raw)
+    if not isinstance(options, dict):
+        raise LuaError("options must be a table")
+    return options
+
+
+def seconds_ms(value: object, what: str) -> int:
+    """A time in seconds, as milliseconds; negative ones are none, and infinity is for ever."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise LuaError(f"{what} must be a number of seconds, not {type(value).__name__}")
+    return 0 if value < 0 else duration_ms(value, what)
+
+
+def wait_ms(call: Request, at: i64) -> int:
+    """How long a call may wait: for ever if it does not say, not at all if it says 0 or less."""
+    if at >= len(call.args) or call.args[at] == NIL:
+        return NEVER
+    return seconds_ms(unpack(call.args[at]), "timeout")
+
+
+def key_bytes(value: object) -> bytes | None:
+    """The name of a micro-queue, which may also be a number."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise LuaError("the name of a micro-queue must be a string or a number")
+    return (f"{value:.14g}" if isinstance(value, float) else str(value)).encode()
+
+
+def read_put(draft: Draft, options: dict[object, object]) -> int:
+    """Let a draft have what the options of a put say; gives how long it may wait for room, ms."""
+    timeout = 0
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name == "ttl":
+            draft.ttl_ms = seconds_ms(value, "ttl")
+        elif name == "ttr":
+            draft.ttr_ms = seconds_ms(value, "ttr")
+        elif name == "delay":
+            draft.delay_ms = seconds_ms(value, "delay")
+        elif name == "pri":
+            draft.priority = _priority(value)
+        elif name == "utube" or name == "stube":
+            draft.key = key_bytes(value)
+        elif name == "timeout":
+            timeout = seconds_ms(value, "timeout")
+        else:
+            raise LuaError(f"unknown option {name!r} of put; there are ttl, ttr, delay, pri, utube, stube and timeout")
+    return timeout
+
+
+def _priority(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        text = "Tuple field 6 type does not match one required by operation: expected unsigned"
+        raise BoxError(_ER_FIELD_TYPE, text)
+    return value
+
+
+class Tasks:
+    """Jobs as tasks: how they are shown and found."""
+
+    site: Site
+    engine: Engine
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.engine = site.engine
+
+    def tube(self, call: Request, name: bytes) -> Tube:
+        """The tube of a name. One that is not there has no methods."""
+        tube = self.engine.tubes.get(name)
+        if tube is None:
+            raise NoProcedure(call.name)
+        return tube
+
+    def write(self, writer: BytesWriter, job: Job, letter: i64) -> None:
+        """A task."""
+        writer.append(0x93)
+        if job.local >= 0:
+            write_integer(writer, job.local)
+        else:
+            write_text(writer, self.id_text(job))
+        writer.append(0xA1)
+        writer.append(letter)
+        writer.write(self.data(job))
+
+    def one(self, job: Job, letter: i64) -> bytes:
+        """The results of a method that gives a task, in a state."""
+        writer = BytesWriter()
+        writer.append(0x91)
+        self.write(writer, job, letter)
+        return writer.getvalue()
+
+    def data(self, job: Job) -> bytes:
+        """The body of a job that is looked at; nil, if it cannot be read."""
+        body = job.body
+        if not isinstance(body, bytes):
+            try:
+                body = self.site.body_of(job)
+            except CommandError:
+                return NIL
+        return to_value(body, job.body_kind)
+
+    def id_text(self, job: Job) -> bytes:
+        """The id of a job in a tube that does not number its jobs."""
+        if job.extra is not None and job.extra.name:
+            return job.extra.name
+        # The job may be gone, and with it what it had to do with its tube.
+        tube = self.engine.tube_at(i64(job.tube))
+        if tube is not None and tube.policy.ids == p.ID_HEX:
+            return self.site.ids.hex(job.id)
+        return self.site.id_of(job)
+
+    def find(self, tube: Tube, call: Request, now: i64) -> Job | None:
+        """The job that the first argument of a call is the id of, if it is in this tube."""
+        if not call.args:
+            raise BoxError(_ER_EXACT_MATCH, "Invalid key part count in an exact match (expected 1, got 0)")
+        raw = call.args[0]
+        if len(raw) == 1 and raw[0] < 0x80:
+            return self.engine.find_local(tube, i64(raw[0]), now)
+        return self.find_id(tube, unpack(raw), now)
+
+    def find_id(self, tube: Tube, value: object, now: i64) -> Job | None:
+        """The same of any id: a number within the tube, or one of the texts that other vocabularies show."""
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return self.engine.find_local(tube, value, now) if value < NEVER else None
+        text = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+        if isinstance(text, bytes) and tube.locals is None:
+            named = self.engine.find_named(tube, text, now)
+            if named is not None:
+                return named
+            number = NOT_AN_ID
+            if len(text) == LONG_ID_BYTES:
+                number = self.site.ids.parse_long(text)
+            elif len(text) == HEX_ID_BYTES:
+                number = self.site.ids.parse_hex(text)
+            job = None if number == NOT_AN_ID else self.engine.find(number, now)
+            return job if job is not None and job.tube == tube.slot else None
+        raise BoxError(
+            _ER_KEY_PART_TYPE, "Supplied key type of part 0 does not match index part type: expected unsigned"
+        )
+
+    def there(self, tube: Tube, call: Request, now: i64) -> Job:
+        """The same, which has to be there."""
+        job = self.find(tube, call, now)
+        if job is None:
+            raise LuaError(f"Task {_shown_id(call)} not found")
+        return job
+
+
+def _shown_id(call: Request) -> str:
+    value = unpack(call.args[0])
+    return str(value)[:64]
+
+
+class TubeMethods(Family):
+    """The methods of a tube: `queue.tube.NAME:method`."""
+
+    tasks: Tasks
+    _site: Site
+    _engine: Engine
+    _methods: dict[bytes, Method]
+
+    def __init__(self, site: Site) -> None:
+        self.tasks = Tasks(site)
+        self._site = site
+        self._engine = site.engine
+        self._methods = {
+            b"put": Method(WRITE, self.put),
+            b"take": Method(WRITE, self.take),
+            b"ack": Method(WRITE, self.ack),
+            b"release": Method(WRITE, self.release),
+            b"touch": Method(WRITE, self.touch),
+            b"peek": Method(READ, self.peek),
+            b"bury": Method(WRITE, self.bury),
+            b"kick": Method(WRITE, self.kick),
+            b"delete": Method(WRITE, self.delete),
+            b"truncate": Method(ADMIN, self.truncate),
+            b"drop": Method(ADMIN, self.drop),
+            b"release_all": Method(ADMIN, self.release_all),
+            b"tasks_by_state": Method(READ, self.tasks_by_state),
+            b"on_task_change": Method(READ, _in_process),
+        }
+
+    def add(self, name: bytes, method: Method) -> None:
+        """Let tubes have another method, which is the shell's."""
+        self._methods[name] = method
+
+    def method(self, owner: bytes, name: bytes) -> Method | None:
+        """The method of a name, of whichever tube."""
+        return self._methods.get(name)
+
+    def put(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:put(data, {ttl, ttr, delay, pri, utube, stube, timeout})"""
+        tube = self.tasks.tube(call, name)
+        args = call.args
+        if not args:
+            raise BoxError(_ER_FIELD_MISSING, "Tuple field 3 required by space format is missing")
+        body = from_value(args[0])
+        draft = Draft(body.data)
+        draft.body_kind = body.kind
+        timeout = 0
+        if len(args) > 1 and args[1] != b"\x80":
+            timeout = read_put(draft, read_options(args[1]))
+        if self._site.leaving:
+            raise Refused(LEAVING)
+        self._site.have_room(len(draft.body))
+        try:
+            job = self._engine.put(tube, draft, now)
+        except Full:
+            if timeout == 0:
+                return _FULL
+            pending = _Put(self.tasks, caller, call)
+            self._engine.wait_put(caller.connection, tube, draft, now, timeout, pending)
+            return None
+        return self.tasks.one(job, _put_letter(draft))
+
+    def take(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:take(timeout, {stube})"""
+        tube = self.tasks.tube(call, name)
+        timeout = wait_ms(call, 0)
+        key: bytes | None = None
+        if len(call.args) > 1:
+            for option, value in read_options(call.args[1]).items():
+                if option != "stube" and option != "utube":
+                    raise LuaError(f"unknown option {option!r} of take; there is stube")
+                key = key_bytes(value)
+        job = self._engine.take(caller.connection.session, tube, now, key)
+        if job is not None:
+            return deliver(self.tasks, caller, job, now)
+        if timeout == 0:
+            return NO_VALUES
+        if self._site.leaving:
+            raise Refused(LEAVING)
+        self._engine.wait(caller.connection, [tube], now, timeout, 1, key, UNSET, _Take(self.tasks, caller, call))
+        return None
+
+    def ack(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:ack(id)"""
+        tube = self.tasks.tube(call, name)
+        job = self.tasks.find(tube, call, now)
+        if job is None or self._engine.ack(caller.connection.session, job, now) != OK:
+            raise LuaError(_NOT_TAKEN)
+        return self.tasks.one(job, _LETTERS[s.GONE])
+
+    def release(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:release(id, {delay, ttl, pri})"""
+        tube = self.tasks.tube(call, name)
+        delay = 0
+        ttl = UNSET
+        priority = PRIORITY_UNSET
+        if len(call.args) > 1:
+            for option, value in read_options(call.args[1]).items():
+                if value is None:
+                    continue
+                if option == "delay":
+                    delay = seconds_ms(value, "delay")
+                elif option == "ttl":
+                    ttl = seconds_ms(value, "ttl")
+                elif option == "pri":
+                    priority = _priority(value)
+                else:
+                    raise LuaError(f"unknown option {option!r} of release; there are delay, ttl and pri")
+        job = self.tasks.find(tube, call, now)
+        if job is None or self._engine.release(caller.connection.session, job, now, delay, ttl, priority) != OK:
+            raise LuaError(_NOT_TAKEN)
+        return self.tasks.one(job, _LETTERS[s.DELAYED if delay else s.READY])
+
+    def touch(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:touch(id, seconds)"""
+        tube = self.tasks.tube(call, name)
+        if not tube.policy.has_ttr:
+            raise LuaError(f"{tube.policy.type} queue does not support touch")
+        more = argument(call, 1)
+        job = self.tasks.find(tube, call, now)
+        if more is None or seconds_ms(more, "the time to add") == 0:
+            return NO_VALUES
+        if job is None:
+            raise LuaError(_NOT_TAKEN)
+        if self._engine.touch(caller.connection.session, job, now, seconds_ms(more, "the time to add")) != OK:
+            raise LuaError(_NOT_TAKEN)
+        return self.tasks.one(job, _LETTERS[job.state])
+
+    def peek(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:peek(id)"""
+        job = self.tasks.there(self.tasks.tube(call, name), call, now)
+        return self.tasks.one(job, _LETTERS[job.state])
+
+    def bury(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:bury(id)"""
+        tube = self.tasks.tube(call, name)
+        job = self.tasks.there(tube, call, now)
+        outcome = self._engine.bury(caller.connection.session, job, now)
+        if outcome == NO_JOB:
+            raise LuaError(f"Task {_shown_id(call)} not found")
+        if outcome != OK:
+            raise LuaError(_NOT_TAKEN)
+        return self.tasks.one(job, _LETTERS[s.BURIED])
+
+    def delete(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:delete(id)"""
+        job = self.tasks.there(self.tasks.tube(call, name), call, now)
+        self._engine.delete(job, now)
+        return self.tasks.one(job, _LETTERS[s.GONE])
+
+    def kick(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:kick(count)"""
+        tube = self.tasks.tube(call, name)
+        return run_long(self._site, caller, Kicking(call, self._engine, tube, read_count(argument(call, 0))), now)
+
+    def truncate(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:truncate()"""
+        tube = self.tasks.tube(call, name)
+        return run_long(self._site, caller, Emptying(call, self._engine, tube, NO_VALUES, False), now)
+
+    def drop(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:drop()"""
+        tube = self.tasks.tube(call, name)
+        _check_drop(self._engine, tube, now)
+        return run_long(self._site, caller, Emptying(call, self._engine, tube, _TRUE, True), now)
+
+    def release_all(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:release_all()"""
+        return run_long(self._site, caller, _Releasing(call, self._engine, self.tasks.tube(call, name)), now)
+
+    def tasks_by_state(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+        """tube:tasks_by_state(state)"""
+        tube = self.tasks.tube(call, name)
+        state = _STATES.get(argument(call, 0))
+        if state is None:
+            raise LuaError("a state is one of r, t, ~, ! and -")
+        self._engine.advance(now)
+        return run_long(self._site, caller, _Listing(call, self.tasks, tube, state), now)
+
+
+def _in_process(caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+    raise LuaError("functions cannot be sent: this works in process only (penstock.compat.queue)")
+
+
+def read_count(value: object) -> int:
+    """How many tasks: one if nobody says, all of them if infinity is said."""
+    if value is None:
+        return 1
+    if isinstance(value, float) and value == math.inf:
+        return NEVER
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise LuaError("a count must be a whole number")
+    return value
+
+
+def _put_letter(draft: Draft) -> i64:
+    # Somebody may have taken it already; what its producer has put was not taken.
+    return _LETTERS[s.DELAYED if draft.delay_ms else s.READY]
+
+
+def deliver(tasks: Tasks, caller: Caller, job: Job, now: i64) -> bytes:
+    """The results of a take: a job that was just taken."""
+    if not isinstance(job.body, bytes):
+        # It is read before anything is answered: one that turns out to be damaged is buried.
+        tasks.site.bodies(caller, [job], now)
+    caller.unsent.append(job)
+    caller.unsent_deliveries.append(job.deliveries)
+    return tasks.one(job, _LETTERS[s.TAKEN])
+
+
+class _Take(Pending):
+    """A take that waits."""
+
+    _tasks: Tasks
+
+    def __init__(self, tasks: Tasks, caller: Caller, call: Request) -> None:
+        super().__init__(caller, call)
+        self._tasks = tasks
+
+    def result(self, wait: Waiting, now: i64) -> bytes:
+        """A task, or nothing when the time is over."""
+        assert isinstance(wait, Wait)
+        return deliver(self._tasks, self.caller, wait.jobs[0], now) if wait.jobs else NO_VALUES
+
+
+class _Put(Pending):
+    """A put that waits for room."""
+
+    _tasks: Tasks
+
+    def __init__(self, tasks: Tasks, caller: Caller, call: Request) -> None:
+        super().__init__(caller, call)
+        self._tasks = tasks
+
+    def result(self, wait: Waiting, now: i64) -> bytes:
+        """The task, or nil when there was no room in time."""
+        assert isinstance(wait, PutWait)
+        if wait.refusal is not None:
+            raise wait.refusal
+        return _FULL if wait.job is None else self._tasks.one(wait.job, _put_letter(wait.draft))
+
+
+# What takes long
+
+
+class Kicking(LongCall):
+    """Digs up to so many buried tasks up; gives how many there were."""
+
+    _engine: Engine
+    _tube: Tube
+    _left: int
+    _kicked: int
+
+    def __init__(self, call: Request, engine: Engine, tube: Tube, count: int) -> None:
+        super().__init__(call)
+        self._engine = engine
+        self._tube = tube
+        self._left = min(count, len(tube.buried))
+        self._kicked = 0
+
+    def slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Dig the next ones up."""
+        if self._left > 0 and not self._tube.dropped:
+            wanted = min(self._left, SLICE)
+            kicked = self._engine.kick(self._tube, wanted, now)
+            self._kicked += kicked
+            self._left = self._left - kicked if kicked == wanted else 0
+            if self._left > 0:
+                return None
+        return one(self._kicked)
+
+
+class Emptying(LongCall):
+    """Removes as many tasks as there were, and then perhaps the tube."""
+
+    removed: int
+    _engine: Engine
+    _tube: Tube
+    _results: bytes
+    _drops: bool
+    _left: int
+
+    def __init__(self, call: Request, engine: Engine, tube: Tube, results: bytes, drops: bool) -> None:
+        """Take the results in advance; nothing for the number of tasks that were removed."""
+        super().__init__(call)
+        self.removed = 0
+        self._engine = engine
+        self._tube = tube
+        self._results = results
+        self._drops = drops
+        self._left = tube.total()
+
+    def slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Remove the next ones."""
+        tube = self._tube
+        if self._left > 0 and not tube.dropped:
+            gone = self._engine.truncate(tube, now, min(self._left, SLICE))
+            self.removed += gone
+            self._left = self._left - gone if gone else 0
+            if self._left > 0:
+                return None
+        if self._drops and not tube.dropped:
+            _check_drop(self._engine, tube, now)
+            self._engine.drop(tube, now)
+        return self._results or one(self.removed)
+
+
+def _check_drop(engine: Engine, tube: Tube, now: i64) -> None:
+    try:
+        engine.check_drop(tube, now)
+    except TubeAwaited:
+        raise LuaError("There are consumers connected the tube") from None
+    except TubeTaken:
+        raise LuaError("There are taken tasks in the tube") from None
+
+
+class _Releasing(LongCall):
+    """Gives back whatever is taken, from the end of the bag on, so that no task is met twice."""
+
+    _engine: Engine
+    _tube: Tube
+    _left: int
+
+    def __init__(self, call: Request, engine: Engine, tube: Tube) -> None:
+        super().__init__(call)
+        self._engine = engine
+        self._tube = tube
+        self._left = len(tube.taken)
+
+    def slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Give the next ones back."""
+        tube = self._tube
+        end = min(self._left, len(tube.taken))
+        self._left = max(end - SLICE, 0)
+        if not tube.dropped:
+            self._engine.release_these(tube, tube.taken.items[self._left : end], now)
+        return NO_VALUES if self._left == 0 else None
+
+
+class _Listing(LongCall):
+    """The tasks of a tube in a state, in the order in which they were put, as many as fit in an answer."""
+
+    _tasks: Tasks
+    _tube: Tube
+    _state: int
+    _cursor: int
+    _found: int
+    _writer: BytesWriter
+
+    def __init__(self, call: Request, tasks: Tasks, tube: Tube, state: int) -> None:
+        super().__init__(call)
+        self._tasks = tasks
+        self._tube = tube
+        self._state = state
+        self._cursor = 0
+        self._found = 0
+        self._writer = BytesWriter()
+
+    def slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Look at the next jobs of the node."""
+        jobs, self._cursor = self._tasks.engine.scan(self._cursor, SLICE, self._tube, 1 << self._state)
+        writer = self._writer
+        for job in jobs:
+            if self._found < BATCH_JOBS_MAX and len(writer) < _TASKS_BYTES_MAX:
+                self._tasks.write(writer, job, _LETTERS[job.state])
+                self._found += 1
+        if self._cursor != 0:
+            return None
+        head = BytesWriter()
+        head.append(0x91)
+        write_array(head, self._found)
+        head.write(writer.getvalue())
+        return head.getvalue()
+
+
+class Queue(Family):
+    """The functions of the module: `queue.function`."""
+
+    _site: Site
+    _engine: Engine
+    _functions: dict[bytes, Method]
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._engine = site.engine
+        create = Method(ADMIN, self.create_tube)
+        told = Method(READ, self.statistics)
+        self._functions = {
+            b"create_tube": create,
+            b"schema.create_tube": create,
+            b"tube": Method(READ, self.tube),
+            b"statistics": told,
+            b"stats": told,
+            b"identify": Method(READ | WRITE, self.identify),
+            b"state": Method(READ, self.state),
+            b"register_driver": Method(ADMIN, _in_process),
+        }
+
+    def add(self, name: bytes, method: Method) -> None:
+        """Let the module have another function."""
+        self._functions[name] = method
+
+    def method(self, owner: bytes, name: bytes) -> Method | None:
+        """The function of a name."""
+        return self._functions.get(name)
+
+    def create_tube(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.create_tube(name, type, {temporary, if_not_exists, ttl, ttr, pri, capacity, …}): its description"""
+        name = tube_name(argument(call, 0))
+        type_name = argument(call, 1)
+        options = read_options(call.args[2]) if len(call.args) > 2 else {}
+        check_tube(caller, name)
+        if not isinstance(type_name, str) or type_name not in _TYPES:
+            raise LuaError(f"Unknown tube type {type_name}")
+        there = self._engine.tubes.get(name)
+        if there is not None:
+            if options.get("if_not_exists"):
+                return one(description(there))
+            raise BoxError(_ER_SPACE_EXISTS, f"Space '{_text(name)}' already exists")
+        policy = policy_from_options(p.preset(type_name), options)
+        policy.check()
+        self._site.check_new([name], policy)
+        return one(description(self._engine.create_tube(name, policy, now)))
+
+    def tube(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.tube(): the names of all tubes; queue.tube(name): whether there is one"""
+        name = argument(call, 0)
+        if name is None:
+            return run_long(self._site, caller, _Names(call, self._engine), now)
+        if not isinstance(name, str):
+            raise LuaError("argument #1 should be string or nil")
+        raw = tube_name(name)
+        check_tube(caller, raw)
+        return one(raw in self._engine.tubes)
+
+    def statistics(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.statistics([name])"""
+        self._engine.advance(now)
+        name = argument(call, 0)
+        if name is None:
+            return run_long(self._site, caller, _Statistics(call, self._engine), now)
+        raw = tube_name(name)
+        check_tube(caller, raw)
+        tube = self._engine.tubes.get(raw)
+        if tube is None:
+            raise LuaError(f"attempt to index a nil value: there is no tube '{_text(raw)}'")
+        return one(statistics(tube))
+
+    def identify(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.identify([uuid]): 16 bytes, by which another connection may join this session"""
+        wanted = argument(call, 0)
+        if wanted is not None:
+            token = wanted.encode("utf-8", "surrogateescape") if isinstance(wanted, str) else wanted
+            if not isinstance(token, bytes) or len(token) != 16:
+                raise LuaError("Invalid UUID format.")
+            try:
+                self._engine.identify(caller.connection, token, now)
+            except UnknownSession:
+                raise LuaError(f"The UUID {_text(token)} is unknown.") from None
+        writer = BytesWriter()
+        writer.append(0x91)
+        write_text(writer, caller.connection.session.token)
+        return writer.getvalue()
+
+    def state(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.state()"""
+        return one("ENDING" if self._site.leaving else "RUNNING")
+
+
+def tube_name(value: object) -> bytes:
+    """The name of a tube as clients give it."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if isinstance(value, bytes):
+        return value
+    raise LuaError("the name of a tube must be a string")
+
+
+def _text(name: bytes) -> str:
+    return name[:200].decode("utf-8", "backslashreplace")
+
+
+def policy_from_options(base: TubePolicy, options: dict[object, object]) -> TubePolicy:
+    """The policy of a tube that is created with options: those of the original, and those of Penstock."""
+    given: dict[str, Any] = {}
+    for name, value in options.items():
+        if not isinstance(name, str):
+            raise LuaError("the names of options are strings")
+        if name == "on_task_change" and value is not None:
+            raise LuaError("on_task_change: functions cannot be sent; it works in process only (penstock.compat.queue)")
+        if value is None or name in _STORAGE_OPTIONS or name in ("if_not_exists", "on_task_change"):
+            continue
+        if name == "capacity" and base.type != "limfifottl":
+            raise LuaError(f"a {base.type} tube has no capacity; a limfifottl tube has")
+        given["priority" if name == "pri" else name] = value
+    for name in _TIME_OPTIONS:
+        if given.get(name) == math.inf:
+            given[name] = None
+    try:
+        return altered(base, **given)
+    except TypeError:
+        known = "temporary, if_not_exists, ttl, ttr, pri, capacity, engine, storage_mode, and those of TUBE CREATE"
+        raise LuaError(f"unknown option among {', '.join(sorted(given))}; there are {known}") from None
+
+
+def description(tube: Tube) -> dict[str, object]:
+    """What is told of a tube that was created."""
+    policy = tube.policy
+    options: dict[str, object] = {"temporary": policy.temporary}
+    if policy.has_ttl and policy.default_ttl_ms != NEVER:
+        options["ttl"] = policy.default_ttl_ms / 1000
+    if policy.has_ttr and policy.default_ttr_ms not in (UNSET, NEVER):
+        options["ttr"] = policy.default_ttr_ms / 1000
+    if policy.order == p.BY_PRIORITY:
+        options["pri"] = policy.default_priority
+    if policy.capacity:
+        options["capacity"] = policy.capacity
+    name = tube.name.decode("utf-8", "surrogateescape")
+    return {"name": name, "type": policy.type, "tube_id": tube.number, "opts": options}
+
+
+class _Names(LongCall):
+    """The names of all tubes that a caller may use, in the order they were made."""
+
+    _engine: Engine
+    _cursor: int
+    _names: list[object]
+
+    def __init__(self, call: Request, engine: Engine) -> None:
+        super().__init__(call)
+        self._engine = engine
+        self._cursor = 0
+        self._names = []
+
+    def slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Look at the next tubes."""
+        tubes, self._cursor = self._engine.scan_tubes(self._cursor, SLICE)
+        for tube in tubes:
+            if caller.any_tube or caller.may_use(tube.name):
+                self._names.append(tube.name.decode("utf-8", "surrogateescape"))
+        return one(self._names) if self._cursor == 0 else None
+
+
+class _Statistics(LongCall):
+    """The statistics of all tubes that a caller may use, by their names."""
+
+    _engine: Engine
+    _cursor: int
+    _found: i64
+    _writer: BytesWriter
+
+    def __init__(self, call: Request, engine: Engine) -> None:
+        super().__init__(call)
+        self._engine = engine
+        self._cursor = 0
+        self._found = 0
+        self._writer = BytesWriter()
+
+    def slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Look at the next tubes."""
+        tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
+        for tube in tubes:
+            if caller.any_tube or caller.may_use(tube.name):
+                write_text(self._writer, tube.name)
+                write_value(self._writer, statistics(tube), DEPTH_MAX)
+                self._found += 1
+        if self._cursor != 0:
+            return None
+        head = BytesWriter()
+        head.append(0x91)
+        write_map(head, self._found)
+        head.write(self._writer.getvalue())
+        return head.getvalue()

@@ -11,14 +11,15 @@ from typing import Final
 
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import BadSyntax, OutOfRange, WrongType
-from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
+from penstock.core.job import BODY_JSON, BODY_MSGPACK, BODY_TEXT, Draft
 from penstock.core.limits import DURATION_MS_MAX
 from penstock.core.retry import parse_retry
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
+from penstock.wire.bodies import is_fields
 
 # By the number of the kind.
 KIND_WORDS: Final = [b"bytes", b"text", b"json", b"msgpack"]
-_KINDS: Final[dict[bytes, int]] = {b"bytes": BODY_BYTES, b"text": BODY_TEXT, b"json": BODY_JSON}
+_KINDS: Final[dict[bytes, int]] = {word: kind for kind, word in enumerate(KIND_WORDS)}
 
 # So much of a word is repeated in a refusal of it.
 _SHOWN_CHARACTERS_MAX: Final = 60
@@ -189,7 +190,7 @@ def body_kind(word: bytes) -> int:
     """What a body is said to be."""
     kind = _KINDS.get(word.lower())
     if kind is None:
-        raise OutOfRange(f"AS must be bytes, text or json, not {shown(word)}")
+        raise OutOfRange(f"AS must be bytes, text, json or msgpack, not {shown(word)}")
     return kind
 
 
@@ -199,3 +200,5 @@ def check_kind(body: bytes, kind: int) -> None:
         text(body, "a body that goes AS text")
     elif kind == BODY_JSON:
         read_json(body, "a body that goes AS json")
+    elif kind == BODY_MSGPACK and not is_fields(body):
+        raise WrongType("a body that goes AS msgpack must be an array of its fields: one, for a value")

@@ -18,8 +18,11 @@ from penstock.core import policy as p
 from penstock.core.errors import CommandError
 from penstock.core.limits import NEVER, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
+from penstock.wire.errors import BoxError
 
 NO_FIELD: Final = -1
+
+_LUA: Final = 32  # Tarantool's number for what Lua code refuses.
 
 # How the key of a task comes about.
 AUTO_INCREMENT: Final = "auto_increment"
@@ -51,16 +54,13 @@ _QUEUE_TYPES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-class XqueueError(CommandError):
-    """A space refused this; see docs/XQUEUE.md for its methods."""
+class XqueueError(CommandError, BoxError):
+    """A space refused this, in xqueue's own words; over IPROTO with Tarantool's number. See docs/XQUEUE.md."""
 
     code = "XQUEUE"
 
-    box_code: int  # Tarantool's own number for it; 32 is an error of Lua code.
-
-    def __init__(self, message: str, box_code: int = 32) -> None:
-        super().__init__(message)
-        self.box_code = box_code
+    def __init__(self, message: str, number: int = _LUA) -> None:
+        BoxError.__init__(self, number, message)
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,8 @@ def read_options(given: object, before: Options | None = None) -> Options:
     """What upgrade was asked for, or why not. Of a space that is there, the format and the fields may be left out."""
     opts = as_map(given, "options")
     _known(opts, _OPTIONS, "option")
+    if opts.get("worker") is not None or opts.get("workers") is not None:
+        raise XqueueError("workers run in process only; see penstock.compat.xqueue")
     if before is not None and opts.get("format") is None:
         format = before.format
     else:

@@ -6,11 +6,11 @@ A row is what users see; a job is what the queue has. Of a row's fields
                                    job's integer, a uuid is its id
     tube, priority                 are the job's key and priority
     status, runat                  are its state and its next deadline: the queue's own, whatever a row says
-    all others                     are its body: of one, its value as it is; of several, an object by their names, or
+    all others                     are its body: of one, its value as it is; of several, a map by their names, or
                                    without a format an array
 
 so whoever speaks another vocabulary finds the payload and nothing else in the body, and what they put is a row here: a
-body that is no object of this space's fields is shown whole in the first of them.
+body that is no map of this space's fields is shown whole in the first of them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import math
 from typing import Any, Final
 
 from penstock.core.deadlines import NOWHERE
-from penstock.core.errors import WrongType
 from penstock.core.ids import NOT_AN_ID, IdForms
-from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT, NO_KEY, Job
+from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, NO_KEY, Job
 from penstock.core.limits import PRIORITY_UNSET
 from penstock.dialects.xqueue import STATUS_LETTERS
 from penstock.dialects.xqueue_options import NO_FIELD, TABLE, Field, Options, XqueueError
+from penstock.wire.bodies import from_value, to_python
+from penstock.wire.msgpack import Ext, pack
 
 Row = list[Any]
 
@@ -33,9 +34,6 @@ Row = list[Any]
 FIELD_TYPE: Final = 23
 FIELD_MISSING: Final = 39
 FIELD_COUNT: Final = 38
-
-# As deep as a value may be nested.
-_DEPTH_MAX: Final = 64
 
 # What msgpack can hold of integers.
 _INT_MIN: Final = -(1 << 63)
@@ -171,7 +169,7 @@ class Rows:
     def row(self, job: Job, key: list[Any], tube: bytes, body: bytes, state: int) -> Row:
         """The row of a job that is in a state, or was before it went."""
         options = self.options
-        row = self._with_payload(decode(body, job.body_kind), job.body_kind)
+        row = self._with_payload(to_python(body, job.body_kind), job.body_kind)
         for at, value in zip(options.key, key, strict=True):
             row[at] = value
         row[options.status] = STATUS_LETTERS[state]
@@ -297,7 +295,7 @@ def _is_of_type(value: Any, type: str) -> bool:
         return type == "string"
     if isinstance(value, bytes):
         return type in ("string", "varbinary")  # Clients send text as binary, too.
-    return getattr(value, "code", None) == _EXTENSIONS.get(type, -1)
+    return isinstance(value, Ext) and value.code == _EXTENSIONS.get(type, -1)
 
 
 def _type_of(value: object) -> str:
@@ -317,55 +315,8 @@ def _type_of(value: object) -> str:
 
 
 def encode(value: Any) -> tuple[bytes, int]:
-    """A value as a body: text and bytes as they are, what JSON gives back as it was as JSON, the rest as msgpack."""
+    """A value as a body, and of which kind it is."""
     if isinstance(value, bytes):
         return value, BODY_BYTES
-    try:
-        if isinstance(value, str):
-            return value.encode(), BODY_TEXT
-        if _is_plain(value, 0):
-            return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(), BODY_JSON
-        return b"\x91" + bytes(_msgpack().packb(value, use_bin_type=True)), BODY_MSGPACK
-    except UnicodeEncodeError:
-        raise WrongType("a field is text that cannot be written as UTF-8 (a lone surrogate)") from None
-    except (TypeError, ValueError, OverflowError) as error:
-        raise WrongType(f"a field is of a type that a queue cannot hold: {error}") from None
-
-
-def decode(body: bytes, kind: int) -> Any:
-    """What a body holds."""
-    if kind == BODY_BYTES:
-        return body
-    if kind == BODY_TEXT:
-        return body.decode()
-    if kind == BODY_JSON:
-        return json.loads(body)
-    fields = _msgpack().unpackb(body, raw=False, strict_map_key=False)
-    return fields[0] if len(fields) == 1 else fields or None
-
-
-def _is_plain(value: Any, depth: int) -> bool:
-    """Whether JSON gives a value back as it was."""
-    if depth > _DEPTH_MAX:
-        raise WrongType(f"a field may be nested {_DEPTH_MAX} deep")
-    if value is None or isinstance(value, (str, bool)):
-        return True
-    if isinstance(value, int):
-        if not _INT_MIN <= value <= _INT_MAX:
-            raise WrongType("a whole number must fit in 64 bits")
-        return True
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(each, depth + 1) for each in value)
-    if isinstance(value, dict):
-        return all(isinstance(name, str) and _is_plain(each, depth + 1) for name, each in value.items())
-    return False
-
-
-def _msgpack() -> Any:
-    try:
-        import msgpack  # type: ignore[import-untyped]
-    except ImportError:
-        raise WrongType("this value needs msgpack: pip install penstock[server]") from None
-    return msgpack
+    body = from_value(pack(value))
+    return body.data, body.kind

@@ -21,6 +21,7 @@ from penstock.core.outcomes import IS_TAKEN, NOT_BURIED, NOT_KEPT, NOT_OWNER, NO
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import EndWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Caller
+from penstock.dialects.disque import LEAVING
 from penstock.dialects.site import Site
 from penstock.dialects.xqueue import STATUS_LETTERS, STATUS_WORDS, space_stats
 from penstock.dialects.xqueue_options import (
@@ -35,6 +36,7 @@ from penstock.dialects.xqueue_options import (
 )
 from penstock.dialects.xqueue_rows import Row, Rows, id_of_uuid, key_name, key_text, made_key, named_key, tube_key
 from penstock.dialects.xqueue_updates import updated
+from penstock.wire.errors import Refused
 
 _DUPLICATE: Final = 3  # Tarantool's number for a key that is there already.
 
@@ -128,6 +130,7 @@ class Space:
         if key is not None:
             draft.name = key_name(key, self.options)
             self._check_free(key)
+        self._check_staying()
         self.site.have_room_for([draft])
         try:
             job = self._engine.put(self.tube, draft, now)
@@ -194,6 +197,7 @@ class Space:
             return self._deliver(caller, [job], now)
         if timeout_ms == 0:
             return []
+        self._check_staying()
         wait = engine.wait(caller.connection, [self.tube], now, timeout_ms, 1, key, ttr_ms, tag)
         return Waits(wait, lambda ended, when: self._taken(caller, ended, when))
 
@@ -422,6 +426,10 @@ class Space:
         return Steps(step)
 
     # What the methods share
+
+    def _check_staying(self) -> None:
+        if self.site.leaving:
+            raise Refused(LEAVING)
 
     def _need(self, feature: str) -> None:
         if getattr(self.options, feature) is False:

@@ -26,10 +26,18 @@ _ADDRESSES_MAX: Final = 10_000
 class Account:
     """Somebody with a password, who may run some groups of commands on some tubes."""
 
-    def __init__(self, name: str, secret: bytes | None, groups: int = EVERYTHING, tubes: Sequence[bytes] = ()) -> None:
-        """Take the SHA-256 of the password, or None where any password will do."""
+    def __init__(
+        self,
+        name: str,
+        secret: bytes | None,
+        groups: int = EVERYTHING,
+        tubes: Sequence[bytes] = (),
+        chap: bytes = b"",
+    ) -> None:
+        """Take the SHA-256 of the password, or None where any password will do; and what scrambles are checked with."""
         self.name = name
         self.groups = groups
+        self.chap = chap  # The SHA-1 of the SHA-1 of the password; empty where only the SHA-256 is known.
         self._secret = secret
         self._tubes = [Glob(pattern.decode("latin-1")) for pattern in tubes]
         self.any_tube = not self._tubes or b"*" in tubes
@@ -37,6 +45,14 @@ class Account:
     def has_password(self, password: bytes) -> bool:
         """Tell whether this is its password, in the same time whether it is or not."""
         return self._secret is None or hmac.compare_digest(hashlib.sha256(password).digest(), self._secret)
+
+    def has_scrambled(self, scramble: bytes, salt: bytes) -> bool:
+        """Tell whether this is made of its password and a salt, by chap-sha1."""
+        # The other side has sent sha1(password) xor sha1(salt + chap).
+        mask = hashlib.sha1(salt + self.chap).digest()
+        once = bytes(a ^ b for a, b in zip(scramble, mask, strict=False))
+        is_right = hmac.compare_digest(hashlib.sha1(once).digest(), self.chap)
+        return is_right and len(scramble) == len(mask)
 
     def may_use(self, tube: bytes) -> bool:
         """Tell whether it may use a tube."""
@@ -55,16 +71,19 @@ class Accounts:
     def set_password(self, password: str) -> None:
         """Give the default user a password; empty for none."""
         if password:
-            self._users[DEFAULT_USER] = Account(DEFAULT_USER, hashlib.sha256(to_bytes(password)).digest())
+            secret = hashlib.sha256(to_bytes(password)).digest()
+            self._users[DEFAULT_USER] = Account(DEFAULT_USER, secret, chap=chap_of(to_bytes(password)))
         else:
             self._users.pop(DEFAULT_USER, None)
 
-    def add(self, name: str, secret: bytes | None, groups: Iterable[str], tubes: Sequence[bytes]) -> None:
+    def add(
+        self, name: str, secret: bytes | None, groups: Iterable[str], tubes: Sequence[bytes], chap: bytes = b""
+    ) -> None:
         """Let another user in."""
         mask = 0
         for group in groups:
             mask |= GROUPS[group]
-        self._users[name] = Account(name, secret, mask, tubes)
+        self._users[name] = Account(name, secret, mask, tubes, chap)
 
     @property
     def has_default_password(self) -> bool:
@@ -84,6 +103,15 @@ class Accounts:
             return None
         return user if user.has_password(password) else None
 
+    def log_in_by_scramble(self, name: str, scramble: bytes, salt: bytes) -> Account | None:
+        """The same of one who does not send the password, but proves to know it."""
+        user = self._users.get(name, _NOBODY)
+        return user if user.has_scrambled(scramble, salt) and user.chap else None
+
+    def has_no_scramble(self, name: str) -> bool:
+        """Whether of a user's password only what RESP needs is known."""
+        return name in self._users and not self._users[name].chap
+
     def was_wrong(self, address: str, now: float) -> bool:
         """Somebody at an address gave a wrong password; tell whether its next answer should be slow."""
         times = [when for when in self._wrong.pop(address, []) if when > now - _WRONG_WINDOW_S]
@@ -92,6 +120,11 @@ class Accounts:
         if len(self._wrong) > _ADDRESSES_MAX:
             del self._wrong[next(iter(self._wrong))]
         return len(times) > _WRONG_MAX
+
+
+def chap_of(password: bytes) -> bytes:
+    """What scrambles made of a password are checked with."""
+    return hashlib.sha1(hashlib.sha1(password).digest()).digest()
 
 
 ANYBODY: Final = Account("default", None)

@@ -14,8 +14,9 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
+from penstock.core.waits import Connection as EngineConnection
 from penstock.dialects.inbox import Inbox
 from penstock.server.access import ANYBODY, Accounts
 from penstock.server.connection import UNSENT_BYTES_HIGH, Connection
@@ -25,6 +26,8 @@ from penstock.wire.resp import RespParser
 _log = logging.getLogger("penstock")
 
 _SWEEP_S: Final = 1.0
+
+_TCP_ESTABLISHED: Final = 1
 
 # How many bytes of answers wait for one who has not said who it is.
 _UNKNOWN_UNSENT_BYTES: Final = 16 * 1024
@@ -84,6 +87,7 @@ class Clients:
         self._unknown: dict[Connection, float] = {}
         self._unfinished: dict[Connection, float] = {}
         self._slow: dict[Connection, float] = {}
+        self._held: dict[Connection, None] = {}
 
     def __iter__(self) -> Iterator[Connection]:
         return iter([client for client in self._node.clients.values() if isinstance(client, Connection)])
@@ -92,15 +96,23 @@ class Clients:
         return len(self._node.clients)
 
     def accept(self) -> asyncio.BaseProtocol:
-        """Make what asyncio wants for the next connection."""
+        """Make what asyncio wants for the next connection over RESP."""
+        return self.accept_as(self._resp)
+
+    def _resp(self, number: int, engine_connection: EngineConnection) -> Connection:
+        connection = Connection(self._node, self, number, engine_connection)
+        connection.inbox = Inbox(RespParser(self.limits.bulk_max, self.limits.buffer_max, not self.accounts.any))
+        return connection
+
+    def accept_as(self, make: Callable[[int, EngineConnection], Connection]) -> asyncio.BaseProtocol:
+        """Make what asyncio wants for the next connection, of whatever kind."""
         node = self._node
         node.begin_turn()
         self._numbers += 1
-        connection = Connection(node, self, self._numbers, node.engine.connect(secrets.token_bytes(16)))
-        known = not self.accounts.any
-        connection.inbox = Inbox(RespParser(self.limits.bulk_max, self.limits.buffer_max, known))
+        # Sixteen bytes that are text too: clients of Tarantool get them as a string.
+        connection = make(self._numbers, node.engine.connect(secrets.token_urlsafe(12).encode()))
         connection.bulk_max = self.limits.bulk_max
-        connection.known = known
+        connection.known = not self.accounts.any
         connection.user = ANYBODY
         return connection  # type: ignore[return-value]
 
@@ -122,12 +134,13 @@ class Clients:
     def _turn_away(self, connection: Connection, why: bytes) -> None:
         self.rejected += 1
         connection.closing = True
-        connection.transport.write(why)
+        connection.transport.write(connection.turned_away(why))
         connection.transport.close()
 
     def left(self, connection: Connection) -> None:
         """A connection is gone."""
-        for those in (self._unknown, self._unfinished, self._slow, self.monitors):
+        those: dict[Connection, Any]
+        for those in (self._unknown, self._unfinished, self._slow, self._held, self.monitors):
             those.pop(connection, None)
 
     def is_known(self, connection: Connection) -> None:
@@ -148,6 +161,13 @@ class Clients:
             self._slow.setdefault(connection, time.monotonic())
         else:
             self._slow.pop(connection, None)
+
+    def is_held(self, connection: Connection, held: bool) -> None:
+        """A client is not read from, or is so again."""
+        if held:
+            self._held[connection] = None
+        else:
+            self._held.pop(connection, None)
 
     def sent(self, connection: Connection, length: int) -> None:
         """A client was sent so many bytes."""
@@ -174,15 +194,22 @@ class Clients:
             if limits.output_soft and connection.buffered() > limits.output_soft:
                 self._close(connection, "it does not read its answers")
         self._close_largest()
+        for connection in list(self._held):
+            # Whoever is not read from cannot be heard leaving.
+            if connection.is_waiting and _has_left(connection.transport.get_extra_info("socket")):
+                connection.has_left()
         if limits.idle_s:
             since = self._node.host.now() - int(limits.idle_s * 1000)
             for connection in self:
-                if connection.active < since and connection.wait is None and not connection.is_monitor:
+                if connection.active < since and not connection.is_waiting and not connection.is_monitor:
                     self._close(connection, "it was silent for too long")
 
     def _close_largest(self) -> None:
         """Close those who have most in buffers, while all of them together have too much."""
-        sizes = {each: int(each.inbox.parser.pending()) + each.buffered() for each in (*self._unfinished, *self._slow)}
+        sizes = {
+            each: int(each.inbox.parser.pending()) + each.buffered()
+            for each in {**self._unfinished, **self._slow, **self._held}
+        }
         total = sum(sizes.values())
         if self.limits.buffers_max and total > self.limits.buffers_max:
             for connection, size in sorted(sizes.items(), key=lambda item: -item[1]):
@@ -205,6 +232,13 @@ def _older(those: dict[Connection, float], when: float) -> list[Connection]:
             break
         found.append(connection)
     return found
+
+
+def _has_left(sock: socket.socket | None) -> bool:
+    """Whether the other side of a socket has closed it, as the system knows before all of it was read."""
+    if sock is None or sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
+        return False
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
 
 def _keep_alive(sock: socket.socket | None, seconds: float) -> None:

@@ -64,6 +64,8 @@ class Config:
 
     # Listening.
     port: int
+    iproto_port: int
+    iproto15_port: int
     bind: tuple[str, ...]
     protected_mode: bool
     tcp_backlog: int
@@ -82,6 +84,9 @@ class Config:
     users: dict[str, User]
     rename_command: dict[str, str]
     debug_commands: bool
+    # Clients of Tarantool.
+    queue15_pri_mode: str
+    xqueue: dict[str, dict[str, Any]]
     # Limits of a client.
     max_clients: int
     timeout: float

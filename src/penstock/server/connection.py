@@ -10,12 +10,17 @@ import asyncio
 from typing import Final, Protocol
 
 from penstock.core.waits import Connection as EngineConnection
+from penstock.core.waits import Waiting
+from penstock.dialects.calls import CallInbox
 from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, STOPPED, Inbox
 from penstock.server.access import Account
 from penstock.server.node import Client, Node
 
 # Above this a client that cannot be served now is not read from; its commands wait where they are.
 _UNREAD_BYTES_MAX: Final = 64 * 1024
+
+# One that waits is read from for longer: else it cannot be heard leaving, and what it has taken stays taken.
+_UNREAD_BYTES_MAX_WAITING: Final = 1024 * 1024
 
 # How many bytes of answers may wait in a socket's buffer before its client is served no more until it reads.
 UNSENT_BYTES_HIGH: Final = 256 * 1024
@@ -41,6 +46,9 @@ class Overseer(Protocol):
     def is_slow(self, connection: Connection, slow: bool) -> None:
         """Its client does not read what it is sent, or does so again."""
 
+    def is_held(self, connection: Connection, held: bool) -> None:
+        """It is not read from, or is so again."""
+
     def sent(self, connection: Connection, length: int) -> None:
         """It was sent so many bytes."""
 
@@ -51,6 +59,7 @@ class Connection(Client):
     __slots__ = (
         "_eof",
         "_held",
+        "_left",
         "_node",
         "_overseer",
         "_unfinished",
@@ -69,7 +78,7 @@ class Connection(Client):
         "user",
     )
 
-    inbox: Inbox
+    inbox: Inbox | CallInbox
     transport: asyncio.Transport
     user: Account
 
@@ -88,6 +97,7 @@ class Connection(Client):
         self.is_monitor = False
         self.bulk_max = 0  # What an argument may have once it is known who it is, bytes.
         self._eof = False  # It sends no more.
+        self._left = False  # It will send no more, though not all that it has sent was read.
         self._unfinished = False  # It has sent a part of a command.
         self._held = False  # It is not read from.
 
@@ -113,7 +123,7 @@ class Connection(Client):
     def eof_received(self) -> bool:
         """It sends no more. What it has sent is run and answered; but a take does not wait for one who has left."""
         self._eof = True
-        self._node.end_wait(self)
+        self._node.end_waits(self)
         self._node.run(self)
         return True
 
@@ -148,7 +158,7 @@ class Connection(Client):
         if left == ALL_RUN and not (self._unfinished or self._held or self._eof):
             self.active = node.now
             return False
-        if left == STOPPED and self._eof and node.cancel_wait(self):
+        if (self._eof or self._left) and node.cancel_waits(self):
             left = MORE_LEFT
         if self.inbox.ran:
             self._note_unfinished(False)
@@ -163,14 +173,25 @@ class Connection(Client):
         self.active = self._node.now
         parser = self.inbox.parser
         if parser.error:
-            self.reply.error(b"ERR " + parser.error)
+            self.refuse_bytes(parser.error)
             self.closing = True
         elif self._eof:
             self.closing = True
         self._note_unfinished(parser.is_unfinished())
         if self._held and not self.lost:
-            self._held = False
-            self.transport.resume_reading()
+            self._read_on()
+
+    def refuse_bytes(self, why: bytes) -> None:
+        """Say why nothing more of it is read."""
+        self.reply.error(b"ERR " + why)
+
+    def turned_away(self, why: bytes) -> bytes:
+        """What it is told if it may not stay."""
+        return why
+
+    def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
+        """What it waited for has ended: answer it, or refuse it."""
+        self._node.desk.end_wait(self, wait, now, refusal)
 
     def _note_unfinished(self, unfinished: bool) -> None:
         if self._unfinished != unfinished:
@@ -222,9 +243,26 @@ class Connection(Client):
 
     def hold(self) -> None:
         """Do not read from it while it has sent much that cannot be run yet, or does not read itself."""
-        if not self._held and not self.lost and (self.is_unread or self.inbox.parser.pending() > _UNREAD_BYTES_MAX):
-            self._stop_reading()
+        if self.lost:
+            return
+        most = _UNREAD_BYTES_MAX_WAITING if self.is_waiting else _UNREAD_BYTES_MAX
+        if self.is_unread or self.inbox.parser.pending() > most:
+            if not self._held:
+                self._stop_reading()
+        elif self._held and self.is_waiting:
+            self._read_on()
+
+    def has_left(self) -> None:
+        """It has left while it was not read from. A take does not wait for it, so that the rest comes to be read."""
+        self._left = True
+        self._node.end_waits(self)
+
+    def _read_on(self) -> None:
+        self._held = False
+        self._overseer.is_held(self, False)
+        self.transport.resume_reading()
 
     def _stop_reading(self) -> None:
         self._held = True
+        self._overseer.is_held(self, True)
         self.transport.pause_reading()

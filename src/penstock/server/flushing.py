@@ -49,10 +49,10 @@ class _Flush(Long):
         for line in (tube.line, tube.put_line, *tube.key_lines.values()):
             link = line.head
             while link is not None:
-                waiting.append(link.wait.tag)
+                waiting.append(link.wait)
                 link = link.after
-        for client in waiting:
-            self._server.node.end_wait(client)  # type: ignore[arg-type]
+        for wait in waiting:
+            self._server.node.end_wait(wait)
 
     def _drop(self, tube: Tube, now: int) -> None:
         try:

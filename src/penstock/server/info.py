@@ -100,7 +100,7 @@ class Info:
             "connected_clients": len(clients),
             "client_longest_output_list": max((int(client.buffered() > 0) for client in clients), default=0),
             "client_biggest_input_buf": max((int(client.inbox.parser.pending()) for client in clients), default=0),
-            "blocked_clients": sum(client.wait is not None for client in clients),
+            "blocked_clients": sum(client.is_waiting for client in clients),
         }
 
     def _about_memory(self) -> Figures:

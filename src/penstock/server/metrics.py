@@ -51,7 +51,7 @@ class Metrics:
         )
         yield GaugeMetricFamily("penstock_memory_limit_bytes", "maxmemory; 0 for none.", server.config.max_memory)
         yield GaugeMetricFamily("penstock_connections", "Connections.", len(clients))
-        waiting = sum(client.wait is not None for client in clients)
+        waiting = sum(client.is_waiting for client in clients)
         yield GaugeMetricFamily("penstock_waiting_takes", "Connections that wait for a job.", waiting)
         yield CounterMetricFamily("penstock_connections_accepted", "Connections accepted.", clients.accepted)
         yield CounterMetricFamily("penstock_connections_rejected", "Connections refused: too many.", clients.rejected)

@@ -12,7 +12,7 @@ Row = tuple[str, int, str, int, str, str, object]
 
 _PUT: Final = (
     "[DELAY d] [TTL d] [TTR d] [PRIORITY n] [KEY k] [URGENT] [ONCE] [RETRY policy] [NAME n] [UNIQUE v] [DEDUP id] "
-    "[AS bytes|text|json]"
+    "[AS bytes|text|json|msgpack]"
 )
 _TUBE: Final = (
     "[TTL d] [TTR d] [PRIORITY n] [TTL-WHILE-TAKEN waits|kills] [KEY-LIMIT n] [FAIR yes|no] [CAPACITY n] "
@@ -56,7 +56,7 @@ def native_rows(server: Server) -> list[Row]:
             *("Give a job back because it failed: its retry policy decides.", jobs.nack),
         ),
         (
-            *("job done", -4, "wmF", WRITE, "id result [AS bytes|text|json]"),
+            *("job done", -4, "wmF", WRITE, "id result [AS bytes|text|json|msgpack]"),
             *("Say that a job is done, and keep its result in place of its body.", jobs.done),
         ),
         ("job delete", -3, "w", WRITE, "id [id ...]", "Remove jobs, whatever their state: how many.", jobs.delete),

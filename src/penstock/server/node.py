@@ -21,7 +21,8 @@ from typing import Final
 from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
-from penstock.core.waits import Connection
+from penstock.core.waits import Connection, Waiting
+from penstock.dialects.calls import Pending
 from penstock.dialects.command import Caller, Desk, Long
 from penstock.host import Host
 
@@ -50,6 +51,15 @@ class Client(Caller):
 
     def run(self, budget: int) -> bool:
         """Run what it has sent, no more than so many commands; tell whether there is more."""
+        raise NotImplementedError
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for something."""
+        return bool(self.connection.waits)
+
+    def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
+        """What it waited for has ended: answer it, or refuse it in the words of RESP."""
         raise NotImplementedError
 
     def hold(self) -> None:
@@ -192,8 +202,8 @@ class Node:
             waits = ended[:]
             ended.clear()
             for wait in waits:
-                client: Client = wait.tag  # type: ignore[assignment]
-                self.desk.end_wait(client, wait, self.now)
+                client = _who_waits(wait)
+                client.end_wait(wait, self.now)
                 if client.lost:
                     self._take_back(client)
                 else:
@@ -324,20 +334,28 @@ class Node:
         client.unsent.clear()
         client.unsent_deliveries.clear()
 
-    def end_wait(self, client: Client, refusal: bytes = b"") -> None:
+    def end_waits(self, client: Client, refusal: bytes = b"") -> None:
         """Let a client wait no longer, and run what it has sent meanwhile."""
-        if self.cancel_wait(client, refusal):
+        if self.cancel_waits(client, refusal):
             self.run(client)
 
-    def cancel_wait(self, client: Client, refusal: bytes = b"") -> bool:
+    def cancel_waits(self, client: Client, refusal: bytes = b"") -> bool:
         """Let a client wait no longer: it is refused, or answered as if its time were over. Tell whether it waited."""
-        wait = client.wait
-        if wait is None or wait.outcome != w.WAITING:
-            return False
-        self.begin_turn()
-        self.engine.cancel(wait)
-        self.desk.end_wait(client, wait, self.now, refusal)
-        return True
+        waits = list(client.connection.waits.values())
+        for wait in waits:
+            self._cancel(wait, refusal)
+        return bool(waits)
+
+    def end_wait(self, wait: Waiting) -> None:
+        """Let one thing that a client waits for be over, and run what it has sent meanwhile."""
+        self._cancel(wait, b"")
+        self.run(_who_waits(wait))
+
+    def _cancel(self, wait: Waiting, refusal: bytes) -> None:
+        if wait.outcome == w.WAITING:
+            self.begin_turn()
+            self.engine.cancel(wait)
+            _who_waits(wait).end_wait(wait, self.now, refusal)
 
     def pause_clients(self, seconds: float) -> None:
         """Run no command of anybody for so long; from now on, if a pause is under way."""
@@ -350,3 +368,11 @@ class Node:
         self._to_run |= self._paused
         self._paused = {}
         self.begin_turn()
+
+
+def _who_waits(wait: Waiting) -> Client:
+    """The client behind a wait: its tag, or the client of the call that is."""
+    tag = wait.tag
+    client = tag.caller if isinstance(tag, Pending) else tag
+    assert isinstance(client, Client)
+    return client

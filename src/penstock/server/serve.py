@@ -28,6 +28,7 @@ from penstock.server.clients import Handshake
 from penstock.server.config import Config, ConfigError
 from penstock.server.http import Answer, HttpConnection, Pages
 from penstock.server.info import SAMPLE_S, Info
+from penstock.server.iproto import doors
 from penstock.server.server import Server, start_again
 
 _log = logging.getLogger("penstock")
@@ -99,6 +100,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     info = table.install(server)
     loop.set_exception_handler(server.on_defect)
     server.apply_all()
+    server.make_spaces()
     listeners = await _listen(server)
     _heed_signals(server)
     _log.info("penstock %s serves %s from %s", __version__, _doors(config), config.dir)
@@ -203,7 +205,8 @@ def _on_signal(server: Server, signum: int) -> None:
 def _check_doors(config: Config) -> None:
     """Refuse to be open to everybody by mistake."""
     elsewhere = [address for address in config.bind if not _is_loopback(address)]
-    if elsewhere and config.port and config.protected_mode and not (config.requirepass or config.users):
+    is_open = config.port or config.iproto_port or config.iproto15_port
+    if elsewhere and is_open and config.protected_mode and not (config.requirepass or config.users):
         raise ConfigError(
             f"binding {elsewhere[0]} without a password would let everybody in: write `requirepass <a long password>` "
             "(or users, or only a tls-port with tls-auth-clients yes), or `bind 127.0.0.1`; "
@@ -214,6 +217,8 @@ def _check_doors(config: Config) -> None:
 def _doors(config: Config) -> str:
     """Where clients find the server, for people."""
     doors = [f"{address}:{config.port}" for address in config.bind if config.port]
+    doors += [f"{address}:{config.iproto_port} (IPROTO)" for address in config.bind if config.iproto_port]
+    doors += [f"{address}:{config.iproto15_port} (IPROTO, 1.5)" for address in config.bind if config.iproto15_port]
     doors += [f"{address}:{config.http_port} (HTTP)" for address in config.http_bind if config.http_port]
     doors += [f"{address}:{config.tls_port} (TLS)" for address in config.bind if config.tls_port]
     return ", ".join([*doors, config.unixsocket] if config.unixsocket else doors)
@@ -232,6 +237,7 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
         if config.http_port:
             watch = partial(HttpConnection, _pages(server))
             listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
+        listeners += await _listen_iproto(server)
         if config.port:
             listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
         if config.tls_port:
@@ -255,6 +261,24 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
         for listener in listeners:
             listener.close()
         raise ConfigError(f"cannot listen on {', '.join(config.bind)}: {error.strerror or error}") from None
+    return listeners
+
+
+async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
+    config, loop = server.config, server.loop
+    listeners: list[asyncio.AbstractServer] = []
+    for name, door in doors(server).items():
+        port = getattr(config, name)
+        if not port:
+            continue
+        try:
+            listeners.append(await loop.create_server(door.accept, config.bind, port, backlog=config.tcp_backlog))
+        except OSError:
+            # A Tarantool may well run beside us; but what somebody asked for, they get or hear of.
+            if config.origin(name) != "default":
+                raise
+            _log.warning("port %d is taken, so there is no IPROTO; say --iproto-port to have it elsewhere", port)
+            setattr(config, name, 0)
     return listeners
 
 

@@ -22,9 +22,10 @@ from penstock.dialects.jobs import Jobs
 from penstock.dialects.native import Native
 from penstock.dialects.site import Site
 from penstock.dialects.tubes import Tubes
+from penstock.dialects.xqueue_spaces import Spaces
 from penstock.host import Host
 from penstock.journal.retention import Retention
-from penstock.server.access import Accounts
+from penstock.server.access import Accounts, chap_of
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config, ConfigError
 from penstock.server.node import Node
@@ -72,6 +73,7 @@ class Server:
         self.native = Native(self.site)
         self.jobs = Jobs(self.native)
         self.tubes = Tubes(self.site)
+        self.spaces = Spaces(self.site)
         self.desk = Desk([], time.perf_counter_ns)
         self.desk.on_error = self._report
         self.node.desk = self.desk
@@ -95,6 +97,15 @@ class Server:
             if command is not None and new:
                 self.desk.add(command, to_bytes(new))
 
+    def make_spaces(self) -> None:
+        """Let the spaces of the configuration be as it says."""
+        with self.host.lock, self.host:
+            for name, options in self.config.xqueue.items():
+                try:
+                    self.spaces.upgrade(to_bytes(name), options, self.host.now())
+                except CommandError as error:
+                    raise ConfigError(f"{self.config.origin('xqueue')}: space {name}: {error}") from None
+
     def apply(self, name: str) -> None:
         """Let a setting that has changed take effect."""
         config = self.config
@@ -102,7 +113,8 @@ class Server:
             self.accounts.set_password(config.requirepass)
             for user in config.users.values():
                 secret = user.password_sha256 or hashlib.sha256(to_bytes(user.password)).hexdigest()
-                self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes)
+                chap = chap_of(to_bytes(user.password)) if user.password else b""
+                self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes, chap)
         elif name == "max_memory":
             self.host.engine.memory_max = config.max_memory or NEVER
         elif name == "fsync":
@@ -167,7 +179,7 @@ class Server:
         self.site.leaving = leaving
         if leaving:
             for connection in self.clients:
-                self.node.end_wait(connection, LEAVING)
+                self.node.end_waits(connection, LEAVING)
 
     # Housekeeping
 

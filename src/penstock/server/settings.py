@@ -31,6 +31,7 @@ from penstock.server.kinds import (
     Whole,
     YesNo,
 )
+from penstock.server.spaces import XqueueSpaces
 from penstock.server.users import Users
 
 INT_MAX: Final = (1 << 31) - 1
@@ -84,6 +85,15 @@ class Setting:
 GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     "Listening": (
         Setting("port", "port", PORT, "7711", "The TCP port for RESP clients; 0 opens none."),
+        Setting(
+            *("iproto_port", "iproto-port", PORT, "3301"),
+            "The TCP port for clients of Tarantool's queues; 0 opens none.",
+            disque_default="0",
+        ),
+        Setting(
+            *("iproto15_port", "iproto15-port", PORT, "0"),
+            "The TCP port where `queue.statistics` is that of the 1.5 API, mostly 33020; 0 opens none.",
+        ),
         Setting("bind", "bind", Texts("addresses", 16), "127.0.0.1", "The addresses to listen on."),
         Setting(
             *("protected_mode", "protected-mode", YesNo(), "yes"),
@@ -130,6 +140,14 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             *("debug_commands", "debug-commands", YesNo(), "no"),
             "Whether DEBUG may do what can harm the server, for an admin on this machine.",
         ),
+    ),
+    "Clients of Tarantool": (
+        Setting(
+            *("queue15_pri_mode", "queue15-pri-mode", Choice("absolute", "offset"), "absolute"),
+            "Whether the priority of the 1.5 API is 0 to 255 as its document says, or is added to 127 as its code did.",
+            changeable=True,
+        ),
+        Setting("xqueue", "xqueue", XqueueSpaces(), "", "Spaces of xqueue that are there from the start."),
     ),
     "Limits of a client": (
         Setting(

@@ -17,3 +17,25 @@ class Refused(PenstockError):
     def __init__(self, line: bytes) -> None:
         super().__init__(line.decode("utf-8", "backslashreplace"))
         self.line = line
+
+
+class BoxError(PenstockError):
+    """A refusal over IPROTO: Tarantool's number for it, and its sentence. Clients know both."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
+        self.number = number
+
+
+class LuaError(BoxError):
+    """What a procedure refuses. In the originals the text has a file and a line in front."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(32, text)
+
+
+class NoProcedure(BoxError):
+    """There is no such function, or no such tube to call it on."""
+
+    def __init__(self, name: bytes) -> None:
+        super().__init__(33, f"Procedure '{name[:200].decode('utf-8', 'backslashreplace')}' is not defined")

@@ -1,0 +1,115 @@
+"""xqueue by CALL: `xqueue.upgrade(space, options)`, and `box.space.NAME:method` of the spaces that it made."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.core.waits import Waiting
+from penstock.dialects.calls import Family, LongCall, Method, Pending, argument, run_long
+from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
+from penstock.dialects.xqueue_options import XqueueError, lua_type, told
+from penstock.dialects.xqueue_space import METHODS, Steps, Waits
+from penstock.dialects.xqueue_spaces import Spaces
+from penstock.wire.errors import NoProcedure
+from penstock.wire.iproto import Request
+from penstock.wire.msgpack import pack, unpack
+
+_READING: Final = ("get", "count", "len", "wait", "stats", "queue_stats")
+_ADMINISTRATING: Final = ("truncate",)
+
+
+class Module(Family):
+    """`xqueue.upgrade`."""
+
+    _spaces: Spaces
+    _upgrade: Method
+
+    def __init__(self, spaces: Spaces) -> None:
+        self._spaces = spaces
+        self._upgrade = Method(ADMIN, self.upgrade)
+
+    def method(self, owner: bytes, name: bytes) -> Method | None:
+        """The function of a name."""
+        return self._upgrade if name == b"upgrade" else None
+
+    def upgrade(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
+        """upgrade(space, {format, fields, features, primary_key, tube_stats}): what the space is then"""
+        space = argument(call, 0)
+        if isinstance(space, str):
+            space = space.encode("utf-8", "surrogateescape")
+        if not isinstance(space, bytes):
+            raise XqueueError(f"space must be the name of a space, not {lua_type(space)}")
+        check_tube(caller, space)
+        made = self._spaces.upgrade(space, argument(call, 1), now)
+        return pack([told(made.options)])
+
+
+class SpaceMethods(Family):
+    """`box.space.NAME:method`. Spaces that were not made by upgrade are another family's."""
+
+    _spaces: Spaces
+    _others: Family
+    _methods: dict[bytes, Method]
+
+    def __init__(self, spaces: Spaces, others: Family) -> None:
+        self._spaces = spaces
+        self._others = others
+        self._methods = {}
+        for name in METHODS:
+            group = READ if name in _READING else ADMIN if name in _ADMINISTRATING else WRITE
+            self._methods[name.encode()] = Method(group, _SpaceMethod(spaces, others, name).call)
+
+    def method(self, owner: bytes, name: bytes) -> Method | None:
+        """The method of a name."""
+        return self._methods.get(name) or self._others.method(owner, name)
+
+
+class _SpaceMethod:
+    """One method of every space."""
+
+    def __init__(self, spaces: Spaces, others: Family, name: str) -> None:
+        self._spaces = spaces
+        self._others = others
+        self._name = name
+
+    def call(self, caller: Caller, call: Request, owner: bytes, now: int) -> bytes | None:
+        """Call it on the space of a name; one that xqueue knows nothing of may know it by itself."""
+        space = self._spaces.find(owner)
+        if space is None:
+            other = self._others.method(owner, self._name.encode())
+            if other is None:
+                raise NoProcedure(call.name)
+            return other.function(caller, call, owner, now)
+        pending = _Waiting(caller, call)
+        method = space.method(self._name)
+        assert method is not None
+        outcome = method(caller, [unpack(each) for each in call.args], now, pending)
+        if isinstance(outcome, Waits):
+            pending.waits = outcome
+            return None
+        if isinstance(outcome, Steps):
+            return run_long(self._spaces.site, caller, _Stepping(call, outcome), now)
+        return pack(outcome)
+
+
+class _Waiting(Pending):
+    """A method that waits."""
+
+    waits: Waits
+
+    def result(self, wait: Waiting, now: int) -> bytes:
+        """What it is answered."""
+        return pack(self.waits.finish(wait, now))
+
+
+class _Stepping(LongCall):
+    """A method that takes many turns."""
+
+    def __init__(self, call: Request, steps: Steps) -> None:
+        super().__init__(call)
+        self._steps = steps
+
+    def slice(self, caller: Caller, now: int) -> bytes | None:
+        """Take a turn's worth of it."""
+        results = self._steps.step(now)
+        return None if results is None else pack(results)

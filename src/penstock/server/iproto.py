@@ -1,0 +1,142 @@
+"""Clients over IPROTO: how they are greeted, who they are, and what they may call.
+
+There are two doors. They differ in one function: `queue.statistics` is the map of today's queue at the first, and the
+flat list of the 1.5 API at the second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from penstock.core.errors import ProtocolError
+from penstock.core.limits import WAITS_PER_CONNECTION_MAX
+from penstock.core.waits import Connection as EngineConnection
+from penstock.core.waits import Waiting
+from penstock.dialects.calls import CallInbox, Calls, Family, Pending, answers_of
+from penstock.dialects.command import Caller
+from penstock.dialects.tarantool import Queue, TubeMethods
+from penstock.dialects.xqueue_calls import Module, SpaceMethods
+from penstock.server.access import ANYBODY, SLOW_ANSWER_S
+from penstock.server.connection import Connection
+from penstock.server.server import Server
+from penstock.wire import iproto
+from penstock.wire.errors import Refused
+from penstock.wire.iproto import Answers, IprotoParser, Request
+from penstock.wire.msgpack import Reader
+
+# What clients are told that this is. From 2.10 on they ask for features (ID); below 1.7 they read answers otherwise.
+_VERSION: Final = "2.11.0"
+
+# Whom nobody needs a password for.
+_GUEST: Final = "guest"
+
+
+class IprotoConnection(Connection):
+    """One client over IPROTO."""
+
+    __slots__ = ("_calls", "_greeting", "salt")
+
+    def __init__(self, iproto_door: Door, number: int, engine_connection: EngineConnection) -> None:
+        server = iproto_door.server
+        super().__init__(server.node, server.clients, number, engine_connection)
+        limits = server.clients.limits
+        self._calls = iproto_door.calls
+        known = not server.accounts.any
+        self.inbox = CallInbox(
+            IprotoParser(limits.bulk_max, limits.buffer_max, known), iproto_door.calls, WAITS_PER_CONNECTION_MAX
+        )
+        self.reply = Answers()
+        salt = iproto_door.entropy(32)
+        self.salt = salt[: iproto.SALT_BYTES]
+        self._greeting = iproto.greeting(_VERSION, iproto_door.uuid, salt)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """It is there."""
+        transport.write(self._greeting)
+        super().connection_made(transport)
+
+    def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
+        """What one of its calls waited for has ended: answer it, or refuse it."""
+        pending = wait.tag
+        assert isinstance(pending, Pending)
+        self._calls.end_wait(pending, wait, now, Refused(refusal) if refusal else None)
+
+    def refuse_bytes(self, why: bytes) -> None:
+        """Say why nothing more of it is read."""
+        answers_of(self).refusal(0, iproto.ER_INVALID_MSGPACK, why)
+
+    def turned_away(self, why: bytes) -> bytes:
+        """What it is told if it may not stay: the sentence of a line of RESP."""
+        answers = Answers()
+        answers.refusal(0, iproto.ER_ACCESS_DENIED, why.partition(b" ")[2].strip())
+        return answers.take()
+
+
+class Door:
+    """What those who connect to one port may call."""
+
+    def __init__(self, server: Server, families: dict[bytes, Family], entropy: Callable[[int], bytes]) -> None:
+        self.server = server
+        self.entropy = entropy
+        self.uuid = str(uuid.UUID(hex=server.node_id[:32]))
+        spaces = SpaceMethods(server.spaces, Family())
+        self.calls = Calls(server.desk, families, TubeMethods(server.site), spaces, self._log_in)
+
+    def accept(self) -> asyncio.BaseProtocol:
+        """Make what asyncio wants for the next connection."""
+        return self.server.clients.accept_as(self._connection)
+
+    def _connection(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
+        return IprotoConnection(self, number, engine_connection)
+
+    def _log_in(self, caller: Caller, request: Request) -> None:
+        """AUTH: let a client be somebody. Who guesses often is answered late."""
+        assert isinstance(caller, IprotoConnection)
+        server, name = self.server, request.name.decode("utf-8", "replace")
+        if name == _GUEST and not server.accounts.any:
+            caller.become(ANYBODY)
+            answers_of(caller).done(request.sync)
+            return
+        user = server.accounts.log_in_by_scramble(name, _scramble(request), caller.salt)
+        if user is not None:
+            caller.become(user)
+            answers_of(caller).done(request.sync)
+            return
+        address = caller.address.rpartition(":")[0]
+        server.log.warning("a wrong password came from %s", address)
+        text = f"Incorrect password supplied for user '{name[:64]}'"
+        if server.accounts.has_no_scramble(name):
+            text = f"User '{name[:64]}' cannot log in over IPROTO: the server has only the SHA-256 of its password"
+        if server.accounts.was_wrong(address, time.monotonic()):
+            caller.busy = True
+            server.loop.call_later(SLOW_ANSWER_S, self._refuse_late, caller, request.sync, text)
+        else:
+            answers_of(caller).refusal(request.sync, iproto.ER_PASSWORD, text.encode())
+
+    def _refuse_late(self, caller: IprotoConnection, sync: int, text: str) -> None:
+        if not caller.lost:
+            caller.busy = False
+            self.server.node.begin_turn()
+            answers_of(caller).refusal(sync, iproto.ER_PASSWORD, text.encode())
+            self.server.node.run(caller)
+
+
+def _scramble(request: Request) -> bytes:
+    """What proves that somebody knows a password: [method, 20 bytes], as text or binary. Empty if there is nothing."""
+    try:
+        if len(request.args) == 2 and Reader(request.args[0]).string() == b"chap-sha1":
+            return Reader(request.args[1]).string()
+    except ProtocolError:
+        pass
+    return b""
+
+
+def doors(server: Server) -> dict[str, Door]:
+    """The doors of a server, by the settings that say where they are."""
+    queue = Queue(server.site)
+    return {"iproto_port": Door(server, {b"queue": queue, b"xqueue": Module(server.spaces)}, secrets.token_bytes)}

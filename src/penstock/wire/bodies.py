@@ -1,0 +1,165 @@
+"""Bodies: what their bytes are, so that each vocabulary gives back what another was given.
+
+A job keeps bytes and their kind (`core/job.py`). Text and bytes are themselves everywhere. Any other value is an array
+of fields in msgpack: one for a value, as today's queue has it; none or several, as the 1.5 API may have.
+
+                   over IPROTO                   by Disque's commands       in Python
+    bytes, text    binary, text                  the same bytes             bytes, str
+    JSON           its value                     its text                   its value
+    one field      the value                     its JSON text              the value
+    several        an array of them              their JSON text            a list of them
+    none           nil (1.5: no field)           nothing                    None
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.core.errors import ProtocolError
+from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT, Draft
+from penstock.wire.msgpack import NIL, Ext, Reader, pack, unpack, write_array, write_binary, write_text
+
+_ONE_FIELD: Final = 0x91
+_UUID: Final = 2  # Tarantool's extension type.
+
+
+class Body:
+    """A body as jobs have it."""
+
+    data: bytes
+    kind: int
+
+    def __init__(self, data: bytes, kind: int) -> None:
+        self.data = data
+        self.kind = kind
+
+
+def from_value(raw: bytes) -> Body:
+    """The body that one msgpack value is."""
+    first: i64 = raw[0]
+    if first & 0xE0 == 0xA0 or 0xD9 <= first <= 0xDB:
+        text = Reader(raw).string()
+        # What is no UTF-8 is no text to anybody else: Lua has but one type for both.
+        return Body(text, BODY_TEXT if is_utf8(text) else BODY_BYTES)
+    if 0xC4 <= first <= 0xC6:
+        return Body(Reader(raw).string(), BODY_BYTES)
+    return Body(b"\x91" + raw, BODY_MSGPACK)
+
+
+def from_fields(fields: list[bytes]) -> Body:
+    """The body that none, one or several msgpack values are."""
+    if len(fields) == 1:
+        return from_value(fields[0])
+    writer = BytesWriter()
+    write_array(writer, len(fields))
+    for field in fields:
+        writer.write(field)
+    return Body(writer.getvalue(), BODY_MSGPACK)
+
+
+def fill(draft: Draft, body: Body) -> None:
+    """Let a job that is to be put have a body."""
+    draft.body = body.data
+    draft.body_kind = body.kind
+
+
+def to_value(data: bytes, kind: int) -> bytes:
+    """A body as one msgpack value."""
+    if kind == BODY_MSGPACK:
+        if data[0] == _ONE_FIELD:
+            return data[1:]
+        return NIL if len(data) == 1 else data
+    writer = BytesWriter()
+    if kind == BODY_TEXT:
+        write_text(writer, data)
+    elif kind == BODY_BYTES:
+        write_binary(writer, data)
+    else:
+        return pack(json.loads(data))
+    return writer.getvalue()
+
+
+def fields_count(data: bytes, kind: int) -> i64:
+    """How many fields a body has."""
+    return Reader(data).length_of_array() if kind == BODY_MSGPACK else 1
+
+
+def to_fields(data: bytes, kind: int) -> bytes:
+    """The fields of a body, one msgpack value behind the other."""
+    if kind != BODY_MSGPACK:
+        return to_value(data, kind)
+    reader = Reader(data)
+    reader.length_of_array()
+    return data[reader.at :]
+
+
+def to_python(data: bytes, kind: int) -> object:
+    """A body as a value of Python's."""
+    if kind == BODY_BYTES:
+        return data
+    if kind == BODY_TEXT:
+        return data.decode()
+    if kind == BODY_JSON:
+        return json.loads(data)
+    fields = unpack(data)
+    assert isinstance(fields, list)
+    if len(fields) == 1:
+        return fields[0]
+    return fields if fields else None
+
+
+def to_plain(data: bytes, kind: int) -> bytes:
+    """A body for those who know nothing but bytes."""
+    if kind != BODY_MSGPACK:
+        return data
+    value = to_python(data, kind)
+    if value is None and fields_count(data, kind) == 0:
+        return b""
+    return json.dumps(_json_value(value), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def is_fields(data: bytes) -> bool:
+    """Whether bytes that somebody calls such a body are one: a whole array that Python can have, nothing behind it."""
+    try:
+        return isinstance(unpack(data), list)
+    except ProtocolError:
+        return False
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether bytes are text."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _json_value(value: object) -> object:
+    """What JSON has no form for, in the nearest that it has: text for bytes, uuids and keys, null for no number."""
+    if isinstance(value, list):
+        return [_json_value(each) for each in value]
+    if isinstance(value, dict):
+        return {_json_key(key): _json_value(each) for key, each in value.items()}
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, (str, int)) or value is None:
+        return value
+    return _json_key(value)
+
+
+def _json_key(key: object) -> str:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "backslashreplace")
+    if not isinstance(key, Ext):
+        return json.dumps(key)
+    return str(uuid.UUID(bytes=key.data)) if key.code == _UUID and len(key.data) == 16 else key.data.hex()

@@ -1,0 +1,274 @@
+"""IPROTO, the protocol of Tarantool: requests out of bytes, answers into bytes.
+
+    length  header map {0: request, 1: sync, …}  body map {…}            a packet; the length is any msgpack number
+
+Requests are answered in whatever order they end: an answer has the sync of its request. Any bytes give requests, or an
+`error` after which nothing more is read. The arguments of a call stay as they came (msgpack), each by itself: whoever
+needs one decodes it, and a body is never decoded at all.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64
+
+from penstock.core.errors import ProtocolError
+from penstock.wire.msgpack import VALUES_MAX, Reader, write_text
+from penstock.wire.reply import Reply
+
+# Requests, by their codes.
+SELECT: Final = 1
+CALL_16: Final = 6
+AUTH: Final = 7
+EVAL: Final = 8
+CALL: Final = 10
+PING: Final = 64
+ID: Final = 73
+
+# What is in a body.
+_SPACE: Final = 0x10
+_LIMIT: Final = 0x12
+_KEY: Final = 0x20
+_TUPLE: Final = 0x21
+_FUNCTION: Final = 0x22
+_USER: Final = 0x23
+_EXPRESSION: Final = 0x27
+
+# Errors, by their numbers.
+ER_INVALID_MSGPACK: Final = 20
+ER_PROC_LUA: Final = 32
+ER_NO_SUCH_PROC: Final = 33
+ER_NO_SUCH_SPACE: Final = 36
+ER_ACCESS_DENIED: Final = 42
+ER_PASSWORD: Final = 47
+ER_UNKNOWN_REQUEST: Final = 48
+
+# Clients read the schema again when its version changes; there is none to read, so it never does.
+_SCHEMA_VERSION: Final = 1
+
+# The packet behind its length: a map of code, sync and schema version, in the widths that Tarantool uses.
+_HEADER_BYTES: Final = 23
+
+# Of one who has not said who it is, a packet has no more: enough for AUTH.
+UNKNOWN_PACKET_BYTES_MAX: Final = 16 * 1024
+
+# The 20 bytes of the salt that a scramble is made with.
+SALT_BYTES: Final = 20
+
+
+def greeting(version: str, uuid: str, salt: bytes) -> bytes:
+    """The 128 bytes with which a server begins: two lines of 64."""
+    first = f"Tarantool {version} (Binary) {uuid}".encode().ljust(63)
+    return first + b"\n" + base64.b64encode(salt).ljust(63) + b"\n"
+
+
+class Request:
+    """One request."""
+
+    code: i64
+    sync: i64  # Its 64 bits.
+    name: bytes  # Of a function, a user, or the text of an EVAL; empty if there is none.
+    args: list[bytes]  # Each as msgpack.
+    space: i64  # -1 if none was named.
+
+    def __init__(self, code: i64, sync: i64) -> None:
+        self.code = code
+        self.sync = sync
+        self.name = b""
+        self.args = []
+        self.space = -1
+
+
+class IprotoParser:
+    """The requests of one connection."""
+
+    packet_max: i64
+    buffer_max: i64  # How many bytes of requests that were not given out yet are kept.
+    error: bytes  # Why nothing more is read; empty while all is well.
+    has_more: bool  # The last `parse` has given as many as it was asked to, and there may be more.
+
+    _buffer: bytes
+    _pos: i64
+    _behind: bytearray  # What came behind the buffer while a long packet was not complete.
+    _need: i64  # How many bytes from _pos on are needed before it is worth looking again.
+    _reader: Reader
+
+    def __init__(self, packet_max: i64, buffer_max: i64, known: bool = True) -> None:
+        """A parser for one who is known, or for one who has to say first who it is."""
+        self.error = b""
+        self.has_more = False
+        self.packet_max = packet_max if known else UNKNOWN_PACKET_BYTES_MAX
+        self.buffer_max = buffer_max
+        self._buffer = b""
+        self._pos = 0
+        self._behind = bytearray()
+        self._need = 0
+        self._reader = Reader(b"")
+
+    def trust(self, packet_max: i64) -> None:
+        """Let a client send as much as clients may."""
+        self.packet_max = packet_max
+
+    def feed(self, data: bytes) -> None:
+        """Bytes came in."""
+        if self.error:
+            return
+        if self._need > 0:
+            self._behind += data
+        elif self._pos == len(self._buffer):
+            self._buffer = data
+            self._pos = 0
+        else:
+            self._buffer = self._buffer[self._pos :] + data
+            self._pos = 0
+        if self.pending() > self.buffer_max:
+            self._fail("too many requests wait to be run")
+
+    def pending(self) -> i64:
+        """How many bytes came in and were not given out as requests yet."""
+        return len(self._buffer) - self._pos + len(self._behind)
+
+    def is_unfinished(self) -> bool:
+        """Whether a request was begun and is not complete, or was not given out yet."""
+        return self.pending() > 0
+
+    def parse(self, requests_max: i64) -> list[Request]:
+        """The requests that are complete, no more than so many."""
+        requests: list[Request] = []
+        self.has_more = False
+        if self._need > 0:
+            if self.pending() < self._need:
+                return requests
+            self._buffer = self._buffer[self._pos :] + self._behind
+            self._pos = 0
+            self._behind = bytearray()
+            self._need = 0
+        reader = self._reader
+        reader.data = self._buffer
+        reader.end = len(self._buffer)
+        room = requests_max
+        try:
+            while self._pos < len(self._buffer):
+                if room <= 0:
+                    self.has_more = True
+                    break
+                if not self._find_packet(reader):
+                    break
+                requests.append(_request(reader))
+                self._pos = reader.end
+                reader.end = len(self._buffer)
+                room -= 1
+        except ProtocolError as error:
+            self._fail(str(error))
+        reader.data = b""
+        return requests
+
+    def _find_packet(self, reader: Reader) -> bool:
+        """Let a reader stand at a packet and end where it does, if all of it is there."""
+        first: i64 = self._buffer[self._pos]
+        prefix: i64 = 1 if first < 0x80 else 0
+        if 0xCC <= first <= 0xCF:
+            prefix = 1 + (1 << (first - 0xCC))
+        if prefix == 0:
+            raise ProtocolError("packet length")
+        there = len(self._buffer) - self._pos
+        if there < prefix:
+            return False
+        reader.at = self._pos
+        reader.left = VALUES_MAX
+        length = reader.unsigned()
+        if length < 0 or length > self.packet_max:
+            raise ProtocolError(f"a packet may have {self.packet_max} bytes")
+        if there < prefix + length:
+            self._need = prefix + length
+            return False
+        reader.end = reader.at + length
+        return True
+
+    def _fail(self, why: str) -> None:
+        self.error = f"Invalid MsgPack - {why}".encode()
+        self._buffer = b""
+        self._pos = 0
+        self._behind = bytearray()
+        self._need = 0
+
+
+def _request(reader: Reader) -> Request:
+    """Read a packet. What is in it beside what is asked for is passed over."""
+    code: i64 = -1
+    sync: i64 = 0
+    for _ in range(reader.length_of_map()):
+        key = reader.unsigned()
+        if key == 0:
+            code = reader.unsigned()
+        elif key == 1:
+            sync = reader.unsigned()
+        else:
+            reader.skip()
+    if code < 0:
+        raise ProtocolError("packet header")
+    request = Request(code, sync)
+    if reader.at < reader.end:
+        for _ in range(reader.length_of_map()):
+            key = reader.unsigned()
+            if key in (_TUPLE, _KEY):
+                request.args = [reader.raw() for _ in range(reader.length_of_array())]
+            elif key in (_FUNCTION, _USER, _EXPRESSION):
+                request.name = reader.string()
+            elif key == _SPACE:
+                request.space = reader.unsigned()
+            else:
+                reader.skip()
+    if reader.at != reader.end:
+        raise ProtocolError("there are bytes behind a packet's body")
+    return request
+
+
+class Answers(Reply):
+    """What one client over IPROTO will be sent: answers one after the other, in the order in which they came about."""
+
+    def data(self, sync: i64, values: bytes) -> None:
+        """An answer: an array of values."""
+        self._head(sync, 0, 2 + len(values))
+        self._writer.append(0x81)
+        self._writer.append(0x30)
+        self._writer.write(values)
+
+    def done(self, sync: i64) -> None:
+        """An answer without a value."""
+        self._head(sync, 0, 1)
+        self._writer.append(0x80)
+
+    def body(self, sync: i64, fields: bytes) -> None:
+        """An answer whose body is this map."""
+        self._head(sync, 0, len(fields))
+        self._writer.write(fields)
+
+    def refusal(self, sync: i64, number: i64, text: bytes) -> None:
+        """A refusal: a number that clients know, and a sentence."""
+        told = BytesWriter()
+        write_text(told, text)
+        fields = told.getvalue()
+        self._head(sync, 0x8000 | number, 2 + len(fields))
+        self._writer.append(0x81)
+        self._writer.append(0x31)
+        self._writer.write(fields)
+
+    def _head(self, sync: i64, code: i64, body_bytes: i64) -> None:
+        writer = self._writer
+        writer.append(0xCE)
+        write_i32_be(writer, i32(_HEADER_BYTES + body_bytes))
+        writer.append(0x83)
+        writer.append(0)
+        writer.append(0xCE)
+        write_i32_be(writer, i32(code))
+        writer.append(1)
+        writer.append(0xCF)
+        write_i64_be(writer, sync)
+        writer.append(5)
+        writer.append(0xCE)
+        write_i32_be(writer, _SCHEMA_VERSION)
+        self.length += 5 + _HEADER_BYTES + body_bytes

@@ -1,0 +1,434 @@
+"""msgpack: values out of bytes and into bytes, and where one value ends and the next begins.
+
+Any bytes give values or a `ProtocolError`. Nothing is believed before it is there: a length asks for no memory, values
+are counted, and they nest no deeper than DEPTH_MAX. What only passes through (a body, an extension of whatever type) is
+skipped, not decoded, and so leaves as it came. (The msgpack package was rejected: it tells no binary from what it could
+not decode, its errors are of six classes, and it decodes what need not be.)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import (
+    BytesWriter,
+    read_f32_be,
+    read_f64_be,
+    read_i16_be,
+    read_i32_be,
+    read_i64_be,
+    write_f64_be,
+    write_i16_be,
+    write_i32_be,
+    write_i64_be,
+)
+from mypy_extensions import i16, i32, i64
+
+from penstock.core.errors import ProtocolError, WrongType
+
+# Values nest so deep, no deeper: as much as any client means, and the stack can hold it.
+DEPTH_MAX: Final = 32
+
+# How many values one packet may have: so many are skipped in some milliseconds, and take 100 MB at most when decoded.
+VALUES_MAX: Final = 1024 * 1024
+
+NIL: Final = b"\xc0"
+NO_VALUES: Final = b"\x90"
+
+_U64: Final = 1 << 64
+
+
+class Ext:
+    """A value of an extension type: Tarantool's decimal is 1, uuid 2, datetime 4."""
+
+    code: int  # -128 to 127.
+    data: bytes
+
+    def __init__(self, code: int, data: bytes) -> None:
+        self.code = code
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ext) and self.code == other.code and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.data))
+
+    def __repr__(self) -> str:
+        return f"Ext({self.code}, {self.data!r})"
+
+
+class Reader:
+    """Reads values from a place on, up to an end that none of them may pass."""
+
+    data: bytes
+    at: i64
+    end: i64
+    left: i64  # How many more values it may meet.
+
+    def __init__(self, data: bytes, at: i64 = 0, end: i64 = -1) -> None:
+        self.data = data
+        self.at = at
+        self.end = len(data) if end < 0 else end
+        self.left = VALUES_MAX
+
+    def skip(self, depth: i64 = DEPTH_MAX) -> None:
+        """Pass over a value."""
+        byte = self._first()
+        if byte < 0x80 or byte >= 0xE0:
+            return
+        if byte < 0x90:
+            self._skip_many(2 * (byte & 0x0F), depth)
+        elif byte < 0xA0:
+            self._skip_many(byte & 0x0F, depth)
+        elif byte < 0xC0:
+            self._pass(byte & 0x1F)
+        elif byte in (0xDC, 0xDD):
+            self._skip_many(self._number(2 if byte == 0xDC else 4), depth)
+        elif byte in (0xDE, 0xDF):
+            self._skip_many(2 * self._number(2 if byte == 0xDE else 4), depth)
+        else:
+            self._pass(self._scalar_bytes(byte))
+
+    def _skip_many(self, count: i64, depth: i64) -> None:
+        if depth == 0:
+            raise ProtocolError("values are nested too deep")
+        # Each of them has a byte at least, so a length that lies costs nothing.
+        if count > self.end - self.at:
+            raise ProtocolError("a value is cut off")
+        for _ in range(count):
+            self.skip(depth - 1)
+
+    def _scalar_bytes(self, byte: i64) -> i64:
+        """How many bytes follow of a value that contains no others; what says so is read."""
+        if byte < 0xC4:
+            if byte == 0xC1:
+                raise ProtocolError("0xc1 is no value")
+            return 0
+        if byte < 0xC7:
+            return self._number(1 << (byte - 0xC4))
+        if byte < 0xCA:
+            return self._number(1 << (byte - 0xC7)) + 1
+        if byte < 0xCC:
+            return 4 << (byte - 0xCA)
+        if byte < 0xD0:
+            return 1 << (byte - 0xCC)
+        if byte < 0xD4:
+            return 1 << (byte - 0xD0)
+        if byte < 0xD9:
+            return (1 << (byte - 0xD4)) + 1
+        return self._number(1 << (byte - 0xD9))
+
+    def value(self, depth: i64 = DEPTH_MAX) -> object:
+        """The next value. Text that is not UTF-8 has lone surrogates in it, as Python's own file names have."""
+        byte = self._first()
+        if byte < 0x80:
+            return byte
+        if byte >= 0xE0:
+            return byte - 256
+        if byte < 0x90:
+            return self._map(byte & 0x0F, depth)
+        if byte < 0xA0:
+            return self._array(byte & 0x0F, depth)
+        if byte < 0xC0:
+            return self._bytes(byte & 0x1F).decode("utf-8", "surrogateescape")
+        if byte == 0xC0:
+            return None
+        if byte in (0xC2, 0xC3):
+            return byte == 0xC3
+        if byte in (0xDC, 0xDD):
+            return self._array(self._number(2 if byte == 0xDC else 4), depth)
+        if byte in (0xDE, 0xDF):
+            return self._map(self._number(2 if byte == 0xDE else 4), depth)
+        length = self._scalar_bytes(byte)
+        if byte >= 0xD9:
+            return self._bytes(length).decode("utf-8", "surrogateescape")
+        if byte < 0xC7:
+            return self._bytes(length)
+        if byte < 0xCA or byte >= 0xD4:
+            raw = self._bytes(length)
+            code = int(raw[0])
+            return Ext(code - 256 if code > 127 else code, raw[1:])
+        at = self.at
+        self._pass(length)
+        if byte == 0xCA:
+            return read_f32_be(self.data, at)
+        if byte == 0xCB:
+            return read_f64_be(self.data, at)
+        if length == 8:
+            wide = int(read_i64_be(self.data, at))
+            return wide + _U64 if wide < 0 and byte == 0xCF else wide
+        return self._integer(at, length, byte >= 0xD0)
+
+    def _integer(self, at: i64, length: i64, signed: bool) -> int:
+        if length == 1:
+            one: i64 = self.data[at]
+            return one - 256 if signed and one > 127 else one
+        if length == 2:
+            two = i64(read_i16_be(self.data, at))
+            return two if signed else two & 0xFFFF
+        four = i64(read_i32_be(self.data, at))
+        return four if signed else four & 0xFFFFFFFF
+
+    def _array(self, count: i64, depth: i64) -> list[object]:
+        self._check_many(count, depth)
+        return [self.value(depth - 1) for _ in range(count)]
+
+    def _map(self, count: i64, depth: i64) -> dict[object, object]:
+        self._check_many(2 * count, depth)
+        found: dict[object, object] = {}
+        for _ in range(count):
+            key = self.value(depth - 1)
+            if isinstance(key, (list, dict)):
+                key = _frozen(key)
+            found[key] = self.value(depth - 1)
+        return found
+
+    def _check_many(self, count: i64, depth: i64) -> None:
+        if depth == 0:
+            raise ProtocolError("values are nested too deep")
+        if count > self.end - self.at:
+            raise ProtocolError("a value is cut off")
+
+    def length_of_array(self) -> i64:
+        """How many values the array has that is next; they are read after this."""
+        byte = self._first()
+        if byte & 0xF0 == 0x90:
+            return byte & 0x0F
+        if byte == 0xDC or byte == 0xDD:
+            return self._number(2 if byte == 0xDC else 4)
+        raise ProtocolError("this should be an array")
+
+    def length_of_map(self) -> i64:
+        """How many pairs the map has that is next."""
+        byte = self._first()
+        if byte & 0xF0 == 0x80:
+            return byte & 0x0F
+        if byte == 0xDE or byte == 0xDF:
+            return self._number(2 if byte == 0xDE else 4)
+        raise ProtocolError("this should be a map")
+
+    def unsigned(self) -> i64:
+        """The bits of the whole number that is next, which must be one without a sign."""
+        byte = self._first()
+        if byte < 0x80:
+            return byte
+        if byte < 0xCC or byte > 0xCF:
+            raise ProtocolError("this should be a whole number without a sign")
+        if byte == 0xCF:
+            at = self.at
+            self._pass(8)
+            return read_i64_be(self.data, at)
+        return self._number(1 << (byte - 0xCC))
+
+    def raw(self) -> bytes:
+        """The bytes of the value that is next. It can be wrapped in another array and is still not too deep."""
+        start = self.at
+        self.skip(DEPTH_MAX - 1)
+        return self.data[start : self.at]
+
+    def string(self) -> bytes:
+        """The bytes within the text or binary that is next."""
+        byte = self._first()
+        if byte & 0xE0 == 0xA0:
+            return self._bytes(byte & 0x1F)
+        if 0xD9 <= byte <= 0xDB or 0xC4 <= byte <= 0xC6:
+            return self._bytes(self._scalar_bytes(byte))
+        raise ProtocolError("this should be text")
+
+    def _first(self) -> i64:
+        if self.at >= self.end:
+            raise ProtocolError("a value is cut off")
+        self.left -= 1
+        if self.left < 0:
+            raise ProtocolError(f"there are more than {VALUES_MAX} values")
+        byte: i64 = self.data[self.at]
+        self.at += 1
+        return byte
+
+    def _number(self, size: i64) -> i64:
+        """The next bytes as a length."""
+        at = self.at
+        self._pass(size)
+        if size == 1:
+            return self.data[at]
+        if size == 2:
+            two = i64(read_i16_be(self.data, at))
+            return two & 0xFFFF
+        four = i64(read_i32_be(self.data, at))
+        return four & 0xFFFFFFFF
+
+    def _pass(self, length: i64) -> None:
+        if length > self.end - self.at:
+            raise ProtocolError("a value is cut off")
+        self.at += length
+
+    def _bytes(self, length: i64) -> bytes:
+        start = self.at
+        self._pass(length)
+        return self.data[start : self.at]
+
+
+def _frozen(value: object) -> object:
+    """An array or a map as it can be the key of another map."""
+    if isinstance(value, list):
+        return tuple([_frozen(each) for each in value])
+    if isinstance(value, dict):
+        return tuple([(key, _frozen(each)) for key, each in value.items()])
+    return value
+
+
+def unpack(data: bytes) -> object:
+    """The value that these bytes are, all of them."""
+    reader = Reader(data)
+    value = reader.value()
+    if reader.at != len(data):
+        raise ProtocolError("there are bytes behind a value")
+    return value
+
+
+def pack(value: object) -> bytes:
+    """A value as bytes, each number as short as it can be. What has no form here is refused."""
+    writer = BytesWriter()
+    write_value(writer, value, DEPTH_MAX)
+    return writer.getvalue()
+
+
+def write_value(writer: BytesWriter, value: object, depth: i64) -> None:
+    """The same, behind what was written already."""
+    if value is None:
+        writer.append(0xC0)
+    elif isinstance(value, bool):
+        writer.append(0xC3 if value else 0xC2)
+    elif isinstance(value, int):
+        write_integer(writer, value)
+    elif isinstance(value, str):
+        write_text(writer, _encoded(value))
+    elif isinstance(value, bytes):
+        write_binary(writer, value)
+    elif isinstance(value, float):
+        writer.append(0xCB)
+        write_f64_be(writer, value)
+    elif depth == 0:
+        raise WrongType(f"values are nested more than {DEPTH_MAX} deep")
+    elif isinstance(value, (list, tuple)):
+        write_array(writer, len(value))
+        for each in value:
+            write_value(writer, each, depth - 1)
+    elif isinstance(value, dict):
+        write_map(writer, len(value))
+        for key, each in value.items():
+            write_value(writer, key, depth - 1)
+            write_value(writer, each, depth - 1)
+    elif isinstance(value, Ext):
+        _write_ext(writer, value)
+    elif isinstance(value, (bytearray, memoryview)):
+        write_binary(writer, bytes(value))
+    else:
+        raise WrongType(f"a value of type {type(value).__name__} cannot be written as msgpack")
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise WrongType("a text cannot be written as UTF-8 (a lone surrogate)") from None
+
+
+def write_integer(writer: BytesWriter, number: int) -> None:
+    """A whole number of 64 bits, with or without a sign."""
+    if -32 <= number < 0x80:
+        writer.append(number & 0xFF)
+    elif 0 < number < 1 << 32:
+        if number < 0x100:
+            writer.append(0xCC)
+            writer.append(number)
+        elif number < 0x10000:
+            writer.append(0xCD)
+            _write_i16(writer, number)
+        else:
+            writer.append(0xCE)
+            _write_i32(writer, number)
+    elif -(1 << 31) <= number < 0:
+        if number >= -0x80:
+            writer.append(0xD0)
+            writer.append(number & 0xFF)
+        elif number >= -0x8000:
+            writer.append(0xD1)
+            _write_i16(writer, number)
+        else:
+            writer.append(0xD2)
+            _write_i32(writer, number)
+    elif -(1 << 63) <= number < 1 << 63:
+        writer.append(0xCF if number > 0 else 0xD3)
+        write_i64_be(writer, i64(number))
+    elif 0 < number < _U64:
+        writer.append(0xCF)
+        write_i64_be(writer, i64(number - _U64))
+    else:
+        raise WrongType("a whole number must have at most 64 bits")
+
+
+def _write_i16(writer: BytesWriter, number: i64) -> None:
+    """The last two bytes of a number."""
+    write_i16_be(writer, i16(number - 0x10000 if number > 0x7FFF else number))
+
+
+def _write_i32(writer: BytesWriter, number: i64) -> None:
+    """The last four bytes of a number."""
+    write_i32_be(writer, i32(number - 0x100000000 if number > 0x7FFFFFFF else number))
+
+
+def write_text(writer: BytesWriter, text: bytes) -> None:
+    """Text, which is here as UTF-8."""
+    length: i64 = len(text)
+    if length < 32:
+        writer.append(0xA0 | length)
+    else:
+        _write_length(writer, length, 0xD9, 0xDA, 0xDB)
+    writer.write(text)
+
+
+def write_binary(writer: BytesWriter, data: bytes) -> None:
+    """Bytes."""
+    _write_length(writer, len(data), 0xC4, 0xC5, 0xC6)
+    writer.write(data)
+
+
+def write_array(writer: BytesWriter, count: i64) -> None:
+    """So many values follow, and are one."""
+    if count < 16:
+        writer.append(0x90 | count)
+    else:
+        _write_length(writer, count, 0, 0xDC, 0xDD)
+
+
+def write_map(writer: BytesWriter, count: i64) -> None:
+    """So many pairs of values follow, and are one."""
+    if count < 16:
+        writer.append(0x80 | count)
+    else:
+        _write_length(writer, count, 0, 0xDE, 0xDF)
+
+
+def _write_ext(writer: BytesWriter, ext: Ext) -> None:
+    length: i64 = len(ext.data)
+    if length in (1, 2, 4, 8, 16):
+        writer.append({1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}[length])
+    else:
+        _write_length(writer, length, 0xC7, 0xC8, 0xC9)
+    writer.append(ext.code & 0xFF)
+    writer.write(ext.data)
+
+
+def _write_length(writer: BytesWriter, length: i64, one: int, two: int, four: int) -> None:
+    """A length behind the byte that says how long it is itself; 0 where there is no form of one byte."""
+    if length < 0x100 and one:
+        writer.append(one)
+        writer.append(length)
+    elif length < 0x10000:
+        writer.append(two)
+        _write_i16(writer, length)
+    else:
+        writer.append(four)
+        _write_i32(writer, length)
