@@ -38,6 +38,7 @@ COMPILED = (
     "dialects/scans.py",
     "dialects/site.py",
     "dialects/tarantool.py",
+    "dialects/tarantool15.py",
     "dialects/tubes.py",
     "dialects/words.py",
     "journal/frame.py",

@@ -1,13 +1,37 @@
-"""The words of Tarantool's queue, the 1.5 API: its states, its statistics, its priorities."""
+"""The words of Tarantool's queue, the 1.5 API: `queue.put(space, tube, delay, ttl, ttr, pri, ...)` and its like.
+
+A task is `[id, tube, status, field, …]`. A tube `q` of space 0 is the tube `q`, of space 5 it is `5/q`; it comes into
+being when it is first used. Its clients send numbers as strings, so wherever a number is wanted, its text will do.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
 
 from penstock.core import states as s
 from penstock.core import stats
-from penstock.core.limits import PRIORITY_BACK, PRIORITY_FRONT
+from penstock.core.engine import Engine
+from penstock.core.errors import CommandError
+from penstock.core.ids import HEX_ID_BYTES, NOT_AN_ID
+from penstock.core.job import BODY_MSGPACK, Draft, Job
+from penstock.core.limits import NEVER, PRIORITY_BACK, PRIORITY_FRONT, PRIORITY_UNSET, UNSET, duration_ms
+from penstock.core.outcomes import NO_JOB, NOT_TAKEN, OK
+from penstock.core.policy import QUEUE15
 from penstock.core.tube import Tube
+from penstock.core.waits import Wait, Waiting
+from penstock.dialects.calls import LongCall, Method, Pending, argument, one, run_long
+from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
+from penstock.dialects.disque import LEAVING
+from penstock.dialects.site import Site
+from penstock.dialects.tarantool import Emptying, Kicking
+from penstock.wire.bodies import fields_count, from_fields, to_fields
+from penstock.wire.errors import LuaError, Refused
+from penstock.wire.iproto import Request
+from penstock.wire.msgpack import NIL, NO_VALUES, write_array, write_text
 
 STATE_WORDS: Final = ["done", "ready", "taken", "delayed", "buried", "done", "done"]
 
@@ -42,7 +66,7 @@ def statistics(space: int, name: str, tube: Tube, calls: dict[str, int]) -> list
     take_timeout, peek, meta.
     """
     events = stats.events(tube)
-    found = {counter: sum(events[event] for event in counted) for counter, counted in _COUNTERS.items()}
+    found = {counter: sum([events[event] for event in counted]) for counter, counted in _COUNTERS.items()}
     found.update(calls)
     found.update(_expired(tube))
     found = {counter: count for counter, count in found.items() if count}
@@ -78,3 +102,435 @@ def priority_outside(priority: int) -> int:
     if priority == PRIORITY_BACK:
         return 0
     return max(0, min(255, 255 - priority))
+
+
+# What a task's life begins with when nobody says: as the document has it.
+_PRI_DEFAULT: Final = 127
+
+# How many tubes a slice of statistics looks at.
+_TUBES_SLICE: Final = 200
+
+_NOT_FOUND: Final = "Task not found"
+_ONLY_CONSUMER: Final = "Only consumer that took the task can it"
+
+
+# Arguments
+
+
+def number(value: object, what: str) -> float | int:
+    """A number, or its text."""
+    if isinstance(value, bytes):
+        value = value.decode("ascii", "replace")
+    if isinstance(value, str):
+        try:
+            value = float(value) if len(value) < 64 and "_" not in value else math.nan
+        except ValueError:
+            value = math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise LuaError(f"{what} must be a number")
+    return value
+
+
+def whole(value: object, what: str) -> int:
+    """A whole number, or its text."""
+    found = number(value, what)
+    if isinstance(found, float):
+        if not found.is_integer():
+            raise LuaError(f"{what} must be a whole number")
+        return int(found)
+    return found
+
+
+def time_ms(call: Request, at: i64, what: str) -> int:
+    """A time in seconds that a call may bring, in milliseconds; 0 where it brings none, or nothing positive."""
+    value = argument(call, at)
+    if value is None:
+        return 0
+    seconds = number(value, what)
+    return duration_ms(seconds, what) if seconds > 0 else 0
+
+
+def _text(value: object, what: str) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise LuaError(f"{what} must be a string")
+    return value.encode("utf-8", "surrogateescape")
+
+
+def _space(call: Request) -> int:
+    space = whole(argument(call, 0), "space")
+    if space < 0 or space >= 1 << 32:
+        raise LuaError("space must be a number from 0 on")
+    return space
+
+
+def _prefix(space: int) -> bytes:
+    return b"" if space == 0 else b"%d/" % space
+
+
+def _split(name: bytes) -> tuple[int, bytes]:
+    """The space and the name within it of a tube."""
+    digits, mark, rest = name.partition(b"/")
+    if mark and rest and digits.isdigit() and digits[:1] != b"0" and len(digits) < 11:
+        return int(digits), rest
+    return 0, name
+
+
+class Queue15:
+    """The functions of the 1.5 API."""
+
+    pri_is_offset: bool  # A priority is added to 127, as the original's code does, and not what its document says.
+    _site: Site
+    _engine: Engine
+    _calls: dict[int, dict[str, int]]  # What was called that changes no task, by the number of the tube.
+
+    def __init__(self, site: Site) -> None:
+        self.pri_is_offset = False
+        self._site = site
+        self._engine = site.engine
+        self._calls = {}
+
+    def functions(self) -> dict[bytes, Method]:
+        """All functions, by their names."""
+        dig = Method(WRITE, self.dig)
+        return {
+            b"put": Method(WRITE, self.put),
+            b"put_unique": Method(WRITE, self.put_unique),
+            b"urgent": Method(WRITE, self.urgent),
+            b"take": Method(WRITE, self.take),
+            b"ack": Method(WRITE, self.ack),
+            b"release": Method(WRITE, self.release),
+            b"requeue": Method(WRITE, self.requeue),
+            b"bury": Method(WRITE, self.bury),
+            b"done": Method(WRITE, self.done),
+            b"dig": dig,
+            b"unbury": dig,
+            b"kick": Method(WRITE, self.kick),
+            b"touch": Method(WRITE, self.touch),
+            b"delete": Method(WRITE, self.delete),
+            b"truncate": Method(ADMIN, self.truncate),
+            b"peek": Method(READ, self.peek),
+            b"meta": Method(READ, self.meta),
+            b"statistics": Method(READ, self.statistics),
+        }
+
+    # Putting
+
+    def put(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.put(space, tube, delay, ttl, ttr, pri, ...)"""
+        return self._put(caller, call, False, False, now)
+
+    def urgent(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.urgent(space, tube, delay, ttl, ttr, pri, ...): before all others, unless it has a delay"""
+        return self._put(caller, call, True, False, now)
+
+    def put_unique(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.put_unique(space, tube, delay, ttl, ttr, pri, data, ...): the task of this data, if there is one"""
+        if len(call.args) < 7 or call.args[6] == NIL:
+            raise LuaError("Can not put unique task without data")
+        return self._put(caller, call, False, True, now)
+
+    def _put(self, caller: Caller, call: Request, urgent: bool, unique: bool, now: i64) -> bytes:
+        space = _space(call)
+        name = self._name(caller, call, space)
+        body = from_fields(call.args[6:])
+        draft = Draft(body.data)
+        draft.body_kind = body.kind
+        draft.delay_ms = time_ms(call, 2, "delay")
+        draft.ttl_ms = time_ms(call, 3, "ttl") or UNSET
+        draft.ttr_ms = time_ms(call, 4, "ttr") or UNSET
+        draft.priority = self._priority(argument(call, 5))
+        draft.urgent = urgent and draft.delay_ms == 0
+        draft.same_body = unique
+        if self._site.leaving:
+            raise Refused(LEAVING)
+        tube = self._engine.tubes.get(name)
+        if tube is None:
+            tube = self._site.new_tube(name, QUEUE15, [draft], now)
+        else:
+            self._site.have_room(len(draft.body))
+        if unique and not tube.policy.unique_bodies:
+            raise LuaError("Tarantool have to be configured to use queue.put_unique method")
+        job = self._engine.put(tube, draft, now)
+        if job.created == now and job.state == s.TAKEN:
+            # Somebody has waited for it; what its producer has put was ready.
+            return self._task(job, space, "ready")
+        return self._task(job, space, STATE_WORDS[job.state])
+
+    def _priority(self, value: object) -> int:
+        if value is None:
+            return PRIORITY_UNSET
+        pri = whole(value, "pri")
+        if self.pri_is_offset:
+            pri = max(0, min(255, pri + _PRI_DEFAULT))
+        elif pri < 0 or pri > 255:
+            raise LuaError("pri must be 0 to 255, higher first")
+        return priority_inside(pri)
+
+    def _name(self, caller: Caller, call: Request, space: int) -> bytes:
+        name = _prefix(space) + _text(argument(call, 1), "tube")
+        check_tube(caller, name)
+        return name
+
+    # Taking
+
+    def take(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.take(space, tube, timeout)"""
+        space = _space(call)
+        name = self._name(caller, call, space)
+        timeout = NEVER
+        given = argument(call, 2)
+        if given is not None:
+            seconds = number(given, "timeout")
+            timeout = duration_ms(seconds, "timeout") if seconds >= 0 else NEVER
+        tube = self._engine.tubes.get(name)
+        if tube is None:
+            if timeout == 0:
+                return NO_VALUES
+            self._site.check_new([name], QUEUE15)
+            tube = self._engine.create_tube(name, QUEUE15, now)
+        job = self._engine.take(caller.connection.session, tube, now)
+        if job is not None:
+            return self.deliver(caller, job, space, now)
+        if timeout == 0:
+            self.count(tube, "take_timeout")
+            return NO_VALUES
+        if self._site.leaving:
+            raise Refused(LEAVING)
+        pending = _Take(self, tube, space, caller, call)
+        self._engine.wait(caller.connection, [tube], now, timeout, 1, None, UNSET, pending)
+        return None
+
+    def deliver(self, caller: Caller, job: Job, space: int, now: i64) -> bytes:
+        """The results of a take: a job that was just taken."""
+        if not isinstance(job.body, bytes):
+            self._site.bodies(caller, [job], now)
+        caller.unsent.append(job)
+        caller.unsent_deliveries.append(job.deliveries)
+        return self._task(job, space, "taken")
+
+    # Finishing
+
+    def ack(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.ack(space, id)"""
+        job = self._job(caller, call, now)
+        results = self._task(job, _space(call), "taken")
+        self._check(self._engine.ack(caller.connection.session, job, now), "ack")
+        return results
+
+    def release(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.release(space, id, delay, ttl)"""
+        job = self._job(caller, call, now)
+        delay = time_ms(call, 2, "delay")
+        ttl = time_ms(call, 3, "ttl") or UNSET
+        self._check(self._engine.release(caller.connection.session, job, now, delay, ttl), "release")
+        return self._task(job, _space(call), "delayed" if delay else "ready")
+
+    def requeue(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.requeue(space, id)"""
+        job = self._job(caller, call, now)
+        self._check(self._engine.requeue(caller.connection.session, job, now), "release")
+        return self._task(job, _space(call), "ready")
+
+    def bury(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.bury(space, id)"""
+        job = self._job(caller, call, now)
+        if job.state != s.TAKEN:
+            self._check(NOT_TAKEN, "bury")
+        self._check(self._engine.bury(caller.connection.session, job, now), "bury")
+        return self._task(job, _space(call), "buried")
+
+    def done(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.done(space, id, ...): the fields take the place of the task's"""
+        job = self._job(caller, call, now)
+        body = from_fields(call.args[2:])
+        self._site.have_room(len(body.data))
+        self._check(self._engine.done(caller.connection.session, job, body.data, body.kind, now), "done")
+        return self._task(job, _space(call), "done")
+
+    def touch(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.touch(space, id)"""
+        job = self._job(caller, call, now)
+        self._check(self._engine.touch(caller.connection.session, job, now), "touch")
+        return self._task(job, _space(call), STATE_WORDS[job.state])
+
+    def _check(self, outcome: int, what: str) -> None:
+        if outcome == OK:
+            return
+        if outcome == NO_JOB:
+            raise LuaError(_NOT_FOUND)
+        raise LuaError("Task is not taken" if outcome == NOT_TAKEN else f"{_ONLY_CONSUMER} {what}")
+
+    # What anyone may do
+
+    def dig(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.dig(space, id)"""
+        job = self._job(caller, call, now)
+        if self._engine.dig(job, now) != OK:
+            raise LuaError("Task is not buried")
+        return self._task(job, _space(call), "ready")
+
+    def kick(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.kick(space, tube, count)"""
+        tube = self._engine.tubes.get(self._name(caller, call, _space(call)))
+        value = argument(call, 2)
+        count = 1 if value is None else number(value, "count")
+        if tube is None or count <= 0:
+            return one(0)
+        wanted = NEVER if count == math.inf else whole(count, "count")
+        return run_long(self._site, caller, Kicking(call, self._engine, tube, wanted), now)
+
+    def delete(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.delete(space, id)"""
+        job = self._job(caller, call, now)
+        results = self._task(job, _space(call), STATE_WORDS[job.state])
+        self._engine.delete(job, now)
+        return results
+
+    def truncate(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.truncate(space, tube)"""
+        tube = self._engine.tubes.get(self._name(caller, call, _space(call)))
+        if tube is None:
+            return one(0)
+        return run_long(self._site, caller, Emptying(call, self._engine, tube, b"", False), now)
+
+    def peek(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.peek(space, id)"""
+        job = self._job(caller, call, now)
+        self.count(self._engine.tube_of(job), "peek")
+        return self._task(job, _space(call), STATE_WORDS[job.state])
+
+    def meta(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.meta(space, id): 13 fields, moments and times in seconds"""
+        job = self._job(caller, call, now)
+        tube = self._engine.tube_of(job)
+        self.count(tube, "meta")
+        extra = job.rare()
+        given = job.priority if extra.priority_given == PRIORITY_UNSET else extra.priority_given
+        told: list[object] = [
+            self._site.ids.hex(job.id).decode(),
+            tube.name[len(_prefix(_space(call))) :].decode("utf-8", "surrogateescape"),
+            STATE_WORDS[job.state],
+            _seconds(job.due) if job.deadline_pos >= 0 else _seconds(job.expiry),
+            str(255 - priority_outside(job.priority)),
+            str(priority_outside(given)),
+            self._engine.session_number(job.holder) if job.holder >= 0 else None,
+            _seconds(job.created),
+            None if job.expiry == NEVER else (job.expiry - job.created) / 1000,
+            _seconds(job.ttr),
+            int(extra.buries),
+            int(job.deliveries),
+            _seconds(now),
+        ]
+        return one(told)
+
+    def statistics(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
+        """queue.statistics(space, tube): names and values in turn, all of them strings"""
+        self._engine.advance(now)
+        space = -1 if argument(call, 0) is None else _space(call)
+        if argument(call, 1) is None:
+            return run_long(self._site, caller, _Statistics(call, self, space), now)
+        tube = self._engine.tubes.get(self._name(caller, call, space))
+        return one([] if tube is None else self.told(tube))
+
+    def told(self, tube: Tube) -> list[str]:
+        """The statistics of a tube."""
+        space, name = _split(tube.name)
+        return statistics(space, name.decode("utf-8", "surrogateescape"), tube, self._calls.get(tube.number, {}))
+
+    def count(self, tube: Tube, what: str) -> None:
+        """Count a call that changes no task."""
+        counts = self._calls.get(tube.number)
+        if counts is None:
+            if len(self._calls) > len(self._engine.tubes):
+                # Those of tubes that are gone.
+                there = [each.number for each in self._engine.tubes.values()]
+                self._calls = {each: self._calls[each] for each in there if each in self._calls}
+            counts = {}
+            self._calls[tube.number] = counts
+        counts[what] = counts.get(what, 0) + 1
+
+    # Tasks
+
+    def _job(self, caller: Caller, call: Request, now: i64) -> Job:
+        """The job of the id that a call is about, in its space."""
+        space = _space(call)
+        text = _text(argument(call, 1), "id")
+        found = self._site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else self._site.ids.parse_long(text)
+        job = None if found == NOT_AN_ID else self._site.find(caller, found, now)
+        if job is None or not self._engine.tube_of(job).name.startswith(_prefix(space)):
+            raise LuaError(_NOT_FOUND)
+        return job
+
+    def _task(self, job: Job, space: int, status: str) -> bytes:
+        """The results of a function that gives a task."""
+        body = job.body
+        kind: int = job.body_kind
+        if not isinstance(body, bytes):
+            try:
+                body = self._site.body_of(job)
+            except CommandError:
+                body, kind = NO_VALUES, BODY_MSGPACK
+        writer = BytesWriter()
+        writer.append(0x91)
+        write_array(writer, 3 + fields_count(body, kind))
+        write_text(writer, self._site.ids.hex(job.id))
+        tube = self._engine.tube_at(i64(job.tube))
+        write_text(writer, b"" if tube is None else tube.name[len(_prefix(space)) :])
+        write_text(writer, status.encode())
+        writer.write(to_fields(body, kind))
+        return writer.getvalue()
+
+
+def _seconds(ms: int) -> float | None:
+    return None if ms == NEVER else ms / 1000
+
+
+class _Take(Pending):
+    """A take that waits."""
+
+    _queue: Queue15
+    _tube: Tube
+    _space: int
+
+    def __init__(self, queue: Queue15, tube: Tube, space: int, caller: Caller, call: Request) -> None:
+        super().__init__(caller, call)
+        self._queue = queue
+        self._tube = tube
+        self._space = space
+
+    def result(self, wait: Waiting, now: i64) -> bytes:
+        """A task, or nothing when the time is over."""
+        assert isinstance(wait, Wait)
+        if wait.jobs:
+            return self._queue.deliver(self.caller, wait.jobs[0], self._space, now)
+        self._queue.count(self._tube, "take_timeout")
+        return NO_VALUES
+
+
+class _Statistics(LongCall):
+    """The statistics of every tube of a space, or of all of them."""
+
+    _queue: Queue15
+    _engine: Engine
+    _space: int  # Negative for all.
+    _cursor: int
+    _told: list[object]
+
+    def __init__(self, call: Request, queue: Queue15, space: int) -> None:
+        super().__init__(call)
+        self._queue = queue
+        self._engine = queue._engine
+        self._space = space
+        self._cursor = 0
+        self._told = []
+
+    def slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Look at the next tubes."""
+        tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
+        for tube in tubes:
+            if self._space < 0 or _split(tube.name)[0] == self._space:
+                if caller.any_tube or caller.may_use(tube.name):
+                    self._told += self._queue.told(tube)
+        return one(self._told) if self._cursor == 0 else None

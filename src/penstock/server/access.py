@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -53,6 +54,11 @@ class Account:
         once = bytes(a ^ b for a, b in zip(scramble, mask, strict=False))
         is_right = hmac.compare_digest(hashlib.sha1(once).digest(), self.chap)
         return is_right and len(scramble) == len(mask)
+
+    def grant(self, tube: bytes) -> None:
+        """Let it use another tube."""
+        if not self.any_tube:
+            self._tubes.append(Glob(re.sub(r"([\\*?\[\]])", r"\\\1", tube.decode("latin-1"))))
 
     def may_use(self, tube: bytes) -> bool:
         """Tell whether it may use a tube."""
@@ -111,6 +117,13 @@ class Accounts:
     def has_no_scramble(self, name: str) -> bool:
         """Whether of a user's password only what RESP needs is known."""
         return name in self._users and not self._users[name].chap
+
+    def grant(self, name: str, tube: bytes) -> bool:
+        """Let a user use another tube, until the server ends; tell whether there is such a user."""
+        user = self._users.get(name)
+        if user is not None:
+            user.grant(tube)
+        return user is not None
 
     def was_wrong(self, address: str, now: float) -> bool:
         """Somebody at an address gave a wrong password; tell whether its next answer should be slow."""

@@ -21,6 +21,7 @@ from penstock.dialects.disque import LEAVING, Disque
 from penstock.dialects.jobs import Jobs
 from penstock.dialects.native import Native
 from penstock.dialects.site import Site
+from penstock.dialects.tarantool15 import Queue15
 from penstock.dialects.tubes import Tubes
 from penstock.dialects.xqueue_spaces import Spaces
 from penstock.host import Host
@@ -73,6 +74,7 @@ class Server:
         self.native = Native(self.site)
         self.jobs = Jobs(self.native)
         self.tubes = Tubes(self.site)
+        self.queue15 = Queue15(self.site)
         self.spaces = Spaces(self.site)
         self.desk = Desk([], time.perf_counter_ns)
         self.desk.on_error = self._report
@@ -90,7 +92,7 @@ class Server:
 
     def apply_all(self) -> None:
         """Let every setting take effect, before anybody is served."""
-        for name in ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel"):
+        for name in ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel", "queue15_pri_mode"):
             self.apply(name)
         for old, new in self.config.rename_command.items():
             command = self.desk.remove(to_bytes(old))
@@ -117,6 +119,10 @@ class Server:
                 self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes, chap)
         elif name == "max_memory":
             self.host.engine.memory_max = config.max_memory or NEVER
+        elif name == "session_grace":
+            self.host.engine.session_grace_ms = int(config.session_grace * 1000)
+        elif name == "queue15_pri_mode":
+            self.queue15.pri_is_offset = config.queue15_pri_mode == "offset"
         elif name == "fsync":
             self.host.set_fsync(config.fsync)
         elif name == "journal":
