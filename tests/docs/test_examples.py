@@ -147,7 +147,18 @@ def a_server(directory: Path) -> Iterator[int]:
     """A server as a reader would start it, and its port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "penstock", "serve", "--port", str(port), "--dir", str(directory)]
+    command = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "serve",
+        "--port",
+        str(port),
+        "--iproto-port",
+        "0",
+        "--dir",
+        str(directory),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         assert "serves" in process.stdout.readline()

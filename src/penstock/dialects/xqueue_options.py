@@ -55,12 +55,12 @@ _QUEUE_TYPES: Final[dict[str, tuple[str, ...]]] = {
 
 
 class XqueueError(CommandError, BoxError):
-    """A space refused this, in xqueue's own words; over IPROTO with Tarantool's number. See docs/XQUEUE.md."""
+    """A space refused this, in the words of the xqueue; docs/XQUEUE.md has its methods and what they need."""
 
     code = "XQUEUE"
 
-    def __init__(self, message: str, number: int = _LUA) -> None:
-        BoxError.__init__(self, number, message)
+    def __init__(self, message: str | None = None, number: int = _LUA) -> None:
+        BoxError.__init__(self, number, message or str(XqueueError.__doc__))
 
 
 @dataclass(frozen=True)
