@@ -19,6 +19,7 @@ from penstock.core.waits import Connection as EngineConnection
 from penstock.core.waits import Waiting
 from penstock.dialects.calls import CallInbox, Calls, Family, Method, Pending, answers_of, argument
 from penstock.dialects.command import ADMIN, Caller
+from penstock.dialects.spaces import Box, Spaces
 from penstock.dialects.tarantool import Queue, TubeMethods, read_options
 from penstock.server.access import ANYBODY, SLOW_ANSWER_S
 from penstock.server.connection import Connection
@@ -87,12 +88,17 @@ class Door:
     """What those who connect to one port may call."""
 
     def __init__(
-        self, server: Server, families: dict[bytes, Family], tubes: Family, entropy: Callable[[int], bytes]
+        self,
+        server: Server,
+        families: dict[bytes, Family],
+        tubes: Family,
+        spaces: Family,
+        entropy: Callable[[int], bytes],
     ) -> None:
         self.server = server
         self.entropy = entropy
         self.uuid = str(uuid.UUID(hex=server.node_id[:32]))
-        self.calls = Calls(server.desk, families, tubes, Family(), self._log_in)
+        self.calls = Calls(server.desk, families, tubes, spaces, self._log_in)
 
     def accept(self) -> asyncio.BaseProtocol:
         """Make what asyncio wants for the next connection."""
@@ -183,6 +189,7 @@ def doors(server: Server) -> dict[str, Door]:
     tubes, administration = TubeMethods(server.site), Administration(server)
     tubes.add(b"grant", Method(ADMIN, administration.grant))
     tubes.add(b"grant_role", Method(ADMIN, administration.grant_role))
+    spaces = Spaces(server.site)
     found = {}
     for name in ("iproto_port", "iproto15_port"):
         queue = Queue(server.site)
@@ -190,5 +197,5 @@ def doors(server: Server) -> dict[str, Door]:
         for function, method in server.queue15.functions().items():
             if function != b"statistics" or name == "iproto15_port":
                 queue.add(function, method)
-        found[name] = Door(server, {b"queue": queue}, tubes, secrets.token_bytes)
+        found[name] = Door(server, {b"queue": queue, b"box": Box()}, tubes, spaces, secrets.token_bytes)
     return found
