@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.core.job import Draft
 from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
+from penstock.core.policy import DISQUE
+from penstock.core.states import READY
+from penstock.dialects.disque import ANSWER_BYTES_MAX
 
 from .shop import NOW, Shop
 
@@ -64,3 +68,18 @@ def test_what_makes_no_queue_needs_no_room(shop: Shop) -> None:
     assert shop.ask(b"GETJOB", b"NOHANG", b"FROM", b"queue", b"another") == b"*-1\r\n"
     assert shop.ask(b"GETJOB", b"FROM", b"queue", b"queue") == b""
     assert shop.caller.wait is not None
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_answer_holds_no_more_than_it_may_however_many_jobs_are_wanted(shop: Shop, waits: bool) -> None:
+    body = b"x" * (ANSWER_BYTES_MAX // 4)
+    take = [b"GETJOB", b"COUNT", b"10", b"FROM", b"queue"]
+    tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
+    if waits:
+        assert shop.ask(*take) == b""
+    shop.engine.put_many(tube, [Draft(body) for _ in range(8)], NOW)
+    if not waits:
+        shop.ask(*take)
+    # It has enough when it has as much as it may have, or more by the rest of one body.
+    assert len(tube.taken) in (4, 5)
+    assert tube.count_in(READY) == 8 - len(tube.taken)

@@ -223,6 +223,7 @@ class Disque:
             NEVER if timeout == 0 else timeout,
             count,
             tag=caller,
+            count_bytes=ANSWER_BYTES_MAX,
         )
         caller.waits(wait, self._counted if counters else self._plain)
 
