@@ -37,6 +37,7 @@ COMPILED = (
     "dialects/pages.py",
     "dialects/scans.py",
     "dialects/site.py",
+    "dialects/spaces.py",
     "dialects/tarantool.py",
     "dialects/tarantool15.py",
     "dialects/tubes.py",

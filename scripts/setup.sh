@@ -89,6 +89,12 @@ find_redis_cli() {
         "(Debian: apt-get install redis-tools)."
 }
 
+find_tarantool() {
+  command -v tarantool >/dev/null || apt_install tarantool ||
+    say "tarantool is not here and cannot be installed, so its own client will not be tried" \
+        "(Debian: apt-get install tarantool)."
+}
+
 find_openssl() {
   command -v openssl >/dev/null || apt_install openssl ||
     say "openssl is not here and cannot be installed, so the tests of TLS will be skipped (Debian: apt-get install openssl)."
@@ -100,6 +106,7 @@ tools() {
   make_venv "$python"
   find_compiler "$python"
   find_redis_cli
+  find_tarantool
   find_openssl
   say "installing the tools from pyproject.toml"
   "$venv/bin/python" - >"$venv/requirements.txt" <<'PY'

@@ -77,7 +77,7 @@ REFUSED = {
     "a retry policy that is none": (["x", "RETRY", "often"], "BADRETRY retry policy 'often': at character 1"),
     "a retry policy that is no text": (["x", "RETRY", b"\xff"], "WRONGTYPE RETRY must be text in UTF-8"),
     "an empty name": (["x", "NAME", ""], "BADNAME a job's name must have 1 "),
-    "a kind that there is not": (["x", "AS", "xml"], "RANGE AS must be bytes, text or json, not xml"),
+    "a kind that there is not": (["x", "AS", "xml"], "RANGE AS must be bytes, text, json or msgpack, not xml"),
     "no text": ([b"\xff", "AS", "text"], "WRONGTYPE a body that goes AS text must be text in UTF-8"),
     "no JSON": (["{", "AS", "json"], "WRONGTYPE a body that goes AS json is not JSON: "),
     "what JSON has not": (["[NaN]", "AS", "json"], "WRONGTYPE a body that goes AS json is not JSON: NaN"),

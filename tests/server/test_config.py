@@ -53,8 +53,8 @@ def test_the_annotations_of_config_are_the_table() -> None:
 
 def test_every_row_says_what_it_is_in_one_sentence() -> None:
     for setting in SETTINGS:
-        assert re.fullmatch(r"[a-z][a-z0-9_]*", setting.name) and re.fullmatch(r"[a-z][a-z-]*", setting.directive)
-        assert re.fullmatch(r"[A-Z][^.\n]*\.", setting.description), setting.name
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", setting.name) and re.fullmatch(r"[a-z][a-z0-9-]*", setting.directive)
+        assert re.fullmatch(r"[A-Z]([^.\n]|\.(?=\S))*\.", setting.description), setting.name
     words = [word for setting in SETTINGS for word in {setting.name.replace("_", "-"), setting.directive}]
     assert len(words) == len(set(words)), "a word means one setting"
     assert set(DISQUE_ORDER) <= {setting.directive for setting in SETTINGS}

@@ -361,7 +361,6 @@ def test_nonsense_is_told_and_closed_and_nobody_else_is_harmed(
         ],
         "queue.tube.nope:put",
         "os.exit",
-        "box.cfg",
         "a." * 10_000 + "b",
         "x" * 1_000_000,
         "queue.tube.\0:put",

@@ -82,7 +82,7 @@ def test_every_method_by_call(space: Space) -> None:
     assert space("ack", 1)[0]["status"] == "D"
     assert space("wait", 1, 5) == [{**READY, "status": "D", "data": "y"}, True]
     assert space("restart", 1)[0]["status"] == "R"
-    assert space("get", 2)[0]["data"] == {"k": b"\xff"} and space("get", 99) == []
+    assert space("get", 2)[0]["data"] == {"k": b"\xff"} and space("get", 99) == [None]
     assert space("stats")[0]["counts"] == {"R": 1, "T": 0, "W": 1, "B": 0, "D": 0, "Z": 0}
     assert space("queue_stats") == space("stats") and space("stats", True)[0]["counts"]["ready"] == 1
     assert space("kill", 2)[0]["id"] == 2
@@ -102,6 +102,12 @@ def test_refusals_have_tarantools_numbers_and_xqueues_words(space: Space, iproto
         ("take", [-1], 32, "timeout required"),
         ("take", [float("nan")], 32, "timeout required"),
         ("bury", [1, 5], 32, "attr must be a table, not number"),
+        (
+            "select",
+            [],
+            32,
+            "a space is a queue here and cannot be selected from; get(key) reads a task, stats() counts",
+        ),
     ]
     for method, args, number, words in refusals:
         with pytest.raises(Refusal) as refusal:

@@ -411,6 +411,7 @@ class Engine(Moves):
         if connection.session.connections == 0:
             raise UnknownSession()
         connection.waits[wait.number] = wait
+        wait.since = now
         if timeout_ms != NEVER:
             self.deadlines.set(wait, now + i64(timeout_ms))
 

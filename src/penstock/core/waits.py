@@ -43,6 +43,7 @@ class Waiting(Timed):
     outcome: i64
     links: list[Link]
     tag: object  # The shell's own: whom to answer.
+    since: i64  # When it began, ms.
 
     def __init__(self, number: i64, connection: Connection, tag: object) -> None:
         super().__init__()
@@ -51,6 +52,7 @@ class Waiting(Timed):
         self.outcome = WAITING
         self.links = []
         self.tag = tag
+        self.since = 0
 
 
 class Wait(Waiting):

@@ -337,8 +337,9 @@ class Queue15:
         """queue.bury(space, id)"""
         job = self._job(caller, call, now)
         if job.state != s.TAKEN:
-            self._check(NOT_TAKEN, "bury")
-        self._check(self._engine.bury(caller.connection.session, job, now), "bury")
+            self._check(NOT_TAKEN, "done")
+        # The original's own slip of the pen, which clients may match.
+        self._check(self._engine.bury(caller.connection.session, job, now), "done")
         return self._task(job, _space(call), "buried")
 
     def done(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:

@@ -14,7 +14,7 @@ from penstock.wire.errors import NoProcedure
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import pack, unpack
 
-_READING: Final = ("get", "count", "len", "wait", "stats", "queue_stats")
+_READING: Final = ("get", "select", "count", "len", "wait", "stats", "queue_stats")
 _ADMINISTRATING: Final = ("truncate",)
 
 

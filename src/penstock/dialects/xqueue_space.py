@@ -375,7 +375,11 @@ class Space:
     def get(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """get(key)"""
         key, job = self._lookup(args, now)
-        return [] if job is None else [self._task(key, job).shown(job.state)]
+        return [None if job is None else self._task(key, job).shown(job.state)]
+
+    def select(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
+        """Refused: a space here is a queue."""
+        raise XqueueError("a space is a queue here and cannot be selected from; get(key) reads a task, stats() counts")
 
     def count(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """len(), count()"""
@@ -587,7 +591,7 @@ class Task:
 # By the names that clients call them.
 METHODS: Final[dict[str, str]] = {
     **{name: name for name in ("put", "take", "ack", "release", "bury", "touch", "dig", "plow", "kick", "kill")},
-    **{name: name for name in ("snatch", "restart", "switch", "get", "wait", "stats", "truncate", "count")},
+    **{name: name for name in ("snatch", "restart", "switch", "get", "select", "wait", "stats", "truncate", "count")},
     "unbury": "dig",
     "queue_stats": "stats",
     "len": "count",

@@ -19,6 +19,7 @@ from penstock.core.waits import Connection as EngineConnection
 from penstock.core.waits import Waiting
 from penstock.dialects.calls import CallInbox, Calls, Family, Method, Pending, answers_of, argument
 from penstock.dialects.command import ADMIN, Caller
+from penstock.dialects.spaces import Box, Spaces
 from penstock.dialects.tarantool import Queue, TubeMethods, read_options
 from penstock.dialects.xqueue_calls import Module, SpaceMethods
 from penstock.server.access import ANYBODY, SLOW_ANSWER_S
@@ -88,12 +89,16 @@ class Door:
     """What those who connect to one port may call."""
 
     def __init__(
-        self, server: Server, families: dict[bytes, Family], tubes: Family, entropy: Callable[[int], bytes]
+        self,
+        server: Server,
+        families: dict[bytes, Family],
+        tubes: Family,
+        spaces: Family,
+        entropy: Callable[[int], bytes],
     ) -> None:
         self.server = server
         self.entropy = entropy
         self.uuid = str(uuid.UUID(hex=server.node_id[:32]))
-        spaces = SpaceMethods(server.spaces, Family())
         self.calls = Calls(server.desk, families, tubes, spaces, self._log_in)
 
     def accept(self) -> asyncio.BaseProtocol:
@@ -185,6 +190,7 @@ def doors(server: Server) -> dict[str, Door]:
     tubes, administration = TubeMethods(server.site), Administration(server)
     tubes.add(b"grant", Method(ADMIN, administration.grant))
     tubes.add(b"grant_role", Method(ADMIN, administration.grant_role))
+    xqueue, spaces = Module(server.spaces), SpaceMethods(server.spaces, Spaces(server.site))
     found = {}
     for name in ("iproto_port", "iproto15_port"):
         queue = Queue(server.site)
@@ -192,6 +198,6 @@ def doors(server: Server) -> dict[str, Door]:
         for function, method in server.queue15.functions().items():
             if function != b"statistics" or name == "iproto15_port":
                 queue.add(function, method)
-        families: dict[bytes, Family] = {b"queue": queue, b"xqueue": Module(server.spaces)}
-        found[name] = Door(server, families, tubes, secrets.token_bytes)
+        families: dict[bytes, Family] = {b"queue": queue, b"xqueue": xqueue, b"box": Box()}
+        found[name] = Door(server, families, tubes, spaces, secrets.token_bytes)
     return found

@@ -1,0 +1,362 @@
+"""Tarantool's queue, today's API: every function and method, as the original answers them or better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from .iproto_wire import IprotoWire, Refusal
+from .serving import Server, wait_for
+
+Connect = Callable[[], IprotoWire]
+Make = Callable[..., "Tube"]
+
+
+class Tube:
+    """A tube, and the methods of it."""
+
+    def __init__(self, wire: IprotoWire, name: str) -> None:
+        self.wire = wire
+        self.name = name
+
+    def __call__(self, method: str, *args: Any) -> Any:
+        """The one result of a method, or all of them where there is not just one."""
+        data = self.wire.call(f"queue.tube.{self.name}:{method}", *args)
+        return data[0] if len(data) == 1 else data
+
+    def on(self, wire: IprotoWire) -> Tube:
+        return Tube(wire, self.name)
+
+
+@pytest.fixture
+def make(iproto: IprotoWire, queue: bytes) -> Make:
+    count = 0
+
+    def make(type: str = "fifottl", **options: Any) -> Tube:
+        nonlocal count
+        count += 1
+        name = f"t{abs(hash(queue))}_{count}"
+        iproto.call("queue.create_tube", name, type, options)
+        return Tube(iproto, name)
+
+    return make
+
+
+def refused(call: Callable[..., Any], *args: Any) -> tuple[int, str]:
+    """The number and the text of the refusal of a call."""
+    with pytest.raises(Refusal) as caught:
+        call(*args)
+    return caught.value.args[0], caught.value.args[1]
+
+
+# ---- Tubes -----------------------------------------------------------------------------------------------------------
+
+
+def test_create_tube_answers_the_description_of_the_tube(iproto: IprotoWire) -> None:
+    options = {"temporary": True, "ttl": 60, "ttr": 5.5, "pri": 3, "capacity": 10, "engine": "memtx"}
+    (told,) = iproto.call("queue.create_tube", "described", "limfifottl", options)
+    assert isinstance(told.pop("tube_id"), int)
+    assert told == {
+        "name": "described",
+        "type": "limfifottl",
+        "opts": {"temporary": True, "ttl": 60.0, "ttr": 5.5, "pri": 3, "capacity": 10},
+    }
+    assert refused(iproto.call, "queue.create_tube", "described", "fifo") == (
+        10,
+        "Space 'described' already exists",
+    )
+    (again,) = iproto.call("queue.schema.create_tube", "described", "fifo", {"if_not_exists": True})
+    assert again["type"] == "limfifottl"
+    assert iproto.call("queue.create_tube", "no_options", "fifo", None)
+    assert iproto.call("queue.create_tube", "lua_table", "utube", [])
+
+
+def test_what_cannot_be_created_is_refused(iproto: IprotoWire) -> None:
+    create = partial(refused, iproto.call, "queue.create_tube")
+    assert create("x", "nope") == (32, "Unknown tube type nope")
+    assert create("x") == (32, "Unknown tube type None")
+    assert create(5, "fifo")[0] == create("", "fifo")[0] == create("x" * 65_536, "fifo")[0] == 32
+    assert "has no ttl" in create("x", "fifo", {"ttl": 5})[1]
+    assert "capacity" in create("x", "fifo", {"capacity": 5})[1]
+    assert "unknown option" in create("x", "fifo", {"nope": 5})[1]
+    assert "in process only" in create("x", "fifo", {"on_task_change": 5})[1]
+    for wrong in ({"ttl": "x"}, {"ttl": float("nan")}, {"ttl": -1}, {"pri": 1.5}, {"temporary": 1}, {1: 2}, 5, "x"):
+        assert create("x", "fifottl", wrong)[0] == 32, wrong
+    assert iproto.call("queue.tube", "x") == [False]
+
+
+@pytest.mark.parametrize("type", ["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube"])
+def test_a_task_goes_through_its_life_in_every_type(make: Make, type: str) -> None:
+    tube = make(type)
+    assert tube("put", {"k": [1]}) == [0, "r", {"k": [1]}]
+    assert tube("peek", 0) == [0, "r", {"k": [1]}]
+    assert tube("take", 0) == [0, "t", {"k": [1]}]
+    assert tube("release", 0) == [0, "r", {"k": [1]}]
+    assert tube("take") == [0, "t", {"k": [1]}]
+    assert tube("bury", 0) == [0, "!", {"k": [1]}]
+    assert tube("bury", 0) == [0, "!", {"k": [1]}]
+    assert tube("kick") == 1
+    assert tube("kick", 10) == 0
+    assert tube("take", 0.5) == [0, "t", {"k": [1]}]
+    assert tube("ack", 0) == [0, "-", {"k": [1]}]
+    assert tube("take", 0) == []
+    assert tube("put", "next") == [1, "r", "next"], "ids are not used again"
+    assert tube("delete", 1) == [1, "-", "next"]
+    assert tube("drop") is True
+    assert refused(tube, "put", 1) == (33, f"Procedure 'queue.tube.{tube.name}:put' is not defined")
+
+
+def test_tubes_are_listed_and_asked_for(iproto: IprotoWire, make: Make) -> None:
+    tube = make()
+    (names,) = iproto.call("queue.tube")
+    assert tube.name in names
+    assert iproto.call("queue.tube", tube.name) == [True]
+    assert iproto.call("queue.tube", "nope") == [False]
+    assert refused(iproto.call, "queue.tube", 5) == (32, "argument #1 should be string or nil")
+
+
+def test_odd_names_can_be_used(iproto: IprotoWire) -> None:
+    for name in ("a b.c:d", "é", "x" * 1_000):
+        iproto.call("queue.create_tube", name, "fifo")
+        assert iproto.call(f"queue.tube.{name}:put", 1) == [[0, "r", 1]]
+
+
+# ---- Order and time --------------------------------------------------------------------------------------------------
+
+
+def test_lower_priorities_come_first_and_a_released_task_goes_back_to_its_place(make: Make) -> None:
+    tube = make("fifottl", pri=5)
+    for data, options in (("five", {}), ("nine", {"pri": 9}), ("one", {"pri": 1}), ("later", {})):
+        tube("put", data, options)
+    first = tube("take")
+    assert first[2] == "one"
+    tube("release", first[0])
+    assert [tube("take")[2] for _ in range(4)] == ["one", "five", "later", "nine"]
+    assert refused(tube, "put", 1, {"pri": -1})[0] == refused(tube, "put", 1, {"pri": 1.5})[0] == 23
+
+
+def test_delays_end_and_are_shown(make: Make) -> None:
+    tube = make()
+    assert tube("put", "x", {"delay": 0.03, "ttl": 100}) == [0, "~", "x"]
+    assert tube("put", "y", {"delay": 0}) == [1, "r", "y"]
+    assert tube("take", 0) == [1, "t", "y"]
+    assert tube("take", 0) == []
+    assert tube("take", 10) == [0, "t", "x"]
+    assert tube("release", 0, {"delay": 100}) == [0, "~", "x"]
+
+
+def test_a_task_whose_ttr_passes_goes_back_and_a_late_ack_is_refused(make: Make, iprotos: Connect) -> None:
+    tube = make("fifottl", ttr=0.02)
+    tube("put", "x")
+    assert tube("take") == [0, "t", "x"]
+    other = tube.on(iprotos())
+    assert other("take", 10) == [0, "t", "x"]
+    assert refused(tube, "ack", 0) == (32, "Task was not taken")
+
+
+def test_touch_gives_more_time_and_no_time_is_no_touch(make: Make) -> None:
+    tube = make("fifottl", ttr=1_000)
+    tube("put", "x")
+    assert refused(tube, "touch", 0, 5) == (32, "Task was not taken")
+    tube("take")
+    assert tube("touch", 0, 5) == [0, "t", "x"]
+    assert tube("touch", 0) == tube("touch", 0, 0) == tube("touch", 0, -1) == tube("touch", 0, None) == []
+    for wrong in (float("nan"), "x", float("inf")):
+        assert refused(tube, "touch", 0, wrong)[0] == 32
+    assert refused(make("fifo"), "touch", 0, 5) == (32, "fifo queue does not support touch")
+    assert refused(make("utube"), "touch", 0, 5) == (32, "utube queue does not support touch")
+
+
+def test_a_task_with_ttl_goes(make: Make) -> None:
+    tube = make("fifottl")
+    tube("put", "x", {"ttl": 0.01})
+    wait_for(lambda: tube.wire.call("queue.statistics", tube.name)[0]["calls"]["ttl"] == 1)
+    assert refused(tube, "peek", 0) == (32, "Task 0 not found")
+
+
+# ---- Micro-queues, capacity ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type", ["utube", "utubettl"])
+def test_of_a_micro_queue_one_task_is_taken_at_a_time(make: Make, type: str) -> None:
+    tube = make(type)
+    for data, utube in (("a1", "a"), ("a2", "a"), ("n1", 5), ("n2", "5"), ("none1", None), ("none2", None)):
+        tube("put", data, {"utube": utube} if utube is not None else {})
+    assert [tube("take", 0)[2] for _ in range(3)] == ["a1", "n1", "none1"]
+    assert tube("take", 0) == []
+    tube("ack", 0)
+    assert tube("take", 0)[2] == "a2"
+
+
+def test_of_an_stube_only_what_is_named_is_taken(make: Make) -> None:
+    tube = make("stube")
+    tube("put", "a", {"stube": "a"})
+    tube("put", "b", {"stube": "b"})
+    tube("put", "none")
+    assert tube("take", 0, {"stube": "b"})[2] == "b"
+    assert tube("take", 0)[2] == "none"
+    assert tube("take", 0) == []
+    assert tube("take", 0, {"stube": "a"})[2] == "a"
+
+
+def test_a_full_tube_answers_nil_at_once_or_when_the_time_is_over(make: Make) -> None:
+    tube = make("limfifottl", capacity=1)
+    tube("put", 1)
+    assert tube("put", 2) is None
+    assert tube("put", 2, {"timeout": 0.01}) is None
+    waiting = tube.wire.start(f"queue.tube.{tube.name}:put", 3, {"timeout": 100})
+    tube("take")
+    tube("ack", 0)
+    assert tube.wire.result(waiting)[0][1:] == ["r", 3]
+
+
+# ---- Whose it is -----------------------------------------------------------------------------------------------------
+
+
+def test_only_who_took_a_task_may_finish_it_and_anyone_may_bury_or_delete_it(make: Make, iprotos: Connect) -> None:
+    tube = make()
+    other = tube.on(iprotos())
+    tube("put", "x")
+    tube("take")
+    for method, args in (("ack", (0,)), ("release", (0,)), ("touch", (0, 5)), ("ack", (99,)), ("release", (99,))):
+        assert refused(other, method, *args) == (32, "Task was not taken")
+    assert other("bury", 0) == [0, "!", "x"]
+    assert other("delete", 0) == [0, "-", "x"]
+    for method in ("peek", "bury", "delete"):
+        assert refused(other, method, 0) == (32, "Task 0 not found")
+
+
+def test_ids_of_other_kinds_are_refused_as_by_the_original(make: Make) -> None:
+    tube = make()
+    tube("put", "x")
+    for method in ("ack", "peek", "release", "bury", "delete", "touch"):
+        more = [5] if method == "touch" else []
+        for wrong in ("0", 0.0, 1.5, -1, True, [], {}, b"x"):
+            assert refused(tube, method, wrong, *more)[0] == 18, (method, wrong)
+        assert refused(tube, method)[0] == 19
+        assert refused(tube, method, 2**63, *more)[0] == refused(tube, method, 2**64 - 1, *more)[0] == 32
+
+
+def test_wrong_arguments_are_refused(make: Make) -> None:
+    tube = make()
+    assert refused(tube, "put")[0] == 39
+    for wrong in (
+        5,
+        "x",
+        {"ttl": "1"},
+        {"delay": []},
+        {"nope": 1},
+        {"timeout": True},
+        {"utube": {}},
+        {"ttl": float("nan")},
+    ):
+        assert refused(tube, "put", 1, wrong)[0] == 32, wrong
+    for wrong in ("1", [], {}, True, float("nan")):
+        assert refused(tube, "take", wrong)[0] == 32, wrong
+    for wrong in ("1", 1.5, [], True, float("nan"), 2**63):
+        assert refused(tube, "kick", wrong)[0] == 32 if wrong != 2**63 else tube("kick", wrong) == 0
+    assert refused(tube, "take", 0, {"nope": 1})[0] == 32
+    assert refused(tube, "release", 0, {"nope": 1})[0] == 32
+    assert refused(tube, "nope") == (33, f"Procedure 'queue.tube.{tube.name}:nope' is not defined")
+    assert "has no ttl" in refused(make("fifo"), "put", 1, {"ttl": 5})[1]
+
+
+# ---- Many tasks ------------------------------------------------------------------------------------------------------
+
+
+def test_kick_digs_in_order_and_no_more_than_it_is_told(make: Make) -> None:
+    tube = make()
+    for number in range(5):
+        tube("put", number)
+        tube("bury", number)
+    assert tube("kick", 2) == 2
+    assert [tube("take", 0)[0] for _ in range(2)] == [0, 1]
+    assert tube("kick", float("inf")) == 3
+    assert tube("kick", 0) == tube("kick", -1) == 0
+
+
+def test_a_long_tube_is_emptied_listed_and_released(make: Make) -> None:
+    tube = make()
+    count = 2_500
+    for number in range(count):
+        tube.wire.start(f"queue.tube.{tube.name}:put", number)
+    for _ in range(1_200):
+        tube.wire.start(f"queue.tube.{tube.name}:take", 0)
+    assert [task[0] for task in tube("tasks_by_state", "t")] == list(range(1_200))
+    assert tube("release_all") == []
+    listed = tube("tasks_by_state", "r")
+    assert listed == [[number, "r", number] for number in range(count)]
+    assert tube("truncate") == []
+    assert tube("tasks_by_state", "r") == []
+    assert refused(tube, "tasks_by_state", "x")[0] == 32
+    assert tube("drop") is True
+
+
+def test_a_tube_in_use_is_not_dropped(make: Make) -> None:
+    tube = make()
+    waiting = tube.wire.start(f"queue.tube.{tube.name}:take")
+    assert refused(tube, "drop") == (32, "There are consumers connected the tube")
+    tube("put", 1)
+    tube.wire.result(waiting)
+    assert refused(tube, "drop") == (32, "There are taken tasks in the tube")
+    tube("truncate")
+    assert tube("drop") is True
+
+
+# ---- The module ------------------------------------------------------------------------------------------------------
+
+
+def test_statistics_count_each_event_once(iproto: IprotoWire, make: Make) -> None:
+    tube = make()
+    for _ in range(3):
+        tube("put", 1)
+    tube("take")
+    tube("touch", 0, 1)
+    tube("ack", 0)
+    tube("delete", 1)
+    told = {
+        "tasks": {"ready": 1, "taken": 0, "buried": 0, "delayed": 0, "total": 1, "done": 2},
+        "calls": dict.fromkeys(["release", "bury", "kick", "ttl", "ttr", "delay"], 0)
+        | {"put": 3, "take": 1, "touch": 1, "ack": 1, "delete": 1},
+    }
+    assert iproto.call("queue.statistics", tube.name) == iproto.call("queue.stats", tube.name) == [told]
+    assert iproto.call("queue.statistics")[0][tube.name] == told
+    assert "attempt to index a nil value" in refused(iproto.call, "queue.statistics", "nope")[1]
+
+
+def test_the_module_is_configured(start: Callable[..., Server], dial: Callable[[Server], IprotoWire]) -> None:
+    server = start()
+    wire, other = dial(server), dial(server)
+    assert wire.call("queue.state") == ["RUNNING"]
+    assert wire.call("queue.cfg", {"ttr": 60, "in_replicaset": True}) == []
+    assert server.connect().call("CONFIG", "GET", "session-grace")[1] == b"60"
+    assert refused(wire.call, "queue.cfg", {"ttr": -1}) == (32, "Invalid value of ttr: -1")
+    assert refused(wire.call, "queue.cfg", {"in_replicaset": 5}) == (32, "Invalid value of in_replicaset: 5")
+    assert refused(wire.call, "queue.cfg", {"nope": 5}) == (32, "Unknown option nope")
+    assert "in process only" in refused(wire.call, "queue.register_driver", "x", {})[1]
+    # From now on sessions outlive their connections, those that are there too.
+    wire.call("queue.create_tube", "q", "fifo")
+    wire.call("queue.tube.q:put", "x")
+    (token,) = wire.call("queue.identify")
+    wire.call("queue.tube.q:take")
+    wire.close()
+    other.call("queue.identify", token)
+    assert other.call("queue.tube.q:ack", 0) == [[0, "-", "x"]]
+
+
+def test_a_tube_is_granted_to_a_user(start: Callable[..., Server], dial: Callable[[Server], IprotoWire]) -> None:
+    server = start("--requirepass", "main", "--user", "bob password:b tubes:own", password="main")
+    admin, bob = dial(server), dial(server)
+    admin.log_in("default", "main")
+    bob.log_in("bob", "b")
+    admin.call("queue.create_tube", "s*ar", "fifo")
+    assert refused(bob.call, "queue.tube.s*ar:put", 1)[0] == 42
+    assert refused(bob.call, "queue.tube.own:grant", "bob")[0] == 42
+    assert admin.call("queue.tube.s*ar:grant", "bob", {"call": True}) == []
+    assert bob.call("queue.tube.s*ar:put", 1) == [[0, "r", 1]]
+    assert refused(bob.call, "queue.tube.star:put", 1)[0] == 42
+    assert refused(admin.call, "queue.tube.s*ar:grant", "nobody") == (45, "User 'nobody' is not found")
+    assert refused(admin.call, "queue.tube.s*ar:grant_role", "r")[0] == 82

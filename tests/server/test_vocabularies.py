@@ -1,0 +1,159 @@
+"""Two protocols, four vocabularies, one state: what one of them puts, every other one takes, whatever the body is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+
+from .iproto_wire import IprotoWire, Refusal
+from .serving import Wire
+
+NAMES = itertools.count()
+
+
+class Talk:
+    """A server in all its vocabularies."""
+
+    def __init__(self, wire: Wire, iproto: IprotoWire) -> None:
+        self.wire = wire
+        self.iproto = iproto
+
+    # What puts a body, and what each of the others is to make of it, is in BODIES; these are the ways to take.
+
+    def disque(self, q: str) -> Any:
+        (job,) = self.wire.call("GETJOB", "NOHANG", "FROM", q)
+        assert self.wire.call("ACKJOB", job[1]) == 1
+        return job[2]
+
+    def native(self, q: str) -> Any:
+        (flat,) = self.wire.call("TAKE", q)
+        job = dict(zip(flat[::2], flat[1::2], strict=True))
+        assert self.wire.call("ACK", job[b"id"]) == 1
+        body = job[b"body"]
+        return job[b"as"], msgpack.unpackb(body, strict_map_key=False) if job[b"as"] == b"msgpack" else body
+
+    def tarantool(self, q: str) -> Any:
+        ((id, letter, data),) = self.iproto.call(f"queue.tube.{q}:take", 0)
+        assert letter == "t"
+        assert self.iproto.call(f"queue.tube.{q}:ack", id) == [[id, "-", data]]
+        return data
+
+    def queue15(self, q: str) -> Any:
+        ((id, tube, status, *fields),) = self.iproto.call("queue.take", 0, q, 0)
+        assert (tube, status) == (q, "taken")
+        assert self.iproto.call("queue.ack", 0, id) == [[id, q, "taken", *fields]]
+        return fields
+
+
+Put = Callable[[Talk, str], object]
+
+
+def addjob(body: bytes) -> Put:
+    return lambda talk, q: talk.wire.call("ADDJOB", q, body, 0)
+
+
+def native(body: bytes, kind: str) -> Put:
+    return lambda talk, q: talk.wire.call("PUT", q, body, "AS", kind)
+
+
+def tarantool(value: Any) -> Put:
+    def put(talk: Talk, q: str) -> None:
+        talk.iproto.call("queue.create_tube", q, "fifottl", {"if_not_exists": True})
+        talk.iproto.call(f"queue.tube.{q}:put", value)
+
+    return put
+
+
+def queue15(*fields: Any) -> Put:
+    return lambda talk, q: talk.iproto.call("queue.put", 0, q, 0, 0, 0, None, *fields)
+
+
+RAW = b"\x00\xff\r\n"
+MAP = {"a": [1, b"x", None], "é": 1.5}
+MAP_JSON = '{"a":[1,"x",null],"é":1.5}'.encode()
+BODIES: dict[str, tuple[Put, bytes, tuple[bytes, Any], Any, list[Any]]] = {
+    "bytes by ADDJOB": (addjob(RAW), RAW, (b"bytes", RAW), RAW, [RAW]),
+    "bytes by PUT": (native(RAW, "bytes"), RAW, (b"bytes", RAW), RAW, [RAW]),
+    "bytes by tube:put": (tarantool(RAW), RAW, (b"bytes", RAW), RAW, [RAW]),
+    "bytes by queue.put": (queue15(RAW), RAW, (b"bytes", RAW), RAW, [RAW]),
+    "nothing by ADDJOB": (addjob(b""), b"", (b"bytes", b""), b"", [b""]),
+    "text by PUT": (native("é".encode(), "text"), "é".encode(), (b"text", "é".encode()), "é", ["é"]),
+    "text by tube:put": (tarantool("é"), "é".encode(), (b"text", "é".encode()), "é", ["é"]),
+    "text by queue.put": (queue15("é"), "é".encode(), (b"text", "é".encode()), "é", ["é"]),
+    "JSON by PUT": (native(b'{"a":[1]}', "json"), b'{"a":[1]}', (b"json", b'{"a":[1]}'), {"a": [1]}, [{"a": [1]}]),
+    "msgpack by PUT": (native(b"\x91\x81\x01\x02", "msgpack"), b'{"1":2}', (b"msgpack", [{1: 2}]), {1: 2}, [{1: 2}]),
+    "a map by tube:put": (tarantool(MAP), MAP_JSON, (b"msgpack", [MAP]), MAP, [MAP]),
+    "a map by queue.put": (queue15(MAP), MAP_JSON, (b"msgpack", [MAP]), MAP, [MAP]),
+    "nil by tube:put": (tarantool(None), b"null", (b"msgpack", [None]), None, [None]),
+    "a number by tube:put": (tarantool(5), b"5", (b"msgpack", [5]), 5, [5]),
+    "an array by tube:put": (tarantool([1, 2]), b"[1,2]", (b"msgpack", [[1, 2]]), [1, 2], [[1, 2]]),
+    "no fields by queue.put": (queue15(), b"", (b"msgpack", []), None, []),
+    "fields by queue.put": (queue15("a", 2), b'["a",2]', (b"msgpack", ["a", 2]), ["a", 2], ["a", 2]),
+    "a uuid by tube:put": (
+        tarantool(msgpack.ExtType(2, bytes(15) + b"\1")),
+        b'"00000000-0000-0000-0000-000000000001"',
+        (b"msgpack", [msgpack.ExtType(2, bytes(15) + b"\1")]),
+        msgpack.ExtType(2, bytes(15) + b"\1"),
+        [msgpack.ExtType(2, bytes(15) + b"\1")],
+    ),
+}
+
+
+@pytest.fixture
+def talk(wire: Wire, iproto: IprotoWire) -> Talk:
+    return Talk(wire, iproto)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_body_that_one_vocabulary_puts_every_other_one_takes(talk: Talk, body: str) -> None:
+    put, *meant = BODIES[body]
+    for take, expected in zip((talk.disque, talk.native, talk.tarantool, talk.queue15), meant, strict=True):
+        q = f"vocabularies{next(NAMES)}"
+        put(talk, q)
+        got = take(q)
+        assert got == expected and type(got) is type(expected)
+
+
+def test_a_task_is_known_by_the_id_of_each_vocabulary(talk: Talk) -> None:
+    iproto, wire = talk.iproto.call, talk.wire.call
+    wire("ADDJOB", "ids_disque", "x", 0)
+    ((long, *_),) = iproto("queue.tube.ids_disque:take", 0)
+    assert len(long) == 40
+    assert iproto("queue.tube.ids_disque:peek", long)[0][1] == "t"
+    assert wire("ACKJOB", long) == 1
+    ((hexed, *_),) = iproto("queue.put", 0, "ids_15", 0, 0, 0, None, "x")
+    assert iproto("queue.tube.ids_15:peek", hexed) == [[hexed, "r", "x"]]
+    iproto("queue.create_tube", "ids_fifo", "fifo")
+    iproto("queue.tube.ids_fifo:put", "x")
+    ((shown, *_),) = iproto("queue.take", 0, "ids_fifo", 0)
+    assert len(shown) == 32 and iproto("queue.tube.ids_fifo:peek", 0)[0][1] == "t"
+    assert iproto("queue.ack", 0, shown)[0][0] == shown
+
+
+def test_a_job_belongs_to_the_session_that_took_it_whatever_it_speaks(talk: Talk, wires: Callable[[], Wire]) -> None:
+    iproto = talk.iproto.call
+    iproto("queue.create_tube", "owned", "fifottl")
+    iproto("queue.tube.owned:put", "x")
+    (flat,) = talk.wire.call("TAKE", "owned")
+    with pytest.raises(Refusal, match="Task was not taken"):
+        iproto("queue.tube.owned:ack", 0)
+    # One session, two protocols.
+    (token,) = iproto("queue.identify")
+    talk.wire.call("RELEASE", flat[1])
+    talk.wire.call("IDENTIFY", token.encode().hex())
+    talk.wire.call("TAKE", "owned")
+    assert iproto("queue.tube.owned:ack", 0) == [[0, "-", "x"]]
+
+
+def test_one_who_waits_over_one_protocol_is_served_by_a_put_over_the_other(talk: Talk) -> None:
+    waiting = talk.iproto.start("queue.take", 0, "crossing", 100)
+    talk.iproto.call("queue.state")
+    talk.wire.call("ADDJOB", "crossing", "from resp", 0)
+    assert talk.iproto.result(waiting)[0][3] == b"from resp"
+    talk.wire.send("GETJOB", "FROM", "crossing")
+    talk.iproto.call("queue.put", 0, "crossing", 0, 0, 0, None, "from iproto")
+    assert b"from iproto" in talk.wire.read()
