@@ -6,11 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.core import policy as p
-from penstock.core.errors import OutOfRange, Unsupported
+from penstock.core.errors import OutOfRange, PenstockError, Unsupported
 from penstock.core.job import Draft
 from penstock.dialects.xqueue_space import METHODS, Waits
+from penstock.testing import check
+from penstock.wire.msgpack import Ext, pack, unpack
 
 from .spaces import FORMAT, NOW, Client, Stand, options, refused
 
@@ -597,3 +601,73 @@ def test_a_space_whose_tube_was_dropped_is_none() -> None:
 def test_every_method_of_the_seeds_is_there() -> None:
     wanted = "put take ack release bury wait dig plow kick kill touch stats queue_stats truncate switch snatch restart"
     assert {*wanted.split(), "get"} <= set(METHODS)
+
+
+# Whatever is asked
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["id", "name", "A", "R", "W", "=", "\udcff", "\ud800", b"\xff", "x" * 70_000])
+    | st.just(Ext(2, b"u" * 16)),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["id", "name", "data", "tube", "priority", "delay", "ttl", "ttr", "wait", "timeout", "update"]
+            )
+            | st.sampled_from(["increment", 1, "\ud800"]),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=10,
+)
+CALLS = st.lists(st.tuples(st.sampled_from(sorted(METHODS)), st.lists(ANYTHING, max_size=3)), max_size=8)
+
+
+@settings(max_examples=150)
+@given(CALLS, st.sampled_from([{}, {"zombie": 5}, {"keep": True, "retval": "tuple"}, {"id": "required"}]))
+def test_any_call_is_answered_or_refused_and_every_answer_can_be_sent(
+    calls: list[tuple[str, list[Any]]], features: dict[str, Any]
+) -> None:
+    stand = Stand()
+    space = stand.upgrade(options(**features))
+    space.put({"id": 1, "name": "n", "tube": "A"})
+    space.take()
+    for method, args in calls:
+        try:
+            answer = getattr(space, method)(*args)
+        except PenstockError as refusal:
+            assert str(refusal)
+        else:
+            pack(stand.end(answer) if isinstance(answer, Waits) else answer)
+    check(stand.engine)
+
+
+@settings(max_examples=150)
+@given(st.dictionaries(st.sampled_from(["format", "fields", "features", "primary_key", "tube_stats"]), ANYTHING))
+def test_any_options_are_taken_or_refused(asked: dict[str, Any]) -> None:
+    stand = Stand()
+    for given_options in (asked, {"fields": {"status": 2}, **asked}, {**options(), **asked}):
+        try:
+            stand.upgrade(given_options)
+        except PenstockError as refusal:
+            assert str(refusal)
+
+
+def test_a_value_that_is_let_in_can_leave_however_deep_it_is() -> None:
+    space = Stand().upgrade(options())
+    for depth in range(1, 40):
+        deep: Any = "x"
+        for _ in range(depth):
+            deep = [deep]
+        try:
+            row = space.put({"name": "n", "data": deep})
+        except PenstockError:
+            break
+        assert unpack(pack([row])) == [row] == [space.get(row["id"])]
+    assert depth == 28

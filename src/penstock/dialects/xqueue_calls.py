@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from penstock.core.waits import Waiting
 from penstock.dialects.calls import Family, LongCall, Method, Pending, argument, run_long
 from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
@@ -97,7 +99,7 @@ class _Waiting(Pending):
 
     waits: Waits
 
-    def result(self, wait: Waiting, now: int) -> bytes:
+    def result(self, wait: Waiting, now: i64) -> bytes:
         """What it is answered."""
         return pack(self.waits.finish(wait, now))
 
@@ -109,7 +111,7 @@ class _Stepping(LongCall):
         super().__init__(call)
         self._steps = steps
 
-    def slice(self, caller: Caller, now: int) -> bytes | None:
+    def slice(self, caller: Caller, now: i64) -> bytes | None:
         """Take a turn's worth of it."""
         results = self._steps.step(now)
         return None if results is None else pack(results)

@@ -269,6 +269,8 @@ def _with_features(given: dict[Any, Any], opts: dict[Any, Any], rows: Options) -
     for tube in stats:
         if not isinstance(tube, str):
             raise XqueueError(f"tube_stats must be names of tubes, not {lua_type(tube)}")
+        if not tube.isprintable():
+            raise XqueueError("tube_stats must be names that can be printed")
     if stats and rows.tube == NO_FIELD:
         raise XqueueError("tube_stats requires tube field")
     return dataclasses.replace(

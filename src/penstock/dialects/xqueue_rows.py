@@ -19,6 +19,8 @@ import json
 import math
 from typing import Any, Final
 
+from librt.strings import BytesWriter
+
 from penstock.core.deadlines import NOWHERE
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, NO_KEY, Job
@@ -26,7 +28,7 @@ from penstock.core.limits import PRIORITY_UNSET
 from penstock.dialects.xqueue import STATUS_LETTERS
 from penstock.dialects.xqueue_options import NO_FIELD, TABLE, Field, Options, XqueueError
 from penstock.wire.bodies import from_value, to_python
-from penstock.wire.msgpack import Ext, pack
+from penstock.wire.msgpack import DEPTH_MAX, Ext, write_value
 
 Row = list[Any]
 
@@ -34,6 +36,9 @@ Row = list[Any]
 FIELD_TYPE: Final = 23
 FIELD_MISSING: Final = 39
 FIELD_COUNT: Final = 38
+
+# A body nests no deeper, so that with what is around it, it can leave by every door.
+_DEPTH_MAX: Final = DEPTH_MAX - 4
 
 # What msgpack can hold of integers.
 _INT_MIN: Final = -(1 << 63)
@@ -110,7 +115,7 @@ class Rows:
         wanted = self.options.key_type(part)
         if isinstance(value, bytes) and wanted in ("string", "any", "scalar"):
             # A client may send any text as binary.
-            value = value.decode("utf-8", "replace")
+            value = value.decode("utf-8", "surrogateescape")
         if isinstance(value, float) and value.is_integer() and wanted != "string" and abs(value) < 1 << 53:
             value = int(value)  # Lua has one kind of numbers.
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -119,7 +124,7 @@ class Rows:
             if wanted in ("any", "scalar", "number") or (whole and (wanted == "integer" or value >= 0)):
                 if wanted != "string":
                     return value
-        elif isinstance(value, str) and value and wanted in ("string", "any", "scalar"):
+        elif isinstance(value, str) and value and wanted in ("string", "any", "scalar") and _is_writable(value):
             return value
         raise XqueueError(
             f"Supplied key type of part {part} does not match index part type: expected {wanted}"
@@ -179,7 +184,7 @@ class Rows:
             given = PRIORITY_UNSET if job.extra is None else job.extra.priority_given
             row[options.priority] = int(job.priority if given == PRIORITY_UNSET else given)
         if options.tube != NO_FIELD and options.tube not in options.key:
-            row[options.tube] = tube.decode("utf-8", "backslashreplace") if tube else None
+            row[options.tube] = tube.decode("utf-8", "surrogateescape") if tube else None
         return row
 
     def show(self, row: Row) -> object:
@@ -213,9 +218,18 @@ def tube_key(value: object, at: int) -> bytes:
     """The name of a tube as a job's key."""
     if isinstance(value, bytes):
         return value
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not _is_writable(value):
         raise _wrong_type(at, "tube", "string", value)
     return value.encode("utf-8", "surrogateescape")
+
+
+def _is_writable(text: str) -> bool:
+    """Whether a text has bytes: one out of a packet has, also where it is not UTF-8."""
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def key_text(key: list[Any]) -> str:
@@ -227,12 +241,13 @@ def key_name(key: list[Any], options: Options) -> bytes:
     """The name of the job whose key this is: text as it is, anything else as JSON."""
     if len(key) == 1 and options.key_type() == "string":
         return bytes(key[0].encode("utf-8", "surrogateescape"))
-    return json.dumps(key if len(key) > 1 else key[0], separators=(",", ":"), ensure_ascii=False).encode()
+    written = json.dumps(key if len(key) > 1 else key[0], separators=(",", ":"), ensure_ascii=False)
+    return written.encode("utf-8", "surrogateescape")
 
 
 def named_key(name: bytes, options: Options) -> list[Any]:
     """The key behind a job's name. A name that another vocabulary gave may be anything."""
-    text = name.decode("utf-8", "backslashreplace")
+    text = name.decode("utf-8", "surrogateescape")
     if len(options.key) == 1 and options.key_type() == "string":
         return [text]
     try:
@@ -318,5 +333,7 @@ def encode(value: Any) -> tuple[bytes, int]:
     """A value as a body, and of which kind it is."""
     if isinstance(value, bytes):
         return value, BODY_BYTES
-    body = from_value(pack(value))
+    writer = BytesWriter()
+    write_value(writer, value, _DEPTH_MAX)
+    body = from_value(writer.getvalue())
     return body.data, body.kind

@@ -16,14 +16,25 @@ from penstock.core.engine import Engine
 from penstock.core.errors import NameTaken, refuse
 from penstock.core.ids import NOT_AN_ID
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
-from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, duration_ms
+from penstock.core.limits import NEVER, UNSET
 from penstock.core.outcomes import IS_TAKEN, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import EndWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Caller
 from penstock.dialects.disque import LEAVING
 from penstock.dialects.site import Site
-from penstock.dialects.xqueue import STATUS_LETTERS, STATUS_WORDS, space_stats
+from penstock.dialects.xqueue import space_stats
+from penstock.dialects.xqueue_arguments import (
+    argument,
+    attributes,
+    count_of,
+    duration_of,
+    is_number,
+    seconds_ms,
+    state_back,
+    state_of,
+    timeout_ms_of,
+)
 from penstock.dialects.xqueue_options import (
     FUNCTION,
     NO_FIELD,
@@ -31,10 +42,9 @@ from penstock.dialects.xqueue_options import (
     TIME64,
     Options,
     XqueueError,
-    as_map,
-    lua_type,
 )
 from penstock.dialects.xqueue_rows import Row, Rows, id_of_uuid, key_name, key_text, made_key, named_key, tube_key
+from penstock.dialects.xqueue_tasks import Changes, Task
 from penstock.dialects.xqueue_updates import updated
 from penstock.wire.errors import Refused
 
@@ -61,17 +71,6 @@ class Steps:
 Outcome = Results | Waits | Steps
 Method = Callable[[Caller, list[object], int, object], Outcome]
 
-
-class Changes:
-    """What an `update` makes of a task."""
-
-    body: bytes | None = None
-    kind: int = 0
-    priority: int = PRIORITY_UNSET
-    tube: bytes | None = None
-
-
-NOTHING: Final = Changes()
 
 # Which feature a status needs.
 _FEATURE_OF: Final = {s.DELAYED: "delayed", s.BURIED: "buried", s.DONE: "keep", s.ZOMBIE: "zombie"}
@@ -117,12 +116,12 @@ class Space:
 
     def put(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """put(task, {delay, ttl, wait})"""
-        attr = _attr(args, 1, "put", ("delay", "ttl", "wait"))
+        attr = attributes(args, 1, "put", ("delay", "ttl", "wait"))
         delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
-        wait_ms = UNSET if attr.get("wait") is None else _timeout(attr["wait"])
+        wait_ms = UNSET if attr.get("wait") is None else timeout_ms_of(attr["wait"])
         if wait_ms != UNSET and attr.get("delay") is not None:
             raise XqueueError("wait and delay are mutually exclusive")
-        task = _arg(args, 0)
+        task = argument(args, 0)
         row = self._rows.read(task)
         key = self._key_of_new(row, isinstance(task, tuple), now)
         body, kind = self._rows.body(row)
@@ -139,7 +138,7 @@ class Space:
         task = Task(self._rows, self._key(job), job, NO_KEY if draft.key is None else draft.key, body)
         if wait_ms == UNSET:
             # If somebody waited for it, it is taken by now; but this is how it was put.
-            return [task.shown(_back(delay_ms))]
+            return [task.shown(state_back(delay_ms))]
         return self._until_end(caller, task, wait_ms, now, tag)
 
     def _key_of_new(self, row: Row, is_tuple: bool, now: int) -> list[Any] | None:
@@ -177,14 +176,14 @@ class Space:
 
     def take(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """take(timeout, {tube, ttr}), or take({timeout, tube, ttr})"""
-        first = _arg(args, 0)
+        first = argument(args, 0)
         if isinstance(first, (dict, list)):
-            attr = _attr(args, 0, "take", ("timeout", "tube", "ttr"))
+            attr = attributes(args, 0, "take", ("timeout", "tube", "ttr"))
         else:
-            attr = _attr(args, 1, "take", ("timeout", "tube", "ttr"))
+            attr = attributes(args, 1, "take", ("timeout", "tube", "ttr"))
             if first is not None:
                 attr = {**attr, "timeout": first}
-        timeout_ms = _timeout(attr.get("timeout", 0))
+        timeout_ms = timeout_ms_of(attr.get("timeout", 0))
         ttr_ms = self._ttr(attr)
         key: bytes | None = None
         if attr.get("tube") is not None:
@@ -220,11 +219,11 @@ class Space:
 
     def ack(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """ack(key, {update, delay})"""
-        attr = _attr(args, 1, "ack", ("update", "delay"))
+        attr = attributes(args, 1, "ack", ("update", "delay"))
         delay_ms = UNSET
         if attr.get("delay") is not None:
             self._need("zombie")
-            delay_ms = _seconds(attr["delay"], "attr.delay")
+            delay_ms = seconds_ms(attr["delay"], "attr.delay")
         task = self._held(caller, args, now)
         new = self._changes(task, attr)
         session = caller.connection.session
@@ -236,7 +235,7 @@ class Space:
 
     def release(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """release(key, {update, delay, ttl})"""
-        attr = _attr(args, 1, "release", ("update", "delay", "ttl"))
+        attr = attributes(args, 1, "release", ("update", "delay", "ttl"))
         delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
         task = self._held(caller, args, now)
         new = self._changes(task, attr)
@@ -245,11 +244,11 @@ class Space:
             session, task.job, now, delay_ms, ttl_ms, new.priority, new.tube, new.body, new.kind
         )
         self._done(outcome, caller, task)
-        return [task.shown(_back(delay_ms), new)]
+        return [task.shown(state_back(delay_ms), new)]
 
     def bury(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """bury(key, {update, ttl})"""
-        attr = _attr(args, 1, "bury", ("update", "ttl"))
+        attr = attributes(args, 1, "bury", ("update", "ttl"))
         self._need("buried")
         ttl_ms = self._ttl(attr)
         task = self._held(caller, args, now)
@@ -261,13 +260,13 @@ class Space:
 
     def touch(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """touch(key, {increment})"""
-        attr = _attr(args, 1, "touch", ("increment",))
+        attr = attributes(args, 1, "touch", ("increment",))
         increment = attr.get("increment")
         if isinstance(increment, bool) or not isinstance(increment, (int, float)) or math.isnan(increment):
             raise XqueueError("attr.increment must be number")
         if increment < 0:
             raise XqueueError("attr.increment can't be negative")
-        more_ms = _seconds(increment, "attr.increment")
+        more_ms = seconds_ms(increment, "attr.increment")
         task = self._find(args, now)
         if task.job.state == s.READY:
             self._need("ttl")
@@ -282,31 +281,31 @@ class Space:
 
     def dig(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """dig(key, {update, delay, ttl}) digs one task up, dig(N, …) the first N: where keys are numbers, use plow"""
-        first = _arg(args, 0)
-        is_count = _is_number(first) and self.options.key_type() == "string"
+        first = argument(args, 0)
+        is_count = is_number(first) and self.options.key_type() == "string"
         if first is None or is_count or (isinstance(first, float) and math.isinf(first)):
             return self.plow(caller, args, now, tag)
         return self._dig_one(caller, args, now)
 
     def kick(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """kick(N, {update, delay, ttl}) digs the first N tasks up, kick(key, …) one; a number is never a key"""
-        first = _arg(args, 0)
-        if first is None or _is_number(first):
+        first = argument(args, 0)
+        if first is None or is_number(first):
             return self.plow(caller, args, now, tag)
         return self._dig_one(caller, args, now)
 
     def _dig_one(self, caller: Caller, args: list[object], now: int) -> Outcome:
-        attr = _attr(args, 1, "dig", ("update", "delay", "ttl"))
+        attr = attributes(args, 1, "dig", ("update", "delay", "ttl"))
         delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
         return [self._dig(caller, self._find(args, now), attr, delay_ms, ttl_ms, now)]
 
     def plow(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """plow(N, {update, delay, ttl}) digs the first N tasks up: all, without a number"""
-        attr = _attr(args, 1, "plow", ("update", "delay", "ttl"))
+        attr = attributes(args, 1, "plow", ("update", "delay", "ttl"))
         delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
         self._engine.advance(now)
         # No more than there are: none is met twice, also where they are buried again meanwhile.
-        left = min(_number_of(_arg(args, 0)), len(self.tube.buried))
+        left = min(count_of(argument(args, 0)), len(self.tube.buried))
         dug = 0
 
         def step(when: int) -> Results | None:
@@ -329,7 +328,7 @@ class Space:
         new = self._changes(task, attr)
         outcome = self._engine.dig(task.job, now, delay_ms, ttl_ms, new.priority, new.tube, new.body, new.kind)
         self._done(outcome, caller, task)
-        return task.shown(_back(delay_ms), new)
+        return task.shown(state_back(delay_ms), new)
 
     def kill(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """kill(key)"""
@@ -343,25 +342,25 @@ class Space:
 
     def snatch(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """snatch(key, {delay})"""
-        delay_ms = self._delay(_attr(args, 1, "snatch", ("delay",)))
+        delay_ms = self._delay(attributes(args, 1, "snatch", ("delay",)))
         task = self._find(args, now)
         self._done(self._engine.snatch(task.job, now, delay_ms), caller, task)
-        return [task.shown(_back(delay_ms))]
+        return [task.shown(state_back(delay_ms))]
 
     def restart(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """restart(key, {delay})"""
-        delay_ms = self._delay(_attr(args, 1, "restart", ("delay",)))
+        delay_ms = self._delay(attributes(args, 1, "restart", ("delay",)))
         task = self._find(args, now)
         self._done(self._engine.restart(task.job, now, delay_ms), caller, task)
-        return [task.shown(_back(delay_ms))]
+        return [task.shown(state_back(delay_ms))]
 
     def switch(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """switch(key, status, {delay})"""
-        attr = _attr(args, 2, "switch", ("delay",))
-        state = _state(_arg(args, 1))
+        attr = attributes(args, 2, "switch", ("delay",))
+        state = state_of(argument(args, 1))
         if state in _FEATURE_OF:
             self._need(_FEATURE_OF[state])
-        delay_ms = 0 if attr.get("delay") is None else _seconds(attr["delay"], "attr.delay")
+        delay_ms = 0 if attr.get("delay") is None else seconds_ms(attr["delay"], "attr.delay")
         if state == s.ZOMBIE and attr.get("delay") is None:
             delay_ms = max(self.tube.policy.zombie_ms, 0)
         if (state in (s.DELAYED, s.ZOMBIE)) != (delay_ms > 0):
@@ -388,8 +387,8 @@ class Space:
 
     def wait(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """wait(key, timeout)"""
-        timeout = _arg(args, 1)
-        timeout_ms = NEVER if timeout is None else _timeout(timeout)
+        timeout = argument(args, 1)
+        timeout_ms = NEVER if timeout is None else timeout_ms_of(timeout)
         return self._until_end(caller, self._find(args, now), timeout_ms, now, tag)
 
     def _until_end(self, caller: Caller, task: Task, timeout_ms: int, now: int, tag: object) -> Outcome:
@@ -414,7 +413,7 @@ class Space:
     def stats(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """stats(pretty)"""
         self._engine.advance(now)
-        return [space_stats(self.tube, _arg(args, 0) is True)]
+        return [space_stats(self.tube, argument(args, 0) is True)]
 
     def truncate(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """truncate()"""
@@ -443,20 +442,20 @@ class Space:
         if attr.get("delay") is None:
             return 0
         self._need("delayed")
-        return _seconds(attr["delay"], "attr.delay")
+        return seconds_ms(attr["delay"], "attr.delay")
 
     def _ttl(self, attr: dict[Any, Any]) -> int:
         if attr.get("ttl") is None:
             return UNSET
         self._need("ttl")
-        return _duration(attr["ttl"], "attr.ttl")
+        return duration_of(attr["ttl"], "attr.ttl")
 
     def _ttr(self, attr: dict[Any, Any]) -> int:
         """The ttr of a take: what a space has now, not what it had when the task was put."""
         if attr.get("ttr") is None:
             return UNSET if self.options.ttr is False else self.tube.policy.default_ttr_ms
         self._need("ttr")
-        ttr_ms = _duration(attr["ttr"], "attr.ttr")
+        ttr_ms = duration_of(attr["ttr"], "attr.ttr")
         if ttr_ms == 0:
             raise XqueueError("attr.ttr must be above 0")
         return ttr_ms
@@ -474,7 +473,7 @@ class Space:
 
     def _lookup(self, args: list[object], now: int) -> tuple[list[Any], Job | None]:
         """The key that the first argument is, in whatever form, and its task."""
-        key = self._read_key(_arg(args, 0))
+        key = self._read_key(argument(args, 0))
         self._engine.advance(now)
         job = self.tube.names.get(key_name(key, self.options))
         if job is None:
@@ -508,7 +507,7 @@ class Space:
                 return self._rows.check_key(list(given))
             if len(given) > max(options.key) and all(given[at] is not None for at in options.key):
                 return self._rows.check_key([given[at] for at in options.key])
-        elif isinstance(given, (str, bytes)) or _is_number(given):
+        elif isinstance(given, (str, bytes)) or is_number(given):
             if len(options.key) == 1:
                 return self._rows.check_key([given])
         raise XqueueError("Wrong key/task argument. Expected table or tuple or key")
@@ -564,30 +563,6 @@ class Space:
         refuse(outcome)
 
 
-class Task:
-    """A task as a method found it. It can be shown when it is gone."""
-
-    def __init__(self, rows: Rows, key: list[Any], job: Job, tube: bytes, body: bytes) -> None:
-        self._rows = rows
-        self.key = key
-        self.job = job
-        self.tube = tube
-        self.body = body
-
-    def row(self, state: int, new: Changes = NOTHING) -> Row:
-        """Its row with this status, and with what was changed."""
-        tube = self.tube if new.tube is None else new.tube
-        body = self.body if new.body is None else new.body
-        row = self._rows.row(self.job, self.key, tube, body, state)
-        if new.priority != PRIORITY_UNSET:
-            row[self._rows.options.priority] = new.priority
-        return row
-
-    def shown(self, state: int, new: Changes = NOTHING) -> object:
-        """The same, as the space returns rows."""
-        return self._rows.show(self.row(state, new))
-
-
 # By the names that clients call them.
 METHODS: Final[dict[str, str]] = {
     **{name: name for name in ("put", "take", "ack", "release", "bury", "touch", "dig", "plow", "kick", "kill")},
@@ -596,67 +571,3 @@ METHODS: Final[dict[str, str]] = {
     "queue_stats": "stats",
     "len": "count",
 }
-
-
-def _arg(args: list[object], at: int) -> object:
-    return args[at] if at < len(args) else None
-
-
-def _attr(args: list[object], at: int, method: str, known: tuple[str, ...]) -> dict[Any, Any]:
-    attr = as_map(_arg(args, at), "attr")
-    for name in attr:
-        if name not in known:
-            raise XqueueError(f"unknown attribute {name!r} of {method}; there are {', '.join(known)}")
-    return attr
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _back(delay_ms: int) -> int:
-    """The state of a task that comes back, at once or after a delay."""
-    return s.READY if delay_ms == 0 else s.DELAYED
-
-
-def _number_of(given: object) -> int:
-    """How many tasks; nil and infinity are all."""
-    if given is None or (isinstance(given, float) and math.isinf(given) and given > 0):
-        return NEVER
-    if isinstance(given, float) and given.is_integer():
-        given = int(given)
-    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise XqueueError("Wrong number of tasks to dig. Expected a number, infinity or nil")
-    return given
-
-
-def _timeout(value: object) -> int:
-    if not _is_number(value) or not (isinstance(value, (int, float)) and value >= 0):
-        raise XqueueError("timeout required")
-    return duration_ms(value, "timeout")
-
-
-def _duration(value: object, what: str) -> int:
-    if not _is_number(value):
-        raise XqueueError(f"{what} must be a number of seconds, not {lua_type(value)}")
-    return duration_ms(value, what)
-
-
-def _seconds(value: object, what: str) -> int:
-    """A time that ends."""
-    ms = _duration(value, what)
-    if ms == NEVER:
-        raise XqueueError(f"{what} must be finite")
-    return ms
-
-
-def _state(given: object) -> int:
-    """The state that a status is, by its letter or its word."""
-    for names in (STATUS_LETTERS, STATUS_WORDS):
-        if given in names:
-            state = names.index(str(given))
-            if state == s.TAKEN:
-                raise XqueueError("A task cannot be switched to T: take it")
-            if s.READY <= state <= s.ZOMBIE:
-                return state
-    raise XqueueError(f"Wrong status {given!r}, may be [R, W, B, D, Z]")
