@@ -92,6 +92,7 @@ EVENT_MEANINGS = {
     s.MOVED_IN_DELAYED: "It came from another tube, delayed.",
     s.MOVED_IN_BURIED: "It came from another tube, buried.",
     s.MOVED_IN_DONE: "It came from another tube, done.",
+    s.MOVED_IN_ZOMBIE: "It came from another key as it was acked, to be kept for a while.",
     s.CLAIMED: "A claim took it.",
     s.CLAIM_ENDED: "The claim that held it ended without an ack.",
     s.PUT_URGENT: "It was put before all others.",

@@ -111,6 +111,7 @@ BETWEEN_TUBES: list[tuple[str, str, dict[str, Any], Story]] = [
     ("T-S", "S-R", {}, lambda stand, space: space.release(1, {"update": [["=", "tube", "B"]]})),
     ("T-S", "S-W", {}, lambda stand, space: space.release(1, {"update": [["=", "tube", "B"]], "delay": 5})),
     ("T-S", "S-D", {"keep": True}, lambda stand, space: space.ack(1, {"update": [["=", "tube", "B"]]})),
+    ("T-S", "S-Z", {"zombie": 5}, lambda stand, space: space.ack(1, {"update": [["=", "tube", "B"]]})),
     ("T-S", "S-B", {}, lambda stand, space: space.bury(1, {"update": [["=", "tube", "B"]]})),
     ("B-S", "S-R", {}, lambda stand, space: (space.bury(1), space.dig(1, {"update": [["=", "tube", "B"]]}))),
     ("B-S", "S-W", {}, lambda stand, space: (space.bury(1), space.plow(1, {"update": [["=", 5, "B"]], "delay": 5}))),

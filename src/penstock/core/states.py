@@ -69,6 +69,7 @@ CLAIMED: Final = 39  # Taken by a claim: see claims.py.
 CLAIM_ENDED: Final = 40
 PUT_URGENT: Final = 41  # Put before all others.
 DOOMED: Final = 42  # Deleted while a claim holds it: it goes when the claim ends.
+MOVED_IN_ZOMBIE: Final = 43
 
 EVENT_NAMES: Final = [
     "put",
@@ -114,8 +115,9 @@ EVENT_NAMES: Final = [
     "claim ended",
     "put urgent",
     "doomed",
+    "moved in as a zombie",
 ]
-EVENTS_COUNT: Final = 43
+EVENTS_COUNT: Final = 44
 
 _PRESENT: Final = [READY, TAKEN, DELAYED, BURIED, DONE, ZOMBIE]
 _NOT_TAKEN: Final = [READY, DELAYED, BURIED, DONE, ZOMBIE]
@@ -174,11 +176,12 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (MOVED_IN_DELAYED, GONE, DELAYED),
     (MOVED_IN_BURIED, GONE, BURIED),
     (MOVED_IN_DONE, GONE, DONE),
+    (MOVED_IN_ZOMBIE, GONE, ZOMBIE),
     (CLAIMED, READY, TAKEN),
     (CLAIM_ENDED, TAKEN, READY),
     (DOOMED, TAKEN, TAKEN),
 ]
-RULES_COUNT: Final = 92
+RULES_COUNT: Final = 93
 NO_RULE: Final = 255
 
 
@@ -207,7 +210,7 @@ ARRIVALS: Final = [
     MOVED_IN_DELAYED,
     MOVED_IN_BURIED,
     MOVED_IN_DONE,
-    MOVED_IN_DONE,
+    MOVED_IN_ZOMBIE,
 ]
 
 

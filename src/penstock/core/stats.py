@@ -15,7 +15,7 @@ from penstock.core.tube import Tube
 ELSEWHERE: Final = 7
 TRANSITION_NAMES: Final = [*s.STATE_NAMES, "elsewhere"]
 
-_ARRIVALS: Final = frozenset([s.MOVED_IN_READY, s.MOVED_IN_DELAYED, s.MOVED_IN_BURIED, s.MOVED_IN_DONE])
+_ARRIVALS: Final = frozenset(s.ARRIVALS[s.READY :])
 
 
 def rule_counts(tube: Tube, life: bool) -> list[int]:
