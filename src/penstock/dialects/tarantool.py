@@ -50,7 +50,7 @@ _LETTERS: Final = [ord(letter) for letter in STATE_LETTERS]
 _STATES: Final[dict[object, int]] = {"r": s.READY, "t": s.TAKEN, "~": s.DELAYED, "!": s.BURIED, "-": s.DONE}
 
 # What counts as which call. Each event is in one of them at most, so nothing is counted twice.
-_CALLS: Final[dict[str, list[int]]] = {
+CALLS: Final[dict[str, list[int]]] = {
     "put": [s.PUT, s.PUT_DELAYED, s.PUT_URGENT],
     "take": [s.TOOK, s.CLAIMED],
     "ack": [s.ACKED, s.KEPT, s.LINGERED],
@@ -102,7 +102,7 @@ def statistics(tube: Tube) -> dict[str, dict[str, int]]:
     `done` counts tasks that ended, in whatever way; it is not part of `total`.
     """
     events = stats.events(tube)
-    calls = {call: sum([events[event] for event in counted]) for call, counted in _CALLS.items()}
+    calls = {call: sum([events[event] for event in counted]) for call, counted in CALLS.items()}
     tasks = {
         "ready": tube.count_in(s.READY),
         "taken": tube.count_in(s.TAKEN),

@@ -1,0 +1,1 @@
+"""The originals' own APIs in Python, over a queue in this process."""
