@@ -64,14 +64,12 @@ _ER_UNSUPPORTED: Final = 5
 class Spaces(Family):
     """The methods of a space."""
 
-    xqueue: Family | None  # The methods of spaces that are queues themselves.
     tasks: Tasks
     _site: Site
     _engine: Engine
     _methods: dict[bytes, Method]
 
     def __init__(self, site: Site) -> None:
-        self.xqueue = None
         self.tasks = Tasks(site)
         self._site = site
         self._engine = site.engine
@@ -84,12 +82,7 @@ class Spaces(Family):
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
         """The method of a name, of a tube or of what tells of all tubes."""
-        found = self._methods.get(name)
-        if found is None and self.xqueue is not None:
-            found = self.xqueue.method(owner, name)
-        if found is None and name in _WRITING:
-            return Method(READ, _refuse_writing)
-        return found
+        return Method(READ, _refuse_writing) if name in _WRITING else self._methods.get(name)
 
     def count(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """space:count(), space:len()"""

@@ -274,10 +274,10 @@ async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
             continue
         try:
             listeners.append(await loop.create_server(door.accept, config.bind, port, backlog=config.tcp_backlog))
-        except OSError:
+        except OSError as error:
             # A Tarantool may well run beside us; but what somebody asked for, they get or hear of.
             if config.origin(name) != "default":
-                raise
+                raise ConfigError(f"cannot listen on port {port} for IPROTO: {error.strerror or error}") from None
             server.warnings.append(
                 f"port {port} is taken, so there is no IPROTO; say --iproto-port to have it elsewhere"
             )
