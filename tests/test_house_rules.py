@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "embedded": {"core", "journal", "options", "host"},
     "embedded_async": {"core", "journal", "options", "host", "embedded"},
     "drivers": {"core", "options", "host", "embedded"},
-    "compat": {"core", "dialects", "options", "host", "embedded"},
+    "compat": {"core", "wire", "dialects", "options", "host", "embedded", "drivers"},
     "client": {"_version", "core", "wire", "options"},
     "server": {"_build", "_version", "core", "wire", "cluster", "dialects", "journal", "host"},
     "spark": {"_version", "core", "journal", "client"},

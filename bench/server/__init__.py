@@ -7,15 +7,16 @@ it cannot say. They share the cores, so ratios are what counts. A server that is
 from __future__ import annotations
 
 from bench.scale import Scale
-from bench.server import cost, cycles, durable, idle, rates
+from bench.server import cost, cycles, durable, idle, iproto, rates
 from bench.server.processes import is_there
 from bench.trial import Trial
 
-_PARTS = (rates, cost, durable, cycles, idle)
+_PARTS = (rates, cost, durable, cycles, iproto, idle)
 _NEEDED = {
     "redis-benchmark": "there are no rows of single commands",
     "redis-server": "Redis stands beside nothing",
     "beanstalkd": "beanstalkd stands beside nothing",
+    "tarantool": "Tarantool's language has nothing to stand beside",
 }
 
 

@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bench.child import environment
 
@@ -64,6 +65,19 @@ def penstock(*settings: str) -> Server:
     """Penstock, with these settings."""
     run = "from penstock.cli.main import main; main()"
     return _start(lambda port: [sys.executable, "-c", run, "serve", "--port", str(port), "--dir", ".", *settings])
+
+
+def penstock_iproto(*settings: str) -> Server:
+    """Penstock behind its port for IPROTO, and no other."""
+    run = "from penstock.cli.main import main; main()"
+    serve = [sys.executable, "-c", run, "serve", "--port", "0", "--dir", ".", *settings]
+    return _start(lambda port: [*serve, "--iproto-port", str(port)])
+
+
+def tarantool() -> Server:
+    """Tarantool with a queue, which writes nothing."""
+    script = Path(__file__).with_name("queue.lua")
+    return _start(lambda port: ["tarantool", str(script), str(port)])
 
 
 def bare() -> Server:

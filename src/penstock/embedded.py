@@ -716,6 +716,11 @@ class Job:
         return self._tube._host.ids.long(self._core.id, self._core.ttl_minutes).decode()
 
     @property
+    def number(self) -> int | None:
+        """Its integer within its tube, where the tube numbers its jobs; `tube#number` is another name of it."""
+        return int(self._core.local) if self._core.local >= 0 else None
+
+    @property
     def tube(self) -> str:
         """The name of its tube."""
         if self._core.state == s.GONE:

@@ -400,6 +400,11 @@ class AsyncJob:
         return self._job.id
 
     @property
+    def number(self) -> int | None:
+        """Its integer within its tube, where the tube numbers its jobs; `tube#number` is another name of it."""
+        return self._job.number
+
+    @property
     def tube(self) -> str:
         """The name of its tube."""
         return self._job.tube

@@ -109,6 +109,7 @@ class Change:
     before: str
     after: str
     time: float  # Seconds since 1970.
+    number: int | None = None  # Its integer within its tube, where the tube numbers its jobs.
 
 
 class Refusal:
@@ -632,9 +633,21 @@ class Host:
                 self.engine.advance(self.now())
 
     def find(self, id: str) -> Job:
-        """The job of an id in either form."""
-        number = self.number_of(id)
-        job = self.engine.find(number, self.now())
+        """The job of an id: 40 characters, 32 hex digits, or tube#number."""
+        job = self._find_local(id) if isinstance(id, str) and "#" in id else None
+        if job is None:
+            job = self.engine.find(self.number_of(id), self.now())
+        if job is None:
+            raise UnknownJob()
+        return job
+
+    def _find_local(self, id: str) -> Job | None:
+        """The job of an integer within a tube, if that is what an id says."""
+        name, _, digits = id.rpartition("#")
+        tube = self.engine.tubes.get(name.encode("utf-8", "surrogateescape"))
+        if tube is None or not (digits.isascii() and digits.isdigit() and len(digits) < 19):
+            return None
+        job = self.engine.find_local(tube, int(digits), self.now())
         if job is None:
             raise UnknownJob()
         return job
@@ -847,6 +860,7 @@ class _Teller:
             s.STATE_NAMES[before],
             s.STATE_NAMES[after],
             now / 1000,
+            int(job.local) if job.local >= 0 else None,
         )
         self._changes.put((tube.name, change))
 

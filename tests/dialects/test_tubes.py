@@ -236,6 +236,7 @@ COMMANDS = {
     },
     Job: {
         "id": "JOB PEEK",
+        "number": "JOB PEEK",
         "tube": "JOB PEEK",
         "state": "JOB PEEK",
         "deliveries": "JOB PEEK",

@@ -29,6 +29,7 @@ SLEEP_S_MAX = 0.1
 
 # Where the pages say that a server listens. Here it listens elsewhere, so that one which runs is not disturbed.
 SERVER_PORT = 7711
+IPROTO_PORT = 3301
 
 # Ids differ from run to run, and so do moments.
 CHANGING = re.compile(r"D-[0-9a-f]{8}-[A-Za-z0-9+/]{24}-|\(integer\) 1\d{12}\b")
@@ -54,11 +55,13 @@ class Page:
     blocks: list[Block]
     namespace: dict[str, object] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list)
-    port: int = SERVER_PORT  # Where the server of this page listens.
+    port: int = SERVER_PORT  # Where the server of this page listens,
+    iproto_port: int = IPROTO_PORT  # and where for IPROTO.
 
     def needs_server(self) -> bool:
         """Whether its examples speak with a server."""
-        return any(block.language == "redis" or str(SERVER_PORT) in block.code for block in self.blocks)
+        ports = (str(SERVER_PORT), str(IPROTO_PORT))
+        return any(block.language == "redis" or any(port in block.code for port in ports) for block in self.blocks)
 
     def run(self, block: Block) -> str:
         """The output of a block; those before it run first, if they have not."""
@@ -72,7 +75,7 @@ class Page:
             return typed(block.code, self.port)
         printed = io.StringIO()
         # Padded, so that a traceback names the line of the page.
-        source = block.code.replace(str(SERVER_PORT), str(self.port))
+        source = block.code.replace(str(SERVER_PORT), str(self.port)).replace(str(IPROTO_PORT), str(self.iproto_port))
         code = compile("\n" * (block.line - 1) + source, str(self.path), "exec")
         with contextlib.redirect_stdout(printed):
             exec(code, self.namespace)
@@ -132,8 +135,8 @@ def slept() -> Iterator[list[float]]:
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, int]]:
-    """A server for each page whose examples speak with one, and its port."""
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, tuple[int, int]]]:
+    """A server for each page whose examples speak with one, and its ports."""
     with contextlib.ExitStack() as running:
         yield {
             page.path: running.enter_context(a_server(tmp_path_factory.mktemp("server")))
@@ -143,37 +146,31 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, int
 
 
 @contextlib.contextmanager
-def a_server(directory: Path) -> Iterator[int]:
-    """A server as a reader would start it, and its port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "penstock",
-        "serve",
-        "--port",
-        str(port),
-        "--iproto-port",
-        "0",
-        "--dir",
-        str(directory),
-    ]
+def a_server(directory: Path) -> Iterator[tuple[int, int]]:
+    """A server as a reader would start it, and its ports."""
+    with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
+        port, iproto_port = free.getsockname()[1], other.getsockname()[1]
+    ports = ["--port", str(port), "--iproto-port", str(iproto_port)]
+    command = [sys.executable, "-m", "penstock", "serve", *ports, "--dir", str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         assert "serves" in process.stdout.readline()
-        yield port
+        yield port, iproto_port
         process.terminate()
         assert process.wait(10) == 0
 
 
 @pytest.mark.parametrize(("page", "block"), [pytest.param(p, b, id=name_of(p.path, b.line)) for p, b in EXAMPLES])
 def test_an_example_runs_and_prints_what_the_page_says(
-    page: Page, block: Block, slept: list[float], needs: Callable[[object, str], None], servers: dict[Path, int]
+    page: Page,
+    block: Block,
+    slept: list[float],
+    needs: Callable[[object, str], None],
+    servers: dict[Path, tuple[int, int]],
 ) -> None:
     if page.needs_server():
         needs(shutil.which("redis-cli"), "redis-cli is not installed (redis-tools)")
-        page.port = servers[page.path]
+        page.port, page.iproto_port = servers[page.path]
     assert page.run(block) == (block.code if block.language == "redis" else block.expected)
     assert sum(slept) <= SLEEP_S_MAX, "the examples sleep too long"
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 from pathlib import Path
 
+from penstock.core.errors import ProtocolError, WrongType
+from penstock.core.job import BODY_MSGPACK
 from penstock.host import Host
 from penstock.server import table
 from penstock.server.config import Config
 from penstock.server.connection import Connection
+from penstock.server.iproto import doors
 from penstock.server.server import Server
 from penstock.testing import check
+from penstock.wire.bodies import to_plain
+from penstock.wire.iproto import IprotoParser
+from penstock.wire.msgpack import Reader, pack, unpack
 from tests.fuzz.mutation import Target
 from tests.wire import model
 from tests.wire.streams import BULK_MAX, bytewise, encode, read
@@ -195,7 +202,183 @@ def make_script(dice: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
+# ---- IPROTO ----------------------------------------------------------------------------------------------------------
+
+
+def parse_iproto(data: bytes) -> None:
+    """The first byte says how it is cut, the others are what is sent."""
+    how, data = data[:1], data[1:]
+    meant = _requests([data], 1_000)
+    dice = random.Random(how)
+    cuts = sorted(dice.randrange(len(data) + 1) for _ in range(dice.randrange(6)))
+    cut = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    assert _requests(cut, dice.choice([1, 2, 256])) == meant
+    if len(data) < 500:
+        assert _requests(bytewise(data), 256) == meant
+
+
+def _requests(chunks: list[bytes], at_once: int) -> tuple[list[tuple[object, ...]], bytes]:
+    parser = IprotoParser(5_000, 1_000_000, True)
+    found = []
+    for chunk in chunks:
+        parser.feed(chunk)
+        while True:
+            found += [(each.code, each.sync, each.name, each.args, each.space) for each in parser.parse(at_once)]
+            if not parser.has_more:
+                break
+    for request in found:
+        for argument in request[3]:
+            # What is let through can be read, whatever it is.
+            unpack(argument)
+            to_plain(b"\x91" + argument, BODY_MSGPACK)
+    return found, parser.error
+
+
+def call(script: bytes) -> None:
+    """A call a line: a function and its arguments between spaces, as JSON or else as text; @ is the newest job's id."""
+    loop = Hasty()
+    log = logging.getLogger("penstock")
+    log.disabled = True
+    try:
+        server = Server(Config(Path("/nonexistent")), Host(0), loop)
+        table.install(server)
+        server.apply_all()
+        door = doors(server)["iproto15_port" if script[:1] == b"q" else "iproto_port"]
+        wire = Wire()
+        client = door.accept()
+        assert isinstance(client, Connection)
+        client.connection_made(wire)  # type: ignore[arg-type]
+        sent = 0
+        for line in script.split(b"\n"):
+            name, *words = [word for word in line.split(b" ") if word] or [b""]
+            arguments = b"".join([b"\xdd", len(words).to_bytes(4, "big"), *(_argument(server, word) for word in words)])
+            rest = (
+                pack({0: 10 if len(words) % 2 else 6, 1: sent}) + b"\x82\x22" + pack(name.decode("latin-1")) + b"\x21"
+            )
+            if not wire.closed:
+                client.data_received(b"\xce" + (len(rest) + len(arguments)).to_bytes(4, "big") + rest + arguments)
+                sent += 1
+                _turn(loop, 3)
+        client.eof_received()
+        while not wire.closed:
+            _turn(loop)
+        client.connection_lost(None)
+        _turn(loop)
+        assert server.desk.internal_errors == 0
+        assert _answered(wire.sent[128:]) == list(range(sent))
+        check(server.node.engine)
+    finally:
+        log.disabled = False
+        log.setLevel(logging.NOTSET)
+        loop.close()
+
+
+def _argument(server: Server, word: bytes) -> bytes:
+    if word.startswith(b"%"):
+        # A value that is no JSON, by its bytes; whatever is none is nil.
+        try:
+            raw = bytes.fromhex(word[1:].decode())
+            unpack(raw)
+            return raw
+        except (ValueError, ProtocolError):
+            return b"\xc0"
+    if b"@" in word:
+        jobs, _ = server.node.engine.scan(0, 1_000)
+        word = word.replace(b"@", server.site.ids.hex(jobs[-1].id) if jobs else b"no-job")
+    try:
+        return pack(json.loads(word))
+    except (ValueError, WrongType, RecursionError):
+        return pack(word.decode("latin-1"))
+
+
+def _answered(sent: bytes) -> list[int]:
+    """The syncs of all answers, which must be whole."""
+    found = []
+    while sent:
+        length = int.from_bytes(sent[1:5], "big")
+        reader = Reader(sent, 5, 5 + length)
+        header = reader.value()
+        reader.value(64)
+        assert sent[0] == 0xCE and reader.at == reader.end and isinstance(header, dict)
+        found.append(header[1])
+        sent = sent[5 + length :]
+    return sorted(found)
+
+
+_PACKETS = [
+    bytes.fromhex("ce0000001b8200cd000a01022282a1780000"),
+    b"\xce\0\0\0\5\x82\x00\x40\x01\x00",
+    b"\x05\x82\x00\x40\x01\x07",
+    b"\xce\0\0\0\x10\x82\x00\x0a\x01\x01\x82\x22\xa3abc\x21\x92\x01\xa1x",
+    b"\x82\x00\x0a\x01",
+    *[
+        b"\xc0",
+        b"\xc1",
+        b"\xc4\x01a",
+        b"\xc7\x01\x02a",
+        b"\xca\0\0\0\0",
+        b"\xcf" + b"\xff" * 8,
+        b"\xd8\x02" + bytes(16),
+    ],
+    *[
+        b"\xdc\0\1",
+        b"\xdd\0\0\0\1",
+        b"\xde\0\1",
+        b"\x90",
+        b"\x91",
+        b"\x80",
+        b"\x81",
+        b"\xa1x",
+        b"\xd9\x01x",
+        b"\xe0",
+        b"\x21",
+    ],
+]
+_TUBE_METHODS = b"put take ack release touch peek bury kick delete truncate drop release_all tasks_by_state grant"
+_QUEUE_FUNCTIONS = b"""
+    put put_unique urgent take ack release requeue bury done dig kick touch delete truncate peek meta statistics stats
+    tube identify cfg create_tube nope
+    """
+_SPACE_METHODS = b"q:select q:get q:len u:count q:insert _queue:select _queue_taken:select _queue_consumers:count"
+_FUNCTIONS = [
+    *[b"queue.tube." + tube + b":" + name for name in _TUBE_METHODS.split() for tube in (b"q", b"u")],
+    *[b"queue." + name for name in _QUEUE_FUNCTIONS.split()],
+    *[b"box.space." + name for name in _SPACE_METHODS.split()],
+]
+_ARGUMENTS = b"""
+    @ @ q u 0 0 0 1 5 -1 1.5 1e300 NaN Infinity null true {} [] [0] {"ttl":1} {"ttl":0.001} {"delay":0.001} {"pri":5}
+    {"utube":"a"} {"timeout":0.01} {"if_not_exists":true} {"limit":2,"offset":1} {"capacity":2} {"ttr":0.001} fifo utube
+    utubettl limfifottl stube queue15 disque "1" "0.5" "nan" 18446744073709551615 -9223372036854775808 r t ~ ! - text
+    %c403616263 %d80200000000000000000000000000000000 %91919191c0 %8191c001 %a1ff %cb7ff8000000000000 {"nope":1}
+    """.split()
+
+
+def make_packets(dice: random.Random) -> bytes:
+    """Packets, and what they are made of."""
+    return bytes([dice.randrange(256)]) + b"".join(dice.choices(_PACKETS, k=dice.randrange(1, 20)))
+
+
+def make_calls(dice: random.Random) -> bytes:
+    """Calls of functions that there are, with arguments that some of them know."""
+    lines = [b'queue.create_tube q fifottl {"if_not_exists":true}', b"queue.create_tube u utube", b"queue.tube.q:put x"]
+    for _ in range(dice.randrange(1, 12)):
+        lines.append(b" ".join([dice.choice(_FUNCTIONS), *dice.choices(_ARGUMENTS, k=dice.randrange(7))]))
+    return b"\n".join(lines)
+
+
 TARGETS: dict[str, Target] = {
+    "iproto": Target(
+        "any bytes, cut in any way, give the same requests and the same error, and raise nothing",
+        parse_iproto,
+        make_packets,
+        _PACKETS,
+    ),
+    "calls": Target(
+        "any calls with any arguments get one answer each that a client can read, and no internal error",
+        call,
+        make_calls,
+        [b"\n", b" ", *_ARGUMENTS, *(b"\n" + name + b" " for name in _FUNCTIONS)],
+    ),
     "resp": Target(
         "any bytes, cut in any way, give the commands of the model and its error, and raise nothing",
         parse,

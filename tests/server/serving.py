@@ -21,7 +21,7 @@ import penstock
 # Far more than anything here takes: a test that needs so long has lost an answer.
 PATIENCE_S = 20.0
 
-_PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
+PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 _ERROR = re.compile(r"^\S+Z error |^Traceback", re.MULTILINE)
 
 Word = bytes | str | int
@@ -200,8 +200,9 @@ class Server:
         self._wires: list[Wire] = []
         for _ in range(3):
             # Somebody else may take the port before the server does.
-            self.port, self.iproto_port = free_port(), free_port()
+            self.port, self.iproto_port, self.iproto15_port = free_port(), free_port(), free_port()
             ports = ["--port", str(self.port), "--iproto-port", str(self.iproto_port)]
+            ports += ["--iproto15-port", str(self.iproto15_port)]
             self.process = self._spawn([*words, *ports])
             if wait_for(lambda: self.answers() or self.process.poll() is not None) and self.process.poll() is None:
                 return
@@ -215,7 +216,7 @@ class Server:
         self._said = [self.home / f"{number}.stdout", self.home / f"{number}.stderr"]
         with self._said[0].open("wb") as out, self._said[1].open("wb") as err:
             return subprocess.Popen(
-                [*_PENSTOCK, "serve", *words], cwd=self.home, env=environment(), stdout=out, stderr=err
+                [*PENSTOCK, "serve", *words], cwd=self.home, env=environment(), stdout=out, stderr=err
             )
 
     def answers(self) -> bool:
@@ -279,7 +280,7 @@ class Server:
 def refusals(home: Path, *starts: Sequence[str]) -> list[tuple[int, str]]:
     """The exit codes of servers that do not start, and what they say; all are tried at once."""
     processes = [
-        subprocess.Popen([*_PENSTOCK, "serve", *words], cwd=home, env=environment(), stderr=subprocess.PIPE, text=True)
+        subprocess.Popen([*PENSTOCK, "serve", *words], cwd=home, env=environment(), stderr=subprocess.PIPE, text=True)
         for words in starts
     ]
     try:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import struct
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgpack
 import pytest
 
 from .iproto_wire import AUTH, CALL_16, EVAL, ID, PING, SELECT, IprotoWire, Refusal, call, pack, request, scrambled
-from .serving import Server, Wire, wait_for
+from .serving import PENSTOCK, Server, Wire, configured, environment, free_port, refusals, wait_for
 
 Connect = Callable[[], IprotoWire]
 Dial = Callable[[Server], IprotoWire]
@@ -66,10 +68,13 @@ password_sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a
 """
 
 
-@pytest.fixture
-def guarded(start: Callable[..., Server], tmp_path: Any) -> Server:
-    (tmp_path / "penstock.toml").write_text(f'requirepass = "main"\n{USERS}')
-    return start("penstock.toml", password="main")
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("guarded")
+    (home / "penstock.toml").write_text(f'requirepass = "main"\n{USERS}')
+    server = Server(home, "penstock.toml", password="main")
+    yield server
+    server.stop()
 
 
 def test_users_and_their_grants_are_those_of_resp(guarded: Server, dial: Dial) -> None:
@@ -104,41 +109,7 @@ def test_who_has_not_logged_in_may_only_do_so(guarded: Server, dial: Dial) -> No
         + call("queue.tube", [], 2)
     )
     assert wire.read() == (0, 1, {})
-    assert wire.read() == (0, 2, {0x30: [[]]})
-    # A wrong password changes nothing for one who is known.
-    assert wire.log_in("default", "wrong")[0] == 0x8000 | 47
-    assert wire.call("queue.tube") == [[]]
-
-
-def test_a_wrong_password_and_an_unknown_user_read_alike(guarded: Server, dial: Dial) -> None:
-    wire = dial(guarded)
-    for user, password in (("default", "wrong"), ("nobody", "main"), ("guest", "")):
-        assert wire.log_in(user, password) == (
-            0x8000 | 47,
-            {0x31: f"Incorrect password supplied for user '{user}'"},
-        )
-    for nonsense in ([], ["chap-sha1"], ["chap-sha1", b""], ["pap-sha256", "main"], ["chap-sha1", 5], [b"x" * 20] * 2):
-        assert wire.ask(AUTH, {0x23: "default", 0x21: nonsense})[0] == 0x8000 | 47
-    code, body = wire.log_in("hashed", "secret")
-    assert code == 0x8000 | 47 and "only the SHA-256" in body[0x31]
-
-
-def test_who_guesses_often_is_answered_late(guarded: Server, dial: Dial) -> None:
-    wire = dial(guarded)
-    for _ in range(10):
-        assert wire.log_in("default", "wrong")[0] == 0x8000 | 47
-    wire.send_raw(request(AUTH, {0x23: "default", 0x21: ["chap-sha1", b"x" * 20]}, 5) + request(PING, sync=6))
-    other = guarded.connect()
-    for _ in range(3):
-        other.call("PING")
-    assert not _readable(wire)
-    assert wire.read()[:2] == (0x8000 | 47, 5)
-    assert wire.read()[:2] == (0, 6)
-
-
-def test_a_guest_needs_no_password_where_there_is_none(iproto: IprotoWire) -> None:
-    assert iproto.ask(AUTH, {0x23: "guest", 0x21: []}) == (0, {})
-    assert iproto.log_in("admin", "x")[0] == 0x8000 | 47
+    assert wire.read()[:2] == (0, 2)
 
 
 def test_before_its_password_a_client_may_send_little(guarded: Server, dial: Dial) -> None:
@@ -149,8 +120,31 @@ def test_before_its_password_a_client_may_send_little(guarded: Server, dial: Dia
     assert wire.is_closed()
 
 
-def _readable(wire: IprotoWire) -> bool:
-    return bool(select.select([wire.socket], [], [], 0)[0])
+def test_wrong_passwords_read_alike_and_who_guesses_often_is_answered_late(guarded: Server, dial: Dial) -> None:
+    wire = dial(guarded)
+    code, body = wire.log_in("hashed", "secret")
+    assert code == 0x8000 | 47 and "only the SHA-256" in body[0x31]
+    for user, password in (("default", "wrong"), ("nobody", "main"), ("guest", "")):
+        assert wire.log_in(user, password) == (0x8000 | 47, {0x31: f"Incorrect password supplied for user '{user}'"})
+    for nonsense in ([], ["chap-sha1"], ["chap-sha1", b""], ["pap-sha256", "main"], ["chap-sha1", 5]):
+        assert wire.ask(AUTH, {0x23: "default", 0x21: nonsense})[0] == 0x8000 | 47
+    # A wrong password changes nothing for one who is known.
+    assert wire.log_in("default", "main") == (0, {})
+    assert wire.log_in("default", "wrong")[0] == 0x8000 | 47
+    assert wire.call("queue.state") == ["RUNNING"]
+    # These were ten.
+    wire.send_raw(request(AUTH, {0x23: "default", 0x21: ["chap-sha1", b"x" * 20]}, 5) + request(PING, sync=6))
+    other = guarded.connect()
+    for _ in range(3):
+        other.call("PING")
+    assert not select.select([wire.socket], [], [], 0)[0]
+    assert wire.read()[:2] == (0x8000 | 47, 5)
+    assert wire.read()[:2] == (0, 6)
+
+
+def test_a_guest_needs_no_password_where_there_is_none(iproto: IprotoWire) -> None:
+    assert iproto.ask(AUTH, {0x23: "guest", 0x21: []}) == (0, {})
+    assert iproto.log_in("admin", "x")[0] == 0x8000 | 47
 
 
 # ---- Requests that run concurrently ----------------------------------------------------------------------------------
@@ -420,3 +414,65 @@ def test_clients_over_iproto_are_among_all_clients(iproto: IprotoWire, wire: Wir
     assert f"cmd=queue.tube.{tube}:take"[:36] in line
     assert wire.ask("CLIENT", "KILL", f"{host}:{port}") == b"+OK\r\n"
     assert iproto.is_closed()
+
+
+def test_calls_are_monitored_and_slow_ones_remembered(iproto: IprotoWire, wires: Callable[[], Wire], tube: str) -> None:
+    watcher, wire = wires(), wires()
+    assert watcher.ask("MONITOR") == b"+OK\r\n"
+    with configured(wire, "slowlog-log-slower-than", 0):
+        iproto.call(f"queue.tube.{tube}:put", "x")
+        assert wait_for(lambda: f"queue.tube.{tube}:put".encode() in watcher.read())
+        assert any(entry[3][0] == f"queue.tube.{tube}:put".encode() for entry in wire.call("SLOWLOG", "GET", 100))
+
+
+# ---- Doors -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_port_that_was_asked_for_is_had_or_refused(tmp_path: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ((code, said),) = refusals(tmp_path, ["--port", "0", "--iproto-port", port])
+    assert code == 1 and f"cannot listen on port {port} for IPROTO" in said
+
+
+def test_the_default_port_is_left_alone_where_it_is_taken(tmp_path: Any, start: Callable[..., Server]) -> None:
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(socket.create_server(("127.0.0.1", 3301)))
+        # Of two flags the last one counts, and this one is no flag.
+        port = free_port()
+        process = stack.enter_context(
+            subprocess.Popen(
+                [*PENSTOCK, "serve", "--port", str(port)],
+                cwd=tmp_path,
+                env=environment(),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        assert process.stdout is not None
+        first, second = process.stdout.readline(), process.stdout.readline()
+        process.terminate()
+        process.stdout.read()
+        assert process.wait(20) == 0
+    assert f"127.0.0.1:{port}" in first and "IPROTO" not in first
+    assert "port 3301 is taken, so there is no IPROTO" in second
+
+
+def test_who_does_not_get_on_is_closed(start: Callable[..., Server], dial: Dial) -> None:
+    server = start("--requirepass", "main", "--auth-timeout", "0.1s", "--progress-timeout", "0.1s", password="main")
+    silent, halting = dial(server), dial(server)
+    assert halting.log_in("default", "main") == (0, {})
+    halting.send_raw(call("queue.tube")[:-1])
+    assert silent.is_closed() and halting.is_closed()
+
+
+def test_one_client_too_many_is_told_so(start: Callable[..., Server], dial: Dial) -> None:
+    server = start("--maxclients", "2")
+    wires = [dial(server) for _ in range(2)]
+    assert all(wire.ask(PING) == (0, {}) for wire in wires)
+    code, _, body = dial(server).read()
+    assert code == 0x8000 | 42 and "max number of clients" in body[0x31]
+    # The test's own last word needs a place too.
+    wires[0].close()
+    wait_for(server.answers)

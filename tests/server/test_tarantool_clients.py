@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,12 @@ from asynctnt_queue.task import Status
 from .serving import PATIENCE_S, Server
 
 
-@pytest.fixture
-def guarded(start: Callable[..., Server]) -> Server:
-    return start("--requirepass", "main", "--user", "bob password:b commands:read,write,admin", password="main")
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    user = "bob password:b commands:read,write,admin"
+    server = Server(tmp_path_factory.mktemp("guarded"), "--requirepass", "main", "--user", user, password="main")
+    yield server
+    server.stop()
 
 
 def test_tarantool_python_calls_everything(server: Server) -> None:

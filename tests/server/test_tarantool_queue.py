@@ -327,36 +327,33 @@ def test_statistics_count_each_event_once(iproto: IprotoWire, make: Make) -> Non
     assert "attempt to index a nil value" in refused(iproto.call, "queue.statistics", "nope")[1]
 
 
-def test_the_module_is_configured(start: Callable[..., Server], dial: Callable[[Server], IprotoWire]) -> None:
-    server = start()
-    wire, other = dial(server), dial(server)
-    assert wire.call("queue.state") == ["RUNNING"]
-    assert wire.call("queue.cfg", {"ttr": 60, "in_replicaset": True}) == []
-    assert server.connect().call("CONFIG", "GET", "session-grace")[1] == b"60"
-    assert refused(wire.call, "queue.cfg", {"ttr": -1}) == (32, "Invalid value of ttr: -1")
-    assert refused(wire.call, "queue.cfg", {"in_replicaset": 5}) == (32, "Invalid value of in_replicaset: 5")
-    assert refused(wire.call, "queue.cfg", {"nope": 5}) == (32, "Unknown option nope")
-    assert "in process only" in refused(wire.call, "queue.register_driver", "x", {})[1]
-    # From now on sessions outlive their connections, those that are there too.
-    wire.call("queue.create_tube", "q", "fifo")
-    wire.call("queue.tube.q:put", "x")
-    (token,) = wire.call("queue.identify")
-    wire.call("queue.tube.q:take")
-    wire.close()
-    other.call("queue.identify", token)
-    assert other.call("queue.tube.q:ack", 0) == [[0, "-", "x"]]
-
-
-def test_a_tube_is_granted_to_a_user(start: Callable[..., Server], dial: Callable[[Server], IprotoWire]) -> None:
+def test_the_module_is_configured_and_tubes_are_granted(
+    start: Callable[..., Server], dial: Callable[[Server], IprotoWire]
+) -> None:
     server = start("--requirepass", "main", "--user", "bob password:b tubes:own", password="main")
-    admin, bob = dial(server), dial(server)
+    admin, other, bob = dial(server), dial(server), dial(server)
     admin.log_in("default", "main")
+    other.log_in("default", "main")
     bob.log_in("bob", "b")
+    assert admin.call("queue.state") == ["RUNNING"]
+    assert admin.call("queue.cfg", {"ttr": 60, "in_replicaset": True}) == []
+    assert server.connect().call("CONFIG", "GET", "session-grace")[1] == b"60"
+    assert refused(admin.call, "queue.cfg", {"ttr": -1}) == (32, "Invalid value of ttr: -1")
+    assert refused(admin.call, "queue.cfg", {"in_replicaset": 5}) == (32, "Invalid value of in_replicaset: 5")
+    assert refused(admin.call, "queue.cfg", {"nope": 5}) == (32, "Unknown option nope")
+    assert "in process only" in refused(admin.call, "queue.register_driver", "x", {})[1]
+    # Users get tubes that were not theirs.
     admin.call("queue.create_tube", "s*ar", "fifo")
     assert refused(bob.call, "queue.tube.s*ar:put", 1)[0] == 42
     assert refused(bob.call, "queue.tube.own:grant", "bob")[0] == 42
     assert admin.call("queue.tube.s*ar:grant", "bob", {"call": True}) == []
-    assert bob.call("queue.tube.s*ar:put", 1) == [[0, "r", 1]]
+    assert bob.call("queue.tube.s*ar:put", "x") == [[0, "r", "x"]]
     assert refused(bob.call, "queue.tube.star:put", 1)[0] == 42
     assert refused(admin.call, "queue.tube.s*ar:grant", "nobody") == (45, "User 'nobody' is not found")
     assert refused(admin.call, "queue.tube.s*ar:grant_role", "r")[0] == 82
+    # From now on sessions outlive their connections, those that are there too.
+    (token,) = admin.call("queue.identify")
+    admin.call("queue.tube.s*ar:take")
+    admin.close()
+    other.call("queue.identify", token)
+    assert other.call("queue.tube.s*ar:ack", 0) == [[0, "-", "x"]]

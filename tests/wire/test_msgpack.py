@@ -34,7 +34,7 @@ def theirs(data: bytes) -> Any:
 
 
 @given(VALUES)
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_what_is_packed_is_read_by_others_and_the_other_way_round(value: Any) -> None:
     packed = pack(value)
     assert theirs(packed) == value == unpack(packed)
@@ -45,7 +45,7 @@ def test_what_is_packed_is_read_by_others_and_the_other_way_round(value: Any) ->
 @given(
     st.binary(max_size=60) | VALUES.map(pack).flatmap(lambda data: st.integers(0, len(data)).map(lambda n: data[:n]))
 )
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_any_bytes_are_a_value_or_a_protocol_error_and_skipping_agrees(data: bytes) -> None:
     try:
         value, length = (reader := Reader(data)).value(), reader.at

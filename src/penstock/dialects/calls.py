@@ -210,6 +210,7 @@ class Calls:
         at = start
         count: i64 = len(requests)
         waits = caller.connection.waits
+        began: i64 = self.desk.clock_ns()
         while at < count and not caller.busy and len(waits) < waits_max:
             request = requests[at]
             at += 1
@@ -231,6 +232,10 @@ class Calls:
                 if self.desk.on_error is None:
                     raise error
                 self.desk.on_error(error)
+            ended: i64 = self.desk.clock_ns()
+            if self.desk.slow_ns >= 0 and ended - began >= self.desk.slow_ns and self.desk.on_slow is not None:
+                self.desk.on_slow(caller, [request.name, *request.args], ended - began)
+            began = ended
             if caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
                 break
         return at
@@ -238,6 +243,8 @@ class Calls:
     def _call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
         name = call.name
         caller.last_command = name
+        if self.desk.watched and self.desk.on_show is not None:
+            self.desk.on_show(caller, [name, *call.args])
         route = self._routes.get(name)
         if route is None:
             route = self._find(name)

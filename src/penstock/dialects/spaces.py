@@ -82,10 +82,7 @@ class Spaces(Family):
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
         """The method of a name, of a tube or of what tells of all tubes."""
-        found = self._methods.get(name)
-        if found is None and name in _WRITING:
-            return Method(READ, _refuse_writing)
-        return found
+        return Method(READ, _refuse_writing) if name in _WRITING else self._methods.get(name)
 
     def count(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """space:count(), space:len()"""

@@ -47,10 +47,10 @@ from penstock.wire.msgpack import (
 # By the number of the state. A zombie is done for those who do not know zombies.
 STATE_LETTERS: Final = ["-", "r", "t", "~", "!", "-", "-"]
 _LETTERS: Final = [ord(letter) for letter in STATE_LETTERS]
-_STATES: Final[dict[object, int]] = {"r": s.READY, "t": s.TAKEN, "~": s.DELAYED, "!": s.BURIED, "-": s.DONE}
+_STATES: Final[dict[str, int]] = {"r": s.READY, "t": s.TAKEN, "~": s.DELAYED, "!": s.BURIED, "-": s.DONE}
 
 # What counts as which call. Each event is in one of them at most, so nothing is counted twice.
-_CALLS: Final[dict[str, list[int]]] = {
+CALLS: Final[dict[str, list[int]]] = {
     "put": [s.PUT, s.PUT_DELAYED, s.PUT_URGENT],
     "take": [s.TOOK, s.CLAIMED],
     "ack": [s.ACKED, s.KEPT, s.LINGERED],
@@ -102,7 +102,7 @@ def statistics(tube: Tube) -> dict[str, dict[str, int]]:
     `done` counts tasks that ended, in whatever way; it is not part of `total`.
     """
     events = stats.events(tube)
-    calls = {call: sum([events[event] for event in counted]) for call, counted in _CALLS.items()}
+    calls = {call: sum([events[event] for event in counted]) for call, counted in CALLS.items()}
     tasks = {
         "ready": tube.count_in(s.READY),
         "taken": tube.count_in(s.TAKEN),
@@ -455,7 +455,8 @@ class TubeMethods(Family):
     def tasks_by_state(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:tasks_by_state(state)"""
         tube = self.tasks.tube(call, name)
-        state = _STATES.get(argument(call, 0))
+        letter = argument(call, 0)
+        state = _STATES.get(letter) if isinstance(letter, str) else None
         if state is None:
             raise LuaError("a state is one of r, t, ~, ! and -")
         self._engine.advance(now)

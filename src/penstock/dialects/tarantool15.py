@@ -255,8 +255,8 @@ class Queue15:
         job = self._engine.put(tube, draft, now)
         if job.created == now and job.state == s.TAKEN:
             # Somebody has waited for it; what its producer has put was ready.
-            return self._task(job, space, "ready")
-        return self._task(job, space, STATE_WORDS[job.state])
+            return self.task(job, space, "ready")
+        return self.task(job, space, STATE_WORDS[job.state])
 
     def _priority(self, value: object) -> int:
         if value is None:
@@ -272,6 +272,10 @@ class Queue15:
         name = _prefix(space) + _text(argument(call, 1), "tube")
         check_tube(caller, name)
         return name
+
+    def name_of(self, space: object, tube: object) -> bytes:
+        """The name of the tube that is this one of a space."""
+        return _prefix(whole(space, "space")) + _text(tube, "tube")
 
     # Taking
 
@@ -308,14 +312,14 @@ class Queue15:
             self._site.bodies(caller, [job], now)
         caller.unsent.append(job)
         caller.unsent_deliveries.append(job.deliveries)
-        return self._task(job, space, "taken")
+        return self.task(job, space, "taken")
 
     # Finishing
 
     def ack(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.ack(space, id)"""
         job = self._job(caller, call, now)
-        results = self._task(job, _space(call), "taken")
+        results = self.task(job, _space(call), "taken")
         self._check(self._engine.ack(caller.connection.session, job, now), "ack")
         return results
 
@@ -325,13 +329,13 @@ class Queue15:
         delay = time_ms(call, 2, "delay")
         ttl = time_ms(call, 3, "ttl") or UNSET
         self._check(self._engine.release(caller.connection.session, job, now, delay, ttl), "release")
-        return self._task(job, _space(call), "delayed" if delay else "ready")
+        return self.task(job, _space(call), "delayed" if delay else "ready")
 
     def requeue(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.requeue(space, id)"""
         job = self._job(caller, call, now)
         self._check(self._engine.requeue(caller.connection.session, job, now), "release")
-        return self._task(job, _space(call), "ready")
+        return self.task(job, _space(call), "ready")
 
     def bury(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.bury(space, id)"""
@@ -340,7 +344,7 @@ class Queue15:
             self._check(NOT_TAKEN, "done")
         # The original's own slip of the pen, which clients may match.
         self._check(self._engine.bury(caller.connection.session, job, now), "done")
-        return self._task(job, _space(call), "buried")
+        return self.task(job, _space(call), "buried")
 
     def done(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.done(space, id, ...): the fields take the place of the task's"""
@@ -348,13 +352,13 @@ class Queue15:
         body = from_fields(call.args[2:])
         self._site.have_room(len(body.data))
         self._check(self._engine.done(caller.connection.session, job, body.data, body.kind, now), "done")
-        return self._task(job, _space(call), "done")
+        return self.task(job, _space(call), "done")
 
     def touch(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.touch(space, id)"""
         job = self._job(caller, call, now)
         self._check(self._engine.touch(caller.connection.session, job, now), "touch")
-        return self._task(job, _space(call), STATE_WORDS[job.state])
+        return self.task(job, _space(call), STATE_WORDS[job.state])
 
     def _check(self, outcome: int, what: str) -> None:
         if outcome == OK:
@@ -370,7 +374,7 @@ class Queue15:
         job = self._job(caller, call, now)
         if self._engine.dig(job, now) != OK:
             raise LuaError("Task is not buried")
-        return self._task(job, _space(call), "ready")
+        return self.task(job, _space(call), "ready")
 
     def kick(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.kick(space, tube, count)"""
@@ -385,7 +389,7 @@ class Queue15:
     def delete(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.delete(space, id)"""
         job = self._job(caller, call, now)
-        results = self._task(job, _space(call), STATE_WORDS[job.state])
+        results = self.task(job, _space(call), STATE_WORDS[job.state])
         self._engine.delete(job, now)
         return results
 
@@ -400,7 +404,7 @@ class Queue15:
         """queue.peek(space, id)"""
         job = self._job(caller, call, now)
         self.count(self._engine.tube_of(job), "peek")
-        return self._task(job, _space(call), STATE_WORDS[job.state])
+        return self.task(job, _space(call), STATE_WORDS[job.state])
 
     def meta(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.meta(space, id): 13 fields, moments and times in seconds"""
@@ -464,7 +468,7 @@ class Queue15:
             raise LuaError(_NOT_FOUND)
         return job
 
-    def _task(self, job: Job, space: int, status: str) -> bytes:
+    def task(self, job: Job, space: int, status: str) -> bytes:
         """The results of a function that gives a task."""
         body = job.body
         kind: int = job.body_kind

@@ -104,6 +104,8 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     listeners = await _listen(server)
     _heed_signals(server)
     _log.info("penstock %s serves %s from %s", __version__, _doors(config), config.dir)
+    for warning in server.warnings:
+        _log.warning("%s", warning)
     if not is_compiled():
         _log.warning("this installation is interpreted: expect a tenth of the speed")
     if ready is not None:
@@ -273,11 +275,13 @@ async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
             continue
         try:
             listeners.append(await loop.create_server(door.accept, config.bind, port, backlog=config.tcp_backlog))
-        except OSError:
+        except OSError as error:
             # A Tarantool may well run beside us; but what somebody asked for, they get or hear of.
             if config.origin(name) != "default":
-                raise
-            _log.warning("port %d is taken, so there is no IPROTO; say --iproto-port to have it elsewhere", port)
+                raise ConfigError(f"cannot listen on port {port} for IPROTO: {error.strerror or error}") from None
+            server.warnings.append(
+                f"port {port} is taken, so there is no IPROTO; say --iproto-port to have it elsewhere"
+            )
             setattr(config, name, 0)
     return listeners
 

@@ -79,6 +79,7 @@ class Server:
         self.desk = Desk([], time.perf_counter_ns)
         self.desk.on_error = self._report
         self.node.desk = self.desk
+        self.warnings: list[str] = []  # What its operator should hear of once it serves.
         self.rewriting = False
         self.last_rewrite_s = -1
         self.last_rewrite_ok = True

@@ -144,7 +144,7 @@ def is_utf8(data: bytes) -> bool:
 
 def _json_value(value: object) -> object:
     """What JSON has no form for, in the nearest that it has: text for bytes, uuids and keys, null for no number."""
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_json_value(each) for each in value]
     if isinstance(value, dict):
         return {_json_key(key): _json_value(each) for key, each in value.items()}
@@ -161,5 +161,5 @@ def _json_key(key: object) -> str:
     if isinstance(key, bytes):
         return key.decode("utf-8", "backslashreplace")
     if not isinstance(key, Ext):
-        return json.dumps(key)
+        return json.dumps(_json_value(key))
     return str(uuid.UUID(bytes=key.data)) if key.code == _UUID and len(key.data) == 16 else key.data.hex()

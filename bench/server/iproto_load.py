@@ -1,0 +1,114 @@
+"""A process that loads a server over IPROTO.
+
+    python -m bench.server.iproto_load tube 127.0.0.1 3301 0                makes the tube
+    python -m bench.server.iproto_load asynctnt 127.0.0.1 3301 SECONDS      cycles/s of 50 tasks on one connection
+    python -m bench.server.iproto_load raw 127.0.0.1 3301 COUNT             puts/s, takes/s, acks/s in pipelines of 256
+
+The first is what people use, and is the limit itself; the second is bytes that were made before, so the server is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import sys
+import time
+
+from penstock.wire.msgpack import Reader, pack
+
+TASKS = 50
+_PIPELINE = 256
+_BODY = "x" * 16
+_TUBE = "queue.tube.bench"
+
+
+async def _asynctnt(host: str, port: int, seconds: float) -> list[float]:
+    import asynctnt
+
+    connection = asynctnt.Connection(host=host, port=port, fetch_schema=False, auto_refetch_schema=False)
+    await connection.connect()
+    until = time.perf_counter() + seconds
+    cycles = 0
+
+    async def work() -> None:
+        nonlocal cycles
+        while time.perf_counter() < until:
+            await connection.call(f"{_TUBE}:put", [_BODY])
+            (task,) = (await connection.call(f"{_TUBE}:take", [10])).body
+            await connection.call(f"{_TUBE}:ack", [task[0]])
+            cycles += 1
+
+    await asyncio.gather(*(work() for _ in range(TASKS)))
+    await connection.disconnect()
+    return [cycles / seconds]
+
+
+def call(method: str, *args: object) -> bytes:
+    """A call as clients send it."""
+    rest = pack({0: 10, 1: 1}) + pack({0x22: f"{_TUBE}:{method}", 0x21: list(args)})
+    return struct.pack(">BI", 0xCE, len(rest)) + rest
+
+
+class _Raw:
+    """One connection on which requests go out many at a time."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = socket.create_connection((host, port))
+        self._file = self._socket.makefile("rb", buffering=1 << 20)
+        self._file.read(128)
+
+    def per_second(self, requests: list[bytes]) -> float:
+        """How many are answered in a second."""
+        began = time.perf_counter()
+        for at in range(0, len(requests), _PIPELINE):
+            batch = requests[at : at + _PIPELINE]
+            self._socket.sendall(b"".join(batch))
+            for _ in batch:
+                head = self._file.read(5)
+                answer = self._file.read(struct.unpack(">I", head[1:])[0])
+        header = Reader(answer).value()
+        if not isinstance(header, dict) or header[0] != 0:
+            raise RuntimeError(f"a call was refused: {answer!r}")
+        return len(requests) / (time.perf_counter() - began)
+
+
+def _raw(host: str, port: int, count: int) -> list[float]:
+    raw = _Raw(host, port)
+    first = raw_id(host, port)
+    puts = raw.per_second([call("put", _BODY)] * count)
+    takes = raw.per_second([call("take", 0)] * count)
+    return [puts, takes, raw.per_second([call("ack", first + number) for number in range(count)])]
+
+
+def _make_tube(host: str, port: int) -> None:
+    """Make the tube that all this is about; a Tarantool has made it by itself."""
+    rest = pack({0: 10, 1: 1}) + pack({0x22: "queue.create_tube", 0x21: ["bench", "fifo", {"if_not_exists": True}]})
+    _Raw(host, port).per_second([struct.pack(">BI", 0xCE, len(rest)) + rest])
+
+
+def raw_id(host: str, port: int) -> int:
+    """The id that the next task will have: that of one which is put, taken and acked, and one more."""
+    with socket.create_connection((host, port)) as connection:
+        file = connection.makefile("rb")
+        file.read(128)
+        connection.sendall(call("put", _BODY) + call("take", 0))
+        for _ in range(2):
+            reader = Reader(file.read(struct.unpack(">I", file.read(5)[1:])[0]))
+            reader.value()
+            body = reader.value()
+        assert isinstance(body, dict)
+        id = int(body[0x30][0][0])
+        connection.sendall(call("ack", id))
+        file.read(5)
+    return id + 1
+
+
+if __name__ == "__main__":
+    what, host, port, much = sys.argv[1:]
+    if what == "tube":
+        _make_tube(host, int(port))
+    elif what == "raw":
+        print(*_raw(host, int(port), int(much)))
+    else:
+        print(*asyncio.run(_asynctnt(host, int(port), float(much))))
