@@ -231,6 +231,20 @@ def test_a_put_of_one_vocabulary_is_a_take_of_the_other(queue: Queue) -> None:
     named.delete()
 
 
+def test_what_another_vocabulary_alters_the_space_has_and_the_other_way_round(queue: Queue) -> None:
+    space, tube = xqueue.upgrade(queue, "jobs", OPTIONS), queue.tube("jobs")
+    tube.alter(keep=False, capacity=2, retry="3x then bury", ttr=5)
+    assert (space.options["features"]["keep"], space.options["features"]["ttr"]) == (False, 5)
+    space.put({})
+    assert space.ack(space.take())["status"] == "T" and space.get(1) is None
+    xqueue.upgrade(queue, "jobs", OPTIONS)
+    assert (tube.policy.capacity, tube.policy.retry, tube.policy.default_ttr_ms) == (2, "3x then bury", 60_000)
+    space.put({})
+    space.put({})
+    with pytest.raises(CommandError, match="full"):
+        space.put({})
+
+
 def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at() -> None:
     seen: list[Any] = []
     done = threading.Event()

@@ -1,8 +1,8 @@
 """What `xqueue.upgrade` is asked for: the fields of a space, its key, which fields are the queue's, and its features.
 
-A space is a tube. Its features are fields of the tube's policy; what the engine has no use for (the names and types of
-the fields, how ids are made, how rows are shown) is JSON in the policy's notes, so a log brings the space back. Field
-numbers are counted from 1 in what users say, as Lua does, and from 0 in here.
+A space is a tube. Its features are fields of the tube's policy, and are read from there; what the engine has no use for
+(the names and types of the fields, how ids are made, how rows are shown) is JSON in the policy's notes, so a log brings
+the space back. Field numbers are counted from 1 in what users say, as Lua does, and from 0 in here.
 """
 
 from __future__ import annotations
@@ -303,8 +303,10 @@ def _time(given: dict[Any, Any], name: str) -> bool | float:
         return True
     if not isinstance(value, (int, float)) or math.isnan(value) or value <= 0:
         raise XqueueError(f"feature {name} must be true or a number of seconds above 0")
-    if duration_ms(value, name) == NEVER and name == "zombie":
-        raise XqueueError("feature zombie must be finite; for ever is keep")
+    if duration_ms(value, name) == NEVER:
+        if name == "zombie":
+            raise XqueueError("feature zombie must be finite; for ever is keep")
+        return True
     return value
 
 
@@ -340,11 +342,11 @@ def _read_retval(given: object, rows: Options) -> str:
     return str(given)
 
 
-def policy_of(options: Options) -> TubePolicy:
-    """What the tube of a space promises."""
+def policy_of(options: Options, base: TubePolicy = p.XQUEUE) -> TubePolicy:
+    """What the tube of a space promises. What is no feature (a capacity, a retry policy) is as it was."""
     zombie = options.zombie
     return dataclasses.replace(
-        p.XQUEUE,
+        base,
         order=p.BY_PRIORITY if options.priority != NO_FIELD else p.BY_ARRIVAL,
         keys=p.KEYS_TAGGED if options.tube != NO_FIELD else p.KEYS_NONE,
         key_stats=options.tube_stats,
@@ -357,7 +359,7 @@ def policy_of(options: Options) -> TubePolicy:
         owner=p.ANYONE if options.not_check_session else p.SESSION,
         after_ack=p.KEPT if options.keep else p.GOES if zombie is False else p.LINGERS,
         zombie_ms=_ms(zombie, "zombie", UNSET),
-        notes=json.dumps({"xqueue": told(options)}, separators=(",", ":")),
+        notes=json.dumps({"xqueue": _noted(options)}, separators=(",", ":")),
     )
 
 
@@ -367,13 +369,18 @@ def _ms(value: bool | float, what: str, unsaid: int) -> int:
 
 def told(options: Options) -> dict[str, Any]:
     """A space's options as its users say them; what was left out is said."""
+    features = {name: getattr(options, name) for name in _FEATURES}
+    return {**_noted(options), "features": features, "tube_stats": list(options.tube_stats)}
+
+
+def _noted(options: Options) -> dict[str, Any]:
+    """What the policy of a space's tube has no field for."""
     fields = {what: getattr(options, what) + 1 for what in _QUEUE_FIELDS if getattr(options, what) != NO_FIELD}
     return {
         "format": [{"name": field.name, "type": field.type, "is_nullable": field.nullable} for field in options.format],
         "primary_key": [at + 1 for at in options.key],
         "fields": fields,
-        "features": {name: getattr(options, name) for name in _FEATURES},
-        "tube_stats": list(options.tube_stats),
+        "features": {"id": options.id, "retval": options.retval},
     }
 
 
@@ -382,7 +389,22 @@ def options_of(policy: TubePolicy) -> Options | None:
     if not policy.notes:
         return None
     try:
-        notes = json.loads(policy.notes)
-        return read_options(notes["xqueue"])
+        rows = read_options(json.loads(policy.notes)["xqueue"])
     except (ValueError, KeyError, TypeError, XqueueError):
         return None  # Notes of another vocabulary, or of somebody who wrote a policy by hand.
+    # The features are the policy's own fields, so they are what anybody altered the tube to.
+    return dataclasses.replace(
+        rows,
+        buried=policy.has_bury,
+        delayed=policy.has_delay,
+        keep=policy.after_ack == p.KEPT,
+        zombie=policy.after_ack == p.LINGERS and _seconds(policy.zombie_ms),
+        ttl=policy.has_ttl and _seconds(policy.default_ttl_ms),
+        ttr=policy.has_ttr and _seconds(policy.default_ttr_ms),
+        not_check_session=policy.owner == p.ANYONE,
+        tube_stats=policy.key_stats,
+    )
+
+
+def _seconds(ms: int) -> bool | float:
+    return True if ms in (NEVER, UNSET) else ms / 1000 if ms % 1000 else ms // 1000

@@ -18,6 +18,7 @@ from penstock.core.ids import NOT_AN_ID
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
 from penstock.core.limits import NEVER, UNSET
 from penstock.core.outcomes import IS_TAKEN, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK
+from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import EndWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Caller
@@ -85,7 +86,7 @@ class Space:
     tube: Tube
     options: Options
     name: str
-    notes: str  # Of the policy that the options are of.
+    policy: TubePolicy  # The one that the options are of.
     make_id: Callable[[], object] | None  # In process, a function may make the ids.
     _rows: Rows
     _last_time64: int
@@ -101,7 +102,7 @@ class Space:
     def have(self, options: Options) -> None:
         """Go on with other options."""
         self.options = options
-        self.notes = self.tube.policy.notes
+        self.policy = self.tube.policy
         self._rows = Rows(options, self.name)
 
     def method(self, name: str) -> Method | None:

@@ -36,7 +36,7 @@ class Spaces:
         """The space of this name, if that tube is one."""
         tube = self.site.engine.tubes.get(name)
         known = self._known.get(name)
-        if known is not None and known.tube is tube and tube.policy.notes == known.notes:
+        if known is not None and known.tube is tube and tube.policy is known.policy:
             return known
         options = None if tube is None else options_of(tube.policy)
         if tube is None or options is None:
@@ -51,15 +51,15 @@ class Spaces:
         engine.advance(now)
         there = self.find(name)
         options = read_options(given, None if there is None else there.options)
-        policy = policy_of(options)
         tube = engine.tubes.get(name)
         if tube is None:
+            policy = policy_of(options)
             policy.check()
             self.site.check_new([name], policy)
             tube = engine.create_tube(name, policy, now)
         else:
             _check_switch(tube, None if there is None else there.options, options)
-            engine.alter(tube, policy, now)
+            engine.alter(tube, policy_of(options, tube.policy), now)
         space = self._know(tube, options)
         space.make_id = _function(given, options)
         return space
