@@ -13,7 +13,7 @@ from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT, Dr
 from penstock.core.tube import key_of
 from penstock.dialects.xqueue_rows import encode
 from penstock.wire.bodies import to_plain, to_python
-from penstock.wire.msgpack import Ext
+from penstock.wire.msgpack import Ext, pack
 
 from .spaces import NOW, Client, Stand, options, refused
 
@@ -172,6 +172,22 @@ def test_what_another_vocabulary_put_is_a_row(draft: Draft, shown: dict[str, Any
     row = {"id": 1, "status": "T", "runat": 0, "priority": 0, "tube": None, **shown}
     assert space.take() == row
     assert space.ack(1) == row
+
+
+@pytest.mark.parametrize("depth", [10, 28, 29, 31, 500, 100_000])
+def test_what_another_vocabulary_nested_too_deep_is_shown_as_its_text(depth: int) -> None:
+    stand = Stand()
+    space = stand.upgrade(options(), "deep")
+    text = b"[" * depth + b"]" * depth
+    bodies = [Draft(text, body_kind=BODY_JSON)]
+    if depth <= 31:
+        bodies.append(Draft(b"\x91" * depth + b"\x90", body_kind=BODY_MSGPACK))
+    for draft in bodies:
+        stand.engine.put(stand.space("deep").tube, draft, stand.now)
+        task = space.take()
+        assert isinstance(task["name"], list if depth <= 28 else str)
+        pack([task])
+        space.ack(task)
 
 
 def test_what_another_vocabulary_put_where_keys_are_text_has_its_id_as_a_uuid() -> None:

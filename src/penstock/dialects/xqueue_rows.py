@@ -22,13 +22,14 @@ from typing import Any, Final
 from librt.strings import BytesWriter
 
 from penstock.core.deadlines import NOWHERE
+from penstock.core.errors import ProtocolError, WrongType
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, NO_KEY, Job
 from penstock.core.limits import PRIORITY_UNSET
 from penstock.dialects.xqueue import STATUS_LETTERS
 from penstock.dialects.xqueue_options import NO_FIELD, TABLE, Field, Options, XqueueError
-from penstock.wire.bodies import from_value, to_python
-from penstock.wire.msgpack import DEPTH_MAX, Ext, write_value
+from penstock.wire.bodies import from_value, to_plain, to_python
+from penstock.wire.msgpack import DEPTH_MAX, Ext, Reader, write_value
 
 Row = list[Any]
 
@@ -174,7 +175,7 @@ class Rows:
     def row(self, job: Job, key: list[Any], tube: bytes, body: bytes, state: int) -> Row:
         """The row of a job that is in a state, or was before it went."""
         options = self.options
-        row = self._with_payload(to_python(body, job.body_kind), job.body_kind)
+        row = self._with_payload(_shown(body, job.body_kind), job.body_kind)
         for at, value in zip(options.key, key, strict=True):
             row[at] = value
         row[options.status] = STATUS_LETTERS[state]
@@ -327,6 +328,19 @@ def _type_of(value: object) -> str:
     if isinstance(value, bytes):
         return "varbinary"
     return "map" if isinstance(value, dict) else "array" if isinstance(value, (list, tuple)) else "extension"
+
+
+def _shown(body: bytes, kind: int) -> Any:
+    """What a body holds; one of another vocabulary may be nested too deep for an answer, and is its text then."""
+    try:
+        if kind == BODY_MSGPACK:
+            Reader(body).skip(_DEPTH_MAX + 1)
+        value = to_python(body, kind)
+        if kind == BODY_JSON:
+            write_value(BytesWriter(), value, _DEPTH_MAX)
+        return value
+    except (WrongType, ProtocolError, RecursionError):
+        return to_plain(body, kind).decode("utf-8", "replace")
 
 
 def encode(value: Any) -> tuple[bytes, int]:
