@@ -14,6 +14,7 @@ from penstock.server.connection import Connection
 from penstock.server.debugging import Debugging
 from penstock.server.greeting import Greeting
 from penstock.server.info import Info
+from penstock.server.journal_commands import JournalCommands
 from penstock.server.observing import Latency, Slowlog
 from penstock.server.persistence import Persistence
 from penstock.server.scan_commands import ScanCommands
@@ -25,6 +26,7 @@ def install(server: Server) -> Info:
     greeting, clients, config = Greeting(server), ClientCommands(server), ConfigCommands(server)
     cluster, debugging, persistence = ClusterCommands(server), Debugging(server), Persistence(server)
     slowlog, latency, scans, info = Slowlog(server), Latency(server), ScanCommands(server), Info(server)
+    journal = JournalCommands(server)
     disque = server.disque
     ids = "id [id ...]"
     rows: list[tuple[str, int, str, int, str, str, object]] = [
@@ -133,6 +135,16 @@ def install(server: Server) -> Info:
             "LIST | ID | GETNAME | SETNAME name | SETINFO what value | KILL … | PAUSE ms | REPLY ON|OFF|SKIP",
             "See, name and close connections.",
             clients.client,
+        ),
+        # The journal
+        (
+            "journal",
+            -2,
+            "r",
+            READ,
+            "HEAD | READ position [BYTES n] [TIMEOUT d] [NAMES] | EVENTS position [COUNT n] [TIMEOUT d] [TUBE tube]",
+            "Read what happened, by position: frames of the log, or events.",
+            journal.journal,
         ),
         # The server
         ("info", -1, "rl", READ, "[section]", "Tell the figures of the server.", info.info),
