@@ -185,10 +185,10 @@ class Reader:
             with contextlib.suppress(FileNotFoundError), FrameFile(self._disk, name) as file:
                 yield _report(file)
 
-    def first(self) -> int:
-        """The first position that is kept."""
+    def first(self) -> int | None:
+        """The first position that is kept; None if none is."""
         segments = self._segments()
-        return segments[0].header.position if segments else 1
+        return segments[0].header.position if segments else None
 
     def places_from(self, position: int) -> Iterator[tuple[str, int]]:
         """The files that hold a position and what follows it, and from which offset on to look for it in each."""

@@ -1,4 +1,4 @@
-"""The log as those have it who follow it from elsewhere: whole frames by position, byte for byte, and only durable ones.
+"""The log for those who follow it from elsewhere: whole frames by position, byte for byte, and only durable ones.
 
 A frame is found without reading a segment for it: whoever goes on where it ended does so at a place that was noted, and
 anybody else by the index of the segment. Files are opened for each read, so nothing keeps history from being removed.
@@ -55,14 +55,15 @@ class Tap:
         self._lock = threading.Lock()
         self._places: dict[int, tuple[str, int]] = {}  # File and offset by the position of the frame that begins there.
 
-    def first(self) -> int:
-        """The oldest position that is kept."""
-        return self._reader.first()
+    def first(self, end: int) -> int:
+        """The oldest position that is kept; the end, where none is."""
+        first = self._reader.first()
+        return end if first is None else first
 
     def read(self, position: int, end: int, bytes_max: int, names: bool) -> Frames:
         """Whole frames that hold a position or follow it, up to the end; about so many bytes, one frame at least.
 
-        With `names`, also those of the tubes that the segment named before: what the rows of these frames call by number.
+        With `names`, also those of the tubes that the segment named so far: rows call tubes by their numbers.
         """
         parts: list[bytes] = []
         called: dict[int, bytes] = {}
@@ -103,7 +104,7 @@ class Tap:
         return page
 
     def _check(self, position: int, end: int) -> None:
-        first = self.first() if position < end else 0
+        first = self.first(end) if position < end else 0
         if position < first:
             raise Trimmed(f"position {position} is not kept any more; the first that is kept is {first}")
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from penstock.core.errors import BadSyntax, NoJournal, OutOfRange
+from penstock.core.errors import NoJournal, OutOfRange
 from penstock.core.limits import NEVER
 from penstock.dialects.command import Caller, check_tube
+from penstock.dialects.disque import parse_integer
 from penstock.dialects.words import Words, shown, text
 from penstock.journal.reader import Event
 from penstock.journal.tap import Events, Frames, Tap
@@ -23,7 +24,7 @@ from penstock.server.server import Server
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
-# How many bytes of frames a READ answers, and the most it can be asked for. There is always one frame in it, however long.
+# How many bytes of frames a READ answers, and the most it can be asked for. There is always one frame in it.
 _BYTES: Final = 1024 * 1024
 _BYTES_MAX: Final = 16 * 1024 * 1024
 
@@ -54,24 +55,13 @@ class JournalCommands:
         self._followers: dict[_Follow, None] = {}  # Those who wait at the head.
         self._told = False  # The loop will look at them soon.
         self._reads: dict[tuple[_Query, int], list[_Follow]] = {}  # Who waits for what is being read.
-        self._forms: dict[bytes, Callable[[Connection, list[bytes], int], None]] = {
-            b"HEAD": self._head,
-            b"READ": self._read,
-            b"EVENTS": self._events,
-        }
 
-    def journal(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """JOURNAL HEAD | READ position … | EVENTS position …"""
-        form = self._forms.get(args[1].upper())
-        if form is None:
-            raise BadSyntax(f"JOURNAL has HEAD, READ and EVENTS, not {shown(args[1]).upper()}")
-        form(caller, args, now)
-
-    def _head(self, caller: Connection, args: list[bytes], now: int) -> None:
-        Words(args, 2).end()
+    def head(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JOURNAL HEAD"""
         self._start(caller, _Head(self, caller), now)
 
-    def _read(self, caller: Connection, args: list[bytes], now: int) -> None:
+    def read(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JOURNAL READ position [BYTES n] [TIMEOUT d] [NAMES]"""
         _check_every_tube(caller)
         position, words = _position(args)
         most, names, timeout_ms = _BYTES, False, 0
@@ -87,7 +77,8 @@ class JournalCommands:
                 raise words.unknown(["BYTES", "TIMEOUT", "NAMES"])
         self._start(caller, _Follow(self, caller, _Query(position, most, False, names), timeout_ms), now)
 
-    def _events(self, caller: Connection, args: list[bytes], now: int) -> None:
+    def events(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JOURNAL EVENTS position [COUNT n] [TIMEOUT d] [TUBE tube]"""
         position, words = _position(args)
         most, tube, timeout_ms = _COUNT, None, 0
         while words.more():
@@ -195,7 +186,8 @@ class _Head(_OfTheLog):
     def step(self, caller: Caller, now: int) -> bool:
         """Find out what is kept, then tell it."""
         if self.found is None:
-            self._commands.look_up(lambda tap: tap.first(), self._looked_up)
+            end = self._commands.server.host.has_journal().log.durable
+            self._commands.look_up(lambda tap: tap.first(end), self._looked_up)
             return self.park()
         if isinstance(self.found, BaseException):
             raise self.found
@@ -226,7 +218,8 @@ class _Follow(_OfTheLog):
         self._timer: asyncio.TimerHandle | None = None
         self._is_over = timeout_ms == 0  # Its time.
         if not self._is_over and timeout_ms != NEVER:
-            self._timer = commands.server.loop.call_later(timeout_ms / 1000, self.hurry)
+            # A millisecond more: the loop counts from the beginning of its turn, and never early is promised.
+            self._timer = commands.server.loop.call_later((timeout_ms + 1) / 1000, self.hurry)
 
     @property
     def position(self) -> int:
@@ -319,13 +312,10 @@ def write_event(reply: Reply, event: Event) -> None:
 
 def _position(args: list[bytes]) -> tuple[int, Words]:
     """The position that a command names, and the words behind it."""
-    words = Words(args, 2)
-    if not words.more():
-        raise BadSyntax(f"JOURNAL {shown(args[1]).upper()} takes the position to read from")
-    position = words.integer()
+    position = parse_integer(args[2])
     if not 1 <= position < NEVER:
-        raise OutOfRange("positions of the log are numbered from 1")
-    return position, words
+        raise OutOfRange(f"positions of the log are numbered from 1; {shown(args[2])} is none")
+    return position, Words(args, 3)
 
 
 def _within(number: int, what: str, most: int) -> int:
@@ -336,4 +326,6 @@ def _within(number: int, what: str, most: int) -> int:
 
 def _check_every_tube(caller: Connection) -> None:
     if not caller.any_tube:
-        raise Refused(b"NOPERM the journal tells of every queue, and this user may not use every one; EVENTS takes a TUBE")
+        raise Refused(
+            b"NOPERM the journal tells of every queue, and this user may not use every one; EVENTS takes a TUBE"
+        )

@@ -6,7 +6,7 @@ l also runs while loading, F is fast.
 
 from __future__ import annotations
 
-from penstock.dialects.command import ADMIN, DEBUG, EVERYTHING, READ, WRITE, Command
+from penstock.dialects.command import ADMIN, DEBUG, EVERYTHING, READ, WRITE, Command, Family
 from penstock.server.client_commands import ClientCommands
 from penstock.server.cluster_commands import ClusterCommands
 from penstock.server.config_commands import ConfigCommands
@@ -14,9 +14,10 @@ from penstock.server.connection import Connection
 from penstock.server.debugging import Debugging
 from penstock.server.greeting import Greeting
 from penstock.server.info import Info
-from penstock.server.journal_commands import JournalCommands
+from penstock.server.native_table import Row, native_rows
 from penstock.server.observing import Latency, Slowlog
 from penstock.server.persistence import Persistence
+from penstock.server.pipeline_table import pipeline_rows
 from penstock.server.scan_commands import ScanCommands
 from penstock.server.server import Server
 
@@ -26,10 +27,9 @@ def install(server: Server) -> Info:
     greeting, clients, config = Greeting(server), ClientCommands(server), ConfigCommands(server)
     cluster, debugging, persistence = ClusterCommands(server), Debugging(server), Persistence(server)
     slowlog, latency, scans, info = Slowlog(server), Latency(server), ScanCommands(server), Info(server)
-    journal = JournalCommands(server)
     disque = server.disque
     ids = "id [id ...]"
-    rows: list[tuple[str, int, str, int, str, str, object]] = [
+    rows: list[Row] = [
         # Jobs
         (
             "addjob",
@@ -136,16 +136,6 @@ def install(server: Server) -> Info:
             "See, name and close connections.",
             clients.client,
         ),
-        # The journal
-        (
-            "journal",
-            -2,
-            "r",
-            READ,
-            "HEAD | READ position [BYTES n] [TIMEOUT d] [NAMES] | EVENTS position [COUNT n] [TIMEOUT d] [TUBE tube]",
-            "Read what happened, by position: frames of the log, or events.",
-            journal.journal,
-        ),
         # The server
         ("info", -1, "rl", READ, "[section]", "Tell the figures of the server.", info.info),
         ("monitor", 1, "ar", ADMIN, "", "Show every command that the server runs.", clients.monitor),
@@ -181,11 +171,17 @@ def install(server: Server) -> Info:
         ("shutdown", -1, "arl", ADMIN, "[REWRITE-AOF]", "Stop the server.", persistence.shutdown),
         ("debug", -2, "a", DEBUG, "FLUSHALL | SLEEP seconds | ERROR text | …", "What testing needs.", debugging.debug),
     ]
-    for name, arity, flags, group, grammar, summary, handler in rows:
+    families: dict[str, Family] = {}
+    for name, arity, flags, group, grammar, summary, handler in [*rows, *native_rows(server), *pipeline_rows(server)]:
         is_open = name in ("hello", "auth")
         command = Command(name, arity, flags, group, grammar, summary, handler, is_open)  # type: ignore[arg-type]
-        server.desk.add(command, command.name)
-    disque.start_long = server.node.start_long
+        first, _, second = name.partition(" ")
+        if second:
+            families.setdefault(first, Family(first)).add(command)
+        else:
+            server.desk.add(command, command.name)
+    for family in families.values():
+        server.desk.add(family.as_command(), family.name)
     server.desk.on_show = clients.show
     server.node.on_sync = lambda seconds: latency.add(b"aof-fsync-always", int(seconds * 1000))
 
