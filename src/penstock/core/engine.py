@@ -55,7 +55,7 @@ from penstock.core.limits import (
 )
 from penstock.core.moves import Moves, later, resident_length, tube_bytes
 from penstock.core.outbox import Outbox
-from penstock.core.outcomes import IS_TAKEN, NO_JOB, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK, ONLY_ONCE
+from penstock.core.outcomes import IS_STAGED, IS_TAKEN, NO_JOB, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK, ONLY_ONCE
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
@@ -148,7 +148,7 @@ class Engine(Moves):
         if limit < 0:
             raise OutOfRange("the number of jobs to remove must be 0 or more")
         removed = 0
-        for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.TAKEN):
+        for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.STAGED, s.TAKEN):
             jobs = tube.jobs_in(state)
             # From the end, where leaving a heap or a bag is cheapest.
             for job in jobs[: -(limit - removed) - 1 : -1]:
@@ -218,6 +218,19 @@ class Engine(Moves):
         """Add all of these jobs, or none."""
         self.advance(now)
         check_count(len(drafts), "the number of jobs in one put")
+        self._check_batch(tube, drafts, now)
+        jobs: list[Job] = []
+        for draft in drafts:
+            job = self._twin(tube, draft, now)
+            if job is None:
+                job = tube.make(self._next_id, draft, now)
+                self._admit(job, tube, draft, now)
+            jobs.append(job)
+        self._settle(now)
+        return jobs
+
+    def _check_batch(self, tube: Tube, drafts: list[Draft], now: i64) -> None:
+        """Refuse jobs of one put that cannot all be put, or that there is no room for."""
         body_bytes = 0
         log_bytes = 0
         added = 0
@@ -239,15 +252,6 @@ class Engine(Moves):
         self._check_room(added, log_bytes)
         if tube.limited and added > 0 and not self._has_room_for(tube, added, body_bytes):
             raise Full(f"tube {shown(tube.name)} has no room for all of these; wait, or put fewer")
-        jobs: list[Job] = []
-        for draft in drafts:
-            job = self._twin(tube, draft, now)
-            if job is None:
-                job = tube.make(self._next_id, draft, now)
-                self._admit(job, tube, draft, now)
-            jobs.append(job)
-        self._settle(now)
-        return jobs
 
     def wait_put(
         self, connection: Connection, tube: Tube, draft: Draft, now: i64, timeout_ms: int, tag: object = None
@@ -786,6 +790,8 @@ class Engine(Moves):
             return NO_JOB
         if job.state == s.TAKEN:
             return IS_TAKEN
+        if job.state == s.STAGED:
+            return IS_STAGED
         if state not in events:
             raise OutOfRange("a job can be switched to ready, delayed, buried, done or zombie")
         check_finite(delay_ms, "delay")
@@ -807,6 +813,8 @@ class Engine(Moves):
         source = self.tube_of(job)
         if source is target:
             raise OutOfRange("the job is in that tube already")
+        if job.state == s.STAGED:
+            return IS_STAGED
         if job.once and target.owned:
             raise target.lacks("at-most-once delivery: what a session holds goes back when it disconnects")
         if target.paused_in:
