@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, Unpack
 
-from penstock.core import claiming, stats
+from penstock.core import claiming, meta, staging, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import (
@@ -43,8 +43,8 @@ from penstock.core.limits import (
 )
 from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
+from penstock.core.stages import Stage as CoreStage
 from penstock.core.tube import Tube as CoreTube
-from penstock.core.tube import key_of
 from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
 from penstock.host import Change, Host, Session, Store, ThreadSleeper
 from penstock.journal.disk import RealDisk
@@ -194,14 +194,21 @@ class Queue:
         """The session's name: whoever knows it may take the session over with `identify`."""
         return self._session.connection.session.token.hex()
 
-    def identify(self, token: str) -> None:
-        """Take over the session of this token, with the jobs it holds."""
+    def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
+        """Take over the session of this token, with the jobs it holds; None: stay in this one.
+
+        `grace`: how long the jobs of the session wait for `identify` once it ended, in seconds, instead of as `open`
+        says. It holds after a restart too.
+        """
         try:
-            raw = bytes.fromhex(token)
+            raw = b"" if token is None else bytes.fromhex(token)
         except (TypeError, ValueError):
             raise WrongType("a session's token is 32 hexadecimal digits") from None
+        grace_ms = UNSET if grace is None else duration_ms(grace, "grace")
         with self._session.durable, self._session.lock, self._session:
-            self._host.engine.identify(self._session.connection, raw, self._host.now())
+            connection = self._session.connection
+            named = connection.session.token if token is None else raw
+            self._host.engine.identify(connection, named, self._host.now(), grace_ms)
 
     def tube(
         self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
@@ -318,6 +325,40 @@ class Queue:
                 return ClaimInfo(0, 0, 0, [])
             return ClaimInfo(known.acked, known.newest, known.token, list(known.claims))
 
+    def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> Stage:
+        """A stage: jobs that are put into it are seen when it is published, all at once, or never.
+
+        `expire`: how long it waits for another put, or to be published, in seconds; a day if it is not said.
+        """
+        return Stage(self, to_bytes(name, "the name of a stage"), expire)
+
+    def publish(self, *stages: Stage | str | bytes) -> int:
+        """Publish all of these stages, or none; tell how many jobs. Doing so again does nothing, and tells the same."""
+        return self._finish_closing(self._close_stages(staging.publish, stage_names(stages)))
+
+    def discard(self, *stages: Stage | str | bytes) -> int:
+        """Remove the jobs of stages that were not published; tell how many."""
+        return self._finish_closing(self._close_stages(staging.discard, stage_names(stages)))
+
+    def _close_stages(self, close: Callable[[Engine, list[bytes], int], int], names: list[bytes]) -> Closing:
+        """Let stages be over; their jobs leave them in this turn and those to come."""
+        engine = self._host.engine
+        with self._session.durable, self._session.lock, self._session:
+            jobs = close(engine, names, self._host.now())
+            return Closing(jobs, staging.of_names(engine, names))
+
+    def _go_on_closing(self, closing: Closing) -> bool:
+        """Let another turn's worth of jobs leave stages that are over; tell whether there are more."""
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            return staging.are_closing(closing.left)
+
+    def _finish_closing(self, closing: Closing) -> int:
+        # A turn's worth at a time, so that other threads get theirs.
+        while staging.are_closing(closing.left) and self._go_on_closing(closing):
+            pass
+        return closing.jobs
+
     def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
         self._session.close()
@@ -327,6 +368,69 @@ class Queue:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Closing(NamedTuple):
+    """Stages that were published or discarded: how many jobs they had, and those that have some left."""
+
+    jobs: int
+    left: list[CoreStage]
+
+
+def stage_names(stages: Iterable[Stage | str | bytes]) -> list[bytes]:
+    """The names of stages, which may be given by themselves."""
+    return [each._name if isinstance(each, Stage) else to_bytes(each, "the name of a stage") for each in stages]
+
+
+class Stage:
+    """Jobs to be published together. As a context it is published at its end, or discarded where that is an error."""
+
+    __slots__ = ("_expire_ms", "_name", "_queue")
+
+    def __init__(self, queue: Queue, name: bytes, expire: Seconds | None) -> None:
+        self._queue = queue
+        self._name = name
+        self._expire_ms = UNSET if expire is None else duration_ms(expire, "expire")
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return to_text(self._name)
+
+    def __repr__(self) -> str:
+        return f"<penstock stage {self.name!r}>"
+
+    def put(self, tube: Tube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> Job:
+        """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        return self.put_many(tube, [body], **options)[0]
+
+    def put_many(self, tube: Tube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
+        """The same of a job for each body, or of none at all."""
+        place = tube if isinstance(tube, Tube) else self._queue.tube(tube)
+        place._check_host(self._queue._host)
+        engine = self._queue._host.engine
+
+        def stage(core: CoreTube, drafts: list[Draft], now: int) -> list[CoreJob]:
+            return staging.stage_jobs(engine, self._name, core, drafts, self._expire_ms, now)
+
+        return place._put_all(bodies, options, stage)
+
+    def publish(self) -> int:
+        """Let its jobs be in their tubes, all at once; tell how many. Doing so again does nothing."""
+        return self._queue.publish(self)
+
+    def discard(self) -> int:
+        """Remove its jobs; tell how many."""
+        return self._queue.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.publish()
+        else:
+            self.discard()
 
 
 class Tube:
@@ -395,6 +499,11 @@ class Tube:
 
     def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
         """Add a job for each body, or none at all."""
+        return self._put_all(bodies, options, self._host.engine.put_many)
+
+    def _put_all(
+        self, bodies: Iterable[Body], options: PutOptions, put: Callable[[CoreTube, list[Draft], int], list[CoreJob]]
+    ) -> list[Job]:
         if isinstance(bodies, (str, bytes)) or not isinstance(bodies, Iterable):
             raise WrongType("give a list of bodies")
         drafts = [draft(body, **options) for body in bodies]
@@ -403,12 +512,12 @@ class Tube:
         host = self._host
         try:
             with self._session.durable, self._session.lock, self._session:
-                cores = host.engine.put_many(self._live(), drafts, host.now())
+                cores = put(self._live(), drafts, host.now())
         except NoSpace:
             if not host.make_room(sum(asked.log_bytes() + ROW_ROOM_BYTES for asked in drafts)):
                 raise
             with self._session.durable, self._session.lock, self._session:
-                cores = host.engine.put_many(self._live(), drafts, host.now())
+                cores = put(self._live(), drafts, host.now())
         return [Job(self, core) for core in cores]
 
     def take(self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None) -> Job | None:
@@ -939,34 +1048,8 @@ class Job:
             core = self._core
             if core.state == s.GONE:
                 raise UnknownJob()
-            tube = host.engine.tube_of(core)
-            extra = core.rare()
-            given = core.priority if extra.priority_given == PRIORITY_UNSET else extra.priority_given
-            holder = core.holder
-            return {
-                "id": self.id,
-                "tube": to_text(tube.name),
-                "state": s.STATE_NAMES[core.state],
-                "number": core.local if core.local >= 0 else None,
-                "name": to_text(extra.name) or None,
-                "key": to_text(key_of(tube, core)) or None,
-                "priority": given,
-                "served_as": core.priority,
-                "created": core.created / 1000,
-                "expires": _moment(core.expiry),
-                "wakes": _moment(core.wake),
-                "next_event": _moment(core.due) if core.deadline_pos >= 0 else None,
-                "ttl": None if core.expiry == NEVER else (core.expiry - core.created) / 1000,
-                "ttr": None if core.ttr == NEVER else core.ttr / 1000,
-                "holder": host.engine.session_number(holder) if holder >= 0 else None,
-                "deliveries": core.deliveries,
-                "nacks": core.nacks,
-                "returns": core.returns,
-                "buries": extra.buries,
-                "reason": to_text(extra.reason) or None,
-                "retry": extra.retry.text if extra.retry is not None else None,
-                "now": host.engine.now / 1000,
-            }
+            told = meta.meta(host.engine, core, host.ids.long(core.id, core.ttl_minutes))
+        return {name: _told(name, value) for name, value in told.items()}
 
     def __enter__(self) -> Self:
         return self
@@ -1012,5 +1095,8 @@ def _states(core: CoreTube) -> dict[str, int]:
     return {s.STATE_NAMES[state]: counts[state] for state in range(1, s.STATES_COUNT)}
 
 
-def _moment(moment: int) -> float | None:
-    return None if moment == NEVER else moment / 1000
+def _told(name: str, value: bytes | int | None) -> Any:
+    """What is known about a job, as users of Python have it: text, and times in seconds."""
+    if isinstance(value, bytes):
+        return to_text(value)
+    return value / 1000 if value is not None and name in meta.TIMES else value

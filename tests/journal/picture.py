@@ -31,7 +31,7 @@ def picture(engine: Engine, restarted: bool) -> dict[str, Any]:
 
 def _stage(stage: Stage) -> tuple[Any, ...]:
     jobs = [job.id for job in stage.jobs[stage.at :] if job.state == s.STAGED and job.position > 0]
-    return (stage.state, stage.until, stage.expire_ms, stage.published, jobs)
+    return (stage.phase, stage.until, stage.expire_ms, stage.published, jobs)
 
 
 def _jobs(tube: Tube) -> list[Job]:

@@ -227,12 +227,12 @@ class Moves:
         self.deadlines.clear(claim)
         claim.consumer.claims.pop(claim.number, None)
 
-    def _close_stage(self, stage: Stage, state: i64, now: i64) -> None:
+    def _close_stage(self, stage: Stage, phase: i64, now: i64) -> None:
         """A stage that was open is over. Its jobs leave it when all that were over before are empty."""
         self.deadlines.clear(stage)
-        stage.state = state
+        stage.phase = phase
         stage.until = now + STAGE_REMEMBERED_MS
-        if state == PUBLISHED:
+        if phase == PUBLISHED:
             stage.published = stage.count
         stage.closing = True
         self.stages.closing.append(stage)
@@ -250,7 +250,7 @@ class Moves:
                 job = stage.jobs[stage.at]
                 stage.at += 1
                 # One that was deleted meanwhile is not staged any more.
-                if job.state == s.STAGED and stage.state == PUBLISHED:
+                if job.state == s.STAGED and stage.phase == PUBLISHED:
                     self._publish(job, now)
                 elif job.state == s.STAGED:
                     self._move(job, self.tube_of(job), s.WITHDRAWN, now)
@@ -431,7 +431,7 @@ class Moves:
 
     def _check_room(self, jobs: i64, log_bytes: i64, tubes_bytes: i64 = 0) -> None:
         """Refuse jobs, and tubes for them, that there is no disk or no memory for."""
-        if log_bytes + tubes_bytes > self.room_bytes:
+        if puts_bytes(jobs, log_bytes) + tubes_bytes > self.room_bytes:
             raise NoSpace()
         if self.memory_max != NEVER:
             needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES + self.tubes_bytes + tubes_bytes
@@ -862,6 +862,11 @@ def resident_length(job: Job) -> i64:
     """How many bytes a job's body takes in memory."""
     body = job.body
     return len(body) if isinstance(body, bytes) else 0
+
+
+def puts_bytes(jobs: i64, log_bytes: i64) -> i64:
+    """How many bytes of the log puts take. There is always room for the row of one; those of many count."""
+    return log_bytes + (jobs - 1) * ROW_ROOM_BYTES if jobs > 1 else log_bytes
 
 
 def tube_bytes(name: bytes) -> i64:

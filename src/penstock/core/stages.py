@@ -1,11 +1,11 @@
 """Stages: puts that nobody can see or take until all of them are published together.
 
-Many writers of one piece of work put what they have into stages of their own, and whoever oversees them publishes all of
-these stages at once, or none. A staged job is in its tube's table already, with its id, its body and its name: what could
-refuse it has been checked, and what remains is to let it go. That it is published is one row of the log for all stages of
-a publication; the jobs move after that, a turn's worth at a time, in the order in which stages were published and jobs
-were staged. What was published stays so whatever happens in between, and is not published twice: the names of stages that
-are over are remembered for a while.
+Many writers of one piece of work put what they have into stages of their own, and whoever oversees them publishes all
+of these stages at once, or none. A staged job is in its tube's table already, with its id, its body and its name: what
+could refuse it has been checked, and what remains is to let it go. That it is published is one row of the log for all
+stages of a publication; the jobs move after that, a turn's worth at a time, in the order in which stages were published
+and jobs were staged. What was published stays so whatever happens in between, and is not published twice: the names of
+stages that are over are remembered for a while.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Stage(Timed):
     """One stage. Its deadline is when it expires, while it is open."""
 
     name: bytes
-    state: i64
+    phase: i64  # OPEN, PUBLISHED or DISCARDED.
     expire_ms: i64  # How long it may wait for another put, or to be published.
     until: i64  # When it expires; once it is over, until when its name is remembered. ms.
     jobs: list[Job]  # In the order they were staged. Those that were deleted since are gone, and still in it.
@@ -41,7 +41,7 @@ class Stage(Timed):
     def __init__(self, name: bytes, expire_ms: i64) -> None:
         super().__init__()
         self.name = name
-        self.state = OPEN
+        self.phase = OPEN
         self.expire_ms = expire_ms
         self.until = 0
         self.jobs = []
@@ -53,7 +53,7 @@ class Stage(Timed):
     def let_go(self) -> None:
         """One of its jobs is staged no more."""
         self.count -= 1
-        if self.state == OPEN and len(self.jobs) > 64 and self.count * 2 < len(self.jobs):
+        if self.phase == OPEN and len(self.jobs) > 64 and self.count * 2 < len(self.jobs):
             # Each is passed over once for each that stays.
             self.jobs = [job for job in self.jobs if job.extra is not None and job.extra.stage == self.name]
 
@@ -76,7 +76,7 @@ class Stages(Timed):
     def find(self, name: bytes, now: i64) -> Stage | None:
         """The stage of a name, unless that was to be forgotten by now."""
         stage = self.by_name.get(name)
-        if stage is not None and stage.state != OPEN and stage.until <= now and not stage.closing:
+        if stage is not None and stage.phase != OPEN and stage.until <= now and not stage.closing:
             return None
         return stage
 
@@ -98,4 +98,4 @@ class Stages(Timed):
     def names(self) -> list[bytes]:
         """The names of all, those that are over first, in the order they were."""
         over = [stage.name for stage in self._over[self._start :] if self.by_name.get(stage.name) is stage]
-        return over + [stage.name for stage in self.by_name.values() if stage.state == OPEN]
+        return over + [stage.name for stage in self.by_name.values() if stage.phase == OPEN]

@@ -87,7 +87,7 @@ def _check_deadlines(engine: Engine, jobs: list[Job], waits: list[Waiting], clai
     timed += [session for session in engine.sessions.values() if _on_grace(session)]
     timed += [wait for wait in waits if wait.deadline_pos != NOWHERE]
     timed += claims
-    timed += [stage for stage in engine.stages.by_name.values() if stage.state == OPEN]
+    timed += [stage for stage in engine.stages.by_name.values() if stage.phase == OPEN]
     timed += [engine.stages] if engine.stages.closing else []
     same("E5", "how many have a deadline", len(items), len(timed))
     for item in timed:
@@ -165,8 +165,10 @@ def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
         same("E10", f"the order of stage {name!r}", [job.id for job in left], sorted(job.id for job in left))
         same("E10", f"how many jobs stage {name!r} has", stage.count, len(left))
         same("E10", f"whether stage {name!r} is being emptied", stage.closing, stage in stages.closing)
-        assert stage.state == OPEN or stage.closing or not left, f"E10: stage {name!r} is over and has jobs"
-    assert all(stages.by_name.get(stage.name) is stage for stage in stages.closing), "E10: a stage was forgotten too soon"
+        assert stage.phase == OPEN or stage.closing or not left, f"E10: stage {name!r} is over and has jobs"
+    assert all(stages.by_name.get(stage.name) is stage for stage in stages.closing), (
+        "E10: a stage was forgotten too soon"
+    )
 
 
 def _moment(item: Timed) -> tuple[int, int]:
