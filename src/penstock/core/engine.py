@@ -158,9 +158,7 @@ class Engine(Moves):
             raise OutOfRange("the number of jobs to remove must be 0 or more")
         removed = 0
         for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.STAGED, s.TAKEN):
-            jobs = tube.jobs_in(state)
-            # From the end, where leaving a heap or a bag is cheapest.
-            for job in jobs[: -(limit - removed) - 1 : -1]:
+            for job in tube.last_jobs(state, limit - removed):
                 if job.holder == HELD_BY_CLAIM:
                     self._doom(job, tube, now)
                 else:
@@ -272,6 +270,8 @@ class Engine(Moves):
         tube.make(self._next_id, draft, now)
         wait = PutWait(self._number(), connection, tube.slot, draft, tag)
         self._begin_wait(wait, timeout_ms, now)
+        wait.counted = draft.log_bytes()
+        self.waiting_bytes += wait.counted
         tube.put_line.join(wait)
         self._note(tube, None)
         self._settle(now)

@@ -32,7 +32,7 @@ class StageCommands:
             words.option()
             expire = words.duration()
         drafts = read_drafts(words)
-        self._native.check_put(caller, args[2])
+        self._native.check_puts(caller, args[2], drafts)
         engine = self._engine
         staging.check_stage(engine, args[1], drafts, expire, now)
         tube = engine.tubes.get(args[2])
