@@ -4,17 +4,19 @@ from penstock._version import __version__
 from penstock.core.errors import CommandError, PenstockError
 from penstock.core.policy import TubePolicy
 from penstock.drivers import register_driver
-from penstock.embedded import Job, Queue, Tube, open
-from penstock.embedded_async import AsyncJob, AsyncQueue, AsyncTube, open_async
+from penstock.embedded import Job, Queue, Stage, Tube, open
+from penstock.embedded_async import AsyncJob, AsyncQueue, AsyncStage, AsyncTube, open_async
 
 __all__ = [
     "AsyncJob",
     "AsyncQueue",
+    "AsyncStage",
     "AsyncTube",
     "CommandError",
     "Job",
     "PenstockError",
     "Queue",
+    "Stage",
     "Tube",
     "TubePolicy",
     "__version__",

@@ -10,9 +10,9 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, Unpack
 
-from penstock.core import claiming, meta, stats
+from penstock.core import claiming, meta, staging, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import (
@@ -43,6 +43,7 @@ from penstock.core.limits import (
 )
 from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
+from penstock.core.stages import Stage as CoreStage
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
 from penstock.host import Change, Host, Session, Store, ThreadSleeper
@@ -156,6 +157,24 @@ def _sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
         host.wake_up(sleeper)
 
 
+class ClaimInfo(NamedTuple):
+    """How far a consumer of claims is."""
+
+    acked: int  # Every claim up to this number is acked.
+    newest: int
+    token: int
+    open: list[int]
+
+
+def _shard(shard: tuple[int, int]) -> tuple[int, int]:
+    if not isinstance(shard, tuple) or len(shard) != 2:
+        raise WrongType("a shard is a pair of whole numbers: which, and of how many")
+    index, count = integer(shard[0], "the number of a shard"), integer(shard[1], "how many shards there are")
+    if not 0 <= index < count:
+        raise OutOfRange("shards are numbered from 0, and there is at least one")
+    return index, count
+
+
 class Queue:
     """A session on a queue: its tubes, and the jobs that this session has taken."""
 
@@ -260,18 +279,85 @@ class Queue:
             journal = self._host.has_journal()
         journal.take_snapshot()
 
+    def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[Job]:
+        """The jobs of a claim as it was given out; of shard `(i, n)`, every n-th of them from the i-th on."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        index, count = _shard(shard)
+        with self._session.durable, self._session.lock, self._session:
+            found = claiming.read_claim(host.engine, raw, integer(number, "number"), host.now())
+            return [self._tube(host.engine.tube_of(core))._job(core) for core in found.shard(index, count)]
+
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
-        host = self._host
-        raw, last = to_bytes(consumer, "a consumer"), integer(upto, "upto")
-        acked = 0
-        while True:
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        with self._session.durable, self._session.lock, self._session:
+            acked = claiming.ack_claims(host.engine, raw, integer(token, "token"), integer(upto, "upto"), host.now())
+            more = claiming.is_acking(host.engine, raw)
+        while more:
             # A turn's worth at a time, so that other threads get theirs.
             with self._session.durable, self._session.lock, self._session:
-                some = claiming.ack_claims(host.engine, raw, integer(token, "token"), last, host.now())
-            if some == 0:
-                return acked
-            acked += some
+                host.advance()
+                more = claiming.is_acking(host.engine, raw)
+        return acked
+
+    def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
+        """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        lease_ms = None if lease is None else duration_ms(lease, "lease")
+        with self._session.durable, self._session.lock, self._session:
+            if lease_ms is None:
+                lease_ms = claiming.last_lease(host.engine, raw)
+            return claiming.renew_claims(host.engine, raw, integer(token, "token"), lease_ms, host.now())
+
+    def release_claims(self, consumer: str, *, token: int = 0) -> int:
+        """End all claims of a consumer, whose jobs go back to their tubes; tell how many claims."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        with self._session.durable, self._session.lock, self._session:
+            return claiming.release_claims(host.engine, raw, integer(token, "token"), host.now())
+
+    def claim_info(self, consumer: str) -> ClaimInfo:
+        """How far a consumer is: the last number it acked, its newest, its token, and which are open."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        with self._session.durable, self._session.lock, self._session:
+            host.advance()
+            known = host.engine.consumers.get(raw)
+            if known is None:
+                return ClaimInfo(0, 0, 0, [])
+            return ClaimInfo(known.acked, known.newest, known.token, list(known.claims))
+
+    def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> Stage:
+        """A stage: jobs that are put into it are seen when it is published, all at once, or never.
+
+        `expire`: how long it waits for another put, or to be published, in seconds; a day if it is not said.
+        """
+        return Stage(self, to_bytes(name, "the name of a stage"), expire)
+
+    def publish(self, *stages: Stage | str | bytes) -> int:
+        """Publish all of these stages, or none; tell how many jobs. Doing so again does nothing, and tells the same."""
+        return self._finish_closing(self._close_stages(staging.publish, stage_names(stages)))
+
+    def discard(self, *stages: Stage | str | bytes) -> int:
+        """Remove the jobs of stages that were not published; tell how many."""
+        return self._finish_closing(self._close_stages(staging.discard, stage_names(stages)))
+
+    def _close_stages(self, close: Callable[[Engine, list[bytes], int], int], names: list[bytes]) -> Closing:
+        """Let stages be over; their jobs leave them in this turn and those to come."""
+        engine = self._host.engine
+        with self._session.durable, self._session.lock, self._session:
+            jobs = close(engine, names, self._host.now())
+            return Closing(jobs, staging.of_names(engine, names))
+
+    def _go_on_closing(self, closing: Closing) -> bool:
+        """Let another turn's worth of jobs leave stages that are over; tell whether there are more."""
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            return staging.are_closing(closing.left)
+
+    def _finish_closing(self, closing: Closing) -> int:
+        # A turn's worth at a time, so that other threads get theirs.
+        while staging.are_closing(closing.left) and self._go_on_closing(closing):
+            pass
+        return closing.jobs
 
     def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
@@ -282,6 +368,69 @@ class Queue:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Closing(NamedTuple):
+    """Stages that were published or discarded: how many jobs they had, and those that have some left."""
+
+    jobs: int
+    left: list[CoreStage]
+
+
+def stage_names(stages: Iterable[Stage | str | bytes]) -> list[bytes]:
+    """The names of stages, which may be given by themselves."""
+    return [each._name if isinstance(each, Stage) else to_bytes(each, "the name of a stage") for each in stages]
+
+
+class Stage:
+    """Jobs to be published together. As a context it is published at its end, or discarded where that is an error."""
+
+    __slots__ = ("_expire_ms", "_name", "_queue")
+
+    def __init__(self, queue: Queue, name: bytes, expire: Seconds | None) -> None:
+        self._queue = queue
+        self._name = name
+        self._expire_ms = UNSET if expire is None else duration_ms(expire, "expire")
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return to_text(self._name)
+
+    def __repr__(self) -> str:
+        return f"<penstock stage {self.name!r}>"
+
+    def put(self, tube: Tube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> Job:
+        """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        return self.put_many(tube, [body], **options)[0]
+
+    def put_many(self, tube: Tube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
+        """The same of a job for each body, or of none at all."""
+        place = tube if isinstance(tube, Tube) else self._queue.tube(tube)
+        place._check_host(self._queue._host)
+        engine = self._queue._host.engine
+
+        def stage(core: CoreTube, drafts: list[Draft], now: int) -> list[CoreJob]:
+            return staging.stage_jobs(engine, self._name, core, drafts, self._expire_ms, now)
+
+        return place._put_all(bodies, options, stage)
+
+    def publish(self) -> int:
+        """Let its jobs be in their tubes, all at once; tell how many. Doing so again does nothing."""
+        return self._queue.publish(self)
+
+    def discard(self) -> int:
+        """Remove its jobs; tell how many."""
+        return self._queue.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.publish()
+        else:
+            self.discard()
 
 
 class Tube:
@@ -350,6 +499,11 @@ class Tube:
 
     def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
         """Add a job for each body, or none at all."""
+        return self._put_all(bodies, options, self._host.engine.put_many)
+
+    def _put_all(
+        self, bodies: Iterable[Body], options: PutOptions, put: Callable[[CoreTube, list[Draft], int], list[CoreJob]]
+    ) -> list[Job]:
         if isinstance(bodies, (str, bytes)) or not isinstance(bodies, Iterable):
             raise WrongType("give a list of bodies")
         drafts = [draft(body, **options) for body in bodies]
@@ -358,12 +512,12 @@ class Tube:
         host = self._host
         try:
             with self._session.durable, self._session.lock, self._session:
-                cores = host.engine.put_many(self._live(), drafts, host.now())
+                cores = put(self._live(), drafts, host.now())
         except NoSpace:
             if not host.make_room(sum(asked.log_bytes() + ROW_ROOM_BYTES for asked in drafts)):
                 raise
             with self._session.durable, self._session.lock, self._session:
-                cores = host.engine.put_many(self._live(), drafts, host.now())
+                cores = put(self._live(), drafts, host.now())
         return [Job(self, core) for core in cores]
 
     def take(self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None) -> Job | None:

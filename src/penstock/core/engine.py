@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from mypy_extensions import i32, i64, u8
 
-from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.deadlines import NOWHERE
@@ -55,7 +54,17 @@ from penstock.core.limits import (
 )
 from penstock.core.moves import Moves, later, puts_bytes, resident_length, tube_bytes
 from penstock.core.outbox import Outbox
-from penstock.core.outcomes import IS_TAKEN, NO_JOB, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK, ONLY_ONCE
+from penstock.core.outcomes import (
+    IS_STAGED,
+    IS_TAKEN,
+    NO_JOB,
+    NOT_BURIED,
+    NOT_KEPT,
+    NOT_OWNER,
+    NOT_TAKEN,
+    OK,
+    ONLY_ONCE,
+)
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
@@ -148,7 +157,7 @@ class Engine(Moves):
         if limit < 0:
             raise OutOfRange("the number of jobs to remove must be 0 or more")
         removed = 0
-        for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.TAKEN):
+        for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.STAGED, s.TAKEN):
             for job in tube.last_jobs(state, limit - removed):
                 if job.holder == HELD_BY_CLAIM:
                     self._doom(job, tube, now)
@@ -514,22 +523,6 @@ class Engine(Moves):
             self._settle(now)
         return OK
 
-    def _after_ack(self, job: Job, tube: Tube, delay_ms: int, now: i64) -> i64:
-        """How a job ends in a tube that keeps what was acked."""
-        if tube.policy.after_ack == p.KEPT:
-            if delay_ms != UNSET:
-                raise tube.lacks("zombies, so an ack has no delay")
-            job.expiry = NEVER
-            return s.KEPT
-        if delay_ms == UNSET:
-            delay_ms = tube.policy.zombie_ms
-        else:
-            check_finite(delay_ms, "delay")
-        if delay_ms <= 0:
-            return s.ACKED
-        job.wake = now + i64(delay_ms)
-        return s.LINGERED
-
     def done(self, session: Session, job: Job, body: bytes, body_kind: int, now: i64) -> int:
         """The work is done, and its result takes the place of the body: the job stays as done until its ttl ends."""
         check_body(len(body), self.body_bytes_max)
@@ -810,6 +803,8 @@ class Engine(Moves):
             return NO_JOB
         if job.state == s.TAKEN:
             return IS_TAKEN
+        if job.state == s.STAGED:
+            return IS_STAGED
         if state not in events:
             raise OutOfRange("a job can be switched to ready, delayed, buried, done or zombie")
         check_finite(delay_ms, "delay")
@@ -831,6 +826,8 @@ class Engine(Moves):
         source = self.tube_of(job)
         if source is target:
             raise OutOfRange("the job is in that tube already")
+        if job.state == s.STAGED:
+            return IS_STAGED
         if job.once and target.owned:
             raise target.lacks("at-most-once delivery: what a session holds goes back when it disconnects")
         if target.paused_in:

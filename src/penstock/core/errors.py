@@ -178,6 +178,24 @@ class Fenced(CommandError):
     code: ClassVar[str] = "FENCED"
 
 
+class UnknownStage(CommandError):
+    """There is no such stage: nothing was put into it, or it was discarded, expired, or published long ago."""
+
+    code: ClassVar[str] = "NOSTAGE"
+
+
+class StageOver(CommandError):
+    """This stage was published or discarded; choose another name."""
+
+    code: ClassVar[str] = "STAGEOVER"
+
+
+class IsStaged(CommandError):
+    """The job waits in a stage; publish that first, or delete the job."""
+
+    code: ClassVar[str] = "ISSTAGED"
+
+
 class Closed(CommandError):
     """The queue is closed; open it again."""
 
@@ -194,6 +212,12 @@ class NoJournal(CommandError):
     """This queue has no journal, so it has neither a memory nor a history; open a directory instead of ":memory:"."""
 
     code: ClassVar[str] = "NOJOURNAL"
+
+
+class Trimmed(CommandError):
+    """What happened at this position is not kept any more; go on at the first that is, or keep history for longer."""
+
+    code: ClassVar[str] = "TRIMMED"
 
 
 class NoSpace(CommandError):
@@ -254,6 +278,7 @@ REFUSALS: Final[list[type[CommandError]]] = [
     OnlyOnce,
     IsTaken,
     NotKept,
+    IsStaged,
 ]
 
 

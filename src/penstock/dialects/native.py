@@ -102,11 +102,7 @@ class Native:
     def mput(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """MPUT tube [option value ...] JOB body [option value ...] [JOB body ...]"""
         drafts = read_drafts(Words(args, 2))
-        self._check_put(caller, args[1])
-        if not caller.any_tube:
-            for draft in drafts:
-                if draft.retry is not None:
-                    check_target(caller, draft.retry)
+        self.check_puts(caller, args[1], drafts)
         tube = self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, drafts, now)
@@ -116,6 +112,14 @@ class Native:
         caller.reply.array(len(jobs))
         for job in jobs:
             caller.reply.bulk(self.site.id_of(job))
+
+    def check_puts(self, caller: Caller, name: bytes, drafts: list[Draft]) -> None:
+        """Refuse puts of a caller who may not use their tube, or one that a retry policy of theirs names."""
+        self._check_put(caller, name)
+        if not caller.any_tube:
+            for draft in drafts:
+                if draft.retry is not None:
+                    check_target(caller, draft.retry)
 
     def _check_put(self, caller: Caller, name: bytes) -> None:
         check_tube(caller, name)
