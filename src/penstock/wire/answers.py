@@ -172,7 +172,7 @@ class AnswerParser:
         kind: i64 = buffer[start]
         line = buffer[start + 1 : end]
         self._pos = end + 2
-        if kind == _DOLLAR or kind == _EQUALS or kind == _EXCLAMATION:
+        if kind in (_DOLLAR, _EQUALS, _EXCLAMATION):
             if line == b"-1" and kind == _DOLLAR:
                 self._add(None, answers)
                 return True
@@ -185,7 +185,7 @@ class AnswerParser:
             self._add(line, answers)
         elif kind == _MINUS:
             self._add(Refusal(line), answers)
-        elif kind == _ASTERISK or kind == _PERCENT or kind == _TILDE or kind == _GREATER or kind == _BAR:
+        elif kind in (_ASTERISK, _PERCENT, _TILDE, _GREATER, _BAR):
             self._begin(kind, line, answers)
         else:
             self._add(_scalar(kind, line, buffer[start : start + 16]), answers)
@@ -219,7 +219,7 @@ class AnswerParser:
             self._add(None, answers)
             return
         count = _length(line, ITEMS_MAX)
-        if kind == _PERCENT or kind == _BAR:
+        if kind in (_PERCENT, _BAR):
             count *= 2
         if count == 0:
             if kind != _BAR:
