@@ -62,6 +62,7 @@ from penstock.options import (
     TubeType,
     altered,
     boolean,
+    check_tubes,
     decode_body,
     draft,
     encode_body,
@@ -639,19 +640,6 @@ def _take_cores(
             with session.durable, session.lock, session:
                 return []
     return found
-
-
-def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
-    """Refuse what is not a list of tubes; a tube itself can be iterated, and would be emptied."""
-    if isinstance(tubes, (kind, str, bytes)) or not isinstance(tubes, Iterable):
-        raise WrongType("give a list of tubes")
-    places = list(tubes)
-    if not places:
-        raise OutOfRange("give at least one tube")
-    for tube in places:
-        if not isinstance(tube, kind):
-            raise WrongType(f"a tube is what queue.tube() gave, not {type(tube).__name__}")
-    return places
 
 
 def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:

@@ -285,7 +285,7 @@ class WrongServer(NoServer):
 
 
 class ConnectionLost(PenstockError, ConnectionError):
-    """The connection was lost before the answer came: this may have happened or not; a put with `dedup=` is repeated."""
+    """The connection was lost before the answer came: this may have happened or not; give puts a `dedup=`."""
 
 
 # By the numbers of outcomes.py.
