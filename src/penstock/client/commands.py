@@ -277,7 +277,7 @@ def event(answer: Reply) -> Event:
     """Something that happened."""
     fields: dict[str, Any] = {}
     for raw, value in answer.items():
-        name = raw.decode()
+        name = raw.decode().replace("-", "_")
         if name in _EVENT_FIELDS:  # A newer server may tell more.
             fields[name] = to_text(value) if name in _EVENT_TEXTS and value is not None else value
     return Event(**fields)
@@ -703,7 +703,7 @@ def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
 
 def journal_head() -> Call[int]:
     """The position behind everything that has been written."""
-    return Call([b"JOURNAL", b"HEAD"], lambda answer: int(answer[b"written"]))
+    return Call([b"JOURNAL", b"HEAD"], lambda answer: int(answer[b"written"]) + 1)
 
 
 def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[tuple[int, list[Event]]]:
