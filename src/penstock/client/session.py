@@ -347,6 +347,11 @@ class Session:
 
     # The end
 
+    def __del__(self) -> None:
+        """Nobody can use it any more: hang up. Its jobs go back after its grace."""
+        for connection in getattr(self, "_idle", []):
+            connection.close()
+
     def close(self) -> None:
         """End the session: its jobs go back, and whoever waits in it is told that it is closed."""
         with self._lock:
