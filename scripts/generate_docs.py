@@ -22,6 +22,7 @@ from penstock.dialects.command import EVERYTHING, Command
 from penstock.dialects.command import GROUPS as COMMAND_CLASSES
 from penstock.host import Host
 from penstock.server.config import load
+from penstock.server.native_table import native_rows
 from penstock.server.server import Server
 from penstock.server.settings import GROUPS, Setting
 from penstock.server.table import install
@@ -330,14 +331,22 @@ def _classes(command: Command) -> str:
     return ", ".join(name for name, bit in COMMAND_CLASSES.items() if command.group & bit) or "–"
 
 
-def commands_table() -> str:
-    """Every command over RESP."""
+def commands() -> tuple[list[Command], list[Command]]:
+    """Every command over RESP: Disque's and those of the server, and our own."""
     loop = asyncio.new_event_loop()
     try:
         server = Server(load(None, [], {}, ROOT), Host(0), loop)
         install(server)
+        native = {name.partition(" ")[0].encode() for name, *_ in native_rows(server)}
     finally:
         loop.close()
+    known = server.desk.commands
+    own = [member for name in known if name in native for member in known[name].members or [known[name]]]
+    return [command for name, command in known.items() if name not in native], own
+
+
+def commands_table(own: bool = False) -> str:
+    """The commands of one kind."""
     rows = [
         [
             f"`{command.name.decode().upper()}`",
@@ -345,7 +354,7 @@ def commands_table() -> str:
             command.summary,
             "everybody" if command.group == EVERYTHING else _classes(command),
         ]
-        for command in server.desk.commands.values()
+        for command in commands()[own]
     ]
     return table(["command", "what follows", "what it does", "class"], rows)
 
@@ -355,6 +364,7 @@ def commands_table() -> str:
 # A generated part: the page it is on, and what writes it.
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "commands": ("PROTOCOL.md", commands_table),
+    "native": ("PROTOCOL.md", lambda: commands_table(own=True)),
     "errors": ("EMBEDDED.md", errors_table),
     "limits": ("COMPATIBILITY.md", limits_table),
     "settings": ("CONFIGURATION.md", settings_tables),

@@ -262,6 +262,8 @@ class Engine(Moves):
         tube.make(self._next_id, draft, now)
         wait = PutWait(self._number(), connection, tube.slot, draft, tag)
         self._begin_wait(wait, timeout_ms, now)
+        wait.counted = draft.log_bytes()
+        self.waiting_bytes += wait.counted
         tube.put_line.join(wait)
         self._note(tube, None)
         self._settle(now)

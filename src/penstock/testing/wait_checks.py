@@ -20,6 +20,8 @@ def check_lines(engine: Engine) -> list[Waiting]:
         for name, line in tube.key_lines.items():
             assert line.key == name and line.length > 0, f"E2: {tube.name!r} keeps an empty line for {name!r}"
             standing += _check_line(tube, line, Wait)
+    putting = sum(wait.draft.log_bytes() for wait in standing if isinstance(wait, PutWait))
+    same("E2", "what puts that wait take of memory", engine.waiting_bytes, putting)
     waits = {wait.number: wait for wait in standing}
     for wait in waits.values():
         same("E2", f"links of wait {wait.number}", len(wait.links), standing.count(wait))
