@@ -176,6 +176,8 @@ class AsyncQueue:
     async def _subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
         if not callable(callback):
             raise WrongType(f"a subscriber is a function, not {type(callback).__name__}")
+        if tube is not None:
+            await self._call(commands.tube_info(tube))
         position = await self._call(commands.journal_head())
         task = asyncio.ensure_future(_tell_changes(self._session, callback, tube, position))
         self._session.keep(task)

@@ -61,6 +61,7 @@ class AsyncSession:
         self._shared: AsyncConnection | None = None
         self._idle: list[AsyncConnection] = []
         self._alone: set[AsyncConnection] = set()
+        self._all: set[AsyncConnection] = set()  # Every connection that is not gone yet.
         self._opening = asyncio.Lock()
         self._seed = 0
         self._takes = 0
@@ -233,6 +234,9 @@ class AsyncSession:
                     return self._shared
                 found = await self._try_seeds()
                 if isinstance(found, AsyncConnection):
+                    if self.closed:
+                        await found.finish()
+                        raise Closed()
                     self._connected = True
                     if shared:
                         self._shared = found
@@ -269,20 +273,23 @@ class AsyncSession:
         return connection
 
     async def _made(self, seed: tuple[str, int], token: str) -> AsyncConnection:
-        connection = AsyncConnection(self._unseen, self._doubt, self.target.answer_s)
+        connection = AsyncConnection(self._unseen, self._doubt, self._all.discard, self.target.answer_s)
+        self._all.add(connection)
         await connection.open(self.target, seed, token)
         return connection
 
     async def identify(self, token: str) -> None:
-        """Become the session of another token."""
+        """Become the session of another token. The one before ends, unless somebody else is in it."""
         joined = await self.call(commands.identify(token, self.target.grace_ms))
-        left, self._idle = self._idle, []
-        self.token = joined
-        if self._shared is not None:
-            self._shared.token = joined
-        for connection in left:
-            connection.abort(ConnectionAbortedError("it is of another session"))
+        left, self.token = self.token, joined
         self.belongings.forget()
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(connection.finish() for connection in idle))
+        shared = self._shared
+        if shared is not None and left != joined:
+            shared.token = joined
+            words = commands.leave_session(left, joined, self.target.grace_ms)
+            await asyncio.gather(*(shared.send(encode(each)) for each in words))
 
     # Jobs in answers that nobody saw
 
@@ -377,13 +384,11 @@ class AsyncSession:
         for chore in chores:
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
-        left = [connection for connection in self._idle if connection.lost is None]
         shared = self._shared
         try:
             if shared is None or shared.lost is not None:
                 shared = await self._made(self.target.seeds[self._seed], self.token)
             await shared.send(encode(commands.end_session()))
-            left.append(shared)
         except (*LOST, PenstockError):
             pass  # Then it ends with its grace.
-        await asyncio.gather(*(connection.finish() for connection in left))
+        await asyncio.gather(*(connection.finish() for connection in list(self._all)))

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.changes import Change
 from penstock.client.facts import JobFacts
 from penstock.core import states as s
-from penstock.core.errors import CommandError, NameTaken, NotOwner, OutOfRange, UnknownJob, WrongType
+from penstock.core.errors import CommandError, NameTaken, NotOwner, OutOfRange, UnknownJob, UnknownSession, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
 from penstock.core.limits import BATCH_BYTES_MAX, BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, check_count, duration_ms
 from penstock.core.policy import PRESETS, TubePolicy
@@ -55,6 +55,8 @@ EVENTS_WAIT_MS: Final = 30_000
 
 # An MPUT has to fit into what a server reads of one client, 1 GB unless it is told otherwise; with all its lengths.
 _JOB_WORDS_BYTES: Final = 64
+
+_TOKEN_BYTES: Final = 16
 
 _KIND_WORDS: Final = {BODY_BYTES: b"bytes", BODY_TEXT: b"text", BODY_JSON: b"json"}
 _KINDS: Final = {word: kind for kind, word in _KIND_WORDS.items()}
@@ -307,8 +309,15 @@ def identify(token: str, grace_ms: int) -> Call[str]:
         raw = bytes.fromhex(token)
     except (TypeError, ValueError):
         raise WrongType("a session's token is 32 hexadecimal digits") from None
+    if len(raw) != _TOKEN_BYTES:
+        raise UnknownSession()
     words = [b"IDENTIFY", raw.hex().encode(), b"GRACE", duration(grace_ms)]
     return Call(words, lambda answer: answer[b"token"].decode())
+
+
+def leave_session(left: str, joined: str, grace_ms: int) -> list[list[bytes]]:
+    """End the session that was left for another, if this was the last of its connections: its jobs go back at once."""
+    return [[b"IDENTIFY", left.encode(), b"GRACE", b"0"], identify(joined, grace_ms).words]
 
 
 def end_session() -> list[bytes]:
@@ -355,6 +364,11 @@ def scan_tubes(cursor: bytes) -> Call[tuple[bytes, dict[str, dict[str, int]]]]:
     return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read)
 
 
+def tube_info(name: bytes) -> Call[TubePolicy]:
+    """What a tube promises."""
+    return Call([b"TUBE", b"INFO", name], policy)
+
+
 def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:
     """What is in a tube, and what happened there."""
     return Call([b"TUBE", b"STATS", name], read)
@@ -365,7 +379,7 @@ def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
     altered(PRESETS[DEFAULT_TYPE], **options)
     words = _tube_words(options)
     if not words:
-        return Call([b"TUBE", b"INFO", name], policy)
+        return tube_info(name)
     return Call([b"TUBE", b"ALTER", name, *words], policy)
 
 
@@ -409,9 +423,9 @@ def put(name: bytes, body: Body, timeout: Duration, options: dict[str, Any]) -> 
     """Add a job."""
     timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
     if isinstance(body, bytes) and not options and not timeout_ms:
-        return Call([b"PUT", name, body], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
+        return Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
     asked = draft(body, **options)
-    words = [b"PUT", name, asked.body, *_put_words(asked)]
+    words = [b"PUT", name, asked.body, b"EXISTING", *_put_words(asked)]
     if asked.body_kind != BODY_BYTES:
         words += [b"AS", _KIND_WORDS[asked.body_kind]]
     if timeout_ms:
@@ -470,7 +484,7 @@ def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Ca
         raise OutOfRange(f"a batch may have up to {BATCH_BYTES_MAX} bytes, all or nothing; put it in several")
     common = draft(b"", **options)
     kind = encoded[0][1]
-    words = [b"MPUT", name, *_put_words(common)]
+    words = [b"MPUT", name, b"EXISTING", *_put_words(common)]
     if kind != BODY_BYTES:
         words += [b"AS", _KIND_WORDS[kind]]
     for body, own in encoded:

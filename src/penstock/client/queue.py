@@ -185,6 +185,8 @@ class Queue:
     def _subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
         if not callable(callback):
             raise WrongType(f"a subscriber is a function, not {type(callback).__name__}")
+        if tube is not None:
+            self._call(commands.tube_info(tube))
         return _Subscription(self._session, callback, tube, self._call(commands.journal_head())).cancel
 
     def events(self, start: int = 1) -> Iterator[Event]:

@@ -253,8 +253,11 @@ class Session:
                 found = self._try_seeds()
             if isinstance(found, Connection):
                 with self._lock:
-                    self._busy.add(found)
-                return found
+                    if not self.closed:
+                        self._busy.add(found)
+                        return found
+                found.close()
+                raise Closed()
             pause_s = None if search is None else search.pause()
             if pause_s is None:
                 raise found
@@ -287,14 +290,32 @@ class Session:
         return connection
 
     def identify(self, token: str) -> None:
-        """Become the session of another token."""
-        joined = self.call(commands.identify(token, self.target.grace_ms))
-        with self._lock:
-            left, self._idle = self._idle, []
-            self.token = joined
-            for connection in left:
-                connection.close()
-        self.belongings.forget()
+        """Become the session of another token. The one before ends, unless somebody else is in it."""
+        call = commands.identify(token, self.target.grace_ms)
+        connection = self._take_connection()
+        try:
+            answer = connection.ask(encode(call.words), 1, self._patience(0))[0]
+            if isinstance(answer, Refusal):
+                self._put_back(connection)
+                raise refusal(answer)
+            left, connection.token = connection.token, call.read(answer)
+            with self._lock:
+                idle, self._idle = self._idle, []
+                self.token = connection.token
+            self.belongings.forget()
+            for each in idle:
+                each.finish()
+            if left != self.token:
+                words = commands.leave_session(left, self.token, self.target.grace_ms)
+                connection.ask(b"".join(map(encode, words)), len(words), self._patience(0))
+        except CommandError:
+            raise
+        except BaseException as error:
+            self._discard(connection)
+            if isinstance(error, LOST) and not isinstance(error, NoServer):
+                raise ConnectionLost("the connection was lost; identify again") from error
+            raise
+        self._put_back(connection)
 
     # Takes whose answers were lost
 
