@@ -148,9 +148,7 @@ class Engine(Moves):
             raise OutOfRange("the number of jobs to remove must be 0 or more")
         removed = 0
         for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.TAKEN):
-            jobs = tube.jobs_in(state)
-            # From the end, where leaving a heap or a bag is cheapest.
-            for job in jobs[: -(limit - removed) - 1 : -1]:
+            for job in tube.last_jobs(state, limit - removed):
                 if job.holder == HELD_BY_CLAIM:
                     self._doom(job, tube, now)
                 else:

@@ -254,6 +254,17 @@ class Tube:
             return self.ready.first_many(count)
         return heapq.nsmallest(count, self.jobs_in(state), key=_place)
 
+    def last_jobs(self, state: int, count: int) -> list[Job]:
+        """Up to `count` of its jobs in a state, from where leaving costs least: the end of a heap or a bag."""
+        if count <= 0:
+            return []
+        if state == s.READY and self.keys is not None:
+            return self.keys.some_ready(count)
+        if state == s.BURIED:
+            found = self.spent.items[: -count - 1 : -1]
+            return found + self.buried.items[: -(count - len(found)) - 1 : -1]
+        return self.jobs_in(state)[: -count - 1 : -1]
+
     def jobs_in(self, state: int) -> list[Job]:
         """Its jobs in a state, in no particular order. It may be the container itself: read it, and let it be."""
         if state == s.READY:
