@@ -6,12 +6,13 @@ from penstock.client.queue import connect
 from penstock.core.errors import CommandError, ConnectionLost, NoServer, PenstockError
 from penstock.core.policy import TubePolicy
 from penstock.drivers import register_driver
-from penstock.embedded import Job, Queue, Tube, open
-from penstock.embedded_async import AsyncJob, AsyncQueue, AsyncTube, open_async
+from penstock.embedded import Job, Queue, Stage, Tube, open
+from penstock.embedded_async import AsyncJob, AsyncQueue, AsyncStage, AsyncTube, open_async
 
 __all__ = [
     "AsyncJob",
     "AsyncQueue",
+    "AsyncStage",
     "AsyncTube",
     "CommandError",
     "ConnectionLost",
@@ -19,6 +20,7 @@ __all__ = [
     "NoServer",
     "PenstockError",
     "Queue",
+    "Stage",
     "Tube",
     "TubePolicy",
     "__version__",

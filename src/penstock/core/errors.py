@@ -178,6 +178,24 @@ class Fenced(CommandError):
     code: ClassVar[str] = "FENCED"
 
 
+class UnknownStage(CommandError):
+    """There is no such stage: nothing was put into it, or it was discarded, expired, or published long ago."""
+
+    code: ClassVar[str] = "NOSTAGE"
+
+
+class StageOver(CommandError):
+    """This stage was published or discarded; choose another name."""
+
+    code: ClassVar[str] = "STAGEOVER"
+
+
+class IsStaged(CommandError):
+    """The job waits in a stage; publish that first, or delete the job."""
+
+    code: ClassVar[str] = "ISSTAGED"
+
+
 class Closed(CommandError):
     """The queue is closed; open it again."""
 
@@ -304,6 +322,7 @@ REFUSALS: Final[list[type[CommandError]]] = [
     OnlyOnce,
     IsTaken,
     NotKept,
+    IsStaged,
 ]
 
 

@@ -84,7 +84,7 @@ class Native:
                 elif not read_put(words, draft, word):
                     raise words.unknown(_PUT_WORDS)
             check_kind(draft.body, draft.body_kind)
-        self._check_put(caller, args[1])
+        self.check_put(caller, args[1])
         if draft.retry is not None:
             check_target(caller, draft.retry)
         tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
@@ -106,7 +106,7 @@ class Native:
         """MPUT tube [EXISTING] [option value ...] JOB body [option value ...] [JOB body ...]"""
         existing = args[2].upper() == b"EXISTING"
         drafts = read_drafts(Words(args, 3 if existing else 2))
-        self._check_put(caller, args[1])
+        self.check_put(caller, args[1])
         if not caller.any_tube:
             for draft in drafts:
                 if draft.retry is not None:
@@ -121,7 +121,8 @@ class Native:
         for job in jobs:
             caller.reply.bulk(self.site.id_of(job))
 
-    def _check_put(self, caller: Caller, name: bytes) -> None:
+    def check_put(self, caller: Caller, name: bytes) -> None:
+        """Refuse a caller who may not put into a tube, or to whom nobody may put any more."""
         check_tube(caller, name)
         if self.site.leaving:
             raise Refused(LEAVING)
