@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock import embedded, embedded_async
 from penstock.client import async_queue, queue
 
 PAIRS = [
     (penstock.Queue, queue.Queue),
     (penstock.Tube, queue.Tube),
     (penstock.Job, queue.Job),
+    (embedded.Stage, queue.Stage),
+    (embedded_async.AsyncStage, async_queue.AsyncStage),
     (penstock.AsyncQueue, async_queue.AsyncQueue),
     (penstock.AsyncTube, async_queue.AsyncTube),
     (penstock.AsyncJob, async_queue.AsyncJob),

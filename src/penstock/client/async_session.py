@@ -32,6 +32,7 @@ from penstock.core.errors import (
     UnknownSession,
 )
 from penstock.core.limits import NEVER
+from penstock.options import Seconds
 from penstock.wire.answers import Refusal, encode
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class AsyncSession:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.grace_ms = target.grace_ms
         self.closed = False
         self.token = ""
         self.belongings = Belongings()
@@ -275,20 +277,22 @@ class AsyncSession:
     async def _made(self, seed: tuple[str, int], token: str) -> AsyncConnection:
         connection = AsyncConnection(self._unseen, self._doubt, self._all.discard, self.target.answer_s)
         self._all.add(connection)
-        await connection.open(self.target, seed, token)
+        await connection.open(self.target, seed, token, self.grace_ms)
         return connection
 
-    async def identify(self, token: str) -> None:
+    async def identify(self, token: str | None, grace: Seconds | None) -> None:
         """Become the session of another token. The one before ends, unless somebody else is in it."""
-        joined = await self.call(commands.identify(token, self.target.grace_ms))
+        joined, self.grace_ms = await self.call(commands.identify(token, grace))
+        if joined == self.token:
+            return
         left, self.token = self.token, joined
         self.belongings.forget()
         idle, self._idle = self._idle, []
         await asyncio.gather(*(connection.finish() for connection in idle))
         shared = self._shared
-        if shared is not None and left != joined:
+        if shared is not None:
             shared.token = joined
-            words = commands.leave_session(left, joined, self.target.grace_ms)
+            words = commands.leave_session(left, joined)
             await asyncio.gather(*(shared.send(encode(each)) for each in words))
 
     # Jobs in answers that nobody saw

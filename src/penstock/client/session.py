@@ -34,6 +34,7 @@ from penstock.core.errors import (
     UnknownSession,
 )
 from penstock.core.limits import NEVER
+from penstock.options import Seconds
 from penstock.wire.answers import Refusal, encode
 
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class Session:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.grace_ms = target.grace_ms
         self._begin()
         _sessions.add(self)
         self._put_back(self._open(None))
@@ -280,33 +282,34 @@ class Session:
     def _join(self, seed: tuple[str, int]) -> Connection:
         """A connection of this session; of a new one, if it has ended."""
         try:
-            connection = Connection(self.target, seed, self.token)
+            connection = Connection(self.target, seed, self.token, self.grace_ms)
         except UnknownSession:
             # Its grace has passed, and its jobs went back to their tubes.
             self._in_doubt = False
             self.belongings.forget()
-            connection = Connection(self.target, seed, "")
+            connection = Connection(self.target, seed, "", self.grace_ms)
         self.token = connection.token
         return connection
 
-    def identify(self, token: str) -> None:
+    def identify(self, token: str | None, grace: Seconds | None) -> None:
         """Become the session of another token. The one before ends, unless somebody else is in it."""
-        call = commands.identify(token, self.target.grace_ms)
+        call = commands.identify(token, grace)
         connection = self._take_connection()
         try:
             answer = connection.ask(encode(call.words), 1, self._patience(0))[0]
             if isinstance(answer, Refusal):
                 self._put_back(connection)
                 raise refusal(answer)
-            left, connection.token = connection.token, call.read(answer)
-            with self._lock:
-                idle, self._idle = self._idle, []
-                self.token = connection.token
-            self.belongings.forget()
-            for each in idle:
-                each.finish()
-            if left != self.token:
-                words = commands.leave_session(left, self.token, self.target.grace_ms)
+            left = connection.token
+            connection.token, self.grace_ms = call.read(answer)
+            if left != connection.token:
+                with self._lock:
+                    idle, self._idle = self._idle, []
+                    self.token = connection.token
+                self.belongings.forget()
+                for each in idle:
+                    each.finish()
+                words = commands.leave_session(left, self.token)
                 connection.ask(b"".join(map(encode, words)), len(words), self._patience(0))
         except CommandError:
             raise
@@ -384,7 +387,7 @@ class Session:
             idle, self._idle = self._idle, []
         self._interrupt_all()
         try:
-            last = idle.pop() if idle else Connection(self.target, self.target.seeds[self._seed], self.token)
+            last = idle.pop() if idle else Connection(self.target, self.target.seeds[self._seed], self.token, 0)
             idle.append(last)
             last.ask(encode(commands.end_session()), 1, self.target.connect_s)
         except (*LOST, PenstockError):
