@@ -300,7 +300,14 @@ class OtherRefusal(CommandError):
         self.code = code  # type: ignore[misc]  # The code is of this refusal, not of the class.
 
 
-class NoServer(PenstockError, ConnectionError):
+class Unreachable(PenstockError, ConnectionError):
+    """A server could not be spoken to."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message if message is not None else type(self).__doc__)
+
+
+class NoServer(Unreachable):
     """No server answers there; start one with `penstock serve`, or check the address."""
 
 
@@ -308,7 +315,7 @@ class WrongServer(NoServer):
     """What answers there is no Penstock; check the address and the port."""
 
 
-class ConnectionLost(PenstockError, ConnectionError):
+class ConnectionLost(Unreachable):
     """The connection was lost before the answer came: this may have happened or not; give puts a `dedup=`."""
 
 
