@@ -27,8 +27,8 @@ from penstock.core.retry import THEN_MOVE, RetryPolicy
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import PutWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
-from penstock.dialects.disque import ANSWER_BYTES_MAX, LEAVING, NOT_A_NUMBER, parse_integer
-from penstock.dialects.site import Site
+from penstock.dialects.disque import LEAVING, NOT_A_NUMBER, parse_integer
+from penstock.dialects.site import ANSWER_BYTES_MAX, Site
 from penstock.dialects.words import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_put
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
@@ -166,13 +166,15 @@ class Native:
                 tubes = self._tubes(caller, tube, words)
             else:
                 raise words.unknown(_TAKE_WORDS)
-        jobs = self._take(caller, tubes, min(count, SLICE), key, ttr, now)
+        jobs = self.site.take(caller, tubes, min(count, SLICE), now, key, ttr)
         if jobs or timeout == 0:
             self.deliver(caller, jobs, now)
             return
         if self.site.leaving:
             raise Refused(LEAVING)
-        wait = engine.wait(caller.connection, tubes, now, timeout, min(count, SLICE), key, ttr, caller)
+        wait = engine.wait(
+            caller.connection, tubes, now, timeout, min(count, SLICE), key, ttr, caller, ANSWER_BYTES_MAX
+        )
         caller.waits(wait, self._taking)
 
     def _tubes(self, caller: Caller, first: Tube, words: Words) -> list[Tube]:
@@ -187,26 +189,6 @@ class Native:
         if len(tubes) > WAIT_TUBES_MAX:
             raise OutOfRange(f"a take may name 1 to {WAIT_TUBES_MAX} tubes")
         return tubes
-
-    def _take(self, caller: Caller, tubes: list[Tube], count: int, key: bytes | None, ttr: int, now: i64) -> list[Job]:
-        """Take up to so many jobs, one of each tube in turn, and not more than fits in an answer."""
-        engine = self._engine
-        session = caller.connection.session
-        jobs: list[Job] = []
-        length = 0
-        while tubes:
-            # One that had nothing is not asked again: a thousand empty ones would be, for every job of another.
-            had: list[Tube] = []
-            for tube in tubes:
-                if len(jobs) == count or length > ANSWER_BYTES_MAX:
-                    return jobs
-                job = engine.take(session, tube, now, key, ttr)
-                if job is not None:
-                    jobs.append(job)
-                    length += job.body_length()
-                    had.append(tube)
-            tubes = had
-        return jobs
 
     def deliver(self, caller: Caller, jobs: list[Job], now: i64) -> None:
         """Answer with jobs that were taken."""
