@@ -23,6 +23,7 @@ from penstock.dialects.command import GROUPS as COMMAND_CLASSES
 from penstock.host import Host
 from penstock.server.config import load
 from penstock.server.native_table import native_rows
+from penstock.server.pipeline_table import pipeline_rows
 from penstock.server.server import Server
 from penstock.server.settings import GROUPS, Setting
 from penstock.server.table import install
@@ -50,8 +51,8 @@ STATE_MEANINGS = {
     s.STAGED: "Put into a stage, and not published yet.",
 }
 
-# Disque knows two things of a job that is there: whether it is queued, and whether it was acked.
-DISQUE_WORDS = ["", "queued", "active", "active", "active", "acked", "acked"]
+# Disque knows of a job whether it is queued, whether it was acked, and whether it waits for its replicas.
+DISQUE_WORDS = ["", "queued", "active", "active", "active", "acked", "acked", "wait-repl"]
 
 EVENT_MEANINGS = {
     s.PUT: "It was put.",
@@ -346,7 +347,7 @@ def commands() -> tuple[list[Command], list[Command]]:
     try:
         server = Server(load(None, [], {}, ROOT), Host(0), loop)
         install(server)
-        native = {name.partition(" ")[0].encode() for name, *_ in native_rows(server)}
+        native = {name.partition(" ")[0].encode() for name, *_ in [*native_rows(server), *pipeline_rows(server)]}
     finally:
         loop.close()
     known = server.desk.commands

@@ -265,6 +265,9 @@ def _may_sleep(function: Callable[..., Any], args: tuple[Any, ...], options: dic
     return timeout is None or (isinstance(timeout, (int, float)) and timeout > 0)
 
 
+_HANDLES = (penstock.Queue, penstock.Tube, penstock.Job, penstock.Stage)
+
+
 def _awaited(value: Any) -> Any:
     if isinstance(value, list):
         return [_awaited(item) for item in value]

@@ -84,7 +84,7 @@ class Native:
                 elif not read_put(words, draft, word):
                     raise words.unknown(_PUT_WORDS)
             check_kind(draft.body, draft.body_kind)
-        self.check_put(caller, args[1])
+        self._check_put(caller, args[1])
         if draft.retry is not None:
             check_target(caller, draft.retry)
         tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
@@ -106,11 +106,7 @@ class Native:
         """MPUT tube [EXISTING] [option value ...] JOB body [option value ...] [JOB body ...]"""
         existing = args[2].upper() == b"EXISTING"
         drafts = read_drafts(Words(args, 3 if existing else 2))
-        self.check_put(caller, args[1])
-        if not caller.any_tube:
-            for draft in drafts:
-                if draft.retry is not None:
-                    check_target(caller, draft.retry)
+        self.check_puts(caller, args[1], drafts)
         tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, drafts, now)
@@ -121,8 +117,15 @@ class Native:
         for job in jobs:
             caller.reply.bulk(self.site.id_of(job))
 
-    def check_put(self, caller: Caller, name: bytes) -> None:
-        """Refuse a caller who may not put into a tube, or to whom nobody may put any more."""
+    def check_puts(self, caller: Caller, name: bytes, drafts: list[Draft]) -> None:
+        """Refuse puts of a caller who may not use their tube, or one that a retry policy of theirs names."""
+        self._check_put(caller, name)
+        if not caller.any_tube:
+            for draft in drafts:
+                if draft.retry is not None:
+                    check_target(caller, draft.retry)
+
+    def _check_put(self, caller: Caller, name: bytes) -> None:
         check_tube(caller, name)
         if self.site.leaving:
             raise Refused(LEAVING)
