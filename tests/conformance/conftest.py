@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .faces import FACES, PATIENCE_S, SERVERS, Face
+from .faces import FACES, PATIENCE_S, SERVERS, Face, begin_scenario
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +45,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 async def _run(scenario: Any, arguments: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_tell)
+    begin_scenario()
     async with AsyncExitStack() as stack:
         for name, value in arguments.items():
             if isinstance(value, AbstractAsyncContextManager):

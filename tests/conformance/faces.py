@@ -25,7 +25,6 @@ from penstock.client import async_queue as client_async
 from penstock.client import queue as client
 from penstock.core.errors import UnknownJob
 from penstock.core.ids import NOT_AN_ID, IdForms
-from penstock.embedded import Stage
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import identity
 from tests.server.serving import Server, Wire
@@ -211,7 +210,16 @@ if os.environ.get("CI") == "true" or os.environ.get("PENSTOCK_FACES") == "all":
     FACES |= {"journal-sync": SyncFace(journal=True), "journal-async": AsyncFace(journal=True)}
 
 
-_HANDLES = (penstock.Queue, penstock.Tube, penstock.Job, client.Queue, client.Tube, client.Job, Stage, client.Stage)
+_HANDLES = (
+    penstock.Queue,
+    penstock.Tube,
+    penstock.Job,
+    penstock.Stage,
+    client.Queue,
+    client.Tube,
+    client.Job,
+    client.Stage,
+)
 
 
 class Awaited:
@@ -265,9 +273,6 @@ def _may_sleep(function: Callable[..., Any], args: tuple[Any, ...], options: dic
     return timeout is None or (isinstance(timeout, (int, float)) and timeout > 0)
 
 
-_HANDLES = (penstock.Queue, penstock.Tube, penstock.Job, penstock.Stage)
-
-
 def _awaited(value: Any) -> Any:
     if isinstance(value, list):
         return [_awaited(item) for item in value]
@@ -307,6 +312,19 @@ async def in_thread(function: Callable[..., Any], *args: Any, **options: Any) ->
 async def settled(value: Any) -> Any:
     """Await what is awaitable. Where one face answers at once and another asks a server, scenarios do not care."""
     return await value if inspect.isawaitable(value) else value
+
+
+_scenarios = [0]
+
+
+def begin_scenario() -> None:
+    """Another scenario begins."""
+    _scenarios[0] += 1
+
+
+def own(name: str) -> str:
+    """A name that no other scenario uses, for what a server remembers: consumers of claims, and stages."""
+    return f"{name} {_scenarios[0]}"
 
 
 async def state_of(job: Any) -> str:

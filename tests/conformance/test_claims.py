@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from typing import Any
 
-import pytest
-
-from .faces import Face, another, code_of, eventually, state_of
+from .faces import Face, another, code_of, eventually, own, state_of
 
 
 async def filled(queue: Any, count: int = 5, name: str = "stream", type: str | None = None, **options: Any) -> Any:
@@ -19,21 +16,6 @@ async def filled(queue: Any, count: int = 5, name: str = "stream", type: str | N
 
 def bodies(jobs: list[Any]) -> list[Any]:
     return [job.body for job in jobs]
-
-
-_runs = itertools.count()
-_run = [0]
-
-
-@pytest.fixture(autouse=True)
-def consumers_of_its_own() -> None:
-    """Numbers of claims only grow, on a server for all tests that share it."""
-    _run[0] = next(_runs)
-
-
-def own(consumer: str) -> str:
-    """The name of a consumer that no other test uses."""
-    return f"{consumer} {_run[0]}"
 
 
 async def test_a_claim_is_identical_however_often_it_is_read(queue: Any) -> None:
