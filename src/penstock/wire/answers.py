@@ -169,6 +169,8 @@ class AnswerParser:
             if buffer[start] not in b"+-:$*_#,(!=%~>|":
                 raise ProtocolError(_strange(buffer[start : start + 16]))
             return False
+        if end == start:
+            raise ProtocolError(_strange(buffer[start : start + 16]))
         kind: i64 = buffer[start]
         line = buffer[start + 1 : end]
         self._pos = end + 2
