@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, Unpack
 
+from penstock.changes import Change
 from penstock.core import claiming, meta, staging, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
@@ -46,13 +47,14 @@ from penstock.core.policy import TubePolicy
 from penstock.core.stages import Stage as CoreStage
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
-from penstock.host import Change, Host, Session, Store, ThreadSleeper
+from penstock.host import Host, Session, Store, ThreadSleeper
 from penstock.journal.disk import RealDisk
 from penstock.journal.log import FSYNC_CHOICES
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS, Retention
 from penstock.options import (
     Body,
+    ClaimInfo,
     Duration,
     PutOptions,
     Seconds,
@@ -61,6 +63,8 @@ from penstock.options import (
     TubeType,
     altered,
     boolean,
+    check_shard,
+    check_tubes,
     decode_body,
     draft,
     encode_body,
@@ -155,24 +159,6 @@ def _sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
         raise
     finally:
         host.wake_up(sleeper)
-
-
-class ClaimInfo(NamedTuple):
-    """How far a consumer of claims is."""
-
-    acked: int  # Every claim up to this number is acked.
-    newest: int
-    token: int
-    open: list[int]
-
-
-def _shard(shard: tuple[int, int]) -> tuple[int, int]:
-    if not isinstance(shard, tuple) or len(shard) != 2:
-        raise WrongType("a shard is a pair of whole numbers: which, and of how many")
-    index, count = integer(shard[0], "the number of a shard"), integer(shard[1], "how many shards there are")
-    if not 0 <= index < count:
-        raise OutOfRange("shards are numbered from 0, and there is at least one")
-    return index, count
 
 
 class Queue:
@@ -282,7 +268,7 @@ class Queue:
     def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[Job]:
         """The jobs of a claim as it was given out; of shard `(i, n)`, every n-th of them from the i-th on."""
         host, raw = self._host, to_bytes(consumer, "a consumer")
-        index, count = _shard(shard)
+        index, count = check_shard(shard)
         with self._session.durable, self._session.lock, self._session:
             found = claiming.read_claim(host.engine, raw, integer(number, "number"), host.now())
             return [self._tube(host.engine.tube_of(core))._job(core) for core in found.shard(index, count)]
@@ -798,19 +784,6 @@ def _take_cores(
             with session.durable, session.lock, session:
                 return []
     return found
-
-
-def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
-    """Refuse what is not a list of tubes; a tube itself can be iterated, and would be emptied."""
-    if isinstance(tubes, (kind, str, bytes)) or not isinstance(tubes, Iterable):
-        raise WrongType("give a list of tubes")
-    places = list(tubes)
-    if not places:
-        raise OutOfRange("give at least one tube")
-    for tube in places:
-        if not isinstance(tube, kind):
-            raise WrongType(f"a tube is what queue.tube() gave, not {type(tube).__name__}")
-    return places
 
 
 def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:

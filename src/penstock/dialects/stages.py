@@ -25,12 +25,15 @@ class StageCommands:
         self._engine = native.site.engine
 
     def stage(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """STAGE stage tube [EXPIRE d] [option value ...] JOB body [option value ...] [JOB body ...]"""
+        """STAGE stage tube [EXPIRE d] [IDS] [option value ...] JOB body [option value ...] [JOB body ...]"""
         words = Words(args, 3)
         expire = UNSET
         if args[3].upper() == b"EXPIRE":
             words.option()
             expire = words.duration()
+        ids = words.more() and args[words.at].upper() == b"IDS"
+        if ids:
+            words.option()
         drafts = read_drafts(words)
         self._native.check_puts(caller, args[2], drafts)
         engine = self._engine
@@ -40,8 +43,11 @@ class StageCommands:
             tube = self._native.site.new_tube(args[2], FIFOTTL, drafts, now)
         else:
             self._native.site.have_room_for(drafts)
-        staging.stage_jobs(engine, args[1], tube, drafts, expire, now)
-        caller.reply.integer(engine.stages.by_name[args[1]].count)
+        jobs = staging.stage_jobs(engine, args[1], tube, drafts, expire, now)
+        if ids:
+            caller.reply.bulks([self._native.site.id_of(job) for job in jobs])
+        else:
+            caller.reply.integer(engine.stages.by_name[args[1]].count)
 
     def publish(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """PUBLISH stage [stage ...]"""

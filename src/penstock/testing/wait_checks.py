@@ -42,7 +42,7 @@ def _check_wait(engine: Engine, wait: Waiting, waits: dict[int, Waiting]) -> Non
     assert own.get(wait.number) is wait, f"E2: the connection of wait {wait.number} does not know of it"
     assert all(number in waits for number in own), "E2: a connection remembers a wait that stands in no line"
     session = wait.connection.session
-    alive = engine.sessions.get(session.token) is session and session.connections > 0
+    alive = engine.sessions.get(session.token) is session and bool(session.connections)
     assert alive, f"E8: wait {wait.number} is of a session that has ended"
 
 

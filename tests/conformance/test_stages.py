@@ -1,4 +1,4 @@
-"""Stages in both faces, in memory and in a directory."""
+"""Stages: jobs that are seen together, or never."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 
-from .faces import another, code_of, eventually, settled
+from .faces import another, code_of, eventually, own, settled, state_of
 
 
 async def bodies(tube: Any) -> list[Any]:
@@ -18,10 +18,10 @@ async def bodies(tube: Any) -> list[Any]:
 
 async def test_jobs_are_seen_when_their_stage_is_published(queue: Any) -> None:
     tube = await queue.tube("t")
-    stage = await settled(queue.stage("work"))
+    stage = await settled(queue.stage(own("work")))
     job = await stage.put(tube, {"n": 1}, priority=2)
     await stage.put_many("t", ["a", b"b"])
-    assert job.state == "staged" and await tube.take() is None
+    assert await state_of(job) == "staged" and await tube.take() is None
     assert (await tube.stats())["staged"] == 3
     assert [found.id for found in await tube.jobs("staged", 3)][-1] == job.id
     assert await stage.publish() == 3 and await stage.publish() == 3
@@ -30,10 +30,10 @@ async def test_jobs_are_seen_when_their_stage_is_published(queue: Any) -> None:
 
 async def test_a_context_publishes_or_discards(queue: Any) -> None:
     tube = await queue.tube("t")
-    async with await settled(queue.stage("good")) as stage:
+    async with await settled(queue.stage(own("good"))) as stage:
         await stage.put(tube, 1)
     with pytest.raises(ZeroDivisionError):
-        async with await settled(queue.stage("bad")) as stage:
+        async with await settled(queue.stage(own("bad"))) as stage:
             await stage.put(tube, 2)
             raise ZeroDivisionError
     assert await bodies(tube) == [1]
@@ -44,37 +44,37 @@ async def test_a_context_publishes_or_discards(queue: Any) -> None:
 async def test_stages_of_several_writers_are_published_together(queue: Any) -> None:
     writers = [await another(queue) for _ in range(3)]
     for number, writer in enumerate(writers):
-        stage = await settled(writer.stage(f"part {number}"))
+        stage = await settled(writer.stage(own(f"part {number}")))
         await stage.put_many("t", [number, number])
-    first, second = await settled(queue.stage("part 1")), await settled(queue.stage("part 0"))
-    assert await code_of(queue.publish(first, "nowhere")) == "NOSTAGE"
-    assert await queue.publish(first, second, "part 2") == 6
+    first, second = await settled(queue.stage(own("part 1"))), await settled(queue.stage(own("part 0")))
+    assert await code_of(queue.publish(first, own("nowhere"))) == "NOSTAGE"
+    assert await queue.publish(first, second, own("part 2")) == 6
     assert await bodies(await queue.tube("t")) == [1, 1, 0, 0, 2, 2]
 
 
 async def test_a_large_stage_is_published_and_discarded_whole(queue: Any) -> None:
     for name in ("kept", "dropped"):
-        stage = await settled(queue.stage(name))
+        stage = await settled(queue.stage(own(name)))
         await stage.put_many("t", range(3_000))
     tube = await queue.tube("t")
-    assert await queue.publish("kept") == 3_000 and (await tube.stats())["ready"] == 3_000
-    assert await queue.discard("dropped", "never there") == 3_000 and (await tube.stats())["staged"] == 0
+    assert await queue.publish(own("kept")) == 3_000 and (await tube.stats())["ready"] == 3_000
+    assert await queue.discard(own("dropped"), own("never there")) == 3_000 and (await tube.stats())["staged"] == 0
     assert await bodies(tube) == list(range(3_000))
 
 
 async def test_a_stage_that_is_forgotten_expires(queue: Any) -> None:
     tube = await queue.tube("t")
-    await (await settled(queue.stage("a", expire=0.02))).put(tube, 1)
+    await (await settled(queue.stage(own("a"), expire=0.02))).put(tube, 1)
 
     async def gone() -> bool:
         return (await tube.stats())["staged"] == 0
 
     await eventually(gone)
-    assert await code_of(queue.publish("a")) == "NOSTAGE"
+    assert await code_of(queue.publish(own("a"))) == "NOSTAGE"
 
 
 async def test_bad_words_are_refused(queue: Any) -> None:
-    stage = await settled(queue.stage("a"))
+    stage = await settled(queue.stage(own("a")))
     assert await code_of(stage.put("t", 1, unique="u")) == "UNSUPPORTED"
     assert await code_of(stage.put_many("t", "text")) == "WRONGTYPE"
     assert await stage.put_many("t", []) == []
