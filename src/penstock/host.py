@@ -40,7 +40,7 @@ from penstock.core.errors import (
     UnknownJob,
     WrongType,
 )
-from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
+from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import BodyRef, Job
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, REASON_BYTES_MAX
 from penstock.core.outbox import Outbox
@@ -643,12 +643,7 @@ class Host:
         """The number of a job, whose id is given in either form."""
         if not isinstance(id, str):
             raise WrongType(f"a job's id is text, not {type(id).__name__}")
-        raw = id.encode("utf-8", "replace")
-        number = NOT_AN_ID
-        if len(raw) == LONG_ID_BYTES:
-            number = self.ids.parse_long(raw)
-        elif len(raw) == HEX_ID_BYTES:
-            number = self.ids.parse_hex(raw)
+        number = self.ids.parse(id.encode("utf-8", "replace"))
         if number == NOT_AN_ID:
             raise BadId()
         return number

@@ -11,10 +11,10 @@ import typer
 from penstock.core.errors import CommandError, DamagedJournal
 
 
-def fail(message: str) -> NoReturn:
-    """Say on standard error what went wrong, and end with exit code 1."""
+def fail(message: str, code: int = 1) -> NoReturn:
+    """Say on standard error what went wrong, and end."""
     typer.echo(f"penstock: {message}", err=True)
-    raise typer.Exit(1)
+    raise typer.Exit(code)
 
 
 @contextmanager
