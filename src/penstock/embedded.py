@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack
 
+from penstock.changes import Change
 from penstock.core import claiming, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
@@ -46,7 +47,7 @@ from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.tube import key_of
 from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
-from penstock.host import Change, Host, Session, Store, ThreadSleeper
+from penstock.host import Host, Session, Store, ThreadSleeper
 from penstock.journal.disk import RealDisk
 from penstock.journal.log import FSYNC_CHOICES
 from penstock.journal.reader import Event

@@ -12,13 +12,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
+from penstock.changes import Change
 from penstock.core.errors import Closed, Full
 from penstock.core.job import Job as CoreJob
 from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import CANCELLED, Waiting
 from penstock.embedded import Job, Queue, Tube, as_jobs, check_tubes, open, take_now, time_left
-from penstock.host import Change, Host
+from penstock.host import Host
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
 from penstock.options import (
