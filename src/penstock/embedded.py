@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack
 
 from penstock.changes import Change
-from penstock.core import claiming, stats
+from penstock.core import claiming, meta, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import (
@@ -45,7 +45,6 @@ from penstock.core.limits import (
 from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube as CoreTube
-from penstock.core.tube import key_of
 from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
 from penstock.host import Host, Session, Store, ThreadSleeper
 from penstock.journal.disk import RealDisk
@@ -177,14 +176,21 @@ class Queue:
         """The session's name: whoever knows it may take the session over with `identify`."""
         return self._session.connection.session.token.hex()
 
-    def identify(self, token: str) -> None:
-        """Take over the session of this token, with the jobs it holds."""
+    def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
+        """Take over the session of this token, with the jobs it holds; None: stay in this one.
+
+        `grace`: how long the jobs of the session wait for `identify` once it ended, in seconds, instead of as `open`
+        says. It holds after a restart too.
+        """
         try:
-            raw = bytes.fromhex(token)
+            raw = b"" if token is None else bytes.fromhex(token)
         except (TypeError, ValueError):
             raise WrongType("a session's token is 32 hexadecimal digits") from None
+        grace_ms = UNSET if grace is None else duration_ms(grace, "grace")
         with self._session.durable, self._session.lock, self._session:
-            self._host.engine.identify(self._session.connection, raw, self._host.now())
+            connection = self._session.connection
+            named = connection.session.token if token is None else raw
+            self._host.engine.identify(connection, named, self._host.now(), grace_ms)
 
     def tube(
         self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
@@ -929,34 +935,8 @@ class Job:
             core = self._core
             if core.state == s.GONE:
                 raise UnknownJob()
-            tube = host.engine.tube_of(core)
-            extra = core.rare()
-            given = core.priority if extra.priority_given == PRIORITY_UNSET else extra.priority_given
-            holder = core.holder
-            return {
-                "id": self.id,
-                "tube": to_text(tube.name),
-                "state": s.STATE_NAMES[core.state],
-                "number": core.local if core.local >= 0 else None,
-                "name": to_text(extra.name) or None,
-                "key": to_text(key_of(tube, core)) or None,
-                "priority": given,
-                "served_as": core.priority,
-                "created": core.created / 1000,
-                "expires": _moment(core.expiry),
-                "wakes": _moment(core.wake),
-                "next_event": _moment(core.due) if core.deadline_pos >= 0 else None,
-                "ttl": None if core.expiry == NEVER else (core.expiry - core.created) / 1000,
-                "ttr": None if core.ttr == NEVER else core.ttr / 1000,
-                "holder": host.engine.session_number(holder) if holder >= 0 else None,
-                "deliveries": core.deliveries,
-                "nacks": core.nacks,
-                "returns": core.returns,
-                "buries": extra.buries,
-                "reason": to_text(extra.reason) or None,
-                "retry": extra.retry.text if extra.retry is not None else None,
-                "now": host.engine.now / 1000,
-            }
+            told = meta.meta(host.engine, core, host.ids.long(core.id, core.ttl_minutes))
+        return {name: _told(name, value) for name, value in told.items()}
 
     def __enter__(self) -> Self:
         return self
@@ -1023,5 +1003,8 @@ def _states(core: CoreTube) -> dict[str, int]:
     return {s.STATE_NAMES[state]: counts[state] for state in range(1, s.STATES_COUNT)}
 
 
-def _moment(moment: int) -> float | None:
-    return None if moment == NEVER else moment / 1000
+def _told(name: str, value: bytes | int | None) -> Any:
+    """What is known about a job, as users of Python have it: text, and times in seconds."""
+    if isinstance(value, bytes):
+        return to_text(value)
+    return value / 1000 if value is not None and name in meta.TIMES else value

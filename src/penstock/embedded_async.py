@@ -136,9 +136,9 @@ class AsyncQueue:
         """The session's name: whoever knows it may take the session over with `identify`."""
         return self.sync.token
 
-    async def identify(self, token: str) -> None:
-        """Take over the session of this token, with the jobs it holds."""
-        await _call(self._host, self._quick.identify, token)
+    async def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
+        """Take over the session of this token, with the jobs it holds; None: stay in this one, with another grace."""
+        await _call(self._host, lambda: self._quick.identify(token, grace=grace))
 
     async def tube(
         self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
