@@ -992,7 +992,6 @@ def _info(core: CoreTube, now: int) -> dict[str, Any]:
         "oldest": None if first is None else (now - first.created) / 1000,
         "waiting": core.line.length + sum(line.length for line in core.key_lines.values()),
         "keys": 0 if core.keys is None else len(core.keys),
-        "body_bytes": core.body_bytes,
         "paused_in": core.paused_in,
         "paused_out": core.paused_out,
     }

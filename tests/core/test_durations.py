@@ -30,7 +30,24 @@ GOOD = {
     b"%dms" % DURATION_MS_MAX: DURATION_MS_MAX,
 }
 BAD = [
-    *[b"", b" ", b"s", b"ms", b"-2", b"-1s", b"+1", b"1_0", b" 1", b"1 ", b"1x", b"1sm", b"1 m s", b"1..5", b"1.", b".5"],
+    *[
+        b"",
+        b" ",
+        b"s",
+        b"ms",
+        b"-2",
+        b"-1s",
+        b"+1",
+        b"1_0",
+        b" 1",
+        b"1 ",
+        b"1x",
+        b"1sm",
+        b"1 m s",
+        b"1..5",
+        b"1.",
+        b".5",
+    ],
     *[b"1e3", b"0x10", b"nan", b"inf", b"never", b"1\xd9\xa3", b"\xd9\xa3", b"\0", b"1s\n"],
     *[b"9" * 16, b"9" * 5_000, b"1." + b"9" * 5_000, b"%dms" % (DURATION_MS_MAX + 1), b"999999999d"],
 ]

@@ -64,7 +64,7 @@ def take(
         if not jobs:
             fail(f"there was nothing to take in {', '.join(tubes)}", NOTHING)
         if not ack:
-            session.keep(queue, target)
+            session.keep(queue, target, hold)
         _show(jobs, body, out)
         sys.stdout.flush()
         if ack:
@@ -121,7 +121,9 @@ def raw_body(body: Any) -> bytes:
 @bundled
 def wait(
     id: JobId,
-    timeout: Annotated[float, duration_option("--timeout", "-t", help="Wait so long.", default="forever")] = float("inf"),
+    timeout: Annotated[float, duration_option("--timeout", "-t", help="Wait so long.", default="forever")] = float(
+        "inf"
+    ),
     *,
     target: Target,
     out: Output,

@@ -128,7 +128,7 @@ def open_directory(directory: Path, makes: bool = False) -> Queue:
     with told(str(directory)), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with bytes_bar("opening") if sys.stderr.isatty() else nullcontext() as progress:
-            queue = penstock.open(directory, grace=HOLD_S, progress=progress)
+            queue = penstock.open(directory, progress=progress)
     for warning in warned:
         complain(f"warning: {warning.message}")
     return queue
