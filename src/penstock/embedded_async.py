@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import islice
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from penstock.changes import Change
 from penstock.core.errors import Closed, Full
@@ -18,7 +19,7 @@ from penstock.core.job import Job as CoreJob
 from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import CANCELLED, Waiting
-from penstock.embedded import Job, Queue, Tube, as_jobs, check_tubes, open, take_now, time_left
+from penstock.embedded import ClaimInfo, Job, Queue, Tube, as_jobs, open, take_now, time_left
 from penstock.host import Host
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
@@ -30,6 +31,7 @@ from penstock.options import (
     StateName,
     TubeOptions,
     TubeType,
+    check_tubes,
     draft,
     integer,
     to_bytes,
@@ -63,6 +65,9 @@ def open_async(
         )
     )
 
+
+# How many events are read at a time.
+_EVENTS_TOGETHER: Final = 1_000
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -185,9 +190,9 @@ class AsyncQueue:
         """Call back, from a thread of its own, on every change of every job; call what this returns to end it."""
         return self._quick.subscribe(callback)
 
-    async def events(self, start: int = 1) -> Iterator[Event]:
+    async def events(self, start: int = 1) -> AsyncIterator[Event]:
         """Everything that happened in this queue from a position on, as far as it is durable. It needs a directory."""
-        return self._quick.events(start)
+        return _read_on(self._quick.events(start))
 
     async def history(self, id: str) -> list[Event]:
         """What happened to the job of this id, whether it is there or gone, as far as it is kept and durable."""
@@ -201,6 +206,22 @@ class AsyncQueue:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         return await _call(self._host, lambda: self._quick.ack_claims(consumer, upto, token=token))
 
+    async def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[AsyncJob]:
+        """The jobs of a claim as it was given out; of shard `(i, n)`, every n-th of them from the i-th on."""
+        return [AsyncJob(job) for job in await _call(self._host, self._quick.read_claim, consumer, number, shard)]
+
+    async def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
+        """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""
+        return await _call(self._host, lambda: self._quick.renew_claims(consumer, lease=lease, token=token))
+
+    async def release_claims(self, consumer: str, *, token: int = 0) -> int:
+        """End all claims of a consumer, whose jobs go back to their tubes; tell how many claims."""
+        return await _call(self._host, lambda: self._quick.release_claims(consumer, token=token))
+
+    async def claim_info(self, consumer: str) -> ClaimInfo:
+        """How far a consumer is: the last number it acked, its newest, its token, and which are open."""
+        return await _call(self._host, self._quick.claim_info, consumer)
+
     async def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
         await asyncio.get_running_loop().run_in_executor(None, self.sync.close)
@@ -210,6 +231,14 @@ class AsyncQueue:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+async def _read_on(events: Iterator[Event]) -> AsyncIterator[Event]:
+    """What is read from disk, some at a time and in a thread."""
+    loop = asyncio.get_running_loop()
+    while some := await loop.run_in_executor(None, list, islice(events, _EVENTS_TOGETHER)):
+        for event in some:
+            yield event
 
 
 class AsyncTube:

@@ -90,13 +90,20 @@ class Call(Generic[T]):
             self.words[self.timeout_at] = duration(self.wait_ms)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Happened(Generic[T]):
     """How to find out whether a call whose answer was lost has happened, when it is refused the second time."""
 
-    ask: list[bytes]  # A command that answers with a job.
-    judge: Callable[[CommandError, JobFacts | None], bool]  # From the refusal, and how the job is; None: it is gone.
-    value: Callable[[JobFacts | None], T]  # What the call gives if it has.
+    __slots__ = ("ask", "judge", "value")
+
+    def __init__(
+        self,
+        ask: list[bytes],
+        judge: Callable[[CommandError, JobFacts | None], bool],
+        value: Callable[[JobFacts | None], T],
+    ) -> None:
+        self.ask = ask  # A command that answers with a job.
+        self.judge = judge  # Tells it from the refusal, and how the job is; None: it is gone.
+        self.value = value  # What the call gives if it has.
 
 
 # ---- Words -----------------------------------------------------------------------------------------------------------
@@ -552,7 +559,7 @@ def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
 
 def _change(id: str, words: list[bytes], *ends: str) -> Call[None]:
     """Something that is done to a job; after it, the job is in one of these states."""
-    happened = Happened[None](
+    happened: Happened[None] = Happened(
         [b"JOB", b"PEEK", id.encode()],
         lambda refusal, there: ("gone" if there is None else there.state) in ends,
         lambda there: None,
@@ -642,7 +649,7 @@ def switch(id: str, state: str, delay: Seconds) -> Call[None]:
 
 def move(id: str, tube: bytes, delay: Seconds) -> Call[None]:
     """Move a job to another tube."""
-    happened = Happened[None](
+    happened: Happened[None] = Happened(
         [b"JOB", b"PEEK", id.encode()],
         lambda refusal, there: there is not None and there.raw_tube == tube,
         lambda there: None,

@@ -115,7 +115,7 @@ def _split(url: str) -> tuple[str, bytes, list[tuple[str, int]], dict[str, str]]
         raise BadUrl(f"a server's URL reads like penstock://host:7711, and {got}")
     rest, _, query = url[len(_SCHEME) :].partition("?")
     rest = rest.removesuffix("/")
-    who, at, where = rest.rpartition("@")
+    who, _, where = rest.rpartition("@")
     user, _, password = who.partition(":")
     if "/" in where or "#" in where:
         raise BadUrl("a server's URL has nothing behind its hosts but options, as in ?tls=1")

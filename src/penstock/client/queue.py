@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, Unpack
 
 from penstock.changes import Change
 from penstock.client import commands
@@ -26,7 +26,6 @@ from penstock.core.errors import (
     CommandError,
     NotOwner,
     NotTaken,
-    OutOfRange,
     PenstockError,
     UnknownJob,
     WrongType,
@@ -42,13 +41,12 @@ from penstock.options import (
     StateName,
     TubeOptions,
     TubeType,
+    check_tubes,
     encode_body,
     integer,
     to_bytes,
     to_text,
 )
-
-T = TypeVar("T")
 
 
 def connect(
@@ -68,7 +66,7 @@ def connect(
 ) -> Queue:
     """Connect to a server: `penstock://[user:password@]host[:port][,host…][?tls=1&…]`, or what PENSTOCK_URL says.
 
-    `tls`, `ca`, `cert`, `key`: speak TLS, by whom the server must be certified, and our own certificate. `name`: of this
+    `tls`, `ca`, `cert`, `key`: speak TLS, who has to certify the server, and our own certificate. `name`: of this
     client. `grace`: how long our jobs wait for us when we are cut off (10 s). `connect_timeout`: how long making a
     connection may take (5 s); `timeout`: how long an answer may (60 s); `retry_for`: how long a server that is gone is
     looked for (20 s). All of these may also stand in the URL, and for ever is `math.inf`.
@@ -443,19 +441,6 @@ class Tube:
         """Refuse to be used with another server than the tube is on."""
         if self._queue._target is not queue._target:
             raise WrongType(f"tube {self.name!r} belongs to another queue")
-
-
-def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
-    """Refuse what is not a list of tubes; a tube itself can be iterated, and would be emptied."""
-    if isinstance(tubes, (kind, str, bytes)) or not isinstance(tubes, Iterable):
-        raise WrongType("give a list of tubes")
-    places = list(tubes)
-    if not places:
-        raise OutOfRange("give at least one tube")
-    for tube in places:
-        if not isinstance(tube, kind):
-            raise WrongType(f"a tube is what queue.tube() gave, not {type(tube).__name__}")
-    return places
 
 
 class Job:
