@@ -314,13 +314,14 @@ def change(event: Event) -> Change | None:
 # ---- The session -----------------------------------------------------------------------------------------------------
 
 
-def identify(token: str, grace_ms: int) -> Call[str]:
-    """Join the session of a token."""
+def identify(token: str | None, grace_ms: int) -> Call[str]:
+    """Join the session of a token, or stay, and say how long it outlives its last connection."""
     try:
-        raw = bytes.fromhex(token)
+        raw = b"" if token is None else bytes.fromhex(token)
     except (TypeError, ValueError):
         raise WrongType("a session's token is 32 hexadecimal digits") from None
-    words = [b"IDENTIFY", raw.hex().encode(), b"GRACE", duration(grace_ms)]
+    named = [] if token is None else [raw.hex().encode()]
+    words = [b"IDENTIFY", *named, b"GRACE", duration(grace_ms)]
     return Call(words, lambda answer: answer[b"token"].decode())
 
 

@@ -112,9 +112,13 @@ class Queue:
         """The session's name: whoever knows it may take the session over with `identify`."""
         return self._session.token
 
-    def identify(self, token: str) -> None:
-        """Take over the session of this token, with the jobs it holds."""
-        self._session.identify(token)
+    def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
+        """Take over the session of this token, with the jobs it holds; None: stay in this one.
+
+        `grace`: how long the jobs of the session wait for `identify` once it ended, in seconds; then they do so also
+        when it is closed.
+        """
+        self._session.identify(token, grace)
 
     def tube(
         self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
@@ -439,7 +443,7 @@ class Tube:
 
     def _check_queue(self, queue: Queue) -> None:
         """Refuse to be used with another server than the tube is on."""
-        if self._queue._target is not queue._target:
+        if self._queue._target.seeds != queue._target.seeds:
             raise WrongType(f"tube {self.name!r} belongs to another queue")
 
 
