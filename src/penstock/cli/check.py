@@ -23,7 +23,7 @@ from penstock.cli.output import Output
 from penstock.cli.spans import span
 from penstock.cli.target import Target
 from penstock.cli.values import TubeName, duration, size
-from penstock.core.errors import PenstockError
+from penstock.core.errors import NoJournal, PenstockError
 
 app = typer.Typer(
     help="Check a queue for monitoring: exit code 0 ok, 1 warning, 2 critical, 3 unknown.", no_args_is_help=True
@@ -229,20 +229,33 @@ def journal(
     thresholds: Thresholds,
     target: Target,
 ) -> None:
-    """Check the log in a directory, also of a queue that is in use. Critical if it is damaged.
+    """Check the log in a directory, also of a queue that is in use, or the log of a server. Critical if it is damaged.
 
-    Metrics: bytes and free (sizes: of the log, and what is left on its disk), segments, age (a time: since it was
-    last written).
+    Metrics of a directory: size and free (sizes: of the log, and what is left on its disk), segments, age (a time:
+    since it was last written). Of a server: size, behind (rows that are not on disk yet), sync (a time: the last one).
     """
     place = target.place()
-    if place.directory is None:
-        raise typer.BadParameter("a log is checked where it is: give --dir")
-    subject = str(place.directory)
+    subject = place.shown()
     try:
-        metrics, problem = _journal(place.directory, quick)
+        metrics, problem = _server_journal(target) if place.directory is None else _journal(place.directory, quick)
     except (PenstockError, OSError) as error:
         unknown("journal", subject, error, thresholds.format)
     report("journal", subject, metrics, thresholds, problem)
+
+
+def _server_journal(target: Target) -> tuple[list[Metric], str]:
+    from penstock.cli.target import ask
+
+    lines = ask(target, "INFO", "persistence").decode().splitlines()
+    told = dict(line.split(":", 1) for line in lines if ":" in line)
+    if told["aof_enabled"] != "1":
+        raise NoJournal("the server keeps no journal")
+    problem = "" if told["aof_last_write_status"] == "ok" else "the server cannot write its log"
+    return [
+        Metric("size", int(told["aof_current_size"]), "B"),
+        Metric("behind", int(told["journal_written"]) - int(told["journal_durable"])),
+        Metric("sync", float(told["journal_sync_ms"]) / 1000, "s"),
+    ], problem
 
 
 def _journal(directory: Path, quick: bool) -> tuple[list[Metric], str]:
@@ -262,7 +275,7 @@ def _journal(directory: Path, quick: bool) -> tuple[list[Metric], str]:
         checked = check_log(disk, boot_id(), lambda done, total: None)
         problem = checked.refused or (checked.problems[0] if checked.problems else "")
     return [
-        Metric("bytes", sum(file.st_blocks * 512 for file in files), "B"),
+        Metric("size", sum(file.st_blocks * 512 for file in files), "B"),
         Metric("free", shutil.disk_usage(directory).free, "B"),
         Metric("segments", segments),
         Metric("age", max(0.0, time.time() - max(file.st_mtime for file in files)), "s"),

@@ -38,7 +38,7 @@ Bodies = Annotated[bool, typer.Option("--body", help="Print the body and nothing
 @bundled
 def take(
     tubes: Annotated[list[str], typer.Argument(metavar="TUBE...", help="The tube, or several: one of each in turn.")],
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Up to so many jobs.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=100_000, help="Up to so many jobs.")] = 1,
     timeout: Annotated[float, duration_option("--timeout", "-t", help="Wait so long for the first one.")] = 0.0,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Only jobs of this key.")] = None,
     ttr: Annotated[float | None, duration_option("--ttr", help="Hold each so long, instead of its own time.")] = None,

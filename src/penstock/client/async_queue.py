@@ -165,7 +165,7 @@ class AsyncQueue:
         return [AsyncJob(self, facts) for facts in found], following
 
     async def job(self, id: str) -> AsyncJob:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         return AsyncJob(self, await self._call(commands.peek(id)))
 
     async def take(self, tubes: Iterable[AsyncTube], count: int = 1, timeout: Duration = 0) -> list[AsyncJob]:
@@ -239,6 +239,10 @@ class AsyncQueue:
     async def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         return await self._call(commands.ack_claims(consumer, upto, token))
+
+    async def execute(self, *words: str | bytes | int) -> Any:
+        """Send any command, and give its answer as it came. If that is lost, nobody knows whether it was done."""
+        return await self._call(commands.execute(words))
 
     async def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""

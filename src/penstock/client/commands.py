@@ -764,6 +764,19 @@ def checkpoint() -> Call[None]:
     return Call([b"BGREWRITEAOF"], nothing)
 
 
+def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:
+    """Any command, and its answer as it came."""
+    if not words:
+        raise WrongType("give a command")
+    return Call(
+        [b"%d" % word if isinstance(word, int) else to_bytes(word, "a word") for word in words], _itself, NOT_AGAIN
+    )
+
+
+def _itself(answer: Reply) -> Reply:
+    return answer
+
+
 def is_unknown(refusal: CommandError) -> bool:
     """Whether a refusal says that the job is not there."""
     return isinstance(refusal, UnknownJob)

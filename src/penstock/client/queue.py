@@ -175,7 +175,7 @@ class Queue:
         return [Job(self, facts) for facts in found], following
 
     def job(self, id: str) -> Job:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         return Job(self, self._call(commands.peek(id)))
 
     def take(self, tubes: Iterable[Tube], count: int = 1, timeout: Duration = 0) -> list[Job]:
@@ -240,6 +240,10 @@ class Queue:
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         return self._call(commands.ack_claims(consumer, upto, token))
+
+    def execute(self, *words: str | bytes | int) -> Any:
+        """Send any command, and give its answer as it came. If that is lost, nobody knows whether it was done."""
+        return self._call(commands.execute(words))
 
     def pipeline(self) -> Pipeline:
         """Commands that are sent together, in one round trip: `with queue.pipeline() as p:`."""
