@@ -13,20 +13,45 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import printable, sentence_of
+from penstock.cli.exits import UsageError, complain_of_usage, printable, sentence_of
 from penstock.cli.output import Output
 from penstock.cli.spans import span
 from penstock.cli.target import Target
 from penstock.cli.values import TubeName, duration, size
 from penstock.core.errors import NoJournal, PenstockError
 
+
+class Result(typer.Exit):
+    """A check ends with what it found."""
+
+
+class Checks(TyperGroup):
+    """The checks. What goes wrong before anything was measured is unknown, and no alarm."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a check."""
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            complain_of_usage(error)
+        except Result:
+            raise
+        except typer.Exit as end:
+            if end.exit_code == OK:
+                raise  # It has shown its help.
+        raise typer.Exit(UNKNOWN)
+
+
 app = typer.Typer(
-    help="Check a queue for monitoring: exit code 0 ok, 1 warning, 2 critical, 3 unknown.", no_args_is_help=True
+    cls=Checks,
+    help="Check a queue for monitoring: exit code 0 ok, 1 warning, 2 critical, 3 unknown.",
+    no_args_is_help=True,
 )
 
 OK: Final = 0
@@ -131,7 +156,7 @@ def report(what: str, subject: str, metrics: list[Metric], thresholds: Threshold
     if not words:
         words = [", ".join(f"{each.name} {_shown(each)}" for each in metrics)]
     print_report(what, subject, level, printable("; ".join(words)), metrics, thresholds.format, asked)
-    raise typer.Exit(level)
+    raise Result(level)
 
 
 def print_report(
@@ -175,7 +200,7 @@ def _escaped(text: str) -> str:
 def unknown(what: str, subject: str, error: Exception, format: Format, level: int = UNKNOWN) -> None:
     """Nothing could be measured."""
     print_report(what, subject, level, printable(" ".join(sentence_of(error).split())), [], format, [])
-    raise typer.Exit(level)
+    raise Result(level)
 
 
 @app.command()

@@ -34,7 +34,11 @@ def info(*, target: Target, out: Output) -> None:
 @bundled
 def nodes(*, target: Target, out: Output) -> None:
     """List the nodes that the one that answers knows, itself first."""
-    out.table(_nodes(target), [column("node"), column("address"), Column("flags", lambda node: ", ".join(node["flags"])), column("state")], "")
+    out.table(
+        _nodes(target),
+        [column("node"), column("address"), Column("flags", lambda node: ", ".join(node["flags"])), column("state")],
+        "",
+    )
 
 
 def _nodes(target: Target) -> list[Record]:
