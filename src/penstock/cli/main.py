@@ -10,7 +10,7 @@ import typer
 
 from penstock._build import is_compiled
 from penstock._version import __version__
-from penstock.cli import config, copies, job, journal, serve
+from penstock.cli import config, console, copies, job, journal, serve
 
 app = typer.Typer(name="penstock", no_args_is_help=True)
 app.add_typer(config.app, name="config")
@@ -19,6 +19,8 @@ app.add_typer(journal.app, name="journal")
 app.command()(copies.backup)
 app.command()(copies.restore)
 app.command(context_settings={"ignore_unknown_options": True})(serve.serve)
+# What follows the command's name is its own, dashes or not.
+app.command(context_settings={"allow_interspersed_args": False})(console.cli)
 
 
 def version_line() -> str:

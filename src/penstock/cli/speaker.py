@@ -1,0 +1,140 @@
+"""A connection that says any command to any server that speaks RESP, and hears its answers as they are."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from penstock.cli.answers import Answer, read
+from penstock.core.errors import PenstockError, ProtocolError
+
+CONNECT_SECONDS_MAX: Final = 5
+
+
+class NotReached(PenstockError):
+    """There is no server, or it is gone."""
+
+
+class Unwelcome(PenstockError):
+    """There is a server, but it does not let us in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server is, and who we are to it."""
+
+    host: str
+    port: int
+    user: str = ""
+    password: str = ""
+    tls: ssl.SSLContext | None = None
+    resp3: bool = False
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Speaker:
+    """Says commands, one at a time, and connects when it has to."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._socket: socket.socket | None = None
+        self._file: BinaryIO | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        return self._socket is not None
+
+    def is_lost(self) -> bool:
+        """Whether the server has closed a connection while we said nothing."""
+        if self._socket is None or not select.select([self._socket], [], [], 0)[0]:
+            return False
+        try:
+            # Under TLS this looks at what is encrypted; what matters is whether there is anything at all.
+            return not socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
+    def connect(self) -> None:
+        """Connect and say who we are; raises NotReached or Unwelcome."""
+        place = self.place
+        try:
+            connection = socket.create_connection((place.host, place.port), timeout=CONNECT_SECONDS_MAX)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise NotReached(
+                f"no server answers at {place} ({why}); start one with `penstock serve`, or name another by -h and -p"
+            ) from None
+        try:
+            if place.tls is not None:
+                connection = place.tls.wrap_socket(connection, server_hostname=place.host)
+            connection.settimeout(None)
+            self._socket, self._file = connection, connection.makefile("rb")
+            self._greet()
+        except ssl.SSLError as error:
+            raise Unwelcome(
+                f"{place}: TLS failed ({error.reason or error}); see --cacert, or leave --tls away"
+            ) from None
+        finally:
+            if self._socket is not connection:
+                connection.close()
+
+    def _greet(self) -> None:
+        place = self.place
+        who = [word.encode("utf-8", "surrogateescape") for word in (place.user, place.password) if word]
+        if place.resp3:
+            greeting = [b"HELLO", b"3", *([b"AUTH", *(who if place.user else [b"default", *who])] if who else [])]
+        elif who:
+            greeting = [b"AUTH", *who]
+        else:
+            return
+        answer = self.ask(greeting)
+        if answer.is_error:
+            self.close()
+            refusal = answer.text.decode("utf-8", "backslashreplace")
+            raise Unwelcome(f"{place} refuses: {refusal}; see -a and --user")
+
+    def say(self, words: Sequence[bytes]) -> None:
+        """Send a command; connected or not, the answers to it are read next."""
+        if self._socket is None:
+            self.connect()
+        assert self._socket is not None
+        parts = [b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)]
+        try:
+            self._socket.sendall(b"".join(parts))
+        except OSError:
+            # Perhaps it has said why, before it closed.
+            pass
+
+    def hear(self) -> Answer:
+        """The next answer; raises NotReached when there will be none. The connection is closed then."""
+        assert self._file is not None
+        try:
+            return read(self._file)
+        except (EOFError, OSError):
+            self.close()
+            raise NotReached(f"{self.place} closed the connection; whether the command ran is not known") from None
+        except ProtocolError:
+            self.close()
+            raise Unwelcome(f"what listens at {self.place} does not speak RESP; see -h, -p and --tls") from None
+        except BaseException:
+            # An answer that nobody waits for any more must not be taken for the next one.
+            self.close()
+            raise
+
+    def ask(self, words: Sequence[bytes]) -> Answer:
+        """The answer to a command."""
+        self.say(words)
+        return self.hear()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self._file = None
