@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_build": {"core"},
     "wire": {"core"},
     "cluster": {"core"},
-    "dialects": {"core", "wire"},
+    "dialects": {"core", "wire", "options"},
     "journal": {"core"},
     "options": {"core"},
     "committer": {"core", "journal"},

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypedDict
 from penstock.core import policy as p
 from penstock.core.errors import Unsupported, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
-from penstock.core.limits import PRIORITY_UNSET, UNSET, duration_ms
+from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
 
@@ -150,6 +150,34 @@ def policy_of(type: str | TubePolicy | None) -> TubePolicy:
     if isinstance(type, TubePolicy):
         return type
     return p.preset(DEFAULT_TYPE if type is None else text(type, "the type of a tube"))
+
+
+def policy_from(fields: object) -> TubePolicy:
+    """The policy whose fields are given by their names; of a time, None means for ever."""
+    if not isinstance(fields, dict) or "type" not in fields:
+        raise WrongType("a policy is an object of the fields of TubePolicy, and has a type")
+    given: dict[str, Any] = {}
+    kinds = {field.name: field.default for field in dataclasses.fields(TubePolicy)}
+    for name, value in fields.items():
+        if name not in kinds:
+            raise Unsupported(f"a policy has no field {name!r}")
+        wanted = str if name == "type" else type(kinds[name])
+        if value is None and name.endswith("_ms"):
+            value = NEVER
+        elif wanted is tuple and isinstance(value, list) and all(isinstance(each, str) for each in value):
+            value = tuple(value)
+        if type(value) is not wanted:
+            raise WrongType(f"the field {name} of a policy must be {_KIND_NAMES[wanted]}")
+        given[name] = value
+    return TubePolicy(**given)
+
+
+_KIND_NAMES: Final[dict[type, str]] = {
+    str: "text",
+    int: "a whole number",
+    bool: "true or false",
+    tuple: "a list of texts",
+}
 
 
 def _retry(retry: str | None, max_deliveries: int | None, dead_letter: str | None) -> str | None:

@@ -8,6 +8,7 @@ from penstock.core.outbox import Outbox
 from penstock.core.tube import Tube
 from penstock.dialects.command import WRITE, Caller, Command, Desk, Long
 from penstock.dialects.disque import Disque
+from penstock.dialects.site import Site
 
 NODE = b"0123456789abcdef0123456789abcdef01234567"
 NOW = 1_000_000
@@ -35,8 +36,9 @@ class Shop:
         self.engine = Engine(1, NOW, self.log)
         self.asked_for = 0  # So much room in the log was asked for.
         ids = IdForms(NODE[:8], b"k" * 32)
-        self.disque = Disque(self.engine, ids, NODE, lambda job: b"", self._make_room)
-        self.disque.start_long = self._start_long
+        self.site = Site(self.engine, ids, NODE, lambda job: b"", self._make_room)
+        self.site.start_long = self._start_long
+        self.disque = Disque(self.site)
         self.long: Long | None = None  # What goes on in slices.
         names = ["addjob", "getjob", "pause", "ackjob", "deljob", "nack", "enqueue", "dequeue"]
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in names]

@@ -118,7 +118,7 @@ def serve(script: bytes) -> None:
 def _word(server: Server, word: bytes) -> bytes:
     if b"@" in word:
         jobs, _ = server.node.engine.scan(0, 1_000)
-        word = word.replace(b"@", server.disque.id_of(jobs[-1]) if jobs else b"D-00000000-no-job")
+        word = word.replace(b"@", server.site.id_of(jobs[-1]) if jobs else b"D-00000000-no-job")
     return word.replace(b"~", b" ")
 
 

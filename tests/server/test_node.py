@@ -15,6 +15,7 @@ from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
 from penstock.dialects.command import WRITE, Command, Desk
 from penstock.dialects.disque import Disque
+from penstock.dialects.site import Site
 from penstock.host import Host, Store
 from penstock.journal.disk import File, RealDisk, RealFile
 from penstock.server.node import Client, Node
@@ -75,8 +76,8 @@ class Sent(Client):
 def a_node(host: Host) -> Node:
     """A node that knows how to add a job."""
     node = Node(host, asyncio.get_running_loop())
-    node.disque = Disque(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
-    addjob = Command("addjob", -4, "w", WRITE, "", "", node.disque.addjob)
+    disque = Disque(Site(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now))
+    addjob = Command("addjob", -4, "w", WRITE, "", "", disque.addjob)
     node.desk = Desk([addjob], time.perf_counter_ns)
     return node
 

@@ -853,7 +853,7 @@ class Engine(Moves):
         assert token not in self.sessions
         free = self._session_slots_free
         slot: i32 = free.pop() if free else len(self._session_slots)
-        session = Session(self._number(), slot, token)
+        session = Session(self._number(), slot, token, self.session_grace_ms)
         if slot == len(self._session_slots):
             self._session_slots.append(session)
         else:
@@ -864,12 +864,17 @@ class Engine(Moves):
             self.outbox.session_made(session, self.now)
         return Connection(self._number(), session)
 
-    def identify(self, connection: Connection, token: bytes, now: i64) -> Session:
-        """Leave the present session and join the one of this token, with all it holds."""
+    def identify(self, connection: Connection, token: bytes, now: i64, grace_ms: int = UNSET) -> Session:
+        """Leave the present session and join the one of this token, with all it holds; give it another grace time."""
         self.advance(now)
+        if grace_ms != UNSET:
+            check_finite(grace_ms, "grace")
         session = self.sessions.get(token)
         if session is None:
             raise UnknownSession()
+        if grace_ms != UNSET and grace_ms != session.grace_ms:
+            session.grace_ms = i64(grace_ms)
+            self.outbox.session_made(session, now)
         if session is not connection.session:
             session.connections += 1
             self.deadlines.clear(session)
@@ -893,7 +898,7 @@ class Engine(Moves):
     def _leave(self, session: Session, now: i64) -> None:
         session.connections -= 1
         if session.connections == 0:
-            self.deadlines.set(session, now + self.session_grace_ms)
+            self.deadlines.set(session, now + session.grace_ms)
         self.advance(now)
 
     # What the commands share

@@ -28,6 +28,12 @@ class CommandError(PenstockError):
         super().__init__(message if message is not None else (type(self).__doc__ or self.code))
 
 
+class BadSyntax(CommandError):
+    """The words of this command make no sense together; see docs/PROTOCOL.md for its grammar."""
+
+    code: ClassVar[str] = "SYNTAX"
+
+
 class WrongType(CommandError):
     """An argument has the wrong type; see the command's signature."""
 

@@ -200,6 +200,25 @@ class Draft:
         self.same_body = same_body
         self.dedup = dedup
 
+    def like(self, body: bytes) -> Draft:
+        """The same of another body."""
+        return Draft(
+            body,
+            self.ttl_ms,
+            self.ttr_ms,
+            self.delay_ms,
+            self.priority,
+            self.key,
+            self.once,
+            self.body_kind,
+            self.urgent,
+            self.retry,
+            self.name,
+            self.unique,
+            self.same_body,
+            self.dedup,
+        )
+
     def log_bytes(self) -> i64:
         """How many bytes the log needs for it, beside its row."""
         length: i64 = len(self.body)

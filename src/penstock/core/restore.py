@@ -99,7 +99,7 @@ def restore_dedup(tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when:
 def restore_session(engine: Engine, number: i64, token: bytes, held: list[Job], now: i64) -> None:
     """Bring a session back that has no connection now: its grace begins."""
     slot = len(engine._session_slots)
-    session = Session(number, slot, token)
+    session = Session(number, slot, token, engine.session_grace_ms)
     engine._session_slots.append(session)
     engine.sessions[token] = session
     for job in held:

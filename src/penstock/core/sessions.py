@@ -19,14 +19,16 @@ class Session(Timed):
     number: i64  # Unique for ever on this node: the log names sessions by it.
     slot: i32  # How its jobs refer to it.
     token: bytes  # Whoever knows it may join: 16 unguessable bytes.
+    grace_ms: i64  # How long it outlives its last connection.
     connections: i32
     held: list[Job]  # In no order that matters; job.held_pos is the index.
 
-    def __init__(self, number: i64, slot: i32, token: bytes) -> None:
+    def __init__(self, number: i64, slot: i32, token: bytes, grace_ms: i64) -> None:
         super().__init__()
         self.number = number
         self.slot = slot
         self.token = token
+        self.grace_ms = grace_ms
         self.connections = 0
         self.held = []
 

@@ -53,7 +53,7 @@ class Caller:
     closing: bool  # It is to be closed when what it was answered has been sent.
     muted: i64  # Whether it is answered.
     last_command: bytes  # The name of the command that it sent last.
-    with_counters: bool  # How the take that it waits for is to be answered.
+    answer: Answer | None  # How what it waits for is to be answered.
     unsent: list[Job]  # Handed to it in answers that were not sent yet,
     unsent_deliveries: list[int]  # and which delivery of each that was.
     owed: i64  # How many bytes of a long answer are to follow.
@@ -71,12 +71,17 @@ class Caller:
         self.closing = False
         self.muted = ANSWERED
         self.last_command = b""
-        self.with_counters = False
+        self.answer = None
         self.unsent = []
         self.unsent_deliveries = []
         self.owed = 0
         self.sending = 0
         self._sending_count = 0
+
+    def waits(self, wait: Waiting, answer: Answer) -> None:
+        """Let it wait. If that has ended already, it is answered when the turn ends."""
+        self.wait = wait
+        self.answer = answer
 
     def take_answers(self) -> bytes:
         """The answers so far, to be sent; `were_sent` says that they have been."""
@@ -110,6 +115,14 @@ def check_tube(caller: Caller, tube: bytes) -> None:
 # How many jobs or queues a slice of a long command is about, and at most what is answered in one go: about a
 # millisecond's work.
 SLICE: Final = 1_000
+
+
+class Answer:
+    """How a dialect answers one who waited."""
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """A wait has ended: it was served, its time was over, or it was cancelled."""
+        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -160,6 +173,44 @@ class Command:
         self.is_open = is_open
         self.calls = 0
         self.ns = 0
+
+
+class Family:
+    """Commands that share their first word: TUBE CREATE, TUBE DROP. Each has its own words and its own group."""
+
+    name: bytes
+    members: dict[bytes, Command]  # By their second words in capitals.
+
+    def __init__(self, name: str) -> None:
+        self.name = name.encode()
+        self.members = {}
+
+    def add(self, member: Command) -> None:
+        """Add a command, whose name is both words."""
+        self.members[member.name.partition(b" ")[2].upper()] = member
+
+    def as_command(self) -> Command:
+        """All of them as one command, which passes on what it is asked. Who may run one of them, may run it."""
+        group: i64 = 0
+        for member in self.members.values():
+            group |= member.group
+        words = b" | ".join(self.members).decode()
+        name = self.name.decode()
+        return Command(name, -2, "w", group, words, f"Commands that begin with {name.upper()}.", self.run)
+
+    def run(self, caller: Caller, args: list[bytes], now: int) -> None:
+        """Run the command that the second word says."""
+        member = self.members.get(args[1].upper())
+        if member is None:
+            words = b", ".join(self.members)
+            shown = args[1][:64].decode("utf-8", "backslashreplace").encode()
+            raise Refused(b"SYNTAX there is no " + self.name.upper() + b" " + shown + b"; there are " + words)
+        words_count = len(args)
+        if (member.arity > 0 and words_count != member.arity) or (member.arity < 0 and words_count < -member.arity):
+            raise Refused(b"ERR wrong number of arguments for '" + member.name + b"' command")
+        if member.group & caller.groups == 0:
+            raise Refused(b"NOPERM this user has no permission to run the '" + member.name + b"' command")
+        member.handler(caller, args, now)
 
 
 # Their first argument is a caller, of whatever kind the shell has.
@@ -289,6 +340,22 @@ class Desk:
             self._failed(caller, error)
         self.answered(caller, before)
         return True
+
+    def end_wait(self, caller: Caller, wait: Waiting, now: i64, refusal: bytes = b"") -> None:
+        """What a caller waited for has ended: answer it as its command does, or refuse it."""
+        answer = caller.answer
+        assert answer is not None
+        caller.wait = None
+        caller.answer = None
+        before = caller.reply.length
+        if refusal:
+            caller.reply.error(refusal)
+        else:
+            try:
+                answer.write(caller, wait, now)
+            except PenstockError as reason:
+                caller.reply.error(refusal_line(reason))
+        self.answered(caller, before)
 
     def _failed(self, caller: Caller, error: Exception) -> None:
         """A command failed in a way that nobody meant: its caller is closed, the others go on."""

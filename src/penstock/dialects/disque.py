@@ -12,27 +12,24 @@ from typing import Any, Final
 from mypy_extensions import i64
 
 from penstock.core import states as s
-from penstock.core import waits as w
 from penstock.core.engine import Engine
-from penstock.core.errors import CommandError, PenstockError
-from penstock.core.ids import LONG_ID_BYTES, NOT_AN_ID, IdForms
+from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import Draft, Job
 from penstock.core.limits import (
     BATCH_JOBS_MAX,
     DURATION_MS_MAX,
     NEVER,
-    REASON_BYTES_MAX,
     UNSET,
     WAIT_TUBES_MAX,
     check_name,
 )
-from penstock.core.moves import tube_bytes
 from penstock.core.outcomes import OK, ONLY_ONCE
 from penstock.core.policy import DISQUE
 from penstock.core.stats import rule_counts
 from penstock.core.tube import Tube
 from penstock.core.waits import Wait, Waiting
-from penstock.dialects.command import SLICE, Caller, Long, check_tube, refusal_line
+from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
+from penstock.dialects.site import Site
 from penstock.wire.errors import NOT_AN_INTEGER, SYNTAX, Refused
 from penstock.wire.reply import Reply
 
@@ -68,30 +65,16 @@ StartLong = Callable[[Any, Long], None]
 class Disque:
     """The commands of Disque that are about jobs and queues."""
 
-    node: bytes  # 40 hex digits.
-    leaving: bool  # It is about to leave its cluster, and takes no new jobs.
-    start_long: StartLong | None  # Lets a command go on in slices; without it, commands run in one go.
+    site: Site
     _engine: Engine
-    _ids: IdForms
-    _body_of: Callable[[Job], bytes]
-    _make_room: Callable[[int], None]
+    _plain: Answer  # How a take that waited is answered,
+    _counted: Answer  # and how one that asked for counters.
 
-    def __init__(
-        self,
-        engine: Engine,
-        ids: IdForms,
-        node: bytes,
-        body_of: Callable[[Job], bytes],
-        make_room: Callable[[int], None],
-    ) -> None:
-        """Take functions that read a body which lives on disk, and that try to make room in the log for a long one."""
-        self._engine = engine
-        self._ids = ids
-        self.node = node
-        self.leaving = False
-        self.start_long = None
-        self._body_of = body_of
-        self._make_room = make_room
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._engine = site.engine
+        self._plain = _Taking(self, False)
+        self._counted = _Taking(self, True)
 
     # Adding
 
@@ -157,7 +140,7 @@ class Disque:
             draft.delay_ms = delay * 1000
         if replicate > 1:
             raise Refused(_NOREPL)
-        if self.leaving:
+        if self.site.leaving:
             raise Refused(
                 _NOREPL + b", since I'm unable to hold a copy of the message for the following reason: "
                 b"I'm leaving the cluster"
@@ -168,20 +151,11 @@ class Disque:
             if tube.paused_in:
                 raise Refused(b"PAUSED Queue paused in input, try later")
         if tube is None:
-            self._check_new([name], draft)
+            self.site.check_new([name], draft)
             tube = engine.create_tube(name, DISQUE, now)
         elif len(draft.body) > engine.room_bytes:
-            self._make_room(len(draft.body))
-        caller.reply.simple(self.id_of(engine.put(tube, draft, now)))
-
-    def _check_new(self, names: list[bytes], first: Draft | None = None) -> None:
-        """Refuse queues that there is no room for, and the first job of one, while nothing has been done yet."""
-        needed: i64 = 0 if first is None else len(first.body)
-        for name in names:
-            needed += tube_bytes(name)
-        if needed > self._engine.room_bytes:
-            self._make_room(needed)
-        self._engine.check_new(names, first)
+            self.site.make_room(len(draft.body))
+        caller.reply.simple(self.site.id_of(engine.put(tube, draft, now)))
 
     # Getting
 
@@ -227,23 +201,22 @@ class Disque:
             tube = engine.tubes.get(names[0])
             job = None if tube is None else engine.take(caller.connection.session, tube, now)
             if job is not None:
-                self._deliver(caller, [job], counters, now)
+                self.deliver(caller, [job], counters, now)
                 return
         else:
             jobs = self._take(caller, names, count, now)
             if jobs:
-                self._deliver(caller, jobs, counters, now)
+                self.deliver(caller, jobs, counters, now)
                 return
         if nohang:
             caller.reply.null_array()
             return
-        if self.leaving:
+        if self.site.leaving:
             raise Refused(LEAVING)
         missing = [name for name in names if name not in engine.tubes]
         if missing:
-            self._check_new(list(dict.fromkeys(missing)))
+            self.site.check_new(list(dict.fromkeys(missing)))
         tubes = [engine.tubes.get(name) or engine.create_tube(name, DISQUE, now) for name in names]
-        caller.with_counters = counters
         wait = engine.wait(
             caller.connection,
             tubes,
@@ -252,8 +225,7 @@ class Disque:
             count,
             tag=caller,
         )
-        if wait.outcome == w.WAITING:
-            caller.wait = wait
+        caller.waits(wait, self._counted if counters else self._plain)
 
     def _take(self, caller: Caller, names: list[bytes], count: int, now: i64) -> list[Job]:
         """Take up to so many jobs, one of each queue in turn, and not more than fits in an answer."""
@@ -276,36 +248,9 @@ class Disque:
             tubes = had
         return jobs
 
-    def answer(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """A take that waited has ended: with jobs, or because its time was over."""
-        assert isinstance(wait, Wait)
-        if not wait.jobs:
-            caller.reply.null_array()
-            return
-        try:
-            self._deliver(caller, wait.jobs, caller.with_counters, now)
-        except PenstockError as refusal:
-            caller.reply.error(refusal_line(refusal))
-
-    def _deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
-        """Answer with jobs. All bodies are read before a byte is written: one on disk may turn out to be damaged."""
-        bodies: list[bytes] = []
-        damage: CommandError | None = None
-        for job in jobs:
-            body = job.body
-            if isinstance(body, bytes):
-                bodies.append(body)
-                continue
-            try:
-                bodies.append(self._body_of(job))
-            except CommandError as error:
-                damage = error
-                # Put back it would be met by every take.
-                self._engine.bury(caller.connection.session, job, now, str(error).encode()[:REASON_BYTES_MAX])
-        if damage is not None:
-            jobs = [job for job in jobs if job.state == s.TAKEN]
-            if not jobs:
-                raise damage
+    def deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
+        """Answer with jobs."""
+        bodies = self.site.bodies(caller, jobs, now)
         reply = caller.reply
         reply.array(len(jobs))
         for i in range(len(jobs)):
@@ -314,24 +259,13 @@ class Disque:
             caller.unsent_deliveries.append(job.deliveries)
             reply.array(7 if counters else 3)
             reply.bulk(self._engine.tube_of(job).name)
-            reply.bulk(self.id_of(job))
+            reply.bulk(self.site.id_of(job))
             reply.bulk(bodies[i])
             if counters:
                 reply.bulk(b"nacks")
                 reply.integer(job.nacks)
                 reply.bulk(b"additional-deliveries")
                 reply.integer(job.returns)
-
-    def _write_body(self, reply: Reply, job: Job) -> None:
-        """The body of a job that is looked at; nothing, if it cannot be read."""
-        body = job.body
-        if not isinstance(body, bytes):
-            try:
-                body = self._body_of(job)
-            except CommandError:
-                reply.null()
-                return
-        reply.bulk(body)
 
     # Finishing, and putting back
 
@@ -362,15 +296,11 @@ class Disque:
             return
         if len(args) > BATCH_JOBS_MAX + 1:
             raise Refused(b"ERR a command may name up to %d jobs" % BATCH_JOBS_MAX)
-        many = _Many(self, args, what)
-        while not many.step(caller, now):
-            if self.start_long is not None:
-                self.start_long(caller, many)
-                return
+        self.site.run(caller, _Many(self, args, what), now)
 
     def do(self, caller: Caller, number: int, now: i64, what: i64) -> bool:
         """Do something to one job, if it is there and can be done; tell whether it was."""
-        job = self.find(caller, number, now)
+        job = self.site.find(caller, number, now)
         if job is None:
             return False
         engine = self._engine
@@ -404,7 +334,7 @@ class Disque:
 
     def working(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """WORKING id"""
-        job = self.find(caller, self.number(args[1]), now)
+        job = self.site.find(caller, self.number(args[1]), now)
         if job is None or job.state >= s.DONE:
             raise Refused(b"NOJOB Job not known in the context of this node.")
         if job.once:
@@ -428,7 +358,7 @@ class Disque:
 
     def show(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """SHOW id"""
-        job = self.find(caller, self.number(args[1]), now)
+        job = self.site.find(caller, self.number(args[1]), now)
         if job is None:
             caller.reply.null()
         else:
@@ -440,7 +370,7 @@ class Disque:
         delayed = job.state == s.DELAYED and job.deliveries == 0
         reply.array(30)
         reply.bulk(b"id")
-        reply.bulk(self.id_of(job))
+        reply.bulk(self.site.id_of(job))
         reply.bulk(b"queue")
         reply.bulk(tube.name)
         reply.bulk(b"state")
@@ -453,7 +383,7 @@ class Disque:
         self._write_pair(reply, b"nacks", job.nacks)
         self._write_pair(reply, b"additional-deliveries", job.returns)
         reply.bulk(b"nodes-delivered")
-        reply.bulks([self.node])
+        reply.bulks([self.site.node])
         reply.bulk(b"nodes-confirmed")
         reply.array(0)
         reply.bulk(b"next-requeue-within")
@@ -461,7 +391,7 @@ class Disque:
         reply.bulk(b"next-awake-within")
         _write_within(reply, job.due, now)
         reply.bulk(b"body")
-        self._write_body(reply, job)
+        self.site.write_body(reply, job)
 
     def _write_pair(self, reply: Reply, name: bytes, value: int) -> None:
         reply.bulk(name)
@@ -519,8 +449,8 @@ class Disque:
         for job in jobs[:fit]:
             reply.array(3)
             reply.bulk(tube.name)
-            reply.bulk(self.id_of(job))
-            self._write_body(reply, job)
+            reply.bulk(self.site.id_of(job))
+            self.site.write_body(reply, job)
 
     # Queues
 
@@ -548,7 +478,7 @@ class Disque:
         tube = engine.tubes.get(args[1])
         if changes:
             if tube is None and (inward or outward):
-                self._check_new([args[1]])
+                self.site.check_new([args[1]])
                 tube = engine.create_tube(args[1], DISQUE, now)
             if tube is not None:
                 engine.pause(tube, inward, outward, now)
@@ -556,24 +486,30 @@ class Disque:
 
     # Ids
 
-    def id_of(self, job: Job) -> bytes:
-        """The id of a job in 40 characters."""
-        return self._ids.long(job.id, job.ttl_minutes)
-
     def number(self, text: bytes) -> int:
         """The number of a job here; NOT_AN_ID for an id that is well-formed, and of no job that could be here."""
         if len(text) != LONG_ID_BYTES or text[:2] != b"D-" or text[10] != 45 or text[35] != 45:
             raise Refused(_BAD_ID)
-        return self._ids.parse_long(text)
+        return self.site.ids.parse_long(text)
 
-    def find(self, caller: Caller, number: int, now: i64) -> Job | None:
-        """The job of a number, if there is one; refused if it is of a tube that the caller may not use."""
-        if number == NOT_AN_ID:
-            return None
-        job = self._engine.find(number, now)
-        if job is not None and not caller.any_tube:
-            check_tube(caller, self._engine.tube_of(job).name)
-        return job
+
+class _Taking(Answer):
+    """A GETJOB that waited has ended: with jobs, or because its time was over."""
+
+    _disque: Disque
+    _counters: bool
+
+    def __init__(self, disque: Disque, counters: bool) -> None:
+        self._disque = disque
+        self._counters = counters
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """Answer with what it was served with."""
+        assert isinstance(wait, Wait)
+        if wait.jobs:
+            self._disque.deliver(caller, wait.jobs, self._counters, now)
+        else:
+            caller.reply.null_array()
 
 
 class _Many(Long):
@@ -605,7 +541,7 @@ class _Many(Long):
             for text in args[known + 1 : known + 1 + SLICE]:
                 number = disque.number(text)
                 if not caller.any_tube:
-                    disque.find(caller, number, now)
+                    disque.site.find(caller, number, now)
                 numbers.append(number)
             if ids > SLICE:
                 return False

@@ -243,7 +243,7 @@ class JobScan(_Found):
             if query.whole:
                 self._disque.write_shown(page, job, now)
             else:
-                page.simple(self._disque.id_of(job))
+                page.simple(self._disque.site.id_of(job))
             self.found += 1
         self.add(page)
 

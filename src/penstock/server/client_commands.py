@@ -190,7 +190,7 @@ def told(desk: Desk, args: list[bytes]) -> list[bytes]:
     command = desk.commands.get(args[0].lower())
     name = command.name if command else b""
     shown = [_cut(word) for word in args[:_WORDS_MAX]]
-    if name in (b"auth", b"hello"):
+    if name in (b"auth", b"hello", b"identify"):
         return [*shown[:1], b"(redacted)"]
     if name == b"config" and len(args) > 3 and is_secret(args[2]):
         return [*shown[:3], b"(redacted)"]

@@ -42,7 +42,7 @@ class ClusterCommands:
         elif word == b"FORGET" and count == 3:
             self._forget(args[2])
         elif word == b"LEAVING" and count == 2:
-            reply.simple(b"yes" if self._server.disque.leaving else b"no")
+            reply.simple(b"yes" if self._server.site.leaving else b"no")
         elif word == b"LEAVING" and count == 3:
             self._leave(caller, args[2])
         elif word == b"RESET" and (count == 2 or (count == 3 and args[2].upper() in (b"SOFT", b"HARD"))):
@@ -55,7 +55,7 @@ class ClusterCommands:
             raise Refused(_WRONG)
 
     def _line(self, caller: Connection) -> str:
-        flags = "myself,leaving" if self._server.disque.leaving else "myself"
+        flags = "myself,leaving" if self._server.site.leaving else "myself"
         return f"{self._server.node_id} {caller.local_address} {flags} 0 0 connected\n"
 
     def _info(self) -> str:

@@ -88,7 +88,7 @@ class Greeting:
         node = self._server.node_id.encode()
         reply.bulk(node)
         host, _, port = caller.local_address.rpartition(":")
-        reply.bulks([node, host.strip("[]").encode(), port.encode(), b"100" if self._server.disque.leaving else b"1"])
+        reply.bulks([node, host.strip("[]").encode(), port.encode(), b"100" if self._server.site.leaving else b"1"])
 
     def auth(self, caller: Connection, args: list[bytes], now: int) -> None:
         """AUTH [user] password"""

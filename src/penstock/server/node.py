@@ -23,7 +23,6 @@ from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
 from penstock.core.waits import Connection
 from penstock.dialects.command import Caller, Desk, Long
-from penstock.dialects.disque import Disque
 from penstock.host import Host
 
 _log = logging.getLogger("penstock")
@@ -70,7 +69,6 @@ class Node:
     """The engine behind a server, and the turns in which it works."""
 
     desk: Desk
-    disque: Disque
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.host = host
@@ -195,10 +193,7 @@ class Node:
             ended.clear()
             for wait in waits:
                 client: Client = wait.tag  # type: ignore[assignment]
-                client.wait = None
-                before = client.reply.length
-                self.disque.answer(client, wait, self.now)
-                self.desk.answered(client, before)
+                self.desk.end_wait(client, wait, self.now)
                 if client.lost:
                     self._take_back(client)
                 else:
@@ -341,13 +336,7 @@ class Node:
             return False
         self.begin_turn()
         self.engine.cancel(wait)
-        client.wait = None
-        before = client.reply.length
-        if refusal:
-            client.reply.error(refusal)
-        else:
-            client.reply.null_array()
-        self.desk.answered(client, before)
+        self.desk.end_wait(client, wait, self.now, refusal)
         return True
 
     def pause_clients(self, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.dialects.command import Long, check_tube
+from penstock.dialects.command import check_tube
 from penstock.dialects.disque import integer
 from penstock.dialects.scans import JobScan, Newest, QueueScan, parse_query
 from penstock.server.connection import Connection
@@ -17,24 +17,20 @@ class ScanCommands:
 
     def qscan(self, caller: Connection, args: list[bytes], now: int) -> None:
         """QSCAN [cursor] [COUNT n] [BUSYLOOP] [MINLEN n] [MAXLEN n] [IMPORTRATE n]"""
-        self._run(caller, QueueScan(self._server.node.engine, parse_query(args, jobs=False)), now)
+        self._server.site.run(caller, QueueScan(self._server.node.engine, parse_query(args, jobs=False)), now)
 
     def jscan(self, caller: Connection, args: list[bytes], now: int) -> None:
         """JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q] [STATE s ...] [REPLY all|id]"""
         query = parse_query(args, jobs=True)
         if query.queue is not None:
             check_tube(caller, query.queue)
-        self._run(caller, JobScan(self._server.node.engine, self._server.disque, query), now)
+        self._server.site.run(caller, JobScan(self._server.node.engine, self._server.disque, query), now)
 
     def qpeek(self, caller: Connection, args: list[bytes], now: int) -> None:
         """QPEEK queue count"""
         count = integer(args[2])
         check_tube(caller, args[1])
         if count < 0:
-            self._run(caller, Newest(self._server.node.engine, self._server.disque, args[1], -count), now)
+            self._server.site.run(caller, Newest(self._server.node.engine, self._server.disque, args[1], -count), now)
         else:
             self._server.disque.oldest(caller, args[1], count, now)
-
-    def _run(self, caller: Connection, long: Long, now: int) -> None:
-        if not long.step(caller, now):
-            self._server.node.start_long(caller, long)

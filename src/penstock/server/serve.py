@@ -267,7 +267,7 @@ def _pages(server: Server) -> Pages:
     metrics = Metrics(server)
 
     def ready() -> Answer:
-        if server.stopping.done() or server.disque.leaving:
+        if server.stopping.done() or server.site.leaving:
             return Answer(503, "leaving\n")
         return Answer(200, "ready\n")
 

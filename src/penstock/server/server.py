@@ -18,6 +18,9 @@ from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
 from penstock.dialects.command import Desk
 from penstock.dialects.disque import LEAVING, Disque
+from penstock.dialects.native import Native
+from penstock.dialects.site import Site
+from penstock.dialects.tubes import Tubes
 from penstock.host import Host
 from penstock.journal.retention import Retention
 from penstock.server.access import Accounts
@@ -61,11 +64,15 @@ class Server:
         self.node = Node(host, loop)
         self.accounts = Accounts()
         self.clients = Clients(self.node, self.accounts, Limits())
-        self.disque = Disque(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
-        self.disque.leaving = host.is_leaving()
+        self.site = Site(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
+        self.site.leaving = host.is_leaving()
+        self.site.start_long = self.node.start_long
+        self.disque = Disque(self.site)
+        self.native = Native(self.site)
+        self.tubes = Tubes(self.site)
         self.desk = Desk([], time.perf_counter_ns)
         self.desk.on_error = self._report
-        self.node.desk, self.node.disque = self.desk, self.disque
+        self.node.desk = self.desk
         self.rewriting = False
         self.last_rewrite_s = -1
         self.last_rewrite_ok = True
@@ -155,7 +162,7 @@ class Server:
     def set_leaving(self, leaving: bool) -> None:
         """Say that this node is about to leave, or not; that survives a restart."""
         self.host.set_leaving(leaving)
-        self.disque.leaving = leaving
+        self.site.leaving = leaving
         if leaving:
             for connection in self.clients:
                 self.node.end_wait(connection, LEAVING)

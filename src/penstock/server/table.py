@@ -6,7 +6,7 @@ l also runs while loading, F is fast.
 
 from __future__ import annotations
 
-from penstock.dialects.command import ADMIN, DEBUG, EVERYTHING, READ, WRITE, Command
+from penstock.dialects.command import ADMIN, DEBUG, EVERYTHING, READ, WRITE, Command, Family
 from penstock.server.client_commands import ClientCommands
 from penstock.server.cluster_commands import ClusterCommands
 from penstock.server.config_commands import ConfigCommands
@@ -14,6 +14,7 @@ from penstock.server.connection import Connection
 from penstock.server.debugging import Debugging
 from penstock.server.greeting import Greeting
 from penstock.server.info import Info
+from penstock.server.native_table import Row, native_rows
 from penstock.server.observing import Latency, Slowlog
 from penstock.server.persistence import Persistence
 from penstock.server.scan_commands import ScanCommands
@@ -27,7 +28,7 @@ def install(server: Server) -> Info:
     slowlog, latency, scans, info = Slowlog(server), Latency(server), ScanCommands(server), Info(server)
     disque = server.disque
     ids = "id [id ...]"
-    rows: list[tuple[str, int, str, int, str, str, object]] = [
+    rows: list[Row] = [
         # Jobs
         (
             "addjob",
@@ -169,11 +170,17 @@ def install(server: Server) -> Info:
         ("shutdown", -1, "arl", ADMIN, "[REWRITE-AOF]", "Stop the server.", persistence.shutdown),
         ("debug", -2, "a", DEBUG, "FLUSHALL | SLEEP seconds | ERROR text | …", "What testing needs.", debugging.debug),
     ]
-    for name, arity, flags, group, grammar, summary, handler in rows:
+    families: dict[str, Family] = {}
+    for name, arity, flags, group, grammar, summary, handler in rows + native_rows(server):
         is_open = name in ("hello", "auth")
         command = Command(name, arity, flags, group, grammar, summary, handler, is_open)  # type: ignore[arg-type]
-        server.desk.add(command, command.name)
-    disque.start_long = server.node.start_long
+        first, _, second = name.partition(" ")
+        if second:
+            families.setdefault(first, Family(first)).add(command)
+        else:
+            server.desk.add(command, command.name)
+    for family in families.values():
+        server.desk.add(family.as_command(), family.name)
     server.desk.on_show = clients.show
     server.node.on_sync = lambda seconds: latency.add(b"aof-fsync-always", int(seconds * 1000))
 

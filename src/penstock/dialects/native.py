@@ -1,0 +1,463 @@
+"""Penstock's own words for jobs: PUT, TAKE, ACK and the rest, each of the meaning of the embedded method of its name.
+
+A tube that a PUT meets first is made as a `fifottl`, as `queue.tube(name)` does. Moments and durations in answers are
+in milliseconds. What is said of a job is a map (`write_job`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.core import states as s
+from penstock.core.engine import Engine
+from penstock.core.errors import BadId, BadSyntax, Full, OutOfRange, UnknownJob, refuse
+from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID
+from penstock.core.job import NO_KEY, Draft, Job
+from penstock.core.limits import (
+    BATCH_JOBS_MAX,
+    PRIORITY_UNSET,
+    ROW_ROOM_BYTES,
+    UNSET,
+    WAIT_TUBES_MAX,
+    check_count,
+)
+from penstock.core.outcomes import OK
+from penstock.core.policy import FIFOTTL
+from penstock.core.tube import Tube, key_of
+from penstock.core.waits import PutWait, Wait, Waiting
+from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
+from penstock.dialects.disque import ANSWER_BYTES_MAX, LEAVING, NOT_A_NUMBER, parse_integer
+from penstock.dialects.site import Site
+from penstock.dialects.words import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_put
+from penstock.wire.errors import Refused
+from penstock.wire.reply import Reply
+
+_PUT_WORDS: Final = [*PUT_OPTIONS, "TIMEOUT"]
+_MPUT_WORDS: Final = [*PUT_OPTIONS, "JOB"]
+_TAKE_WORDS: Final = ["COUNT", "TIMEOUT", "KEY", "TTR", "AND"]
+_RELEASE_WORDS: Final = ["DELAY", "TTL", "PRIORITY", "KEY"]
+
+STATE_WORDS: Final = [name.encode() for name in s.STATE_NAMES]
+
+
+class Native:
+    """The commands that are about jobs."""
+
+    site: Site
+    _engine: Engine
+    _taking: Answer
+    _putting: Answer
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._engine = site.engine
+        self._taking = _Taking(self)
+        self._putting = _Putting(self)
+
+    # Putting
+
+    def put(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """PUT tube body [option value ...] [TIMEOUT d]"""
+        draft = Draft(args[2])
+        timeout = 0
+        if len(args) > 3:
+            words = Words(args, 3)
+            while words.more():
+                word = words.option()
+                if word == b"TIMEOUT":
+                    timeout = words.duration()
+                elif not read_put(words, draft, word):
+                    raise words.unknown(_PUT_WORDS)
+            check_kind(draft.body, draft.body_kind)
+        tube = self._tube_to_put(caller, args[1], draft, now)
+        if len(draft.body) > self._engine.room_bytes:
+            self.site.make_room(len(draft.body))
+        try:
+            job = self._engine.put(tube, draft, now)
+        except Full:
+            if timeout == 0:
+                raise
+            wait = self._engine.wait_put(caller.connection, tube, draft, now, timeout, caller)
+            caller.waits(wait, self._putting)
+            return
+        caller.reply.bulk(self.site.id_of(job))
+
+    def mput(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """MPUT tube [option value ...] JOB body [option value ...] [JOB body ...]"""
+        drafts = read_drafts(Words(args, 2))
+        tube = self._tube_to_put(caller, args[1], drafts[0], now)
+        needed: i64 = 0
+        for draft in drafts:
+            needed += draft.log_bytes() + ROW_ROOM_BYTES
+        if needed > self._engine.room_bytes:
+            self.site.make_room(needed)
+        jobs = self._engine.put_many(tube, drafts, now)
+        caller.reply.array(len(jobs))
+        for job in jobs:
+            caller.reply.bulk(self.site.id_of(job))
+
+    def _tube_to_put(self, caller: Caller, name: bytes, draft: Draft, now: i64) -> Tube:
+        check_tube(caller, name)
+        if self.site.leaving:
+            raise Refused(LEAVING)
+        tube = self._engine.tubes.get(name)
+        if tube is None:
+            self.site.check_new([name], draft)
+            tube = self._engine.create_tube(name, FIFOTTL, now)
+        return tube
+
+    def was_put(self, caller: Caller, wait: PutWait) -> None:
+        """Answer a put that waited for room."""
+        job = wait.job
+        if job is None:
+            raise wait.refusal or Full("the tube was full all the time; take from it, or wait longer")
+        caller.reply.bulk(self.site.id_of(job))
+
+    # Taking
+
+    def take(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TAKE tube [COUNT n] [TIMEOUT d] [KEY k] [TTR d] [AND tube [tube ...]]"""
+        engine = self._engine
+        check_tube(caller, args[1])
+        tube = engine.tube(args[1])
+        session = caller.connection.session
+        if len(args) == 2:
+            job = engine.take(session, tube, now)
+            self.deliver(caller, [] if job is None else [job], now)
+            return
+        tubes = [tube]
+        count = 1
+        timeout = 0
+        key: bytes | None = None
+        ttr = UNSET
+        words = Words(args, 2)
+        while words.more():
+            word = words.option()
+            if word == b"COUNT":
+                count = check_count(words.integer(), "COUNT")
+            elif word == b"TIMEOUT":
+                timeout = words.duration()
+            elif word == b"KEY":
+                key = words.value()
+            elif word == b"TTR":
+                ttr = words.duration()
+            elif word == b"AND":
+                tubes = self._tubes(caller, tube, words)
+            else:
+                raise words.unknown(_TAKE_WORDS)
+        jobs = self._take(caller, tubes, min(count, SLICE), key, ttr, now)
+        if jobs or timeout == 0:
+            self.deliver(caller, jobs, now)
+            return
+        if self.site.leaving:
+            raise Refused(LEAVING)
+        wait = engine.wait(caller.connection, tubes, now, timeout, min(count, SLICE), key, ttr, caller)
+        caller.waits(wait, self._taking)
+
+    def _tubes(self, caller: Caller, first: Tube, words: Words) -> list[Tube]:
+        """All tubes of a take of several."""
+        tubes = [first]
+        words.value()
+        words.at -= 1
+        for name in words.args[words.at :]:
+            check_tube(caller, name)
+            tubes.append(self._engine.tube(name))
+        words.at = len(words.args)
+        if len(tubes) > WAIT_TUBES_MAX:
+            raise OutOfRange(f"a take may name 1 to {WAIT_TUBES_MAX} tubes")
+        return tubes
+
+    def _take(self, caller: Caller, tubes: list[Tube], count: int, key: bytes | None, ttr: int, now: i64) -> list[Job]:
+        """Take up to so many jobs, one of each tube in turn, and not more than fits in an answer."""
+        engine = self._engine
+        session = caller.connection.session
+        jobs: list[Job] = []
+        length = 0
+        while tubes:
+            # One that had nothing is not asked again: a thousand empty ones would be, for every job of another.
+            had: list[Tube] = []
+            for tube in tubes:
+                if len(jobs) == count or length > ANSWER_BYTES_MAX:
+                    return jobs
+                job = engine.take(session, tube, now, key, ttr)
+                if job is not None:
+                    jobs.append(job)
+                    length += job.body_length()
+                    had.append(tube)
+            tubes = had
+        return jobs
+
+    def deliver(self, caller: Caller, jobs: list[Job], now: i64) -> None:
+        """Answer with jobs that were taken."""
+        bodies = self.site.bodies(caller, jobs, now)
+        reply = caller.reply
+        reply.array(len(jobs))
+        for i in range(len(jobs)):
+            job = jobs[i]
+            caller.unsent.append(job)
+            caller.unsent_deliveries.append(job.deliveries)
+            reply.map(10)
+            self.write_job(reply, job, bodies[i])
+
+    def write_job(self, reply: Reply, job: Job, body: bytes | None) -> None:
+        """What is said of every job: ten pairs. A body that is not given is read from where it lives."""
+        tube = self._engine.tube_of(job)
+        reply.bulk(b"id")
+        reply.bulk(self.site.id_of(job))
+        reply.bulk(b"tube")
+        reply.bulk(tube.name)
+        reply.bulk(b"body")
+        if body is None:
+            self.site.write_body(reply, job)
+        else:
+            reply.bulk(body)
+        reply.bulk(b"as")
+        reply.bulk(KIND_WORDS[job.body_kind])
+        reply.bulk(b"number")
+        if job.local >= 0:
+            reply.integer(job.local)
+        else:
+            reply.null()
+        reply.bulk(b"key")
+        key = key_of(tube, job)
+        if key == NO_KEY:
+            reply.null()
+        else:
+            reply.bulk(key)
+        reply.bulk(b"deliveries")
+        reply.integer(job.deliveries)
+        reply.bulk(b"nacks")
+        reply.integer(job.nacks)
+        reply.bulk(b"once")
+        reply.integer(1 if job.once else 0)
+        reply.bulk(b"created")
+        reply.integer(job.created)
+
+    # Finishing
+
+    def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """ACK id [id ...]"""
+        if len(args) == 2:
+            outcome = self._engine.ack(caller.connection.session, self.job(caller, args[1], now), now)
+            if outcome != OK:
+                refuse(outcome)
+            caller.reply.integer(1)
+        else:
+            self.site.run(caller, _Many(self, args[1:], False), now)
+
+    def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """RELEASE id [DELAY d] [TTL d] [PRIORITY n] [KEY k]"""
+        delay = 0
+        ttl = UNSET
+        priority = PRIORITY_UNSET
+        key: bytes | None = None
+        words = Words(args, 2)
+        while words.more():
+            word = words.option()
+            if word == b"DELAY":
+                delay = words.duration()
+            elif word == b"TTL":
+                ttl = words.duration()
+            elif word == b"PRIORITY":
+                priority = words.integer()
+            elif word == b"KEY":
+                key = words.value()
+            else:
+                raise words.unknown(_RELEASE_WORDS)
+        job = self.job(caller, args[1], now)
+        self.finish(caller, self._engine.release(caller.connection.session, job, now, delay, ttl, priority, key))
+
+    def bury(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """BURY id [REASON text]"""
+        reason = read_reason(Words(args, 2))
+        job = self.job(caller, args[1], now)
+        self.finish(caller, self._engine.bury(caller.connection.session, job, now, reason))
+
+    def finish(self, caller: Caller, outcome: int) -> None:
+        """Answer a command on one job."""
+        if outcome != OK:
+            refuse(outcome)
+        caller.reply.ok()
+
+    # Sessions
+
+    def identify(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """IDENTIFY [token] [GRACE d]"""
+        words = Words(args, 1)
+        token = b""
+        grace = UNSET
+        while words.more():
+            word = words.option()
+            if word == b"GRACE":
+                grace = words.duration()
+            elif words.at == 2:
+                token = _token(args[1])
+            else:
+                raise words.unknown(["GRACE"])
+        connection = caller.connection
+        self._engine.identify(connection, token or connection.session.token, now, grace)
+        session = connection.session
+        reply = caller.reply
+        reply.map(3)
+        reply.bulk(b"token")
+        reply.bulk(session.token.hex().encode())
+        reply.bulk(b"session")
+        reply.integer(session.number)
+        reply.bulk(b"grace")
+        reply.integer(session.grace_ms)
+
+    # Ids
+
+    def job(self, caller: Caller, text: bytes, now: i64) -> Job:
+        """The job of an id: 40 characters, 32 hex digits, or tube#number."""
+        job = self.find(caller, text, now)
+        if job is None:
+            raise UnknownJob()
+        return job
+
+    def find(self, caller: Caller, text: bytes, now: i64) -> Job | None:
+        """The same, if it is there. What cannot be the id of a job here is refused."""
+        number = NOT_AN_ID
+        if len(text) == LONG_ID_BYTES:
+            number = self.site.ids.parse_long(text)
+        elif len(text) == HEX_ID_BYTES:
+            number = self.site.ids.parse_hex(text)
+        if number != NOT_AN_ID:
+            return self.site.find(caller, number, now)
+        name, mark, digits = text.rpartition(b"#")
+        local = parse_integer(digits)
+        if not mark or local < 0 or local == NOT_A_NUMBER:
+            raise BadId()
+        check_tube(caller, name)
+        tube = self._engine.tubes.get(name)
+        return None if tube is None else self._engine.find_local(tube, local, now)
+
+
+def read_drafts(words: Words) -> list[Draft]:
+    """The jobs of a batch: options for all of them, then each behind its JOB, with options of its own."""
+    common = Draft(b"")
+    word = b""
+    while words.more():
+        word = words.option()
+        if word == b"JOB":
+            break
+        if not read_put(words, common, word):
+            raise words.unknown(_MPUT_WORDS)
+    if word != b"JOB":
+        raise BadSyntax("there is no job; each stands behind the word JOB")
+    drafts: list[Draft] = []
+    while True:
+        if len(drafts) == BATCH_JOBS_MAX:
+            raise OutOfRange(f"a command may put up to {BATCH_JOBS_MAX} jobs")
+        draft = common.like(words.value())
+        drafts.append(draft)
+        word = b""
+        while words.more():
+            word = words.option()
+            if word == b"JOB":
+                break
+            if not read_put(words, draft, word):
+                raise words.unknown(_MPUT_WORDS)
+        check_kind(draft.body, draft.body_kind)
+        if word != b"JOB":
+            return drafts
+
+
+def read_reason(words: Words) -> bytes:
+    """Why something is done to a job, if it is said."""
+    reason = b""
+    while words.more():
+        if words.option() != b"REASON":
+            raise words.unknown(["REASON"])
+        reason = words.value()
+    return reason
+
+
+def _token(word: bytes) -> bytes:
+    """The token of a session."""
+    try:
+        token = bytes.fromhex(word.decode("ascii"))
+    except ValueError:
+        token = b""
+    if len(word) != 32 or len(token) != 16:
+        raise BadSyntax("a session's token is 32 hexadecimal digits")
+    return token
+
+
+class _Taking(Answer):
+    """A TAKE that waited has ended."""
+
+    _native: Native
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """Answer with what it was served with."""
+        assert isinstance(wait, Wait)
+        self._native.deliver(caller, wait.jobs, now)
+
+
+class _Putting(Answer):
+    """A PUT that waited for room has ended."""
+
+    _native: Native
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """Answer with the id of what was put, or why nothing was."""
+        assert isinstance(wait, PutWait)
+        self._native.was_put(caller, wait)
+
+
+class _Many(Long):
+    """Ack or delete many jobs, and count them. All ids are looked at before anything is done, and both in slices."""
+
+    _native: Native
+    _ids: list[bytes]
+    _deletes: bool
+    _jobs: list[Job | None]
+    _at: int
+    _done: int
+
+    def __init__(self, native: Native, ids: list[bytes], deletes: bool) -> None:
+        if len(ids) > BATCH_JOBS_MAX:
+            raise OutOfRange(f"a command may name up to {BATCH_JOBS_MAX} jobs")
+        self._native = native
+        self._ids = ids
+        self._deletes = deletes
+        self._jobs = []
+        self._at = 0
+        self._done = 0
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Look at the next ids; or do it to the next jobs, when all are known."""
+        native = self._native
+        jobs = self._jobs
+        count = len(self._ids)
+        if len(jobs) < count:
+            for text in self._ids[len(jobs) : len(jobs) + SLICE]:
+                jobs.append(native.find(caller, text, now))
+            if count > SLICE:
+                return False
+        engine = native.site.engine
+        end = min(self._at + SLICE, count)
+        while self._at < end:
+            job = jobs[self._at]
+            self._at += 1
+            if job is not None:
+                engine.look(job, now)
+                if self._deletes:
+                    outcome = engine.delete(job, now)
+                else:
+                    outcome = engine.ack(caller.connection.session, job, now)
+                if outcome == OK:
+                    self._done += 1
+        if end < count:
+            return False
+        caller.reply.integer(self._done)
+        return True

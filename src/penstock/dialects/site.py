@@ -1,0 +1,117 @@
+"""The node as commands see it: its engine, its ids, bodies that live on disk, and room in its log.
+
+Every dialect of RESP stands on one of these; what they do alike, they do here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mypy_extensions import i64
+
+from penstock.core import states as s
+from penstock.core.engine import Engine
+from penstock.core.errors import CommandError
+from penstock.core.ids import NOT_AN_ID, IdForms
+from penstock.core.job import Draft, Job
+from penstock.core.limits import REASON_BYTES_MAX
+from penstock.core.moves import tube_bytes
+from penstock.dialects.command import Caller, Long, check_tube
+from penstock.wire.reply import Reply
+
+# Its first argument is a caller, of whatever kind the shell has.
+StartLong = Callable[[Any, Long], None]
+
+
+class Site:
+    """What the commands of a node work on."""
+
+    engine: Engine
+    ids: IdForms
+    node: bytes  # 40 hex digits.
+    leaving: bool  # It is about to leave its cluster, and takes no new jobs.
+    start_long: StartLong | None  # Lets a command go on in slices; without it, commands run in one go.
+    make_room: Callable[[int], None]  # Tries to have room in the log for so many bytes.
+    _body_of: Callable[[Job], bytes]
+
+    def __init__(
+        self,
+        engine: Engine,
+        ids: IdForms,
+        node: bytes,
+        body_of: Callable[[Job], bytes],
+        make_room: Callable[[int], None],
+    ) -> None:
+        """Take functions that read a body which lives on disk, and that try to make room in the log for a long one."""
+        self.engine = engine
+        self.ids = ids
+        self.node = node
+        self.leaving = False
+        self.start_long = None
+        self.make_room = make_room
+        self._body_of = body_of
+
+    def id_of(self, job: Job) -> bytes:
+        """The id of a job in 40 characters."""
+        return self.ids.long(job.id, job.ttl_minutes)
+
+    def find(self, caller: Caller, number: int, now: i64) -> Job | None:
+        """The job of a number, if there is one; refused if it is of a tube that the caller may not use."""
+        if number == NOT_AN_ID:
+            return None
+        job = self.engine.find(number, now)
+        if job is not None and not caller.any_tube:
+            check_tube(caller, self.engine.tube_of(job).name)
+        return job
+
+    def check_new(self, names: list[bytes], first: Draft | None = None) -> None:
+        """Refuse tubes that there is no room for, and the first job of one, while nothing has been done yet."""
+        needed: i64 = 0 if first is None else len(first.body)
+        for name in names:
+            needed += tube_bytes(name)
+        if needed > self.engine.room_bytes:
+            self.make_room(needed)
+        self.engine.check_new(names, first)
+
+    def bodies(self, caller: Caller, jobs: list[Job], now: i64) -> list[bytes]:
+        """The bodies of jobs that a caller has just taken, all read before a byte of them is answered.
+
+        One on disk may turn out to be damaged: that job is buried, and no longer in the list.
+        """
+        bodies: list[bytes] = []
+        damage: CommandError | None = None
+        for job in jobs:
+            body = job.body
+            if isinstance(body, bytes):
+                bodies.append(body)
+                continue
+            try:
+                bodies.append(self._body_of(job))
+            except CommandError as error:
+                damage = error
+                # Put back it would be met by every take.
+                self.engine.bury(caller.connection.session, job, now, str(error).encode()[:REASON_BYTES_MAX])
+        if damage is not None:
+            jobs[:] = [job for job in jobs if job.state == s.TAKEN]
+            if not jobs:
+                raise damage
+        return bodies
+
+    def write_body(self, reply: Reply, job: Job) -> None:
+        """The body of a job that is looked at; nothing, if it cannot be read."""
+        body = job.body
+        if not isinstance(body, bytes):
+            try:
+                body = self._body_of(job)
+            except CommandError:
+                reply.null()
+                return
+        reply.bulk(body)
+
+    def run(self, caller: Caller, long: Long, now: i64) -> None:
+        """Run a command that may take many slices: the first at once, and the others in turns of their own."""
+        while not long.step(caller, now):
+            if self.start_long is not None:
+                self.start_long(caller, long)
+                return

@@ -1,0 +1,193 @@
+"""The words of one native command behind its name: read one after the other, and refused where they make no sense.
+
+Options are a word, in any case, and mostly a value. Every refusal names the word that it is about.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Final
+
+from penstock.core.durations import NO_DURATION, read_duration
+from penstock.core.errors import BadSyntax, OutOfRange, WrongType
+from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
+from penstock.core.limits import DURATION_MS_MAX
+from penstock.core.retry import parse_retry
+from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
+
+# By the number of the kind.
+KIND_WORDS: Final = [b"bytes", b"text", b"json", b"msgpack"]
+_KINDS: Final[dict[bytes, int]] = {b"bytes": BODY_BYTES, b"text": BODY_TEXT, b"json": BODY_JSON}
+
+# So much of a word is repeated in a refusal of it.
+_SHOWN_CHARACTERS_MAX: Final = 60
+
+PUT_OPTIONS: Final = [
+    "DELAY",
+    "TTL",
+    "TTR",
+    "PRIORITY",
+    "KEY",
+    "URGENT",
+    "ONCE",
+    "RETRY",
+    "NAME",
+    "UNIQUE",
+    "DEDUP",
+    "AS",
+]
+
+
+class Words:
+    """The words of a command, and how far they were read."""
+
+    args: list[bytes]
+    at: int
+
+    def __init__(self, args: list[bytes], at: int) -> None:
+        self.args = args
+        self.at = at
+
+    def more(self) -> bool:
+        """Whether there is another word."""
+        return self.at < len(self.args)
+
+    def option(self) -> bytes:
+        """The next word as the name of an option, in capitals."""
+        word = self.args[self.at].upper()
+        self.at += 1
+        return word
+
+    def value(self) -> bytes:
+        """The value of the option that was read last."""
+        if self.at >= len(self.args):
+            raise BadSyntax(f"{shown(self.args[-1]).upper()} has no value behind it")
+        self.at += 1
+        return self.args[self.at - 1]
+
+    def duration(self) -> int:
+        """The same, of an option that is a time: milliseconds, or NEVER."""
+        return duration(self.value(), self._name())
+
+    def integer(self) -> int:
+        """The same, of one that is a whole number."""
+        number = parse_integer(self.value())
+        if number == NOT_A_NUMBER:
+            raise WrongType(f"{self._name()} must be a whole number, not {shown(self.args[self.at - 1])}")
+        return number
+
+    def text(self) -> str:
+        """The same, of one that is text."""
+        return text(self.value(), self._name())
+
+    def boolean(self) -> bool:
+        """The same, of one that is yes or no."""
+        word = self.value().lower()
+        if word == b"yes" or word == b"no":
+            return word == b"yes"
+        raise WrongType(f"{self._name()} must be yes or no, not {shown(word)}")
+
+    def unknown(self, allowed: list[str]) -> BadSyntax:
+        """The refusal of an option that there is not."""
+        word = shown(self.args[self.at - 1]).upper()
+        close = difflib.get_close_matches(word, allowed, 1, 0.6)
+        hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(allowed)}" if allowed else ""
+        return BadSyntax(f"{shown(self.args[0]).upper()} has no option {word}{hint}")
+
+    def end(self) -> None:
+        """Refuse words behind the last one that means something."""
+        if self.at < len(self.args):
+            self.at += 1
+            raise self.unknown([])
+
+    def _name(self) -> str:
+        return shown(self.args[self.at - 2]).upper()
+
+
+def read_put(words: Words, draft: Draft, word: bytes) -> bool:
+    """Read the value of an option of a put into its draft; tell whether there is such an option."""
+    if word == b"DELAY":
+        draft.delay_ms = words.duration()
+    elif word == b"TTL":
+        draft.ttl_ms = words.duration()
+    elif word == b"TTR":
+        draft.ttr_ms = words.duration()
+    elif word == b"PRIORITY":
+        draft.priority = words.integer()
+    elif word == b"KEY":
+        draft.key = words.value()
+    elif word == b"URGENT":
+        draft.urgent = True
+    elif word == b"ONCE":
+        draft.once = True
+    elif word == b"RETRY":
+        draft.retry = parse_retry(words.text())
+    elif word == b"NAME":
+        draft.name = words.value()
+    elif word == b"UNIQUE":
+        draft.unique = words.value()
+    elif word == b"DEDUP":
+        draft.dedup = words.value()
+    elif word == b"AS":
+        draft.body_kind = body_kind(words.value())
+    else:
+        return False
+    return True
+
+
+def shown(word: bytes) -> str:
+    """A word as a refusal may repeat it."""
+    text = word[:_SHOWN_CHARACTERS_MAX].decode("utf-8", "backslashreplace")
+    return f"{text}…" if len(word) > _SHOWN_CHARACTERS_MAX else text
+
+
+def duration(word: bytes, what: str) -> int:
+    """A time in milliseconds, or NEVER."""
+    ms = read_duration(word)
+    if ms == NO_DURATION:
+        raise OutOfRange(
+            f"{what} must be a time like 30, 1.5, 250ms, 5m or 2h, up to {DURATION_MS_MAX // 1000}, or forever, "
+            f"not {shown(word)}"
+        )
+    return ms
+
+
+def text(word: bytes, what: str) -> str:
+    """Text."""
+    try:
+        return word.decode()
+    except UnicodeDecodeError:
+        raise WrongType(f"{what} must be text in UTF-8") from None
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is not in JSON")
+
+
+# NaN and infinity are not in JSON, whatever Python's reader thinks.
+_JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def read_json(raw: bytes, what: str) -> object:
+    """A value that JSON holds."""
+    try:
+        return _JSON.decode(raw.decode())
+    except (ValueError, RecursionError) as error:
+        raise WrongType(f"{what} is not JSON: {error}") from None
+
+
+def body_kind(word: bytes) -> int:
+    """What a body is said to be."""
+    kind = _KINDS.get(word.lower())
+    if kind is None:
+        raise OutOfRange(f"AS must be bytes, text or json, not {shown(word)}")
+    return kind
+
+
+def check_kind(body: bytes, kind: int) -> None:
+    """Refuse a body that is not what it is said to be: whoever takes it could not read it."""
+    if kind == BODY_TEXT:
+        text(body, "a body that goes AS text")
+    elif kind == BODY_JSON:
+        read_json(body, "a body that goes AS json")
