@@ -210,6 +210,7 @@ LIMITS = {
     "JOB_MEMORY_BYTES": ("what a job counts against `memory_limit` beside its body", "bytes"),
     "TUBE_MEMORY_BYTES": ("what a tube counts against `memory_limit` beside its name", "bytes"),
     "MEMORY_BYTES_MIN": ("the least that `memory_limit` can be set to", "bytes"),
+    "NACKS_MAX": ("failures elsewhere that a put may tell of", "failures"),
     "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),
     "WAITS_PER_CONNECTION_MAX": ("calls of one connection to a server that wait at a time", "calls"),
     "DEDUP_COUNT": ("dedup ids that a tube remembers, unless it says otherwise", "ids"),

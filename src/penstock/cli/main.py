@@ -10,10 +10,11 @@ import typer
 
 from penstock._build import is_compiled
 from penstock._version import __version__
-from penstock.cli import config, console, copies, job, journal, serve
+from penstock.cli import config, console, copies, importing, job, journal, serve
 
 app = typer.Typer(name="penstock", no_args_is_help=True)
 app.add_typer(config.app, name="config")
+app.add_typer(importing.app, name="import")
 app.add_typer(job.app, name="job")
 app.add_typer(journal.app, name="journal")
 app.command()(copies.backup)
