@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack
 
+from penstock.changes import Change
 from penstock.core import claiming, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
@@ -46,7 +47,7 @@ from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.tube import key_of
 from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
-from penstock.host import Change, Host, Session, Store, ThreadSleeper
+from penstock.host import Host, Session, Store, ThreadSleeper
 from penstock.journal.disk import RealDisk
 from penstock.journal.log import FSYNC_CHOICES
 from penstock.journal.reader import Event
@@ -61,6 +62,7 @@ from penstock.options import (
     TubeType,
     altered,
     boolean,
+    check_tubes,
     decode_body,
     draft,
     encode_body,
@@ -638,19 +640,6 @@ def _take_cores(
             with session.durable, session.lock, session:
                 return []
     return found
-
-
-def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
-    """Refuse what is not a list of tubes; a tube itself can be iterated, and would be emptied."""
-    if isinstance(tubes, (kind, str, bytes)) or not isinstance(tubes, Iterable):
-        raise WrongType("give a list of tubes")
-    places = list(tubes)
-    if not places:
-        raise OutOfRange("give at least one tube")
-    for tube in places:
-        if not isinstance(tube, kind):
-            raise WrongType(f"a tube is what queue.tube() gave, not {type(tube).__name__}")
-    return places
 
 
 def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import islice
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, ParamSpec, Self, TypeVar, Unpack
 
+from penstock.changes import Change
 from penstock.core.errors import Closed, Full
 from penstock.core.job import Job as CoreJob
 from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import CANCELLED, Waiting
-from penstock.embedded import Job, Queue, Tube, as_jobs, check_tubes, open, take_now, time_left
-from penstock.host import Change, Host
+from penstock.embedded import Job, Queue, Tube, as_jobs, open, take_now, time_left
+from penstock.host import Host
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
 from penstock.options import (
@@ -29,6 +31,7 @@ from penstock.options import (
     StateName,
     TubeOptions,
     TubeType,
+    check_tubes,
     draft,
     integer,
     to_bytes,
@@ -62,6 +65,9 @@ def open_async(
         )
     )
 
+
+# How many events are read at a time.
+_EVENTS_TOGETHER: Final = 1_000
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -168,9 +174,9 @@ class AsyncQueue:
         """Call back, from a thread of its own, on every change of every job; call what this returns to end it."""
         return self._quick.subscribe(callback)
 
-    async def events(self, start: int = 1) -> Iterator[Event]:
+    async def events(self, start: int = 1) -> AsyncIterator[Event]:
         """Everything that happened in this queue from a position on, as far as it is durable. It needs a directory."""
-        return self._quick.events(start)
+        return _read_on(self._quick.events(start))
 
     async def history(self, id: str) -> list[Event]:
         """What happened to the job of this id, whether it is there or gone, as far as it is kept and durable."""
@@ -193,6 +199,14 @@ class AsyncQueue:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+async def _read_on(events: Iterator[Event]) -> AsyncIterator[Event]:
+    """What is read from disk, some at a time and in a thread."""
+    loop = asyncio.get_running_loop()
+    while some := await loop.run_in_executor(None, list, islice(events, _EVENTS_TOGETHER)):
+        for event in some:
+            yield event
 
 
 class AsyncTube:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
 from penstock.bell import Bell
+from penstock.changes import Change
 from penstock.committer import Committer
 from penstock.core import states as s
 from penstock.core import waits as w
@@ -97,18 +98,6 @@ class Store:
     progress: Progress | None = None
     snapshot_bytes: int = SNAPSHOT_BYTES
     journal: bool = True  # Whether there is a log in it; who the node is, is there in any case.
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Something that happened to a job, as subscribers are told."""
-
-    id: str
-    tube: str
-    event: str
-    before: str
-    after: str
-    time: float  # Seconds since 1970.
 
 
 class Refusal:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from types import EllipsisType
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from penstock.core import policy as p
-from penstock.core.errors import Unsupported, WrongType
+from penstock.core.errors import OutOfRange, Unsupported, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
+
+T = TypeVar("T")
 
 Seconds = float | int
 # None stands for "for ever".
@@ -192,6 +195,19 @@ def _retry(retry: str | None, max_deliveries: int | None, dead_letter: str | Non
         raise Unsupported("give retry or max_deliveries, not both: 5 deliveries are 5x in a retry policy")
     end = "bury" if dead_letter is None else f"move {text(dead_letter, 'dead_letter')}"
     return f"{integer(max_deliveries, 'max_deliveries')}x then {end}"
+
+
+def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
+    """Refuse what is not a list of tubes; a tube itself can be iterated, and would be emptied."""
+    if isinstance(tubes, (kind, str, bytes)) or not isinstance(tubes, Iterable):
+        raise WrongType("give a list of tubes")
+    places = list(tubes)
+    if not places:
+        raise OutOfRange("give at least one tube")
+    for tube in places:
+        if not isinstance(tube, kind):
+            raise WrongType(f"a tube is what queue.tube() gave, not {type(tube).__name__}")
+    return places
 
 
 def encode_body(body: Body) -> tuple[bytes, int]:

@@ -78,6 +78,7 @@ FATAL: dict[str, tuple[bytes, str]] = {
     "25 HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", HTTP),
     "26 POST": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\nDEBUG FLUSHALL\r\n", HTTP),
     "26 GET": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", HTTP),
+    "26 PUT, which is a command too": (b"PUT /tube HTTP/1.1\r\nHost: x\r\n\r\n", HTTP),
     "26 a header first": (b"Host: x\r\nPING\r\n", HTTP),
     "26 in small letters": (b"post / HTTP/1.1\r\nPING\r\n", HTTP),
 }

@@ -43,7 +43,6 @@ from penstock.core.limits import (
     PRIORITY_BACK,
     PRIORITY_UNSET,
     REASON_BYTES_MAX,
-    ROW_ROOM_BYTES,
     SCAN_EXAMINED_MAX,
     UNSET,
     WAIT_TUBES_MAX,
@@ -54,7 +53,7 @@ from penstock.core.limits import (
     check_finite,
     check_name,
 )
-from penstock.core.moves import Moves, later, resident_length, tube_bytes
+from penstock.core.moves import Moves, later, puts_bytes, resident_length, tube_bytes
 from penstock.core.outbox import Outbox
 from penstock.core.outcomes import IS_TAKEN, NO_JOB, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK, ONLY_ONCE
 from penstock.core.policy import TubePolicy
@@ -89,19 +88,19 @@ class Engine(Moves):
         self.check_new([name])
         return self._make_tube(name, policy, now)
 
-    def check_new(self, names: list[bytes], first: Draft | None = None) -> None:
-        """Refuse to make tubes of these names, and a first job in one of them, if there is no room for all of it."""
-        jobs: i64 = 0
-        log_bytes: i64 = 0
+    def check_new(self, names: list[bytes]) -> None:
+        """Refuse to make tubes of these names, if there is no room for all of them."""
         tubes_bytes: i64 = 0
-        if first is not None:
-            check_body(len(first.body), self.body_bytes_max)
-            jobs = 1
-            log_bytes = first.log_bytes()
         for name in names:
             check_name(name, "the name of a tube")
             tubes_bytes += tube_bytes(name)
-        self._check_room(jobs, log_bytes, tubes_bytes)
+        self._check_room(0, 0, tubes_bytes)
+
+    def check_first(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> None:
+        """Refuse to make a tube and to put these jobs into it, if it cannot have them or there is no room for all."""
+        check_name(name, "the name of a tube")
+        policy.check()
+        self._check_many(Tube(name, 0, 0, policy, now), drafts, now, tube_bytes(name))
 
     def tube(self, name: bytes) -> Tube:
         """The tube of this name."""
@@ -218,6 +217,19 @@ class Engine(Moves):
     def put_many(self, tube: Tube, drafts: list[Draft], now: i64) -> list[Job]:
         """Add all of these jobs, or none."""
         self.advance(now)
+        self._check_many(tube, drafts, now, 0)
+        jobs: list[Job] = []
+        for draft in drafts:
+            job = self._twin(tube, draft, now)
+            if job is None:
+                job = tube.make(self._next_id, draft, now)
+                self._admit(job, tube, draft, now)
+            jobs.append(job)
+        self._settle(now)
+        return jobs
+
+    def _check_many(self, tube: Tube, drafts: list[Draft], now: i64, tubes_bytes: i64) -> None:
+        """Refuse jobs that cannot all be put, into a tube that may have to be made first."""
         check_count(len(drafts), "the number of jobs in one put")
         body_bytes = 0
         log_bytes = 0
@@ -229,26 +241,17 @@ class Engine(Moves):
             if self._twin(tube, draft, now) is not None:
                 continue
             body_bytes += len(draft.body)
-            log_bytes += draft.log_bytes() + ROW_ROOM_BYTES
+            log_bytes += draft.log_bytes()
             added += 1
             if draft.name is not None:
                 if draft.name in names:
                     raise OutOfRange("two jobs of one put have the same name")
                 names.add(draft.name)
-        if log_bytes > BATCH_BYTES_MAX:
+        if puts_bytes(added, log_bytes) > BATCH_BYTES_MAX:
             raise BodyTooLarge(f"the jobs of one put may have {BATCH_BYTES_MAX} bytes in all; put fewer at a time")
-        self._check_room(added, log_bytes)
+        self._check_room(added, log_bytes, tubes_bytes)
         if tube.limited and added > 0 and not self._has_room_for(tube, added, body_bytes):
             raise Full(f"tube {shown(tube.name)} has no room for all of these; wait, or put fewer")
-        jobs: list[Job] = []
-        for draft in drafts:
-            job = self._twin(tube, draft, now)
-            if job is None:
-                job = tube.make(self._next_id, draft, now)
-                self._admit(job, tube, draft, now)
-            jobs.append(job)
-        self._settle(now)
-        return jobs
 
     def wait_put(
         self, connection: Connection, tube: Tube, draft: Draft, now: i64, timeout_ms: int, tag: object = None

@@ -344,7 +344,7 @@ class Moves:
 
     def _check_room(self, jobs: i64, log_bytes: i64, tubes_bytes: i64 = 0) -> None:
         """Refuse jobs, and tubes for them, that there is no disk or no memory for."""
-        if log_bytes + tubes_bytes > self.room_bytes:
+        if puts_bytes(jobs, log_bytes) + tubes_bytes > self.room_bytes:
             raise NoSpace()
         if self.memory_max != NEVER:
             needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES + self.tubes_bytes + tubes_bytes
@@ -759,6 +759,11 @@ def resident_length(job: Job) -> i64:
     """How many bytes a job's body takes in memory."""
     body = job.body
     return len(body) if isinstance(body, bytes) else 0
+
+
+def puts_bytes(jobs: i64, log_bytes: i64) -> i64:
+    """How many bytes of the log puts take. There is always room for the row of one; those of many count."""
+    return log_bytes + (jobs - 1) * ROW_ROOM_BYTES if jobs > 1 else log_bytes
 
 
 def tube_bytes(name: bytes) -> i64:

@@ -17,6 +17,7 @@ from penstock.core.job import Job
 from penstock.core.waits import Connection, Waiting
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
+from penstock.wire.resp import HTTP_REQUEST
 
 # What a command does, as users are permitted it: bits of a mask.
 READ: Final = 1
@@ -36,7 +37,7 @@ SILENT: Final = 3
 ANSWERS_BYTES_MAX: Final = 1024 * 1024
 
 # Words of browsers: a page that makes one talk to us must not get far.
-_HTTP_WORDS: Final = frozenset([b"POST", b"GET", b"PUT", b"HEAD", b"OPTIONS", b"HOST:", b"PRI"])
+_HTTP_WORDS: Final = frozenset([HTTP_REQUEST, b"POST", b"GET", b"HEAD", b"OPTIONS", b"HOST:", b"PRI"])
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

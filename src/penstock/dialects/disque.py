@@ -151,10 +151,9 @@ class Disque:
             if tube.paused_in:
                 raise Refused(b"PAUSED Queue paused in input, try later")
         if tube is None:
-            self.site.check_new([name], draft)
-            tube = engine.create_tube(name, DISQUE, now)
-        elif len(draft.body) > engine.room_bytes:
-            self.site.make_room(len(draft.body))
+            tube = self.site.new_tube(name, DISQUE, [draft], now)
+        else:
+            self.site.have_room(len(draft.body))
         caller.reply.simple(self.site.id_of(engine.put(tube, draft, now)))
 
     # Getting

@@ -18,7 +18,6 @@ from penstock.core.job import NO_KEY, Draft, Job
 from penstock.core.limits import (
     BATCH_JOBS_MAX,
     PRIORITY_UNSET,
-    ROW_ROOM_BYTES,
     UNSET,
     WAIT_TUBES_MAX,
     check_count,
@@ -71,9 +70,12 @@ class Native:
                 elif not read_put(words, draft, word):
                     raise words.unknown(_PUT_WORDS)
             check_kind(draft.body, draft.body_kind)
-        tube = self._tube_to_put(caller, args[1], draft, now)
-        if len(draft.body) > self._engine.room_bytes:
-            self.site.make_room(len(draft.body))
+        self._check_put(caller, args[1])
+        tube = self._engine.tubes.get(args[1])
+        if tube is None:
+            tube = self.site.new_tube(args[1], FIFOTTL, [draft], now)
+        else:
+            self.site.have_room(len(draft.body))
         try:
             job = self._engine.put(tube, draft, now)
         except Full:
@@ -87,26 +89,21 @@ class Native:
     def mput(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """MPUT tube [option value ...] JOB body [option value ...] [JOB body ...]"""
         drafts = read_drafts(Words(args, 2))
-        tube = self._tube_to_put(caller, args[1], drafts[0], now)
-        needed: i64 = 0
-        for draft in drafts:
-            needed += draft.log_bytes() + ROW_ROOM_BYTES
-        if needed > self._engine.room_bytes:
-            self.site.make_room(needed)
+        self._check_put(caller, args[1])
+        tube = self._engine.tubes.get(args[1])
+        if tube is None:
+            tube = self.site.new_tube(args[1], FIFOTTL, drafts, now)
+        else:
+            self.site.have_room_for(drafts)
         jobs = self._engine.put_many(tube, drafts, now)
         caller.reply.array(len(jobs))
         for job in jobs:
             caller.reply.bulk(self.site.id_of(job))
 
-    def _tube_to_put(self, caller: Caller, name: bytes, draft: Draft, now: i64) -> Tube:
+    def _check_put(self, caller: Caller, name: bytes) -> None:
         check_tube(caller, name)
         if self.site.leaving:
             raise Refused(LEAVING)
-        tube = self._engine.tubes.get(name)
-        if tube is None:
-            self.site.check_new([name], draft)
-            tube = self._engine.create_tube(name, FIFOTTL, now)
-        return tube
 
     def was_put(self, caller: Caller, wait: PutWait) -> None:
         """Answer a put that waited for room."""

@@ -16,7 +16,9 @@ from penstock.core.errors import CommandError
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import Draft, Job
 from penstock.core.limits import REASON_BYTES_MAX
-from penstock.core.moves import tube_bytes
+from penstock.core.moves import puts_bytes, tube_bytes
+from penstock.core.policy import TubePolicy
+from penstock.core.tube import Tube
 from penstock.dialects.command import Caller, Long, check_tube
 from penstock.wire.reply import Reply
 
@@ -32,8 +34,8 @@ class Site:
     node: bytes  # 40 hex digits.
     leaving: bool  # It is about to leave its cluster, and takes no new jobs.
     start_long: StartLong | None  # Lets a command go on in slices; without it, commands run in one go.
-    make_room: Callable[[int], None]  # Tries to have room in the log for so many bytes.
     _body_of: Callable[[Job], bytes]
+    _make_room: Callable[[int], None]
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class Site:
         self.node = node
         self.leaving = False
         self.start_long = None
-        self.make_room = make_room
+        self._make_room = make_room
         self._body_of = body_of
 
     def id_of(self, job: Job) -> bytes:
@@ -65,14 +67,28 @@ class Site:
             check_tube(caller, self.engine.tube_of(job).name)
         return job
 
-    def check_new(self, names: list[bytes], first: Draft | None = None) -> None:
-        """Refuse tubes that there is no room for, and the first job of one, while nothing has been done yet."""
-        needed: i64 = 0 if first is None else len(first.body)
+    def check_new(self, names: list[bytes]) -> None:
+        """Refuse tubes that there is no room for, while nothing has been done yet."""
+        needed: i64 = 0
         for name in names:
             needed += tube_bytes(name)
+        self.have_room(needed)
+        self.engine.check_new(names)
+
+    def new_tube(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> Tube:
+        """Make a tube for these jobs; if it cannot have them all, nothing has been done."""
+        self.have_room(_log_bytes(drafts) + tube_bytes(name))
+        self.engine.check_first(name, policy, drafts, now)
+        return self.engine.create_tube(name, policy, now)
+
+    def have_room_for(self, drafts: list[Draft]) -> None:
+        """Try to have room in the log for jobs."""
+        self.have_room(_log_bytes(drafts))
+
+    def have_room(self, needed: i64) -> None:
+        """Try to have room in the log for so many bytes."""
         if needed > self.engine.room_bytes:
-            self.make_room(needed)
-        self.engine.check_new(names, first)
+            self._make_room(needed)
 
     def bodies(self, caller: Caller, jobs: list[Job], now: i64) -> list[bytes]:
         """The bodies of jobs that a caller has just taken, all read before a byte of them is answered.
@@ -115,3 +131,10 @@ class Site:
             if self.start_long is not None:
                 self.start_long(caller, long)
                 return
+
+
+def _log_bytes(drafts: list[Draft]) -> i64:
+    length: i64 = 0
+    for draft in drafts:
+        length += draft.log_bytes()
+    return puts_bytes(len(drafts), length)

@@ -43,6 +43,9 @@ _BACKSLASH: Final = 92
 _ESCAPES: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 _HEX_DIGITS: Final = b"0123456789abcdefABCDEF"
 
+# What the first line of a request over HTTP is read as.
+HTTP_REQUEST: Final = b"HTTP"
+
 _COUNTS: Final[dict[bytes, int]] = {b"*%d" % count: count for count in range(1, 65)}
 _LENGTHS: Final[dict[bytes, int]] = {b"$%d" % length: length for length in range(4_097)}
 _NO_LENGTH: Final = -1
@@ -292,6 +295,9 @@ class RespParser:
         if args is None:
             self._fail(b"unbalanced quotes in request")
             return False
+        if len(args) == 3 and args[2].startswith(b"HTTP/"):
+            # What a browser begins with. One of its methods is the name of a command, and must not be taken for it.
+            args = [HTTP_REQUEST]
         if args:
             commands.append(args)
         return True
