@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack
 
 from penstock.changes import Change
-from penstock.core import claiming, stats
+from penstock.core import claiming, meta, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import (
@@ -45,7 +45,6 @@ from penstock.core.limits import (
 from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube as CoreTube
-from penstock.core.tube import key_of
 from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
 from penstock.host import Host, Session, Store, ThreadSleeper
 from penstock.journal.disk import RealDisk
@@ -178,14 +177,21 @@ class Queue:
         """The session's name: whoever knows it may take the session over with `identify`."""
         return self._session.connection.session.token.hex()
 
-    def identify(self, token: str) -> None:
-        """Take over the session of this token, with the jobs it holds."""
+    def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
+        """Take over the session of this token, with the jobs it holds; None: stay in this one.
+
+        `grace`: how long the jobs of the session wait for `identify` once it ended, in seconds, instead of as `open`
+        says. It holds after a restart too.
+        """
         try:
-            raw = bytes.fromhex(token)
+            raw = b"" if token is None else bytes.fromhex(token)
         except (TypeError, ValueError):
             raise WrongType("a session's token is 32 hexadecimal digits") from None
+        grace_ms = UNSET if grace is None else duration_ms(grace, "grace")
         with self._session.durable, self._session.lock, self._session:
-            self._host.engine.identify(self._session.connection, raw, self._host.now())
+            connection = self._session.connection
+            named = connection.session.token if token is None else raw
+            self._host.engine.identify(connection, named, self._host.now(), grace_ms)
 
     def tube(
         self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
@@ -210,6 +216,12 @@ class Queue:
         """A tube as users see it."""
         return driven_types[core.policy.type](self, core.name, {}) if core.driven else Tube(self, core)
 
+    def find_tube(self, name: str | bytes) -> Tube:
+        """The tube of this name, if it is there; it is not made."""
+        raw = to_bytes(name, "a tube's name")
+        with self._session.durable, self._session.lock, self._session:
+            return self._tube(self._host.engine.tube(raw))
+
     def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
         with self._session.durable, self._session.lock, self._session:
@@ -220,6 +232,37 @@ class Queue:
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             return {to_text(core.name): _states(core) for core in self._host.engine.tubes.values()}
+
+    def overview(self) -> list[dict[str, Any]]:
+        """Every tube as its `info` tells it, in the order they were made."""
+        found: list[dict[str, Any]] = []
+        cursor = 0
+        while True:
+            with self._session.durable, self._session.lock, self._session:
+                self._host.advance()
+                cores, cursor = self._host.engine.scan_tubes(cursor, _SLICE_JOBS)
+                found += [_info(core, self._host.engine.now) for core in cores]
+            if cursor == 0:
+                return found
+
+    def scan(
+        self, cursor: int = 0, *, tube: Tube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[Job], int]:
+        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
+
+        Of one tube and in some states, if these are given: then a page may be short, or even empty. A job that is there
+        from beginning to end is found; what comes or goes meanwhile may be.
+        """
+        wanted = sum({1 << _state(state) for state in states}) or -1
+        if tube is not None:
+            check_tubes([tube], Tube)
+            tube._check_host(self._host)
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            place = None if tube is None else tube._live()
+            engine = self._host.engine
+            cores, following = engine.scan(integer(cursor, "cursor"), integer(count, "count"), place, wanted)
+            return [self._tube(engine.tube_of(core))._job(core) for core in cores], following
 
     def job(self, id: str) -> Job:
         """The job of this id, in either form."""
@@ -442,13 +485,12 @@ class Tube:
 
     def jobs(self, state: StateName, limit: int = 1_000) -> list[Job]:
         """Up to `limit` jobs that are in a state, in the order they would be served."""
-        if state not in s.STATE_NAMES[1:]:
-            raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {state!r}")
+        wanted = _state(state)
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
                 raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
-            found = self._live().first_jobs(s.STATE_NAMES.index(state), limit)
+            found = self._live().first_jobs(wanted, limit)
         return [self._job(core) for core in found]
 
     def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
@@ -509,6 +551,12 @@ class Tube:
         self.truncate()
         with self._session.durable, self._session.lock, self._session:
             self._host.engine.drop(self._live(), self._host.now())
+
+    def info(self) -> dict[str, Any]:
+        """How the tube is now: jobs in each state, the age of the next job in seconds, who waits, what is paused."""
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            return _info(self._live(), self._host.engine.now)
 
     def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""
@@ -837,9 +885,7 @@ class Job:
 
     def switch(self, state: StateName, delay: Seconds = 0) -> None:
         """Turn the job, if it is not taken, into another state; delayed and zombie need a delay."""
-        if state not in s.STATE_NAMES[1:]:
-            raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {state!r}")
-        target = s.STATE_NAMES.index(state)
+        target = _state(state)
         delay_ms = duration_ms(delay, "delay")
         self._do(lambda engine, session, core, now: engine.switch(core, target, now, delay_ms))
 
@@ -877,34 +923,8 @@ class Job:
             core = self._core
             if core.state == s.GONE:
                 raise UnknownJob()
-            tube = host.engine.tube_of(core)
-            extra = core.rare()
-            given = core.priority if extra.priority_given == PRIORITY_UNSET else extra.priority_given
-            holder = core.holder
-            return {
-                "id": self.id,
-                "tube": to_text(tube.name),
-                "state": s.STATE_NAMES[core.state],
-                "number": core.local if core.local >= 0 else None,
-                "name": to_text(extra.name) or None,
-                "key": to_text(key_of(tube, core)) or None,
-                "priority": given,
-                "served_as": core.priority,
-                "created": core.created / 1000,
-                "expires": _moment(core.expiry),
-                "wakes": _moment(core.wake),
-                "next_event": _moment(core.due) if core.deadline_pos >= 0 else None,
-                "ttl": None if core.expiry == NEVER else (core.expiry - core.created) / 1000,
-                "ttr": None if core.ttr == NEVER else core.ttr / 1000,
-                "holder": host.engine.session_number(holder) if holder >= 0 else None,
-                "deliveries": core.deliveries,
-                "nacks": core.nacks,
-                "returns": core.returns,
-                "buries": extra.buries,
-                "reason": to_text(extra.reason) or None,
-                "retry": extra.retry.text if extra.retry is not None else None,
-                "now": host.engine.now / 1000,
-            }
+            told = meta.meta(host.engine, core, host.ids.long(core.id, core.ttl_minutes))
+        return {name: _told(name, value) for name, value in told.items()}
 
     def __enter__(self) -> Self:
         return self
@@ -945,10 +965,34 @@ class Job:
         self._finished = self._core.state != s.TAKEN
 
 
+def _state(name: str) -> int:
+    if name not in s.STATE_NAMES[1:]:
+        raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {name!r}")
+    return s.STATE_NAMES.index(name)
+
+
+def _info(core: CoreTube, now: int) -> dict[str, Any]:
+    first = core.first_ready(None)
+    return {
+        "name": to_text(core.name),
+        "type": core.policy.type,
+        **_states(core),
+        "oldest": None if first is None else (now - first.created) / 1000,
+        "waiting": core.line.length + sum(line.length for line in core.key_lines.values()),
+        "keys": 0 if core.keys is None else len(core.keys),
+        "body_bytes": core.body_bytes,
+        "paused_in": core.paused_in,
+        "paused_out": core.paused_out,
+    }
+
+
 def _states(core: CoreTube) -> dict[str, int]:
     counts = stats.states(core)
     return {s.STATE_NAMES[state]: counts[state] for state in range(1, s.STATES_COUNT)}
 
 
-def _moment(moment: int) -> float | None:
-    return None if moment == NEVER else moment / 1000
+def _told(name: str, value: bytes | int | None) -> Any:
+    """What is known about a job, as users of Python have it: text, and times in seconds."""
+    if isinstance(value, bytes):
+        return to_text(value)
+    return value / 1000 if value is not None and name in meta.TIMES else value

@@ -141,15 +141,19 @@ class AsyncQueue:
         """The session's name: whoever knows it may take the session over with `identify`."""
         return self.sync.token
 
-    async def identify(self, token: str) -> None:
-        """Take over the session of this token, with the jobs it holds."""
-        await _call(self._host, self._quick.identify, token)
+    async def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
+        """Take over the session of this token, with the jobs it holds; None: stay in this one, with another grace."""
+        await _call(self._host, lambda: self._quick.identify(token, grace=grace))
 
     async def tube(
         self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
     ) -> AsyncTube:
         """The tube of this name, made if it is not there."""
         return AsyncTube(self, await _call(self._host, lambda: self._quick.tube(name, type, **options)))
+
+    async def find_tube(self, name: str | bytes) -> AsyncTube:
+        """The tube of this name, if it is there; it is not made."""
+        return AsyncTube(self, await _call(self._host, self._quick.find_tube, name))
 
     async def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
@@ -158,6 +162,18 @@ class AsyncQueue:
     async def stats(self) -> dict[str, dict[str, int]]:
         """For each tube, how many jobs are in each state."""
         return await _call(self._host, self._quick.stats)
+
+    async def overview(self) -> list[dict[str, Any]]:
+        """Every tube as its `info` tells it, in the order they were made."""
+        return await _call(self._host, self._quick.overview)
+
+    async def scan(
+        self, cursor: int = 0, *, tube: AsyncTube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[AsyncJob], int]:
+        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end."""
+        place = None if tube is None else check_tubes([tube], AsyncTube)[0]._tube
+        jobs, following = await _call(self._host, self._quick.scan, cursor, tube=place, states=states, count=count)
+        return [AsyncJob(job) for job in jobs], following
 
     async def job(self, id: str) -> AsyncJob:
         """The job of this id, in either form."""
@@ -324,6 +340,10 @@ class AsyncTube:
     async def drop(self) -> None:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
         await _call(self._host, self._tube.drop)
+
+    async def info(self) -> dict[str, Any]:
+        """How the tube is now: jobs in each state, the age of the next job in seconds, who waits, what is paused."""
+        return await _call(self._host, self._tube.info)
 
     async def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""

@@ -113,7 +113,7 @@ def test_what_does_not_speak_resp_is_said_in_a_sentence(said: bytes) -> None:
         thread.start()
         done = cli("ping", port=other.getsockname()[1])
         thread.join()
-    assert done.exit_code == 4 and "does not speak RESP" in done.stderr and "Traceback" not in done.stderr
+    assert done.exit_code == 75 and "does not speak RESP" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_server_that_goes_away_in_the_middle_is_said() -> None:
@@ -127,6 +127,16 @@ def test_a_server_that_goes_away_in_the_middle_is_said() -> None:
         done = cli("ping", port=other.getsockname()[1])
         thread.join()
     assert done.exit_code == 75 and "whether the command ran is not known" in done.stderr
+
+
+def test_a_url_names_a_server_too(server: Server, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["cli", "-u", f"penstock://127.0.0.1:{server.port}", "ping"])
+    assert result.stdout == "PONG\n"
+    result = CliRunner().invoke(app, ["cli", "ping"], env={"PENSTOCK_URL": f"penstock://127.0.0.1:{server.port}"})
+    assert result.stdout == "PONG\n"
+    assert "not a server" not in cli("-h", "::1", "ping", port=free_port()).stderr
+    wrong = CliRunner().invoke(app, ["cli", "-u", str(tmp_path), "ping"])
+    assert wrong.exit_code == 2 and "is a directory, and a prompt speaks to a server" in wrong.stderr
 
 
 def test_passwords_are_given_or_asked_for(tmp_path: Path) -> None:

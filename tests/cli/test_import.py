@@ -19,11 +19,10 @@ import penstock
 from penstock.cli.disque_aof import AofJob, DamagedAof, contents, decode
 from penstock.cli.main import app
 from tests.cli.terminal import PENSTOCK
-from tests.server.serving import PATIENCE_S, environment, wait_for
+from tests.server.serving import PATIENCE_S, Server, environment, wait_for
 
 NODE = "dcb833cf" + "0" * 32
 QUEUED, ACTIVE, ACKED = 2, 1, 3
-NOW_S = int(time.time())
 
 
 def run(*words: object) -> Result:
@@ -63,8 +62,9 @@ def serialized(
 ) -> bytes:
     """A job as Disque writes it, field by field."""
     text = b"body %d" % number if body is None else body
-    made = (NOW_S - age) * 1_000 * 1_000_000 + number
-    fields = struct.pack("<40sBBHIQIIHH", id_of(number), state, flags, 1, NOW_S + ttl, made, delay, retry, nacks, 0)
+    now = int(time.time())
+    made = (now - age) * 1_000 * 1_000_000 + number
+    fields = struct.pack("<40sBBHIQIIHH", id_of(number), state, flags, 1, now + ttl, made, delay, retry, nacks, 0)
     strings = b"".join(struct.pack("<I", len(each)) + each for each in (queue, text))
     told = fields + strings + struct.pack("<I", 1) + NODE.encode()
     return struct.pack("<I", len(told)) + told
@@ -333,6 +333,23 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert 1_000 < done() < count
     assert "4,000 jobs are imported" in run("jsonl", file, "--into", queue).output
     assert bodies(queue, "t") == {str(number): 1 for number in range(count)}
+
+
+def test_jobs_go_to_a_server_as_well(tmp_path: Path, aof: Path, lines: Path) -> None:
+    server = Server(tmp_path, "--appendfsync", "never")
+    url = f"penstock://127.0.0.1:{server.port}"
+    try:
+        assert "4 jobs are imported" in run("disque-aof", aof, "--into", url).output
+        assert run("jsonl", lines, "--into", url, "--tube", "rest").exit_code == 0
+        with penstock.connect(url) as queue:
+            page = queue.tube("pages").named(id_of(3))
+            assert page.body == b"\x00\xff" and page.nacks == 7 and page.meta()["ttr"] == 60
+            assert queue.stats()["emails"] == {**dict.fromkeys(queue.stats()["emails"], 0), "ready": 2, "delayed": 3}
+    finally:
+        server.stop()
+    lines.write_text('{"tube": "t", "body": 1}')
+    result = run("jsonl", lines, "--into", f"{url}?retry_for=0", "--state", tmp_path / "other")
+    assert result.exit_code == 75 and "run the same command again to go on" in result.output
 
 
 def test_a_state_of_something_else_is_refused(tmp_path: Path, lines: Path) -> None:

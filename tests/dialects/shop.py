@@ -1,6 +1,9 @@
-"""An engine with Disque's words, and one client of it: what commands do, without a server around them."""
+"""An engine with the words of RESP, and one client of it: what commands do, without a server around them."""
 
 from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
@@ -8,7 +11,15 @@ from penstock.core.outbox import Outbox
 from penstock.core.tube import Tube
 from penstock.dialects.command import WRITE, Caller, Command, Desk, Long
 from penstock.dialects.disque import Disque
+from penstock.dialects.jobs import Jobs
+from penstock.dialects.native import Native
 from penstock.dialects.site import Site
+from penstock.dialects.tubes import Tubes
+from penstock.server.native_table import native_rows
+from penstock.server.table import commands_of
+
+if TYPE_CHECKING:
+    from penstock.server.server import Server
 
 NODE = b"0123456789abcdef0123456789abcdef01234567"
 NOW = 1_000_000
@@ -28,21 +39,35 @@ class Log(Outbox):
         self.told.append(b"-" + tube.name)
 
 
+class Confined(Caller):
+    """A client that may use only some tubes."""
+
+    tubes: tuple[bytes, ...] = ()
+
+    def may_use(self, tube: bytes) -> bool:
+        return tube in self.tubes
+
+
 class Shop:
     """An engine and a client of it."""
 
     def __init__(self) -> None:
         self.log = Log()
         self.engine = Engine(1, NOW, self.log)
+        self.now = NOW
         self.asked_for = 0  # So much room in the log was asked for.
+        self.slices = 0  # So often a command went on in another slice.
         ids = IdForms(NODE[:8], b"k" * 32)
         self.site = Site(self.engine, ids, NODE, lambda job: b"", self._make_room)
         self.site.start_long = self._start_long
         self.disque = Disque(self.site)
+        self.native = Native(self.site)
+        self.jobs = Jobs(self.native)
+        self.tubes = Tubes(self.site)
         self.long: Long | None = None  # What goes on in slices.
         names = ["addjob", "getjob", "pause", "ackjob", "deljob", "nack", "enqueue", "dequeue"]
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in names]
-        self.desk = Desk(commands, lambda: 0)
+        self.desk = Desk(commands + commands_of(native_rows(cast("Server", self))), lambda: 0)
         self.caller = Caller(self.engine.connect(b"token"))
 
     def _make_room(self, length: int) -> None:
@@ -51,6 +76,70 @@ class Shop:
     def _start_long(self, caller: Caller, long: Long) -> None:
         self.long = long
 
-    def ask(self, *words: bytes) -> bytes:
-        self.desk.run_all(self.caller, [list(words)], 0, NOW)
-        return self.caller.reply.take()
+    def another(self, *tubes: bytes) -> Caller:
+        """Another client; one that may use only some tubes, if they are named."""
+        caller = Confined(self.engine.connect(b"token %d" % len(self.engine.sessions)))
+        caller.any_tube, caller.tubes = not tubes, tubes
+        return caller
+
+    def ask(self, *words: bytes, caller: Caller | None = None) -> bytes:
+        """What a command answers at once."""
+        caller = caller or self.caller
+        self.desk.run_all(caller, [list(words)], 0, self.now)
+        return caller.reply.take()
+
+    def call(self, *words: bytes | str | int, caller: Caller | None = None) -> Any:
+        """What a native command answers, however many slices it takes; its maps as such."""
+        caller = caller or self.caller
+        caller.reply.resp3 = True
+        encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        answer = self.ask(*encoded, caller=caller)
+        while self.long is not None:
+            self.slices += 1
+            long, self.long = self.long, None
+            if not self.desk.step(caller, long, self.now):
+                self.long = long
+            answer += caller.reply.take()
+        return decoded(answer)
+
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass, and those who waited be answered."""
+        self.now += ms
+        self.engine.advance(self.now)
+        self.serve()
+
+    def serve(self) -> None:
+        """Answer those whose wait has ended."""
+        for wait in self.log.ended_waits:
+            self.desk.end_wait(cast(Caller, wait.tag), wait, self.now)
+        self.log.ended_waits.clear()
+
+    def told(self, caller: Caller) -> Any:
+        """What a client was answered that had to wait; None if it was not."""
+        self.serve()
+        answer = caller.reply.take()
+        return decoded(answer) if answer else None
+
+
+def decoded(answer: bytes) -> Any:
+    """What an answer means. A refusal is its line as text."""
+    return _decode(io.BytesIO(answer))
+
+
+def _decode(file: io.BytesIO) -> Any:
+    line = file.readline()
+    kind, rest = line[:1], line[1:-2]
+    if kind == b"-":
+        return rest.decode()
+    if kind == b"_":
+        return None
+    if kind == b":":
+        return int(rest)
+    if kind == b"$":
+        return file.read(int(rest) + 2)[:-2]
+    if kind == b"*":
+        return [_decode(file) for _ in range(int(rest))]
+    if kind == b"%":
+        return {_decode(file).decode(): _decode(file) for _ in range(int(rest))}
+    assert kind == b"+", line
+    return rest

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from penstock.core.job import Draft
 from penstock.core.policy import DISQUE
-from penstock.dialects.scans import PAGE_BYTES_MAX, SCAN_BYTES_MAX, JobScan, parse_query
+from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_BYTES_MAX
+from penstock.dialects.scans import JobScan, parse_query
 
 from .shop import NOW, Shop
 

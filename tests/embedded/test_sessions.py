@@ -160,6 +160,6 @@ async def test_tokens_are_unguessable_and_wrong_ones_are_refused(queue: Any) -> 
     assert await code_of(queue.identify("0" * 32)) == "NOSESSION"
     assert await code_of(queue.identify("00")) == "NOSESSION"
     assert await code_of(queue.identify("")) == "NOSESSION"
-    for token in ("not hexadecimal", "0" * 31, 5, None, b"00"):
+    for token in ("not hexadecimal", "0" * 31, 5, b"00"):
         assert await code_of(queue.identify(token)) == "WRONGTYPE", token
     await (await queue.tube("works")).put("still")

@@ -18,6 +18,8 @@ from penstock.cli.json_lines import BadLine, read_line
 
 Progress = Callable[[int, int], None]
 
+BAD_LINES: Final = "lines that are no jobs"
+
 _ENDS_BYTES: Final = 64 * 1024
 _LINE_BYTES_MAX: Final = 1 << 30
 
@@ -117,7 +119,7 @@ class JsonLinesSource:
         try:
             line = read_line(raw, self._tube)
         except BadLine as error:
-            return Passed("lines that are no jobs", f"line {number}", str(error))
+            return Passed(BAD_LINES, f"line {number}", str(error))
         # Those of the line itself go before: it knows better what makes two puts one.
         same = f"import {self.fingerprint} {number}"
         return Arrival(f"line {number}", line.tube, line.body, {"dedup": same, "unique": same, **line.options})

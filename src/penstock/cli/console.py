@@ -11,13 +11,10 @@ from typing import Annotated
 import typer
 
 from penstock.cli.conversation import Conversation, Form
-from penstock.cli.output import fail
+from penstock.cli.exits import ERROR, USAGE, fail
 from penstock.cli.shown import as_csv, as_json, as_raw, as_text
-from penstock.cli.speaker import NotReached, Place, Speaker, Unwelcome
-
-REFUSED = 4
-TEMPORARY = 75
-INTERRUPTED = 130
+from penstock.cli.speaker import Place, Speaker
+from penstock.cli.target import Target
 
 
 def cli(
@@ -27,12 +24,16 @@ def cli(
             metavar="[COMMAND [WORD]...]", help="A command to run. Without one: a prompt, or lines of stdin."
         ),
     ] = None,
-    host: Annotated[str, typer.Option("-h", "--host", help="Where the server is.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("-p", "--port", min=1, max=65_535, help="Its port.")] = 7711,
+    host: Annotated[str | None, typer.Option("-h", "--host", help="Where the server is. [127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option("-p", "--port", min=1, max=65_535, help="Its port. [7711]")] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("-u", "--url", help="Both and more: penstock://user:password@host:port. [env: PENSTOCK_URL]"),
+    ] = None,
     password: Annotated[
         str,
         typer.Option(
-            "-a", "--pass", envvar="PENSTOCK_PASSWORD", show_envvar=True, help="The password, if one is needed."
+            "-a", "--password", envvar="PENSTOCK_PASSWORD", show_envvar=True, help="The password, if one is needed."
         ),
     ] = "",
     user: Annotated[str, typer.Option("--user", help="Whose password it is, if not everybody's.")] = "",
@@ -64,8 +65,11 @@ def cli(
         form = as_raw
     else:
         form = as_text
-    place = Place(host, port, user, password, _tls(cacert, insecure) if tls else None, resp3)
-    speaker = Speaker(place)
+    if (host or port) and url:
+        fail("give -h and -p, or --url", USAGE)
+    if host or port:
+        url = f"penstock://{_in_url(host or '127.0.0.1')}:{port or 7711}"
+    speaker = Speaker(_place(url, user, password, _tls(cacert, insecure) if tls else None, resp3))
     conversation = Conversation(speaker, form)
     try:
         if words:
@@ -78,18 +82,26 @@ def cli(
             return
         else:
             conversation.run_lines(line.decode("utf-8", "surrogateescape") for line in sys.stdin.buffer)
-    except NotReached as error:
-        fail(str(error), TEMPORARY)
-    except Unwelcome as error:
-        fail(str(error), REFUSED)
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    except BrokenPipeError:
-        # Whoever read it has read enough; the interpreter must not complain about it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         speaker.close()
-    raise typer.Exit(1 if conversation.failed else 0)
+    raise typer.Exit(ERROR if conversation.failed else 0)
+
+
+def _in_url(host: str) -> str:
+    """A host as a URL has it."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _place(url: str | None, user: str, password: str, tls: ssl.SSLContext | None, resp3: bool) -> Place:
+    """The server of a URL, or else the one that every other command would go to."""
+    from penstock.client.url import target
+
+    place = Target(url=url).place()
+    if place.directory is not None:
+        fail(f"{place.directory} is a directory, and a prompt speaks to a server; name one with -h and -p", USAGE)
+    found = target(place.url)
+    host, port = found.seeds[0]
+    return Place(host, port, user or found.user, os.fsencode(password) or found.password, tls or found.tls, resp3)
 
 
 def _repeat(conversation: Conversation, words: list[str], times: int, interval: float) -> None:

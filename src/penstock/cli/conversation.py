@@ -35,7 +35,7 @@ class Conversation:
         self.failed = False  # Whether anything was refused.
 
     def run(self, words: list[str]) -> None:
-        """Say one command and show what is answered; raises NotReached and Unwelcome."""
+        """Say one command and show what is answered; raises what is Trouble."""
         if self.speaker.is_lost():
             self.speaker.close()
             self.speaker.connect()

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.cli.conversation import LEAVING, Conversation, note
 from penstock.cli.manual import Manual, from_docs, offline
-from penstock.cli.speaker import NotReached, Unwelcome
+from penstock.cli.speaker import Trouble
 
 _HISTORY_LINES: Final = 1_000
 
@@ -68,7 +68,7 @@ class Prompt:
         try:
             if self._speaker.is_connected or self._connect(f"connected to {self._speaker.place}"):
                 self._conversation.run(words)
-        except (NotReached, Unwelcome) as error:
+        except Trouble as error:
             note(str(error))
         except KeyboardInterrupt:
             # Its answer may still come, so this connection is of no use any more.
@@ -80,7 +80,7 @@ class Prompt:
         """Connect, and say so; if it cannot be, say that. Tells whether it was."""
         try:
             self._speaker.connect()
-        except (NotReached, Unwelcome) as error:
+        except Trouble as error:
             note(str(error))
             return False
         if words:
@@ -90,7 +90,7 @@ class Prompt:
     def _help(self) -> Manual:
         """The server's own manual, if there is one and it tells."""
         if self._manual is None and self._speaker.is_connected:
-            with suppress(NotReached, Unwelcome):
+            with suppress(*Trouble):
                 answer = self._speaker.ask([b"COMMAND", b"DOCS"])
                 if not answer.is_error and answer.items:
                     self._manual = from_docs(answer)

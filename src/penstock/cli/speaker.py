@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import ssl
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from penstock.cli.answers import Answer, read
-from penstock.core.errors import PenstockError, ProtocolError
+from penstock.core.errors import CommandError, ConnectionLost, NoServer, ProtocolError, WrongServer
+from penstock.wire.answers import encode
 
 CONNECT_SECONDS_MAX: Final = 5
 
 
-class NotReached(PenstockError):
-    """There is no server, or it is gone."""
-
-
-class Unwelcome(PenstockError):
+class Unwelcome(CommandError):
     """There is a server, but it does not let us in."""
+
+
+# Whatever can become of a connection.
+Trouble: Final = (NoServer, ConnectionLost, Unwelcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Place:
     host: str
     port: int
     user: str = ""
-    password: str = ""
+    password: bytes = b""
     tls: ssl.SSLContext | None = None
     resp3: bool = False
 
@@ -61,13 +62,13 @@ class Speaker:
             return True
 
     def connect(self) -> None:
-        """Connect and say who we are; raises NotReached or Unwelcome."""
+        """Connect and say who we are; raises NoServer or Unwelcome."""
         place = self.place
         try:
             connection = socket.create_connection((place.host, place.port), timeout=CONNECT_SECONDS_MAX)
         except OSError as error:
             why = error.strerror or str(error)
-            raise NotReached(
+            raise NoServer(
                 f"no server answers at {place} ({why}); start one with `penstock serve`, or name another by -h and -p"
             ) from None
         try:
@@ -86,11 +87,13 @@ class Speaker:
 
     def _greet(self) -> None:
         place = self.place
-        who = [word.encode("utf-8", "surrogateescape") for word in (place.user, place.password) if word]
+        user = [os.fsencode(place.user)] if place.user else []
         if place.resp3:
-            greeting = [b"HELLO", b"3", *([b"AUTH", *(who if place.user else [b"default", *who])] if who else [])]
-        elif who:
-            greeting = [b"AUTH", *who]
+            greeting = [b"HELLO", b"3"]
+            if place.password:
+                greeting += [b"AUTH", *(user or [b"default"]), place.password]
+        elif place.password:
+            greeting = [b"AUTH", *user, place.password]
         else:
             return
         answer = self.ask(greeting)
@@ -99,35 +102,34 @@ class Speaker:
             refusal = answer.text.decode("utf-8", "backslashreplace")
             raise Unwelcome(f"{place} refuses: {refusal}; see -a and --user")
 
-    def say(self, words: Sequence[bytes]) -> None:
+    def say(self, words: list[bytes]) -> None:
         """Send a command; connected or not, the answers to it are read next."""
         if self._socket is None:
             self.connect()
         assert self._socket is not None
-        parts = [b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)]
         try:
-            self._socket.sendall(b"".join(parts))
+            self._socket.sendall(encode(words))
         except OSError:
             # Perhaps it has said why, before it closed.
             pass
 
     def hear(self) -> Answer:
-        """The next answer; raises NotReached when there will be none. The connection is closed then."""
+        """The next answer; raises ConnectionLost when there will be none. The connection is closed then."""
         assert self._file is not None
         try:
             return read(self._file)
         except (EOFError, OSError):
             self.close()
-            raise NotReached(f"{self.place} closed the connection; whether the command ran is not known") from None
+            raise ConnectionLost(f"{self.place} closed the connection; whether the command ran is not known") from None
         except ProtocolError:
             self.close()
-            raise Unwelcome(f"what listens at {self.place} does not speak RESP; see -h, -p and --tls") from None
+            raise WrongServer(f"what listens at {self.place} does not speak RESP; see -h, -p and --tls") from None
         except BaseException:
             # An answer that nobody waits for any more must not be taken for the next one.
             self.close()
             raise
 
-    def ask(self, words: Sequence[bytes]) -> Answer:
+    def ask(self, words: list[bytes]) -> Answer:
         """The answer to a command."""
         self.say(words)
         return self.hear()

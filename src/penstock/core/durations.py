@@ -36,7 +36,9 @@ def read_duration(text: bytes) -> int:
     unit = UNITS_MS.get(word[len(number) :])
     if unit is None:
         return NO_DURATION
-    whole, point, fraction = number.rstrip(b" ").partition(b".")
+    if len(number) < len(word):
+        number = number.removesuffix(b" ")
+    whole, point, fraction = number.partition(b".")
     if not whole.isdigit() or len(whole) > _DIGITS_MAX:
         return NO_DURATION
     ms = int(whole) * unit

@@ -856,7 +856,7 @@ class Engine(Moves):
         assert token not in self.sessions
         free = self._session_slots_free
         slot: i32 = free.pop() if free else len(self._session_slots)
-        session = Session(self._number(), slot, token, self.session_grace_ms)
+        session = Session(self._number(), slot, token)
         if slot == len(self._session_slots):
             self._session_slots.append(session)
         else:
@@ -875,7 +875,7 @@ class Engine(Moves):
         session = self.sessions.get(token)
         if session is None:
             raise UnknownSession()
-        if grace_ms != UNSET and grace_ms != session.grace_ms:
+        if grace_ms != UNSET and grace_ms != self.grace_of(session):
             session.grace_ms = i64(grace_ms)
             self.outbox.session_made(session, now)
         if session is not connection.session:
@@ -885,6 +885,10 @@ class Engine(Moves):
             connection.session = session
             self._leave(left, now)
         return session
+
+    def grace_of(self, session: Session) -> i64:
+        """How long a session outlives its last connection."""
+        return self.session_grace_ms if session.grace_ms == UNSET else session.grace_ms
 
     def session_number(self, slot: int) -> int:
         """The number of the session that holds a job."""
@@ -901,7 +905,7 @@ class Engine(Moves):
     def _leave(self, session: Session, now: i64) -> None:
         session.connections -= 1
         if session.connections == 0:
-            self.deadlines.set(session, now + session.grace_ms)
+            self.deadlines.set(session, now + self.grace_of(session))
         self.advance(now)
 
     # What the commands share

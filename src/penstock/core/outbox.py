@@ -45,7 +45,7 @@ class Outbox:
         """The tube may give out integers below this one; after a crash it goes on from here."""
 
     def session_made(self, session: Session, now: i64) -> None:
-        """A session began that may outlive its connections."""
+        """A session began that may outlive its connections, or got another grace time."""
 
     def consumer_changed(self, consumer: Consumer, now: i64) -> None:
         """A consumer of claims got further, or was taken over."""

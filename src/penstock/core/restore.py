@@ -96,16 +96,16 @@ def restore_dedup(tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when:
         tube.dedups.add(dedup, job_id, ttl_minutes, when)
 
 
-def restore_session(engine: Engine, number: i64, token: bytes, held: list[Job], now: i64) -> None:
+def restore_session(engine: Engine, number: i64, token: bytes, grace_ms: i64, held: list[Job], now: i64) -> None:
     """Bring a session back that has no connection now: its grace begins."""
     slot = len(engine._session_slots)
-    session = Session(number, slot, token, engine.session_grace_ms)
+    session = Session(number, slot, token, grace_ms)
     engine._session_slots.append(session)
     engine.sessions[token] = session
     for job in held:
         session.hold(job)
     used_number(engine, number)
-    engine.deadlines.set(session, now + engine.session_grace_ms)
+    engine.deadlines.set(session, now + engine.grace_of(session))
 
 
 def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64) -> None:

@@ -8,7 +8,7 @@ minutes, each wait shortened at random by up to half; after the fifth failure, b
     policy   = [count "x"] [waits] ["jitter"] ["then" end]        at least one part
     waits    = "const(" time ")" | "linear(" time ".." time ")" | "exp(" time ".." time ")"
     end      = "bury" | "drop" | "move" tube                      bury, if it is not said
-    time     = number ("ms" | "s" | "m" | "h" | "d")
+    time     = number ("ms" | "s" | "m" | "h" | "d" | "w")
 
 Without a count a job is retried for ever. A failure is a nack, a ttr that passed, or a disconnect; a release is none.
 """
@@ -19,6 +19,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core.durations import UNITS_MS
 from penstock.core.errors import BadRetry
 from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX
 
@@ -33,7 +34,6 @@ THEN_MOVE: Final = 2
 
 TRIES_MAX: Final = 1_000_000
 
-_UNITS_MS: Final[dict[str, int]] = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SHAPES: Final[dict[str, int]] = {"const": CONST, "linear": LINEAR, "exp": EXP}
 
 
@@ -140,10 +140,11 @@ class _Reader:
         start = self.at
         value = self.number("a time such as 10s")
         unit = self.word()
-        if unit not in _UNITS_MS:
-            raise self.error("a unit: ms, s, m, h or d")
+        unit_ms = UNITS_MS.get(unit.encode()) if unit else None
+        if unit_ms is None:
+            raise self.error("a unit: ms, s, m, h, d or w")
         self.at += len(unit)
-        value *= _UNITS_MS[unit]
+        value *= unit_ms
         if value < 1 or value > DURATION_MS_MAX:
             self.at = start
             raise self.error("a time between 1ms and 1,000 years")

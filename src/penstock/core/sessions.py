@@ -11,6 +11,7 @@ from mypy_extensions import i32, i64
 
 from penstock.core.deadlines import NOWHERE, Timed
 from penstock.core.job import Job
+from penstock.core.limits import UNSET
 
 
 class Session(Timed):
@@ -19,11 +20,11 @@ class Session(Timed):
     number: i64  # Unique for ever on this node: the log names sessions by it.
     slot: i32  # How its jobs refer to it.
     token: bytes  # Whoever knows it may join: 16 unguessable bytes.
-    grace_ms: i64  # How long it outlives its last connection.
+    grace_ms: i64  # How long it outlives its last connection; UNSET: as long as the engine says.
     connections: i32
     held: list[Job]  # In no order that matters; job.held_pos is the index.
 
-    def __init__(self, number: i64, slot: i32, token: bytes, grace_ms: i64) -> None:
+    def __init__(self, number: i64, slot: i32, token: bytes, grace_ms: i64 = UNSET) -> None:
         super().__init__()
         self.number = number
         self.slot = slot

@@ -10,9 +10,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.core import states as s
 from penstock.core.engine import Engine
-from penstock.core.errors import BadId, BadSyntax, Full, OutOfRange, UnknownJob, refuse
+from penstock.core.errors import BadId, BadSyntax, Full, OutOfRange, UnknownJob, WrongType, refuse
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID
 from penstock.core.job import NO_KEY, Draft, Job
 from penstock.core.limits import (
@@ -37,8 +36,8 @@ _PUT_WORDS: Final = [*PUT_OPTIONS, "TIMEOUT"]
 _MPUT_WORDS: Final = [*PUT_OPTIONS, "JOB"]
 _TAKE_WORDS: Final = ["COUNT", "TIMEOUT", "KEY", "TTR", "AND"]
 _RELEASE_WORDS: Final = ["DELAY", "TTL", "PRIORITY", "KEY"]
-
-STATE_WORDS: Final = [name.encode() for name in s.STATE_NAMES]
+_DIG_WORDS: Final = ["DELAY", "TTL", "PRIORITY"]
+_KICK_WORDS: Final = ["DELAY", "TTL"]
 
 
 class Native:
@@ -237,40 +236,56 @@ class Native:
     def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """ACK id [id ...]"""
         if len(args) == 2:
-            outcome = self._engine.ack(caller.connection.session, self.job(caller, args[1], now), now)
-            if outcome != OK:
-                refuse(outcome)
-            caller.reply.integer(1)
+            # As a Many does it, and faster: this is what most clients send.
+            self.count_one(caller, self._engine.ack(caller.connection.session, self.job(caller, args[1], now), now))
         else:
-            self.site.run(caller, _Many(self, args[1:], False), now)
+            self.each(caller, Many(self, args[1:], False), now)
+
+    def each(self, caller: Caller, many: Many, now: i64) -> None:
+        """Do something to every job that a command names. Of one alone it is told why it could not be done."""
+        if len(many.ids) == 1:
+            self.count_one(caller, many.do(caller, self.job(caller, many.ids[0], now), now))
+        else:
+            self.site.run(caller, many, now)
+
+    def count_one(self, caller: Caller, outcome: int) -> None:
+        """Answer a command on one job that could have named many."""
+        if outcome != OK:
+            refuse(outcome)
+        caller.reply.integer(1)
 
     def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """RELEASE id [DELAY d] [TTL d] [PRIORITY n] [KEY k]"""
-        delay = 0
-        ttl = UNSET
-        priority = PRIORITY_UNSET
-        key: bytes | None = None
-        words = Words(args, 2)
-        while words.more():
-            word = words.option()
-            if word == b"DELAY":
-                delay = words.duration()
-            elif word == b"TTL":
-                ttl = words.duration()
-            elif word == b"PRIORITY":
-                priority = words.integer()
-            elif word == b"KEY":
-                key = words.value()
-            else:
-                raise words.unknown(_RELEASE_WORDS)
+        back = _Return(args, 2, _RELEASE_WORDS)
         job = self.job(caller, args[1], now)
-        self.finish(caller, self._engine.release(caller.connection.session, job, now, delay, ttl, priority, key))
+        session = caller.connection.session
+        self.finish(caller, self._engine.release(session, job, now, back.delay, back.ttl, back.priority, back.key))
+
+    def requeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """REQUEUE id"""
+        job = self.job(caller, args[1], now)
+        self.finish(caller, self._engine.requeue(caller.connection.session, job, now))
 
     def bury(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """BURY id [REASON text]"""
         reason = read_reason(Words(args, 2))
         job = self.job(caller, args[1], now)
         self.finish(caller, self._engine.bury(caller.connection.session, job, now, reason))
+
+    def dig(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """DIG id [DELAY d] [TTL d] [PRIORITY n]"""
+        back = _Return(args, 2, _DIG_WORDS)
+        job = self.job(caller, args[1], now)
+        self.finish(caller, self._engine.dig(job, now, back.delay, back.ttl, back.priority))
+
+    def kick(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """KICK tube [count] [DELAY d] [TTL d]"""
+        counted = len(args) > 2 and parse_integer(args[2]) != NOT_A_NUMBER
+        count = check_count(parse_integer(args[2]) if counted else 1, "the number of jobs to kick")
+        back = _Return(args, 3 if counted else 2, _KICK_WORDS)
+        check_tube(caller, args[1])
+        tube = self._engine.tube(args[1])
+        self.site.run(caller, _Kicking(self, tube, count, back.delay, back.ttl), now)
 
     def finish(self, caller: Caller, outcome: int) -> None:
         """Answer a command on one job."""
@@ -303,7 +318,7 @@ class Native:
         reply.bulk(b"session")
         reply.integer(session.number)
         reply.bulk(b"grace")
-        reply.integer(session.grace_ms)
+        reply.integer(self._engine.grace_of(session))
 
     # Ids
 
@@ -314,13 +329,19 @@ class Native:
             raise UnknownJob()
         return job
 
+    def number(self, caller: Caller, text: bytes, now: i64) -> int:
+        """The number behind an id, also where the job is gone; but one that is gone is in no tube any more."""
+        number = self._parsed(text)
+        return self.job(caller, text, now).id if number == NOT_AN_ID else number
+
+    def _parsed(self, text: bytes) -> int:
+        if len(text) == LONG_ID_BYTES:
+            return self.site.ids.parse_long(text)
+        return self.site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else NOT_AN_ID
+
     def find(self, caller: Caller, text: bytes, now: i64) -> Job | None:
         """The same, if it is there. What cannot be the id of a job here is refused."""
-        number = NOT_AN_ID
-        if len(text) == LONG_ID_BYTES:
-            number = self.site.ids.parse_long(text)
-        elif len(text) == HEX_ID_BYTES:
-            number = self.site.ids.parse_hex(text)
+        number = self._parsed(text)
         if number != NOT_AN_ID:
             return self.site.find(caller, number, now)
         name, mark, digits = text.rpartition(b"#")
@@ -362,6 +383,44 @@ def read_drafts(words: Words) -> list[Draft]:
             return drafts
 
 
+class _Return:
+    """What a job may be given on its way back to the queue."""
+
+    delay: int
+    ttl: int
+    priority: int
+    key: bytes | None
+
+    def __init__(self, args: list[bytes], at: int, allowed: list[str]) -> None:
+        self.delay = 0
+        self.ttl = UNSET
+        self.priority = PRIORITY_UNSET
+        self.key = None
+        words = Words(args, at)
+        while words.more():
+            word = words.option()
+            if word.decode("ascii", "replace") not in allowed:
+                raise words.unknown(allowed)
+            if word == b"DELAY":
+                self.delay = words.duration()
+            elif word == b"TTL":
+                self.ttl = words.duration()
+            elif word == b"PRIORITY":
+                self.priority = words.integer()
+            else:
+                self.key = words.value()
+
+
+def read_delay(words: Words) -> int:
+    """How long a job waits before it is served, if it is said."""
+    delay = 0
+    while words.more():
+        if words.option() != b"DELAY":
+            raise words.unknown(["DELAY"])
+        delay = words.duration()
+    return delay
+
+
 def read_reason(words: Words) -> bytes:
     """Why something is done to a job, if it is said."""
     reason = b""
@@ -375,12 +434,9 @@ def read_reason(words: Words) -> bytes:
 def _token(word: bytes) -> bytes:
     """The token of a session."""
     try:
-        token = bytes.fromhex(word.decode("ascii"))
+        return bytes.fromhex(word.decode("ascii"))
     except ValueError:
-        token = b""
-    if len(word) != 32 or len(token) != 16:
-        raise BadSyntax("a session's token is 32 hexadecimal digits")
-    return token
+        raise WrongType("a session's token is 32 hexadecimal digits") from None
 
 
 class _Taking(Answer):
@@ -411,11 +467,11 @@ class _Putting(Answer):
         self._native.was_put(caller, wait)
 
 
-class _Many(Long):
+class Many(Long):
     """Ack or delete many jobs, and count them. All ids are looked at before anything is done, and both in slices."""
 
+    ids: list[bytes]
     _native: Native
-    _ids: list[bytes]
     _deletes: bool
     _jobs: list[Job | None]
     _at: int
@@ -424,37 +480,71 @@ class _Many(Long):
     def __init__(self, native: Native, ids: list[bytes], deletes: bool) -> None:
         if len(ids) > BATCH_JOBS_MAX:
             raise OutOfRange(f"a command may name up to {BATCH_JOBS_MAX} jobs")
+        self.ids = ids
         self._native = native
-        self._ids = ids
         self._deletes = deletes
         self._jobs = []
         self._at = 0
         self._done = 0
 
+    def do(self, caller: Caller, job: Job, now: i64) -> int:
+        """Do it to a job as it is now."""
+        engine = self._native.site.engine
+        if self._deletes:
+            return engine.delete(job, now)
+        return engine.ack(caller.connection.session, job, now)
+
     def step(self, caller: Caller, now: i64) -> bool:
         """Look at the next ids; or do it to the next jobs, when all are known."""
         native = self._native
         jobs = self._jobs
-        count = len(self._ids)
+        count = len(self.ids)
         if len(jobs) < count:
-            for text in self._ids[len(jobs) : len(jobs) + SLICE]:
+            for text in self.ids[len(jobs) : len(jobs) + SLICE]:
                 jobs.append(native.find(caller, text, now))
             if count > SLICE:
                 return False
-        engine = native.site.engine
         end = min(self._at + SLICE, count)
         while self._at < end:
             job = jobs[self._at]
             self._at += 1
             if job is not None:
-                engine.look(job, now)
-                if self._deletes:
-                    outcome = engine.delete(job, now)
-                else:
-                    outcome = engine.ack(caller.connection.session, job, now)
-                if outcome == OK:
+                native.site.engine.look(job, now)
+                if self.do(caller, job, now) == OK:
                     self._done += 1
         if end < count:
+            return False
+        caller.reply.integer(self._done)
+        return True
+
+
+class _Kicking(Long):
+    """KICK: so many jobs, a slice at a time."""
+
+    _native: Native
+    _tube: Tube
+    _left: int
+    _delay: int
+    _ttl: int
+    _done: int
+
+    def __init__(self, native: Native, tube: Tube, count: int, delay: int, ttl: int) -> None:
+        self._native = native
+        self._tube = tube
+        self._left = count
+        self._delay = delay
+        self._ttl = ttl
+        self._done = 0
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Dig the next ones up."""
+        some = min(self._left, SLICE)
+        kicked = 0
+        if not self._tube.dropped:
+            kicked = self._native.site.engine.kick(self._tube, some, now, self._delay, self._ttl)
+        self._done += kicked
+        self._left -= kicked
+        if kicked == some and self._left > 0:
             return False
         caller.reply.integer(self._done)
         return True

@@ -1,8 +1,7 @@
 """Scans: QSCAN, JSCAN and the newest jobs of a queue, in slices that hold nobody up.
 
 A scan with a cursor is one slice, and ends where its page is full: its cursor is what comes next. What looks at
-everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command, and answers in slices too. An answer begins with
-its length, so nothing of it leaves before everything was found.
+everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command, and answers in slices too.
 """
 
 from __future__ import annotations
@@ -17,21 +16,11 @@ from penstock.core.engine import Engine
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import Job
 from penstock.core.tube import Tube
-from penstock.dialects.command import ANSWERED, SLICE, Caller, Long
+from penstock.dialects.command import SLICE, Caller, Long
 from penstock.dialects.disque import Disque, integer, parse_integer
+from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.wire.errors import SYNTAX, Refused
 from penstock.wire.reply import Reply
-
-# A page that has so many bytes is full. There is always one job or queue on it, however long.
-PAGE_BYTES_MAX: Final = 1024 * 1024
-
-# How many jobs or queues a slice of a long scan looks at, and about how many bytes it answers: a fraction of a
-# millisecond's work.
-_SCAN_SLICE: Final = 250
-_SLICE_BYTES: Final = 64 * 1024
-
-# An answer that would grow longer is refused: cursors are there for it.
-SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _COUNT: Final = 100
 
@@ -122,64 +111,26 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
     return query
 
 
-class _Found(Long):
+class _Found(Pages):
     """What a scan has found so far."""
 
     query: Query
     cursor: int
-    found: int
-    _pages: list[bytes]
-    _bytes: i64  # Of all pages that are full, and were not answered yet.
-    _is_answering: bool
-    _answered: i64  # How many pages were answered.
 
     def __init__(self, query: Query) -> None:
+        super().__init__()
         self.query = query
         self.cursor = query.cursor
-        self.found = 0
-        self._pages = []
-        self._bytes = 0
-        self._is_answering = False
-        self._answered = 0
 
-    def look(self, caller: Caller, now: i64) -> None:
-        """Look at the next slice."""
+    def write_head(self, reply: Reply) -> None:
+        """The cursor to go on from, then what was found."""
+        reply.array(2)
+        reply.bulk(b"%d" % self.cursor)
+        reply.array(self.found)
 
-    def step(self, caller: Caller, now: i64) -> bool:
-        """Look at a slice; or, once everything was looked at, answer some of what was found."""
-        if not self._is_answering:
-            self.look(caller, now)
-            if self.query.busyloop and self.cursor != 0:
-                return False
-            if caller.muted != ANSWERED:
-                # Nobody wants the answer, and what has left cannot be taken back.
-                return True
-            self._is_answering = True
-            caller.reply.array(2)
-            caller.reply.bulk(b"%d" % self.cursor)
-            caller.reply.array(self.found)
-        length: i64 = 0
-        while self._answered < len(self._pages) and length < _SLICE_BYTES:
-            page = self._pages[self._answered]
-            caller.reply.raw(page)
-            length += len(page)
-            self._pages[self._answered] = b""
-            self._answered += 1
-        self._bytes -= length
-        caller.owed = self._bytes
-        return self._answered == len(self._pages)
-
-    def fits(self, page: Reply, more: i64) -> bool:
-        """Tell whether there is room on a page for about so many bytes more. No byte is written before it is asked."""
-        length = page.length + more
-        if self.query.busyloop and self._bytes + length > SCAN_BYTES_MAX:
-            raise Refused(b"ERR the answer would be longer than %d bytes; use a cursor and COUNT" % SCAN_BYTES_MAX)
-        return page.length == 0 or length <= PAGE_BYTES_MAX
-
-    def add(self, page: Reply) -> None:
-        """Keep the page of a slice."""
-        self._bytes += page.length
-        self._pages.append(page.take())
+    def is_through(self) -> bool:
+        """Whether the last slice was looked at."""
+        return self.cursor == 0 or not self.query.busyloop
 
 
 class QueueScan(_Found):
@@ -191,21 +142,22 @@ class QueueScan(_Found):
         super().__init__(query)
         self._engine = engine
 
-    def look(self, caller: Caller, now: i64) -> None:
+    def look(self, caller: Caller, now: i64) -> bool:
         """Look at the next queues."""
         query = self.query
-        page = Reply()
-        tubes, self.cursor = self._engine.scan_tubes(self.cursor, _SCAN_SLICE if query.busyloop else query.count)
+        page = self.page(caller)
+        tubes, self.cursor = self._engine.scan_tubes(self.cursor, LOOK_SLICE if query.busyloop else query.count)
         for tube in tubes:
             length = tube.count_in(s.READY)
             if query.len_min <= length <= query.len_max and query.import_rate <= 0:
                 if caller.any_tube or caller.may_use(tube.name):
-                    if not self.fits(page, len(tube.name)):
+                    if not self.fits(page, len(tube.name), query.busyloop):
                         self.cursor = tube.number
                         break
                     page.bulk(tube.name)
                     self.found += 1
         self.add(page)
+        return self.is_through()
 
 
 class JobScan(_Found):
@@ -219,7 +171,7 @@ class JobScan(_Found):
         self._engine = engine
         self._disque = disque
 
-    def look(self, caller: Caller, now: i64) -> None:
+    def look(self, caller: Caller, now: i64) -> bool:
         """Look at the next jobs."""
         query = self.query
         tube: Tube | None = None
@@ -227,17 +179,17 @@ class JobScan(_Found):
             tube = self._engine.tubes.get(query.queue)
             if tube is None:
                 self.cursor = 0
-                return
-        page = Reply()
-        page.resp3 = caller.reply.resp3
+                return True
+        page = self.page(caller)
         jobs, self.cursor = self._engine.scan(
-            self.cursor, _SCAN_SLICE if query.busyloop else query.count, tube, query.states
+            self.cursor, LOOK_SLICE if query.busyloop else query.count, tube, query.states
         )
         for job in jobs:
             name = self._engine.tube_of(job).name
             if not caller.any_tube and not caller.may_use(name):
                 continue
-            if not self.fits(page, _SHOWN_BYTES + len(name) + job.body_length() if query.whole else LONG_ID_BYTES):
+            length = _SHOWN_BYTES + len(name) + job.body_length() if query.whole else LONG_ID_BYTES
+            if not self.fits(page, length, query.busyloop):
                 self.cursor = job.id
                 break
             if query.whole:
@@ -246,6 +198,7 @@ class JobScan(_Found):
                 page.simple(self._disque.site.id_of(job))
             self.found += 1
         self.add(page)
+        return self.is_through()
 
 
 class Newest(Long):
@@ -275,7 +228,7 @@ class Newest(Long):
         if tube is None:
             caller.reply.array(0)
             return True
-        jobs, self._cursor = self._engine.scan(self._cursor, _SCAN_SLICE, tube, 1 << s.READY)
+        jobs, self._cursor = self._engine.scan(self._cursor, LOOK_SLICE, tube, 1 << s.READY)
         newest = self._newest
         for job in jobs:
             place = (job.priority, job.order, job.id)

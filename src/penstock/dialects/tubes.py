@@ -13,12 +13,15 @@ from mypy_extensions import i64
 from penstock.core import states as s
 from penstock.core import stats
 from penstock.core.engine import Engine
-from penstock.core.limits import NEVER
+from penstock.core.errors import BadSyntax, OutOfRange
+from penstock.core.limits import NEVER, check_count
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
-from penstock.dialects.command import ANSWERED, SLICE, Caller, Long, check_tube
+from penstock.dialects.command import SLICE, Caller, Long, check_tube
+from penstock.dialects.glob import Glob
+from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.dialects.site import Site
-from penstock.dialects.words import Words, read_json
+from penstock.dialects.words import Words, parse_cursor, read_json, shown
 from penstock.options import altered, policy_from, policy_of
 from penstock.wire.reply import Reply
 
@@ -46,6 +49,22 @@ _OPTIONS: Final[dict[bytes, tuple[str, int]]] = {
     b"DEDUP-COUNT": ("dedup_count", _NUMBER),
     b"TEMPORARY": ("temporary", _YES_NO),
 }
+_WAYS: Final[dict[bytes, tuple[bool, bool]]] = {
+    b"none": (False, False),
+    b"in": (True, False),
+    b"out": (False, True),
+    b"all": (True, True),
+}
+
+_COUNT: Final = 100
+
+# What is told of a tube beside its name.
+_TOLD_BYTES: Final = 400
+
+# A pattern costs as much as its length times that of a name. After so much a scan goes on with the next cursor.
+_PATTERN_BYTES_MAX: Final = 256
+_MATCH_WORK_MAX: Final = 1_000_000
+
 _OPTION_WORDS: Final = [word.decode() for word in _OPTIONS]
 
 
@@ -94,6 +113,55 @@ class Tubes:
     def names(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """TUBE LIST"""
         self.site.run(caller, _Names(self._engine), now)
+
+    def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE SCAN cursor [COUNT n] [MATCH pattern]"""
+        scan = _Scan(self._engine, parse_cursor(args[2]))
+        words = Words(args, 3)
+        while words.more():
+            word = words.option()
+            if word == b"COUNT":
+                scan.count = min(check_count(words.integer(), "COUNT"), SLICE)
+            elif word == b"MATCH":
+                scan.match(words.value())
+            else:
+                raise words.unknown(["COUNT", "MATCH"])
+        self._engine.advance(now)
+        self.site.run(caller, scan, now)
+
+    def alter(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE ALTER name option value [option value ...]"""
+        tube = self._tube(caller, args[2], now)
+        words = Words(args, 3)
+        options: dict[str, Any] = {}
+        while words.more():
+            word = words.option()
+            if not _read_option(words, word, options):
+                raise words.unknown(_OPTION_WORDS)
+        self._engine.alter(tube, altered(tube.policy, **options), now)
+        self._write_info(caller.reply, tube)
+
+    def pause(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE PAUSE name in|out|all|none"""
+        ways = _WAYS.get(args[3].lower())
+        if ways is None:
+            raise BadSyntax(f"a tube is paused in, out, all or none, not {shown(args[3])}")
+        self._engine.pause(self._tube(caller, args[2], now), ways[0], ways[1], now)
+        caller.reply.ok()
+
+    def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE RELEASE name"""
+        self.site.run(caller, _Releasing(self._engine, self._tube(caller, args[2], now)), now)
+
+    def truncate(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE TRUNCATE name"""
+        self.site.run(caller, _Emptying(self._engine, self._tube(caller, args[2], now), False), now)
+
+    def drop(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """TUBE DROP name"""
+        tube = self._tube(caller, args[2], now)
+        self._engine.check_drop(tube, now)
+        self.site.run(caller, _Emptying(self._engine, tube, True), now)
 
     def _tube(self, caller: Caller, name: bytes, now: i64) -> Tube:
         """The tube of a name as it is now."""
@@ -199,35 +267,137 @@ def _write_policy(reply: Reply, policy: TubePolicy) -> None:
             reply.bulks([each.encode() for each in value])
 
 
-class _Names(Long):
+class _Names(Pages):
     """TUBE LIST: the names of all tubes that a caller may use, in the order they were made."""
 
     _engine: Engine
     _cursor: int
-    _names: list[bytes]
-    _at: int  # How many were answered; negative before the first.
 
     def __init__(self, engine: Engine) -> None:
+        super().__init__()
         self._engine = engine
         self._cursor = 0
-        self._names = []
-        self._at = -1
+
+    def look(self, caller: Caller, now: i64) -> bool:
+        """Look at the next tubes."""
+        page = self.page(caller)
+        tubes, self._cursor = self._engine.scan_tubes(self._cursor, LOOK_SLICE)
+        for tube in tubes:
+            if caller.any_tube or caller.may_use(tube.name):
+                if not self.fits(page, len(tube.name), True):
+                    self.add(page)
+                    page = self.page(caller)
+                page.bulk(tube.name)
+                self.found += 1
+        self.add(page)
+        return self._cursor == 0
+
+
+class _Scan(Pages):
+    """TUBE SCAN: one slice, and the cursor to go on from."""
+
+    count: int
+    _engine: Engine
+    _cursor: int
+    _pattern: Glob | None
+    _pattern_length: int
+
+    def __init__(self, engine: Engine, cursor: int) -> None:
+        super().__init__()
+        self.count = _COUNT
+        self._engine = engine
+        self._cursor = cursor
+        self._pattern = None
+        self._pattern_length = 0
+
+    def match(self, pattern: bytes) -> None:
+        """Look for tubes only whose names are like this. A name is bytes: each is one character here."""
+        if len(pattern) > _PATTERN_BYTES_MAX:
+            raise OutOfRange(f"a pattern must have at most {_PATTERN_BYTES_MAX} bytes")
+        self._pattern = Glob(pattern.decode("latin-1"))
+        self._pattern_length = len(pattern)
+
+    def write_head(self, reply: Reply) -> None:
+        """The cursor to go on from, then what was found."""
+        reply.array(2)
+        reply.bulk(b"%d" % self._cursor)
+        reply.array(self.found)
+
+    def look(self, caller: Caller, now: i64) -> bool:
+        """Look at the next tubes."""
+        page = self.page(caller)
+        work = 0
+        tubes, self._cursor = self._engine.scan_tubes(self._cursor, self.count)
+        for tube in tubes:
+            if not caller.any_tube and not caller.may_use(tube.name):
+                continue
+            if work > _MATCH_WORK_MAX or not self.fits(page, _TOLD_BYTES + len(tube.name), False):
+                self._cursor = tube.number
+                break
+            work += len(tube.name) * self._pattern_length
+            if self._pattern is None or self._pattern.matches(tube.name.decode("latin-1")):
+                write_stats(page, tube, now, False)
+                self.found += 1
+        self.add(page)
+        return True
+
+
+class _Releasing(Long):
+    """TUBE RELEASE: what is taken goes back, from the end of the bag on, so that no job is met twice."""
+
+    _engine: Engine
+    _tube: Tube
+    _left: int
+    _released: int
+
+    def __init__(self, engine: Engine, tube: Tube) -> None:
+        self._engine = engine
+        self._tube = tube
+        self._left = len(tube.taken)
+        self._released = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Look at the next tubes; or answer some names, when all are known: an answer begins with its length."""
-        if self._at < 0:
-            tubes, self._cursor = self._engine.scan_tubes(self._cursor, SLICE)
-            for tube in tubes:
-                if caller.any_tube or caller.may_use(tube.name):
-                    self._names.append(tube.name)
-            if self._cursor != 0:
+        """Give the next ones back."""
+        tube = self._tube
+        end = min(self._left, len(tube.taken))
+        self._left = max(end - SLICE, 0)
+        if not tube.dropped:
+            self._released += self._engine.release_these(tube, tube.taken.items[self._left : end], now)
+        if self._left > 0:
+            return False
+        caller.reply.integer(self._released)
+        return True
+
+
+class _Emptying(Long):
+    """TUBE TRUNCATE: as many jobs as there were go; and TUBE DROP: then the tube goes as well."""
+
+    _engine: Engine
+    _tube: Tube
+    _drops: bool
+    _left: int
+    _removed: int
+
+    def __init__(self, engine: Engine, tube: Tube, drops: bool) -> None:
+        self._engine = engine
+        self._tube = tube
+        self._drops = drops
+        self._left = tube.total()
+        self._removed = 0
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Remove the next jobs."""
+        tube = self._tube
+        if self._left > 0 and not tube.dropped:
+            gone = self._engine.truncate(tube, now, min(self._left, SLICE))
+            self._removed += gone
+            self._left = self._left - gone if gone else 0
+            if self._left > 0:
                 return False
-            if caller.muted != ANSWERED:
-                # Nobody wants the answer, and what has left cannot be taken back.
-                return True
-            caller.reply.array(len(self._names))
-            self._at = 0
-        for name in self._names[self._at : self._at + SLICE]:
-            caller.reply.bulk(name)
-        self._at += SLICE
-        return self._at >= len(self._names)
+        if not self._drops:
+            caller.reply.integer(self._removed)
+            return True
+        if not tube.dropped:
+            self._engine.drop(tube, now)
+        caller.reply.ok()
+        return True

@@ -156,6 +156,14 @@ def duration(word: bytes, what: str) -> int:
     return ms
 
 
+def parse_cursor(word: bytes) -> int:
+    """The cursor of a scan."""
+    cursor = parse_integer(word)
+    if cursor < 0 or cursor == NOT_A_NUMBER:
+        raise OutOfRange(f"a cursor is 0, or what the scan before gave, not {shown(word)}")
+    return cursor
+
+
 def text(word: bytes, what: str) -> str:
     """Text."""
     try:

@@ -11,6 +11,7 @@ from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import DamagedJournal
 from penstock.core.job import Job
+from penstock.core.limits import UNSET
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.journal.log import Log
@@ -77,7 +78,7 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
                 claimed[job.extra.consumer].append(job)
             elif tube.owned:
                 session = replay.held.get(job.id, 0)
-                if engine.session_grace_ms > 0 and session in replay.sessions:
+                if session in replay.sessions and replay.graces.get(session, engine.session_grace_ms) > 0:
                     held.setdefault(session, []).append(job)
                 else:
                     orphans.append(job)
@@ -86,7 +87,7 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
         restore.restore_claims(engine, replay.consumers[name], jobs, now)
         restore.end_claims(engine, replay.consumers[name], replay.open_claims[name], now)
     for session, jobs in held.items():
-        restore.restore_session(engine, session, replay.sessions[session], jobs, now)
+        restore.restore_session(engine, session, replay.sessions[session], replay.graces.get(session, UNSET), jobs, now)
     # By their ids, so that the same log is always continued in the same way.
     for orphan in sorted(orphans, key=lambda job: job.id):
         restore.release_orphan(engine, orphan, now)

@@ -51,7 +51,7 @@ from penstock.core import states as s
 from penstock.core.claims import Consumer
 from penstock.core.errors import PenstockError
 from penstock.core.job import HELD_BY_CLAIM, BodyRef, Extra, Job
-from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET, TURN_BYTES_MAX
+from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET, TURN_BYTES_MAX, UNSET
 from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube, key_of
@@ -315,9 +315,11 @@ class RowWriter(Outbox):
         tube.reserved_at = self.position - 1
 
     def session_made(self, session: Session, now: i64) -> None:
-        """Write that a session began."""
+        """Write that a session began, or what its own grace time is now."""
         start: i64 = len(self._vars)
         self._var(TAG_NAME, session.token)
+        if session.grace_ms != UNSET:
+            self._var(TAG_JSON, json.dumps({"grace_ms": session.grace_ms}).encode())
         self._plain(SESSION_MADE, session.number, 0, 0, now, start)
 
     def consumer_changed(self, consumer: Consumer, now: i64) -> None:

@@ -56,6 +56,7 @@ class Replay:
     keys: dict[int, bytes]  # By job id.
     held: dict[int, int]  # Session number by job id.
     sessions: dict[int, bytes]  # Token by number.
+    graces: dict[int, int]  # Of those that have their own, ms.
     tubes: list[TubeSoFar | None]  # None for those dropped.
     tube_at: dict[int, int]  # Index in it, by number.
     # Tube number, dedup id, job id, ttl class, when; also of tubes that were dropped: no other gets their numbers.
@@ -81,6 +82,7 @@ class Replay:
         self.keys = {}
         self.held = {}
         self.sessions = {}
+        self.graces = {}
         self.tubes = []
         self.tube_at = {}
         self.dedups = []
@@ -338,6 +340,8 @@ class Replay:
             self.highest_number = number
         if event == f.SESSION_MADE:
             self.sessions[number] = fields[f.TAG_NAME]
+            if f.TAG_JSON in fields:
+                self.graces[number] = json.loads(fields[f.TAG_JSON])["grace_ms"]
         elif event == f.CONSUMER_CHANGED:
             self._apply_consumer(fields)
         elif event == f.TUBE_NAMED:

@@ -101,11 +101,10 @@ class Walk:
     def _walk_sessions(self, now: i64) -> None:
         slots = self._engine._session_slots
         end = min(self._next + self._rows_max, len(slots))
-        if self._engine.session_grace_ms > 0:
-            for slot in range(self._next, end):
-                session = slots[slot]
-                if session is not None:
-                    self.writer.session_made(session, now)
+        for slot in range(self._next, end):
+            session = slots[slot]
+            if session is not None and self._engine.grace_of(session) > 0:
+                self.writer.session_made(session, now)
         self._next = end
         if end == len(slots):
             self._go_on()

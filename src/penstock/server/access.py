@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.dialects.command import EVERYTHING, GROUPS
-from penstock.server.glob import Glob
+from penstock.dialects.glob import Glob
 from penstock.server.words import to_bytes
 
 # The user whom a password alone belongs to, as in Redis.

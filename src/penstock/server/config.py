@@ -14,11 +14,11 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.dialects.glob import Glob
 from penstock.server import flags as command_line
 from penstock.server import text_file, toml_file
 from penstock.server.conf_file import ConfFile, Rewrite
 from penstock.server.conf_file import rewritten as rewritten_conf
-from penstock.server.glob import Glob
 from penstock.server.kinds import Collected, OutputLimit, Refused, Whole
 from penstock.server.settings import (
     DISQUE_ORDER,

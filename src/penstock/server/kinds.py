@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from penstock.core.durations import UNITS_MS, read_duration
 from penstock.core.limits import DURATION_MS_MAX
 from penstock.server import machine
 from penstock.server.words import UnbalancedQuotes, quote, split, to_bytes
@@ -32,8 +33,6 @@ _SIZE_UNITS: Final[dict[str, int]] = {
     **{"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40},
 }
 _PERCENT: Final = re.compile(r"([1-9][0-9]?|100)%", re.ASCII)
-_SECONDS: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?(ms|s|m|h|d|w)?", re.ASCII | re.IGNORECASE)
-_SECONDS_UNITS: Final[dict[str, float]] = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 class Refused(ValueError):
@@ -183,13 +182,11 @@ class Seconds(Kind[float]):
     def read(self, word: str) -> float:
         if self._off and word.lower() == "off":
             return 0.0
-        found = _SECONDS.fullmatch(word)
-        if not found:
+        ms = read_duration(to_bytes(word))
+        # What is for ever is no value of a setting either.
+        if not self._low * 1000 <= ms <= DURATION_MS_MAX:
             raise Refused(self.allowed)
-        value = round(float(found[1]) * _SECONDS_UNITS[(found[2] or "").lower()], 3)
-        if not self._low <= value <= DURATION_MS_MAX / 1000:
-            raise Refused(self.allowed)
-        return value
+        return ms / 1000
 
     def text(self, value: float) -> str:
         return "off" if self._off and value == 0 else seconds_text(value)
@@ -430,10 +427,11 @@ def size_text(value: int) -> str:
 
 def seconds_text(value: float) -> str:
     """In the largest unit of which it is a whole number."""
-    for unit in ("d", "h", "m", "s"):
-        if value and value % _SECONDS_UNITS[unit] == 0:
-            return f"{int(value / _SECONDS_UNITS[unit])}{unit}"
-    return f"{round(value * 1000)}ms" if value else "0"
+    ms = round(value * 1000)
+    for unit in ("d", "h", "m", "s", "ms"):
+        if ms and ms % UNITS_MS[unit.encode()] == 0:
+            return f"{ms // UNITS_MS[unit.encode()]}{unit}"
+    return "0"
 
 
 def _share_of_memory(percent: int) -> int:

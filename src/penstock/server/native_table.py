@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.dialects.command import EVERYTHING, READ, WRITE
+from penstock.dialects.command import ADMIN, EVERYTHING, READ, WRITE
+from penstock.server.history_commands import HistoryCommands
 from penstock.server.server import Server
 
 Row = tuple[str, int, str, int, str, str, object]
@@ -22,7 +23,7 @@ _TUBE: Final = (
 
 def native_rows(server: Server) -> list[Row]:
     """Every native command."""
-    native, tubes = server.native, server.tubes
+    native, tubes, jobs, history = server.native, server.tubes, server.jobs, HistoryCommands(server)
     return [
         # Jobs
         ("put", -3, "wmF", WRITE, f"tube body {_PUT} [TIMEOUT d]", "Put a job into a tube: its id.", native.put),
@@ -39,7 +40,49 @@ def native_rows(server: Server) -> list[Row]:
             *("release", -2, "wF", WRITE, "id [DELAY d] [TTL d] [PRIORITY n] [KEY k]"),
             *("Give a job back unfinished.", native.release),
         ),
+        ("requeue", 2, "wF", WRITE, "id", "Give a job back to behind all others.", native.requeue),
         ("bury", -2, "wF", WRITE, "id [REASON text]", "Put a job aside, and say why.", native.bury),
+        (
+            *("dig", -2, "wF", WRITE, "id [DELAY d] [TTL d] [PRIORITY n]"),
+            *("Dig a buried job up.", native.dig),
+        ),
+        (
+            *("kick", -2, "w", WRITE, "tube [count] [DELAY d] [TTL d]"),
+            *("Dig the first buried jobs up, one unless told: how many there were.", native.kick),
+        ),
+        ("job touch", -3, "wF", WRITE, "id [d]", "Ask for more time, or for a whole ttr from now.", jobs.touch),
+        (
+            *("job nack", -3, "wF", WRITE, "id [REASON text]"),
+            *("Give a job back because it failed: its retry policy decides.", jobs.nack),
+        ),
+        (
+            *("job done", -4, "wmF", WRITE, "id result [AS bytes|text|json]"),
+            *("Say that a job is done, and keep its result in place of its body.", jobs.done),
+        ),
+        ("job delete", -3, "w", WRITE, "id [id ...]", "Remove jobs, whatever their state: how many.", jobs.delete),
+        ("job snatch", -3, "wF", WRITE, "id [DELAY d]", "Take a job away from whoever holds it.", jobs.snatch),
+        ("job restart", -3, "wF", WRITE, "id [DELAY d]", "Bring a delayed or kept job back.", jobs.restart),
+        (
+            *("job switch", -4, "wF", WRITE, "id ready|delayed|buried|done|zombie [DELAY d]"),
+            *("Turn a job that is not taken into another state.", jobs.switch),
+        ),
+        ("job move", -4, "wF", WRITE, "id tube [DELAY d]", "Move a job to the end of another tube.", jobs.move),
+        ("job peek", 3, "rF", READ, "id", "Look at a job.", jobs.peek),
+        ("job named", 4, "rF", READ, "tube name", "Look at the job that was put under a name.", jobs.named),
+        ("job meta", 3, "rF", READ, "id", "Tell everything about a job but its body.", jobs.meta),
+        (
+            *("job wait", -3, "r", READ, "id [TIMEOUT d]"),
+            *("Wait until a job ends: 1 if it was acked, 0 if not.", jobs.wait),
+        ),
+        (
+            *("job list", -4, "r", READ, "tube state [COUNT n]"),
+            *("Look at the first jobs of a state, 1,000 unless told, in the order served.", jobs.list_jobs),
+        ),
+        (
+            *("job scan", -3, "r", READ, "cursor [TUBE t] [STATE s ...] [COUNT n] [IDS]"),
+            *("Go through the jobs.", jobs.scan),
+        ),
+        ("job history", 3, "r", READ, "id", "Tell what happened to a job, also when it is gone.", history.history),
         # Tubes
         (
             *("tube create", -3, "wm", WRITE, f"name [TYPE type] {_TUBE} [POLICY json]"),
@@ -47,6 +90,21 @@ def native_rows(server: Server) -> list[Row]:
         ),
         ("tube info", 3, "rF", READ, "name", "Tell what a tube promises.", tubes.info),
         ("tube stats", 3, "rF", READ, "name", "Tell what is in a tube, and what happened there.", tubes.stats),
+        (
+            *("tube alter", -5, "w", ADMIN, f"name {_TUBE}"),
+            *("Change what a tube promises while it runs.", tubes.alter),
+        ),
+        (
+            *("tube pause", 4, "wF", WRITE, "name in|out|all|none"),
+            *("Refuse puts, hold takes back, both or neither.", tubes.pause),
+        ),
+        ("tube release", 3, "w", ADMIN, "name", "Give every taken job back: how many there were.", tubes.release),
+        ("tube truncate", 3, "w", ADMIN, "name", "Remove every job: how many there were.", tubes.truncate),
+        ("tube drop", 3, "w", ADMIN, "name", "Remove a tube with its jobs.", tubes.drop),
+        (
+            *("tube scan", -3, "r", READ, "cursor [COUNT n] [MATCH pattern]"),
+            *("Go through the tubes, and tell what is in each.", tubes.scan),
+        ),
         ("tube list", 2, "r", READ, "", "Tell the names of all tubes.", tubes.names),
         # The session
         (

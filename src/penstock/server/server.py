@@ -18,6 +18,7 @@ from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
 from penstock.dialects.command import Desk
 from penstock.dialects.disque import LEAVING, Disque
+from penstock.dialects.jobs import Jobs
 from penstock.dialects.native import Native
 from penstock.dialects.site import Site
 from penstock.dialects.tubes import Tubes
@@ -69,6 +70,7 @@ class Server:
         self.site.start_long = self.node.start_long
         self.disque = Disque(self.site)
         self.native = Native(self.site)
+        self.jobs = Jobs(self.native)
         self.tubes = Tubes(self.site)
         self.desk = Desk([], time.perf_counter_ns)
         self.desk.on_error = self._report

@@ -21,6 +21,21 @@ from penstock.server.scan_commands import ScanCommands
 from penstock.server.server import Server
 
 
+def commands_of(rows: list[Row]) -> list[Command]:
+    """The commands of some rows; rows of two words make one command for each first word."""
+    commands: list[Command] = []
+    families: dict[str, Family] = {}
+    for name, arity, flags, group, grammar, summary, handler in rows:
+        is_open = name in ("hello", "auth")
+        command = Command(name, arity, flags, group, grammar, summary, handler, is_open)  # type: ignore[arg-type]
+        first, _, second = name.partition(" ")
+        if second:
+            families.setdefault(first, Family(first)).add(command)
+        else:
+            commands.append(command)
+    return commands + [family.as_command() for family in families.values()]
+
+
 def install(server: Server) -> Info:
     """Give a server its commands; one of them wants to look at its figures now and then."""
     greeting, clients, config = Greeting(server), ClientCommands(server), ConfigCommands(server)
@@ -170,17 +185,8 @@ def install(server: Server) -> Info:
         ("shutdown", -1, "arl", ADMIN, "[REWRITE-AOF]", "Stop the server.", persistence.shutdown),
         ("debug", -2, "a", DEBUG, "FLUSHALL | SLEEP seconds | ERROR text | …", "What testing needs.", debugging.debug),
     ]
-    families: dict[str, Family] = {}
-    for name, arity, flags, group, grammar, summary, handler in rows + native_rows(server):
-        is_open = name in ("hello", "auth")
-        command = Command(name, arity, flags, group, grammar, summary, handler, is_open)  # type: ignore[arg-type]
-        first, _, second = name.partition(" ")
-        if second:
-            families.setdefault(first, Family(first)).add(command)
-        else:
-            server.desk.add(command, command.name)
-    for family in families.values():
-        server.desk.add(family.as_command(), family.name)
+    for command in commands_of(rows + native_rows(server)):
+        server.desk.add(command, command.name)
     server.desk.on_show = clients.show
     server.node.on_sync = lambda seconds: latency.add(b"aof-fsync-always", int(seconds * 1000))
 

@@ -1,0 +1,63 @@
+"""A job and a tube as records: what commands print of them, for people and for programs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.cli.output import Column, Record, body_text, column, seconds_text
+from penstock.core.errors import UnknownJob
+
+if TYPE_CHECKING:
+    from penstock.embedded import Job
+
+
+def job_record(job: Job) -> Record:
+    """A job as it is now, with its body."""
+    meta = job.meta()
+    now = meta.pop("now")
+    return {**meta, "age": round(now - meta["created"], 3), **body_fields(job.body)}
+
+
+def job_records(jobs: Iterable[Job]) -> list[Record]:
+    """Jobs as they are now; those that went meanwhile are left out."""
+    records: list[Record] = []
+    for job in jobs:
+        try:
+            records.append(job_record(job))
+        except UnknownJob:
+            continue
+    return records
+
+
+def body_fields(body: Any) -> Record:
+    """A body in JSON: a value as it is, text and bytes as text; bytes that are no text in base64."""
+    if not isinstance(body, bytes):
+        return {"as": "text" if isinstance(body, str) else "json", "body": body}
+    try:
+        return {"as": "bytes", "body": body.decode()}
+    except UnicodeDecodeError:
+        return {"as": "bytes", "body": None, "body_base64": base64.b64encode(body).decode()}
+
+
+JOB_COLUMNS: Final = (
+    column("id"),
+    column("tube"),
+    column("state"),
+    Column("age", lambda record: seconds_text(record["age"])),
+    Column("tries", lambda record: record["deliveries"]),
+    Column("body", body_text, wide=True),
+)
+
+_PAUSED: Final = {(False, False): "", (True, False): "in", (False, True): "out", (True, True): "in and out"}
+
+TUBE_COLUMNS: Final = (
+    Column("tube", lambda record: record["name"]),
+    column("type"),
+    *(column(state) for state in ("ready", "taken", "delayed", "buried")),
+    Column("kept", lambda record: record["done"] + record["zombie"]),
+    Column("oldest", lambda record: seconds_text(record["oldest"])),
+    column("waiting"),
+    Column("paused", lambda record: _PAUSED[bool(record["paused_in"]), bool(record["paused_out"])]),
+)

@@ -1,0 +1,51 @@
+"""Everything that is known about a job, by the names that every vocabulary of ours uses for it.
+
+Names are bytes and times are milliseconds here; what is not there is None. Who tells it turns both into its own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.core import states as s
+from penstock.core.engine import Engine
+from penstock.core.job import Job
+from penstock.core.limits import NEVER, PRIORITY_UNSET
+from penstock.core.tube import key_of
+
+# Which of them are times: moments since 1970, or durations.
+TIMES: Final = frozenset(["created", "expires", "wakes", "next_event", "ttl", "ttr", "now"])
+
+
+def meta(engine: Engine, job: Job, id: bytes) -> dict[str, bytes | int | None]:
+    """Everything about a job that is there."""
+    tube = engine.tube_of(job)
+    extra = job.rare()
+    return {
+        "id": id,
+        "tube": tube.name,
+        "state": s.STATE_NAMES[job.state].encode(),
+        "number": int(job.local) if job.local >= 0 else None,
+        "name": extra.name or None,
+        "key": key_of(tube, job) or None,
+        "priority": int(job.priority if extra.priority_given == PRIORITY_UNSET else extra.priority_given),
+        "served_as": int(job.priority),
+        "created": int(job.created),
+        "expires": _moment(job.expiry),
+        "wakes": _moment(job.wake),
+        "next_event": _moment(job.due) if job.deadline_pos >= 0 else None,
+        "ttl": None if job.expiry == NEVER else int(job.expiry - job.created),
+        "ttr": _moment(job.ttr),
+        "holder": engine.session_number(job.holder) if job.holder >= 0 else None,
+        "deliveries": int(job.deliveries),
+        "nacks": int(job.nacks),
+        "returns": int(job.returns),
+        "buries": int(extra.buries),
+        "reason": extra.reason or None,
+        "retry": extra.retry.text.encode() if extra.retry is not None else None,
+        "now": int(engine.now),
+    }
+
+
+def _moment(moment: int) -> int | None:
+    return None if moment == NEVER else moment

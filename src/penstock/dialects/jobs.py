@@ -1,0 +1,328 @@
+"""Penstock's own words for one job, and for looking at many: JOB TOUCH, PEEK, WAIT, LIST, SCAN and the rest."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.core import meta
+from penstock.core import states as s
+from penstock.core.engine import Engine
+from penstock.core.errors import OutOfRange, UnknownJob
+from penstock.core.ids import LONG_ID_BYTES
+from penstock.core.job import BODY_BYTES, Job
+from penstock.core.limits import BATCH_JOBS_MAX, NEVER, UNSET, check_count
+from penstock.core.tube import Tube
+from penstock.core.waits import EndWait, Waiting
+from penstock.dialects.command import SLICE, Answer, Caller, check_tube
+from penstock.dialects.native import Many, Native, read_delay, read_reason
+from penstock.dialects.pages import LOOK_SLICE, Pages
+from penstock.dialects.words import Words, body_kind, check_kind, duration, parse_cursor, shown
+from penstock.wire.reply import Reply
+
+_COUNT: Final = 100
+_LIST_COUNT: Final = 1_000
+
+# What is told of a job beside its body, its tube and its key.
+_TOLD_BYTES: Final = 300
+
+_STATES: Final[dict[bytes, int]] = {name.encode(): state for state, name in enumerate(s.STATE_NAMES) if state != s.GONE}
+
+
+class Jobs:
+    """The commands that begin with JOB."""
+
+    _native: Native
+    _engine: Engine
+    _ending: Answer
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._engine = native.site.engine
+        self._ending = _Ending()
+
+    # What its holder does
+
+    def touch(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB TOUCH id [d]"""
+        words = Words(args, 3)
+        more = duration(words.value(), "the time to add") if words.more() else UNSET
+        words.end()
+        job = self._native.job(caller, args[2], now)
+        self._native.finish(caller, self._engine.touch(caller.connection.session, job, now, more))
+
+    def nack(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB NACK id [REASON text]"""
+        reason = read_reason(Words(args, 3))
+        job = self._native.job(caller, args[2], now)
+        self._native.finish(caller, self._engine.nack(caller.connection.session, job, now, reason))
+
+    def done(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB DONE id result [AS bytes|text|json]"""
+        words = Words(args, 4)
+        kind = BODY_BYTES
+        while words.more():
+            if words.option() != b"AS":
+                raise words.unknown(["AS"])
+            kind = body_kind(words.value())
+        check_kind(args[3], kind)
+        job = self._native.job(caller, args[2], now)
+        self._native.site.have_room(len(args[3]))
+        self._native.finish(caller, self._engine.done(caller.connection.session, job, args[3], kind, now))
+
+    def move(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB MOVE id tube [DELAY d]"""
+        delay = read_delay(Words(args, 4))
+        job = self._native.job(caller, args[2], now)
+        check_tube(caller, args[3])
+        target = self._engine.tube(args[3])
+        self._native.finish(caller, self._engine.move(caller.connection.session, job, target, now, delay))
+
+    # What anyone may do
+
+    def delete(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB DELETE id [id ...]"""
+        self._native.each(caller, Many(self._native, args[2:], True), now)
+
+    def snatch(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB SNATCH id [DELAY d]"""
+        delay = read_delay(Words(args, 3))
+        self._native.finish(caller, self._engine.snatch(self._native.job(caller, args[2], now), now, delay))
+
+    def restart(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB RESTART id [DELAY d]"""
+        delay = read_delay(Words(args, 3))
+        self._native.finish(caller, self._engine.restart(self._native.job(caller, args[2], now), now, delay))
+
+    def switch(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB SWITCH id state [DELAY d]"""
+        state = _state(args[3])
+        delay = read_delay(Words(args, 4))
+        self._native.finish(caller, self._engine.switch(self._native.job(caller, args[2], now), state, now, delay))
+
+    # Looking
+
+    def peek(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB PEEK id"""
+        self._write(caller.reply, self._native.job(caller, args[2], now))
+
+    def named(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB NAMED tube name"""
+        check_tube(caller, args[2])
+        job = self._engine.find_named(self._engine.tube(args[2]), args[3], now)
+        if job is None:
+            raise UnknownJob()
+        self._write(caller.reply, job)
+
+    def meta(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB META id"""
+        job = self._native.job(caller, args[2], now)
+        told = meta.meta(self._engine, job, self._native.site.id_of(job))
+        reply = caller.reply
+        reply.map(len(told))
+        for name, value in told.items():
+            reply.bulk(name.encode())
+            if value is None:
+                reply.null()
+            elif isinstance(value, bytes):
+                reply.bulk(value)
+            else:
+                reply.integer(value)
+
+    def wait(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB WAIT id [TIMEOUT d]"""
+        words = Words(args, 3)
+        timeout = NEVER
+        while words.more():
+            if words.option() != b"TIMEOUT":
+                raise words.unknown(["TIMEOUT"])
+            timeout = words.duration()
+        job = self._native.find(caller, args[2], now)
+        if job is None:
+            # It ended before anybody asked, and how is not known any more.
+            caller.reply.integer(0)
+            return
+        caller.waits(self._engine.wait_end(caller.connection, job, now, timeout, caller), self._ending)
+
+    def list_jobs(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB LIST tube state [COUNT n]"""
+        state = _state(args[3])
+        words = Words(args, 4)
+        count = _LIST_COUNT
+        while words.more():
+            if words.option() != b"COUNT":
+                raise words.unknown(["COUNT"])
+            count = words.integer()
+        if count < 0 or count > BATCH_JOBS_MAX:
+            raise OutOfRange(f"COUNT must be 0 to {BATCH_JOBS_MAX}")
+        check_tube(caller, args[2])
+        self._engine.advance(now)
+        self._native.site.run(caller, _First(self._native, self._engine.tube(args[2]), state, count), now)
+
+    def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB SCAN cursor [TUBE t] [STATE s ...] [COUNT n] [IDS]"""
+        scan = _Scan(self._native, parse_cursor(args[2]))
+        words = Words(args, 3)
+        while words.more():
+            word = words.option()
+            if word == b"COUNT":
+                scan.count = min(check_count(words.integer(), "COUNT"), SLICE)
+            elif word == b"TUBE":
+                name = words.value()
+                check_tube(caller, name)
+                scan.tube = self._engine.tube(name)
+            elif word == b"STATE":
+                scan.states |= 1 << _state(words.value())
+                while words.more() and args[words.at].lower() in _STATES:
+                    scan.states |= 1 << _state(words.value())
+            elif word == b"IDS":
+                scan.ids = True
+            else:
+                raise words.unknown(["TUBE", "STATE", "COUNT", "IDS"])
+        self._engine.advance(now)
+        self._native.site.run(caller, scan, now)
+
+    def _write(self, reply: Reply, job: Job) -> None:
+        write_shown(self._native, reply, job)
+
+
+def write_shown(native: Native, reply: Reply, job: Job) -> None:
+    """A job that is looked at: what a take tells of it, and its state."""
+    reply.map(11)
+    native.write_job(reply, job, None)
+    reply.bulk(b"state")
+    reply.bulk(s.STATE_NAMES[job.state].encode())
+
+
+def _state(word: bytes) -> int:
+    state = _STATES.get(word.lower())
+    if state is None:
+        raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {shown(word)}")
+    return state
+
+
+class _Ending(Answer):
+    """A JOB WAIT has ended."""
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """Tell whether the job was acked."""
+        assert isinstance(wait, EndWait)
+        caller.reply.integer(1 if wait.processed else 0)
+
+
+class _Scan(Pages):
+    """JOB SCAN: one slice, and the cursor to go on from."""
+
+    tube: Tube | None
+    states: int  # Bits; none for all.
+    count: int
+    ids: bool  # Nothing but their ids.
+    _native: Native
+    _cursor: int
+
+    def __init__(self, native: Native, cursor: int) -> None:
+        super().__init__()
+        self._native = native
+        self._cursor = cursor
+        self.tube = None
+        self.states = 0
+        self.count = _COUNT
+        self.ids = False
+
+    def write_head(self, reply: Reply) -> None:
+        """The cursor to go on from, then what was found."""
+        reply.array(2)
+        reply.bulk(b"%d" % self._cursor)
+        reply.array(self.found)
+
+    def look(self, caller: Caller, now: i64) -> bool:
+        """Look at the next jobs."""
+        native = self._native
+        engine = native.site.engine
+        page = self.page(caller)
+        jobs, self._cursor = engine.scan(self._cursor, self.count, self.tube, self.states or -1)
+        for job in jobs:
+            name = engine.tube_of(job).name
+            if not caller.any_tube and not caller.may_use(name):
+                continue
+            if not self.fits(page, LONG_ID_BYTES if self.ids else _told_bytes(job, name), False):
+                self._cursor = job.id
+                break
+            if self.ids:
+                page.bulk(native.site.id_of(job))
+            else:
+                write_shown(native, page, job)
+            self.found += 1
+        self.add(page)
+        return True
+
+
+class _First(Pages):
+    """JOB LIST: the first jobs of a state in the order they would be served.
+
+    Where there is no heap of them, or they are many, it looks at every job of the tube, a slice at a time; then it
+    writes down, in slices too, those that are still what they were.
+    """
+
+    _native: Native
+    _tube: Tube
+    _state: int
+    _count: int
+    _cursor: int
+    _is_looking: bool
+    _last: list[tuple[int, int, int]]  # A heap of the first ones so far, the last of them on top: all is negated.
+    _first: list[Job]
+    _at: int
+
+    def __init__(self, native: Native, tube: Tube, state: int, count: int) -> None:
+        super().__init__()
+        self._native = native
+        self._tube = tube
+        self._state = state
+        self._count = count
+        self._cursor = 0
+        self._last = []
+        self._at = 0
+        self._is_looking = count > SLICE or not (tube.count_in(state) <= SLICE or (state == s.READY and not tube.keys))
+        self._first = [] if self._is_looking else tube.first_jobs(state, count)
+
+    def look(self, caller: Caller, now: i64) -> bool:
+        """Look at the next jobs, or write some of those that were found."""
+        if self._is_looking:
+            self._look_further()
+            return False
+        page = self.page(caller)
+        for job in self._first[self._at : self._at + LOOK_SLICE]:
+            if job.state != self._state or job.tube != self._tube.slot:
+                continue
+            if not self.fits(page, _told_bytes(job, self._tube.name), True):
+                self.add(page)
+                page = self.page(caller)
+            write_shown(self._native, page, job)
+            self.found += 1
+        self.add(page)
+        self._at += LOOK_SLICE
+        return self._at >= len(self._first)
+
+    def _look_further(self) -> None:
+        engine = self._native.site.engine
+        jobs, self._cursor = engine.scan(self._cursor, LOOK_SLICE, self._tube, 1 << self._state)
+        last = self._last
+        for job in jobs:
+            place = (-job.priority, -job.order, -job.id)
+            if len(last) < self._count:
+                heapq.heappush(last, place)
+            elif place > last[0]:
+                heapq.heapreplace(last, place)
+        if self._cursor == 0:
+            self._is_looking = False
+            for _, _, number in sorted(last, reverse=True):
+                job_found = engine.jobs.find(-number)
+                if job_found is not None:
+                    self._first.append(job_found)
+
+
+def _told_bytes(job: Job, tube: bytes) -> int:
+    return _TOLD_BYTES + len(tube) + job.body_length()

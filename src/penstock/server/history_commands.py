@@ -1,0 +1,85 @@
+"""JOB HISTORY: what happened to a job, read from the log while everybody else is served."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from penstock.core.errors import CommandError
+from penstock.dialects.command import check_tube, refusal_line
+from penstock.dialects.pages import LOOK_SLICE, Pages
+from penstock.journal.reader import Event
+from penstock.server.connection import Connection
+from penstock.server.server import Server
+from penstock.wire.reply import Reply
+
+# What is told of an event beside its body and its reason.
+_TOLD_BYTES: Final = 500
+
+
+class HistoryCommands:
+    """The commands that read the log."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def history(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JOB HISTORY id"""
+        server = self._server
+        number = server.native.number(caller, args[2], now)
+        journal = server.host.has_journal()
+        caller.busy = True
+        reading = server.loop.run_in_executor(None, journal.history, number)
+        reading.add_done_callback(lambda done: self._was_read(caller, done))
+
+    def _was_read(self, caller: Connection, reading: asyncio.Future[list[Event]]) -> None:
+        """Answer with what was read, in slices; or say why it could not be."""
+        if caller.lost:
+            reading.exception()
+            return
+        node = self._server.node
+        node.begin_turn()
+        try:
+            events = reading.result()
+            for event in events:
+                if event.tube is not None and not caller.any_tube:
+                    check_tube(caller, event.tube.encode())
+        except CommandError as error:
+            before = caller.reply.length
+            caller.busy = False
+            caller.reply.error(refusal_line(error))
+            self._server.desk.answered(caller, before)
+            node.run(caller)
+        else:
+            node.start_long(caller, _Events(events))
+
+
+class _Events(Pages):
+    """Events, each a map of what is known of it."""
+
+    def __init__(self, events: list[Event]) -> None:
+        super().__init__()
+        self._events = events
+
+    def look(self, caller: Connection, now: int) -> bool:  # type: ignore[override]
+        """Write the next events."""
+        page = self.page(caller)
+        for event in self._events[self.found : self.found + LOOK_SLICE]:
+            if not self.fits(page, _TOLD_BYTES + len(event.body or b"") + len(event.reason or ""), True):
+                break
+            write_event(page, event)
+            self.found += 1
+        self.add(page)
+        return self.found == len(self._events)
+
+
+def write_event(reply: Reply, event: Event) -> None:
+    """What happened, under the names that the log's readers know; what is not known is left out."""
+    told = {name: value for name in event.__slots__ if (value := getattr(event, name)) is not None}
+    reply.map(len(told))
+    for name, value in told.items():
+        reply.bulk(name.encode())
+        if isinstance(value, int):
+            reply.integer(value)
+        else:
+            reply.bulk(value if isinstance(value, bytes) else value.encode("utf-8", "backslashreplace"))
