@@ -27,6 +27,7 @@ COMPILED = (
     "core/*.py",
     "wire/*.py",
     "cluster/*.py",
+    "dialects/claims.py",
     "dialects/command.py",
     "dialects/disque.py",
     "dialects/inbox.py",

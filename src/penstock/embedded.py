@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, Unpack
 
 from penstock.changes import Change
 from penstock.core import claiming, meta, stats
@@ -158,6 +158,24 @@ def _sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
         host.wake_up(sleeper)
 
 
+class ClaimInfo(NamedTuple):
+    """How far a consumer of claims is."""
+
+    acked: int  # Every claim up to this number is acked.
+    newest: int
+    token: int
+    open: list[int]
+
+
+def _shard(shard: tuple[int, int]) -> tuple[int, int]:
+    if not isinstance(shard, tuple) or len(shard) != 2:
+        raise WrongType("a shard is a pair of whole numbers: which, and of how many")
+    index, count = integer(shard[0], "the number of a shard"), integer(shard[1], "how many shards there are")
+    if not 0 <= index < count:
+        raise OutOfRange("shards are numbered from 0, and there is at least one")
+    return index, count
+
+
 class Queue:
     """A session on a queue: its tubes, and the jobs that this session has taken."""
 
@@ -299,18 +317,51 @@ class Queue:
             journal = self._host.has_journal()
         journal.take_snapshot()
 
+    def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[Job]:
+        """The jobs of a claim as it was given out; of shard `(i, n)`, every n-th of them from the i-th on."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        index, count = _shard(shard)
+        with self._session.durable, self._session.lock, self._session:
+            found = claiming.read_claim(host.engine, raw, integer(number, "number"), host.now())
+            return [self._tube(host.engine.tube_of(core))._job(core) for core in found.shard(index, count)]
+
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
-        host = self._host
-        raw, last = to_bytes(consumer, "a consumer"), integer(upto, "upto")
-        acked = 0
-        while True:
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        with self._session.durable, self._session.lock, self._session:
+            acked = claiming.ack_claims(host.engine, raw, integer(token, "token"), integer(upto, "upto"), host.now())
+            more = claiming.is_acking(host.engine, raw)
+        while more:
             # A turn's worth at a time, so that other threads get theirs.
             with self._session.durable, self._session.lock, self._session:
-                some = claiming.ack_claims(host.engine, raw, integer(token, "token"), last, host.now())
-            if some == 0:
-                return acked
-            acked += some
+                host.advance()
+                more = claiming.is_acking(host.engine, raw)
+        return acked
+
+    def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
+        """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        lease_ms = None if lease is None else duration_ms(lease, "lease")
+        with self._session.durable, self._session.lock, self._session:
+            if lease_ms is None:
+                lease_ms = claiming.last_lease(host.engine, raw)
+            return claiming.renew_claims(host.engine, raw, integer(token, "token"), lease_ms, host.now())
+
+    def release_claims(self, consumer: str, *, token: int = 0) -> int:
+        """End all claims of a consumer, whose jobs go back to their tubes; tell how many claims."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        with self._session.durable, self._session.lock, self._session:
+            return claiming.release_claims(host.engine, raw, integer(token, "token"), host.now())
+
+    def claim_info(self, consumer: str) -> ClaimInfo:
+        """How far a consumer is: the last number it acked, its newest, its token, and which are open."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        with self._session.durable, self._session.lock, self._session:
+            host.advance()
+            known = host.engine.consumers.get(raw)
+            if known is None:
+                return ClaimInfo(0, 0, 0, [])
+            return ClaimInfo(known.acked, known.newest, known.token, list(known.claims))
 
     def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
@@ -980,7 +1031,6 @@ def _info(core: CoreTube, now: int) -> dict[str, Any]:
         "oldest": None if first is None else (now - first.created) / 1000,
         "waiting": core.line.length + sum(line.length for line in core.key_lines.values()),
         "keys": 0 if core.keys is None else len(core.keys),
-        "body_bytes": core.body_bytes,
         "paused_in": core.paused_in,
         "paused_out": core.paused_out,
     }

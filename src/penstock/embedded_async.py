@@ -19,7 +19,7 @@ from penstock.core.job import Job as CoreJob
 from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import CANCELLED, Waiting
-from penstock.embedded import Job, Queue, Tube, as_jobs, open, take_now, time_left
+from penstock.embedded import ClaimInfo, Job, Queue, Tube, as_jobs, open, take_now, time_left
 from penstock.host import Host
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
@@ -205,6 +205,22 @@ class AsyncQueue:
     async def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         return await _call(self._host, lambda: self._quick.ack_claims(consumer, upto, token=token))
+
+    async def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[AsyncJob]:
+        """The jobs of a claim as it was given out; of shard `(i, n)`, every n-th of them from the i-th on."""
+        return [AsyncJob(job) for job in await _call(self._host, self._quick.read_claim, consumer, number, shard)]
+
+    async def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
+        """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""
+        return await _call(self._host, lambda: self._quick.renew_claims(consumer, lease=lease, token=token))
+
+    async def release_claims(self, consumer: str, *, token: int = 0) -> int:
+        """End all claims of a consumer, whose jobs go back to their tubes; tell how many claims."""
+        return await _call(self._host, lambda: self._quick.release_claims(consumer, token=token))
+
+    async def claim_info(self, consumer: str) -> ClaimInfo:
+        """How far a consumer is: the last number it acked, its newest, its token, and which are open."""
+        return await _call(self._host, self._quick.claim_info, consumer)
 
     async def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""

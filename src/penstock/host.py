@@ -56,6 +56,7 @@ from penstock.journal.recovery import open_log
 from penstock.journal.retention import Retention
 from penstock.journal.segment import Progress
 from penstock.journal.snapshot import take_snapshot
+from penstock.journal.tap import Tap
 from penstock.options import to_text
 from penstock.steward import SNAPSHOT_BYTES, Steward
 
@@ -673,6 +674,7 @@ class _Journal:
         self.log = log
         self._host = weakref.ref(host)
         self._reader = Reader(disk)
+        self.tap = Tap(disk, self._reader)
         self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
         self._fetched = 0
         self.closed = False

@@ -50,7 +50,9 @@ class Session:
         for stage in line.split(" | "):
             words = shlex.split(stage)
             if words[0] != "penstock":
-                shell = subprocess.run(["bash", "-c", stage], input=piped, stdout=subprocess.PIPE, cwd=self.directory)
+                shell = subprocess.run(
+                    ["bash", "-c", stage], input=piped, stdout=subprocess.PIPE, check=False, cwd=self.directory
+                )
                 piped, code = shell.stdout, shell.returncode
                 printed = piped.decode(errors="replace")
                 continue

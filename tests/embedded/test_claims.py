@@ -191,3 +191,41 @@ async def test_a_put_that_waits_gets_in_when_a_claim_is_acked(queue: Any, face: 
     await eventually(lambda: face.waiting(queue) == 1)
     await queue.ack_claims("reader", 1)
     assert (await put).body == "next"
+
+
+async def test_shards_of_a_claim_are_the_same_on_every_read_and_together_all_of_it(queue: Any) -> None:
+    tube = await filled(queue, 7)
+    claimed = await tube.claim("reader", 1, 7)
+    shards = [await queue.read_claim("reader", 1, (index, 3)) for index in range(3)]
+    assert [bodies(shard) for shard in shards] == [[0, 3, 6], [1, 4], [2, 5]]
+    assert [await queue.read_claim("reader", 1, (index, 3)) for index in range(3)] == shards
+    assert await queue.read_claim("reader", 1) == claimed
+    assert await queue.read_claim("reader", 1, (9, 10)) == []
+    for wrong in ((3, 3), (-1, 3), (0, 0)):
+        assert await code_of(queue.read_claim("reader", 1, wrong)) == "RANGE"
+    assert await code_of(queue.read_claim("reader", 1, 3)) == "WRONGTYPE"
+    await queue.ack_claims("reader", 1)
+    assert await code_of(queue.read_claim("reader", 1)) == "CLAIMGONE"
+
+
+async def test_claims_are_renewed_released_and_told_of(queue: Any) -> None:
+    tube = await filled(queue, 4)
+    assert await queue.claim_info("reader") == (0, 0, 0, [])
+    await tube.claim("reader", 1, 1, token=3)
+    await tube.claim("reader", 2, 2, lease=0.05, token=3)
+    assert await queue.claim_info("reader") == (0, 2, 3, [1, 2])
+    assert await queue.renew_claims("reader", lease=60, token=3) == 2
+    assert await code_of(queue.renew_claims("reader", token=2)) == "FENCED"
+    await asyncio.sleep(0.06)
+    assert bodies(await queue.read_claim("reader", 2)) == [1, 2]
+    assert await queue.ack_claims("reader", 1, token=3) == 1
+    assert await queue.release_claims("reader", token=3) == 1
+    assert await queue.claim_info("reader") == (1, 2, 3, [])
+    assert bodies(await tube.take_many(4)) == [1, 2, 3]
+
+
+async def test_a_large_claim_is_acked_whole(queue: Any) -> None:
+    tube = await filled(queue, 2_500)
+    await tube.claim("reader", 1, 2_500)
+    assert await queue.ack_claims("reader", 1) == 2_500
+    assert (await tube.events())["acked"] == 2_500 and sum((await tube.stats()).values()) == 0

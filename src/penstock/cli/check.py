@@ -204,7 +204,7 @@ def connection(*, thresholds: Thresholds, target: Target) -> None:
 def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
     """Check a tube: how many jobs are in a state, how old the next one is, whether anybody waits for work.
 
-    Metrics: ready, taken, delayed, buried, done, zombie, jobs, waiting, oldest (a time), body_bytes (a size).
+    Metrics: ready, taken, delayed, buried, done, zombie, jobs, waiting, oldest (a time).
     """
     try:
         with target.open() as queue:
@@ -217,7 +217,6 @@ def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
         Metric("jobs", sum(info[state] for state in states)),
         Metric("waiting", info["waiting"]),
         Metric("oldest", info["oldest"], "s"),
-        Metric("body_bytes", info.get("body_bytes"), "B"),
     ]
     report("tube", name, metrics, thresholds)
 

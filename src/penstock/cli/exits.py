@@ -47,6 +47,8 @@ _CODES: Final[dict[type[Exception], int]] = {
     e.BadName: USAGE,
     e.BadRetry: USAGE,
     e.UnknownType: USAGE,
+    e.BadUrl: USAGE,
+    e.BadSyntax: USAGE,
     e.DamagedJournal: ERROR,
     e.JournalFailed: ERROR,
     e.Interrupted: ERROR,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli.contexts import read_private, state_home, write_private
-from penstock.cli.target import Target
+from penstock.cli.target import HOLD_S, Target
 from penstock.core.errors import UnknownSession
 
 if TYPE_CHECKING:
@@ -34,24 +34,21 @@ def open_session(target: Target) -> Iterator[Queue]:
         yield queue
 
 
-def resume(queue: Queue, target: Target) -> bool:
-    """Be the session of the take before; tell whether it is still held."""
+def resume(queue: Queue, target: Target) -> None:
+    """Be the session of the take before, if that is still held."""
     kept = read_private(token_file(target))
-    if not isinstance(kept, dict) or not isinstance(kept.get("token"), str):
-        return False
-    try:
-        queue.identify(kept["token"])
-    except UnknownSession:
-        return False  # Its time is over: its jobs went back.
-    return True
+    if isinstance(kept, dict) and isinstance(kept.get("token"), str):
+        with suppress(UnknownSession):  # Its time is over: its jobs went back.
+            # As long as it was held before: a command more makes it neither longer nor shorter.
+            queue.identify(kept["token"], grace=kept.get("hold", HOLD_S))
 
 
-def keep(queue: Queue, target: Target) -> None:
+def keep(queue: Queue, target: Target, seconds: float) -> None:
     """Let the next command be this session."""
-    path = token_file(target)
-    write_private(path, {"place": target.place().shown(), "token": queue.token})
+    write_private(token_file(target), {"place": target.place().shown(), "token": queue.token, "hold": seconds})
 
 
 def hold(queue: Queue, target: Target, seconds: float) -> None:
     """Be the session of the take before, or a new one, and let it outlive this process by so long."""
     resume(queue, target)
+    queue.identify(grace=seconds)

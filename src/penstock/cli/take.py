@@ -64,7 +64,7 @@ def take(
         if not jobs:
             fail(f"there was nothing to take in {', '.join(tubes)}", NOTHING)
         if not ack:
-            session.keep(queue, target)
+            session.keep(queue, target, hold)
         _show(jobs, body, out)
         sys.stdout.flush()
         if ack:

@@ -18,16 +18,15 @@ from penstock.cli.exits import USAGE, fail
 
 def duration(text: str | float) -> float:
     """A time in seconds: 30, 1.5, 250ms, 30s, 5m, 2h, 1d; forever. A default is one already."""
-    from penstock.server.kinds import Refused, Seconds
+    from penstock.core.durations import NO_DURATION, read_duration
+    from penstock.core.limits import NEVER
 
     if not isinstance(text, str):
         return text
-    if text.lower() in ("forever", "-1"):
-        return math.inf
-    try:
-        return Seconds().read(text)
-    except Refused:
-        raise typer.BadParameter(f"{text!r} is no time; write 30 (seconds), 500ms, 5m, 2h or 7d, or forever") from None
+    ms = read_duration(text.encode())
+    if ms == NO_DURATION:
+        raise typer.BadParameter(f"{text!r} is no time; write 30 (seconds), 500ms, 5m, 2h or 7d, or forever")
+    return math.inf if ms == NEVER else ms / 1000
 
 
 def size(text: str | int) -> int:

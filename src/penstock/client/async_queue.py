@@ -101,9 +101,13 @@ class AsyncQueue:
         """The session's name: whoever knows it may take the session over with `identify`."""
         return self._session.token
 
-    async def identify(self, token: str) -> None:
-        """Take over the session of this token, with the jobs it holds."""
-        await self._session.identify(token)
+    async def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
+        """Take over the session of this token, with the jobs it holds; None: stay in this one.
+
+        `grace`: how long the jobs of the session wait for `identify` once it ended, in seconds; then they do so also
+        when it is closed.
+        """
+        await self._session.identify(token, grace)
 
     async def tube(
         self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
@@ -115,6 +119,11 @@ class AsyncQueue:
         """
         raw = to_bytes(name, "a tube's name")
         return AsyncTube(self, raw, await self._call(commands.tube(raw, type, dict(options))))
+
+    async def find_tube(self, name: str | bytes) -> AsyncTube:
+        """The tube of this name, if it is there; it is not made."""
+        raw = to_bytes(name, "a tube's name")
+        return AsyncTube(self, raw, await self._call(commands.find_tube(raw)))
 
     async def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
@@ -129,6 +138,31 @@ class AsyncQueue:
             found |= some
             if cursor == b"0":
                 return found
+
+    async def overview(self) -> list[dict[str, Any]]:
+        """Every tube as its `info` tells it, in the order they were made."""
+        found: list[dict[str, Any]] = []
+        cursor = b"0"
+        while True:
+            cursor, some = await self._call(commands.overview(cursor))
+            found += some
+            if cursor == b"0":
+                return found
+
+    async def scan(
+        self, cursor: int = 0, *, tube: AsyncTube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[AsyncJob], int]:
+        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
+
+        Of one tube and in some states, if these are given: then a page may be short, or even empty. A job that is there
+        from beginning to end is found; what comes or goes meanwhile may be.
+        """
+        if tube is not None:
+            check_tubes([tube], AsyncTube)
+            tube._check_queue(self)
+        call = commands.scan(cursor, None if tube is None else tube._raw, states, count)
+        found, following = await self._call(call)
+        return [AsyncJob(self, facts) for facts in found], following
 
     async def job(self, id: str) -> AsyncJob:
         """The job of this id, in either form."""
@@ -362,6 +396,10 @@ class AsyncTube:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
         await self._call(commands.drop(self._raw))
 
+    async def info(self) -> dict[str, Any]:
+        """How the tube is now: jobs in each state, the age of the next job in seconds, who waits, what is paused."""
+        return await self._call(commands.tube_stats(self._raw, commands.info))
+
     async def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""
         return await self._call(commands.tube_stats(self._raw, commands.states))
@@ -390,7 +428,7 @@ class AsyncTube:
 
     def _check_queue(self, queue: AsyncQueue) -> None:
         """Refuse to be used with another server than the tube is on."""
-        if self._queue._target is not queue._target:
+        if self._queue._target.seeds != queue._target.seeds:
             raise WrongType(f"tube {self.name!r} belongs to another queue")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from penstock.client import commands
@@ -31,7 +32,8 @@ from penstock.core.errors import (
     UnknownJob,
     UnknownSession,
 )
-from penstock.core.limits import NEVER
+from penstock.core.limits import NEVER, check_finite, duration_ms
+from penstock.options import Seconds
 from penstock.wire.answers import Refusal, encode
 
 T = TypeVar("T")
@@ -46,6 +48,7 @@ class AsyncSession:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.closed = False
+        self.outlives = False  # It was told how long it waits for whoever comes with its token, when it is closed.
         self.token = ""
         self.belongings = Belongings()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -273,9 +276,15 @@ class AsyncSession:
         await connection.open(self.target, seed, token)
         return connection
 
-    async def identify(self, token: str) -> None:
-        """Become the session of another token."""
-        joined = await self.call(commands.identify(token, self.target.grace_ms))
+    async def identify(self, token: str | None, grace: Seconds | None) -> None:
+        """Become the session of another token, or give this one another grace, which then also its end does not cut."""
+        grace_ms = self.target.grace_ms if grace is None else check_finite(duration_ms(grace, "grace"), "grace")
+        joined = await self.call(commands.identify(token, grace_ms))
+        if grace is not None:
+            self.target = replace(self.target, grace_ms=grace_ms)
+            self.outlives = True
+        if joined == self.token:
+            return
         left, self._idle = self._idle, []
         self.token = joined
         if self._shared is not None:
@@ -365,7 +374,7 @@ class AsyncSession:
     # The end
 
     async def close(self) -> None:
-        """End the session: its jobs go back, and whoever waits in it is told that it is closed."""
+        """End the session: its jobs go back, unless it outlives this, and whoever waits in it is told."""
         if self.closed:
             return
         self.closed = True
@@ -382,7 +391,8 @@ class AsyncSession:
         try:
             if shared is None or shared.lost is not None:
                 shared = await self._made(self.target.seeds[self._seed], self.token)
-            await shared.send(encode(commands.end_session()))
+            if not self.outlives:
+                await shared.send(encode(commands.end_session()))
             left.append(shared)
         except (*LOST, PenstockError):
             pass  # Then it ends with its grace.

@@ -112,9 +112,13 @@ class Queue:
         """The session's name: whoever knows it may take the session over with `identify`."""
         return self._session.token
 
-    def identify(self, token: str) -> None:
-        """Take over the session of this token, with the jobs it holds."""
-        self._session.identify(token)
+    def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
+        """Take over the session of this token, with the jobs it holds; None: stay in this one.
+
+        `grace`: how long the jobs of the session wait for `identify` once it ended, in seconds; then they do so also
+        when it is closed.
+        """
+        self._session.identify(token, grace)
 
     def tube(
         self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
@@ -126,6 +130,11 @@ class Queue:
         """
         raw = to_bytes(name, "a tube's name")
         return Tube(self, raw, self._call(commands.tube(raw, type, dict(options))))
+
+    def find_tube(self, name: str | bytes) -> Tube:
+        """The tube of this name, if it is there; it is not made."""
+        raw = to_bytes(name, "a tube's name")
+        return Tube(self, raw, self._call(commands.find_tube(raw)))
 
     def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
@@ -140,6 +149,30 @@ class Queue:
             found |= some
             if cursor == b"0":
                 return found
+
+    def overview(self) -> list[dict[str, Any]]:
+        """Every tube as its `info` tells it, in the order they were made."""
+        found: list[dict[str, Any]] = []
+        cursor = b"0"
+        while True:
+            cursor, some = self._call(commands.overview(cursor))
+            found += some
+            if cursor == b"0":
+                return found
+
+    def scan(
+        self, cursor: int = 0, *, tube: Tube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[Job], int]:
+        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
+
+        Of one tube and in some states, if these are given: then a page may be short, or even empty. A job that is there
+        from beginning to end is found; what comes or goes meanwhile may be.
+        """
+        if tube is not None:
+            check_tubes([tube], Tube)
+            tube._check_queue(self)
+        found, following = self._call(commands.scan(cursor, None if tube is None else tube._raw, states, count))
+        return [Job(self, facts) for facts in found], following
 
     def job(self, id: str) -> Job:
         """The job of this id, in either form."""
@@ -380,6 +413,10 @@ class Tube:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
         self._call(commands.drop(self._raw))
 
+    def info(self) -> dict[str, Any]:
+        """How the tube is now: jobs in each state, the age of the next job in seconds, who waits, what is paused."""
+        return self._call(commands.tube_stats(self._raw, commands.info))
+
     def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""
         return self._call(commands.tube_stats(self._raw, commands.states))
@@ -406,7 +443,7 @@ class Tube:
 
     def _check_queue(self, queue: Queue) -> None:
         """Refuse to be used with another server than the tube is on."""
-        if self._queue._target is not queue._target:
+        if self._queue._target.seeds != queue._target.seeds:
             raise WrongType(f"tube {self.name!r} belongs to another queue")
 
 

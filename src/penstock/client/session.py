@@ -12,6 +12,7 @@ import os
 import threading
 import time
 import weakref
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from penstock.client import commands
@@ -33,7 +34,8 @@ from penstock.core.errors import (
     UnknownJob,
     UnknownSession,
 )
-from penstock.core.limits import NEVER
+from penstock.core.limits import NEVER, check_finite, duration_ms
+from penstock.options import Seconds
 from penstock.wire.answers import Refusal, encode
 
 T = TypeVar("T")
@@ -67,6 +69,7 @@ class Session:
         """Be as new: at first, and in a child after a fork, which must not touch the connections of its parent."""
         self.token = ""
         self.closed = False
+        self.outlives = False  # It was told how long it waits for whoever comes with its token, when it is closed.
         self.belongings = Belongings()
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
@@ -286,9 +289,15 @@ class Session:
         self.token = connection.token
         return connection
 
-    def identify(self, token: str) -> None:
-        """Become the session of another token."""
-        joined = self.call(commands.identify(token, self.target.grace_ms))
+    def identify(self, token: str | None, grace: Seconds | None) -> None:
+        """Become the session of another token, or give this one another grace, which then also its end does not cut."""
+        grace_ms = self.target.grace_ms if grace is None else check_finite(duration_ms(grace, "grace"), "grace")
+        joined = self.call(commands.identify(token, grace_ms))
+        if grace is not None:
+            self.target = replace(self.target, grace_ms=grace_ms)
+            self.outlives = True
+        if joined == self.token:
+            return
         with self._lock:
             left, self._idle = self._idle, []
             self.token = joined
@@ -348,7 +357,7 @@ class Session:
     # The end
 
     def close(self) -> None:
-        """End the session: its jobs go back, and whoever waits in it is told that it is closed."""
+        """End the session: its jobs go back, unless it outlives this, and whoever waits in it is told."""
         with self._lock:
             if self.closed:
                 return
@@ -357,14 +366,19 @@ class Session:
                 return
             idle, self._idle = self._idle, []
         self._interrupt_all()
+        if not self.outlives:
+            self._take_leave(idle)
+        for connection in idle:
+            connection.finish()
+
+    def _take_leave(self, idle: list[Connection]) -> None:
+        """Let the server know that nobody will come back."""
         try:
             last = idle.pop() if idle else Connection(self.target, self.target.seeds[self._seed], self.token)
             idle.append(last)
             last.ask(encode(commands.end_session()), 1, self.target.connect_s)
         except (*LOST, PenstockError):
             pass  # Then it ends with its grace.
-        for connection in idle:
-            connection.finish()
 
     def _forget_parent(self) -> None:
         """This is a child of the process that made the connections: only its own copies of them are closed."""

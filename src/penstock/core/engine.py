@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from mypy_extensions import i32, i64, u8
 
-from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.deadlines import NOWHERE
@@ -509,22 +508,6 @@ class Engine(Moves):
         if self._woken:
             self._settle(now)
         return OK
-
-    def _after_ack(self, job: Job, tube: Tube, delay_ms: int, now: i64) -> i64:
-        """How a job ends in a tube that keeps what was acked."""
-        if tube.policy.after_ack == p.KEPT:
-            if delay_ms != UNSET:
-                raise tube.lacks("zombies, so an ack has no delay")
-            job.expiry = NEVER
-            return s.KEPT
-        if delay_ms == UNSET:
-            delay_ms = tube.policy.zombie_ms
-        else:
-            check_finite(delay_ms, "delay")
-        if delay_ms <= 0:
-            return s.ACKED
-        job.wake = now + i64(delay_ms)
-        return s.LINGERED
 
     def done(self, session: Session, job: Job, body: bytes, body_kind: int, now: i64) -> int:
         """The work is done, and its result takes the place of the body: the job stays as done until its ttl ends."""

@@ -196,6 +196,12 @@ class NoJournal(CommandError):
     code: ClassVar[str] = "NOJOURNAL"
 
 
+class Trimmed(CommandError):
+    """What happened at this position is not kept any more; go on at the first that is, or keep history for longer."""
+
+    code: ClassVar[str] = "TRIMMED"
+
+
 class NoSpace(CommandError):
     """The disk is full: nothing was put. Takes and acks go on; make room, and puts will too."""
 

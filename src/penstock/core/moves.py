@@ -31,6 +31,7 @@ from penstock.core.limits import (
     ROW_ROOM_BYTES,
     TUBE_MEMORY_BYTES,
     UNSET,
+    check_finite,
 )
 from penstock.core.outbox import Outbox
 from penstock.core.policy import TubePolicy
@@ -186,16 +187,20 @@ class Moves:
         return released + 1
 
     def _end_claim(self, claim: Claim, now: i64) -> i64:
-        """Give back what a claim holds, as much as one turn may. It cannot be read any more."""
-        if claim.number in claim.consumer.claims:
+        """Give back, or ack, what a claim holds, as much as one turn may. It cannot be read any more."""
+        consumer = claim.consumer
+        if claim.number in consumer.claims:
             self._forget_claim(claim)
-            self.outbox.consumer_changed(claim.consumer, now)
+            self.outbox.consumer_changed(consumer, now)
         self.deadlines.clear(claim)
         released: i64 = 0
         while claim.jobs and released < FIRED_PER_TURN_MAX and not self.outbox.full():
             job = claim.jobs.pop()
             tube = self.tube_of(job)
-            if job.extra is not None and job.extra.doomed:
+            doomed = job.extra is not None and job.extra.doomed
+            if claim.acked:
+                self._move(job, tube, s.ACKED if tube.goes or doomed else self._after_ack(job, tube, UNSET, now), now)
+            elif doomed:
                 self._move(job, tube, s.DELETED, now)
             else:
                 job.returns += 1
@@ -203,6 +208,9 @@ class Moves:
             released += 1
         if claim.jobs:
             self.deadlines.set(claim, now)
+        elif claim.acked:
+            del consumer.acking[claim.number]
+            self.outbox.consumer_changed(consumer, now)
         return released + 1
 
     def _forget_claim(self, claim: Claim) -> None:
@@ -413,6 +421,22 @@ class Moves:
         job.body = body
         self._enter_tube(job, target, key, now)
         self._move(job, target, event, now)
+
+    def _after_ack(self, job: Job, tube: Tube, delay_ms: int, now: i64) -> i64:
+        """How a job ends in a tube that keeps what was acked."""
+        if tube.policy.after_ack == p.KEPT:
+            if delay_ms != UNSET:
+                raise tube.lacks("zombies, so an ack has no delay")
+            job.expiry = NEVER
+            return s.KEPT
+        if delay_ms == UNSET:
+            delay_ms = tube.policy.zombie_ms
+        else:
+            check_finite(delay_ms, "delay")
+        if delay_ms <= 0:
+            return s.ACKED
+        job.wake = now + i64(delay_ms)
+        return s.LINGERED
 
     def _fail(self, job: Job, tube: Tube, cause: i64, now: i64) -> None:
         """A delivery came to nothing: the job goes back, or wherever its retry policy sends it."""

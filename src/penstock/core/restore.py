@@ -123,12 +123,15 @@ def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64
         claim.jobs.append(job)
 
 
-def end_claims(engine: Engine, consumer: Consumer, still_open: list[int], now: i64) -> None:
-    """End what is left of claims that had ended, and whose jobs had not all gone back when the log stopped."""
+def end_claims(engine: Engine, consumer: Consumer, still_open: list[int], acked: list[int], now: i64) -> None:
+    """End what is left of claims that had ended or were acked, and whose jobs had not all gone when the log stopped."""
     for claim in list(consumer.claims.values()):
         if claim.number not in still_open:
             engine._forget_claim(claim)
             engine.deadlines.set(claim, now)
+            if claim.number in acked:
+                claim.acked = True
+                consumer.acking[claim.number] = claim
 
 
 def release_orphan(engine: Engine, job: Job, now: i64) -> None:

@@ -85,7 +85,7 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
     for name, jobs in claimed.items():
         jobs.sort(key=lambda job: (job.rare().claim, job.rare().claim_place))
         restore.restore_claims(engine, replay.consumers[name], jobs, now)
-        restore.end_claims(engine, replay.consumers[name], replay.open_claims[name], now)
+        restore.end_claims(engine, replay.consumers[name], replay.open_claims[name], replay.acked_claims[name], now)
     for session, jobs in held.items():
         restore.restore_session(engine, session, replay.sessions[session], replay.graces.get(session, UNSET), jobs, now)
     # By their ids, so that the same log is always continued in the same way.

@@ -332,6 +332,7 @@ class RowWriter(Outbox):
             "newest": consumer.newest,
             "lease_ms": consumer.lease_ms,
             "open": list(consumer.claims),
+            "acking": list(consumer.acking),
         }
         self._var(TAG_JSON, json.dumps(told).encode())
         self._plain(CONSUMER_CHANGED, 0, 0, 0, now, start)

@@ -192,6 +192,29 @@ class Reader:
             with contextlib.suppress(FileNotFoundError), FrameFile(self._disk, name) as file:
                 yield _report(file)
 
+    def first(self) -> int | None:
+        """The first position that is kept; None if none is."""
+        segments = self._segments()
+        return segments[0].header.position if segments else None
+
+    def places_from(self, position: int) -> Iterator[tuple[str, int]]:
+        """The files that hold a position and what follows it, and from which offset on to look for it in each."""
+        segments = self._segments()
+        for segment in segments[max(0, _first_behind(segments, position) - 1) :]:
+            offset = SEGMENT_HEADER_BYTES
+            if position > segment.header.position:
+                # One that was removed meanwhile is not kept any more.
+                with contextlib.suppress(FileNotFoundError):
+                    offset = segment.index().offset_of(position)
+            yield segment.name, offset
+
+    def names_in(self, name: str) -> dict[int, bytes]:
+        """What the tubes are called that a file tells of, by their numbers."""
+        segment = self._known.get(name)
+        with contextlib.suppress(FileNotFoundError):
+            return dict((segment or _Segment(self._disk, name)).index().names)
+        return {}
+
     def positions(self) -> tuple[int, int]:
         """The first position that is kept, and about the last."""
         segments = self._segments()

@@ -63,6 +63,7 @@ class Replay:
     dedups: list[tuple[int, bytes, int, int, int]]
     consumers: dict[bytes, Consumer]
     open_claims: dict[bytes, list[int]]
+    acked_claims: dict[bytes, list[int]]  # Whose jobs were not all gone.
     counters: dict[str, int]  # What the snapshot said that counters go on from.
     bodiless: dict[int, int]  # Jobs whose put was not read, by id: the position of their newest row.
     highest_id: i64
@@ -88,6 +89,7 @@ class Replay:
         self.dedups = []
         self.consumers = {}
         self.open_claims = {}
+        self.acked_claims = {}
         self.counters = {}
         self.bodiless = {}
         self.highest_id = 0
@@ -393,6 +395,8 @@ class Replay:
         consumer.lease_ms = told["lease_ms"]
         self.consumers[consumer.name] = consumer
         self.open_claims[consumer.name] = told["open"]
+        # What an older version did not say: it acked all of a claim at once.
+        self.acked_claims[consumer.name] = told.get("acking", [])
 
 
 def _add(counts: list[int] | None, rule: i64) -> None:

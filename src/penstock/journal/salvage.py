@@ -89,3 +89,4 @@ def _end_claims(replay: Replay, jobs: list[Job]) -> None:
             consumer = replay.consumers.setdefault(name, Consumer(name, 0))
             consumer.newest = max(consumer.newest, job.extra.claim)
             replay.open_claims.setdefault(name, [])
+            replay.acked_claims.setdefault(name, [])
