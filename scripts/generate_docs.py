@@ -6,7 +6,6 @@ A generated part of a page stands between two comments, `<!-- generated: NAME --
 it are written by hand. tests/docs/test_generated.py fails when a page does not say what this script would write.
 """
 
-import asyncio
 import re
 import sys
 from collections.abc import Callable
@@ -20,11 +19,8 @@ from penstock.core.errors import CommandError
 from penstock.dialects import tarantool, tarantool15, xqueue
 from penstock.dialects.command import EVERYTHING, Command
 from penstock.dialects.command import GROUPS as COMMAND_CLASSES
-from penstock.host import Host
-from penstock.server.config import load
-from penstock.server.server import Server
+from penstock.server.catalogue import commands
 from penstock.server.settings import GROUPS, Setting
-from penstock.server.table import install
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -214,6 +210,7 @@ LIMITS = {
     "JOB_MEMORY_BYTES": ("what a job counts against `memory_limit` beside its body", "bytes"),
     "TUBE_MEMORY_BYTES": ("what a tube counts against `memory_limit` beside its name", "bytes"),
     "MEMORY_BYTES_MIN": ("the least that `memory_limit` can be set to", "bytes"),
+    "NACKS_MAX": ("failures elsewhere that a put may tell of", "failures"),
     "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),
     "WAITS_PER_CONNECTION_MAX": ("calls of one connection to a server that wait at a time", "calls"),
     "DEDUP_COUNT": ("dedup ids that a tube remembers, unless it says otherwise", "ids"),
@@ -332,12 +329,6 @@ def _classes(command: Command) -> str:
 
 def commands_table() -> str:
     """Every command over RESP."""
-    loop = asyncio.new_event_loop()
-    try:
-        server = Server(load(None, [], {}, ROOT), Host(0), loop)
-        install(server)
-    finally:
-        loop.close()
     rows = [
         [
             f"`{command.name.decode().upper()}`",
@@ -345,7 +336,7 @@ def commands_table() -> str:
             command.summary,
             "everybody" if command.group == EVERYTHING else _classes(command),
         ]
-        for command in server.desk.commands.values()
+        for command in commands()
     ]
     return table(["command", "what follows", "what it does", "class"], rows)
 

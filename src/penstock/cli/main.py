@@ -19,10 +19,12 @@ from penstock.cli import (
     cluster,
     completion,
     config,
+    console,
     context,
     copies,
     dlq,
     finish,
+    importing,
     job,
     journal,
     put,
@@ -59,6 +61,9 @@ app.command(rich_help_panel=SERVER, context_settings={"ignore_unknown_options": 
 app.add_typer(config.app, name="config", rich_help_panel=SERVER)
 app.command(rich_help_panel=SERVER)(copies.backup)
 app.command(rich_help_panel=SERVER)(copies.restore)
+app.add_typer(importing.app, name="import", rich_help_panel=SERVER)
+# What follows the command's name is its own, dashes or not.
+app.command(rich_help_panel=SHELL, context_settings={"allow_interspersed_args": False})(console.cli)
 app.add_typer(context.app, name="context", rich_help_panel=SHELL)
 app.command(rich_help_panel=SHELL)(completion.completion)
 

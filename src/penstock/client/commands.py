@@ -141,6 +141,8 @@ def _put_words(asked: Draft) -> list[bytes]:
         words.append(b"URGENT")
     if asked.once:
         words.append(b"ONCE")
+    if asked.nacks:
+        words += [b"NACKS", b"%d" % asked.nacks]
     if asked.retry is not None:
         words += [b"RETRY", asked.retry.text.encode()]
     for word, value in (

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from penstock.core.waits import EndWait, PutWait, Waiting
 from penstock.dialects.command import ADMIN, ANSWERED, SILENT, SKIP_NEXT, Desk
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.server.connection import Connection
@@ -69,7 +70,8 @@ class ClientCommands:
             f"name={connection.name.decode()} age={(now - connection.created) // 1000} "
             f"idle={max(0, now - connection.active) // 1000} flags={flags or 'N'} qbuf={pending} qbuf-free=0 "
             f"obl={connection.reply.length} oll={int(unsent > 0)} omem={unsent} events=r "
-            f"cmd={command} user={connection.user.name} "
+            f"cmd={command} user={connection.user.name} held={len(connection.connection.session.held)} "
+            f"waits={_wait_word(connection.wait)} "
             f"lib-name={connection.library.decode()} lib-ver={connection.library_version.decode()}\n"
         )
 
@@ -157,6 +159,13 @@ class ClientCommands:
             if connection is not caller:
                 connection.reply.simple(line)
                 self._server.node.answered(connection)
+
+
+def _wait_word(wait: Waiting | None) -> str:
+    """What somebody waits for."""
+    if wait is None:
+        return "no"
+    return "put" if isinstance(wait, PutWait) else "job" if isinstance(wait, EndWait) else "take"
 
 
 def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:

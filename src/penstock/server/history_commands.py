@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from penstock.core.errors import CommandError
-from penstock.dialects.command import check_tube, refusal_line
+from penstock.dialects.command import check_tube
 from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.journal.reader import Event
 from penstock.server.connection import Connection
@@ -33,44 +32,33 @@ class HistoryCommands:
         reading.add_done_callback(lambda done: self._was_read(caller, done))
 
     def _was_read(self, caller: Connection, reading: asyncio.Future[list[Event]]) -> None:
-        """Answer with what was read, in slices; or say why it could not be."""
-        if caller.lost:
-            reading.exception()
-            return
-        node = self._server.node
-        node.begin_turn()
-        try:
-            events = reading.result()
-            for event in events:
-                if event.tube is not None and not caller.any_tube:
-                    check_tube(caller, event.tube.encode())
-        except CommandError as error:
-            before = caller.reply.length
-            caller.busy = False
-            caller.reply.error(refusal_line(error))
-            self._server.desk.answered(caller, before)
-            node.run(caller)
-        else:
-            node.start_long(caller, _Events(events))
+        """Answer with what was read, in slices."""
+        if not caller.lost:
+            self._server.node.begin_turn()
+            self._server.node.start_long(caller, _Events(reading))
 
 
 class _Events(Pages):
     """Events, each a map of what is known of it."""
 
-    def __init__(self, events: list[Event]) -> None:
+    def __init__(self, reading: asyncio.Future[list[Event]]) -> None:
         super().__init__()
-        self._events = events
+        self._reading = reading
 
     def look(self, caller: Connection, now: int) -> bool:  # type: ignore[override]
         """Write the next events."""
+        # Raises, where they could not be read: that is the answer then.
+        events = self._reading.result()
         page = self.page(caller)
-        for event in self._events[self.found : self.found + LOOK_SLICE]:
+        for event in events[self.found : self.found + LOOK_SLICE]:
+            if event.tube is not None:
+                check_tube(caller, event.tube.encode())
             if not self.fits(page, _TOLD_BYTES + len(event.body or b"") + len(event.reason or ""), True):
                 break
             write_event(page, event)
             self.found += 1
         self.add(page)
-        return self.found == len(self._events)
+        return self.found == len(events)
 
 
 def write_event(reply: Reply, event: Event) -> None:

@@ -1,0 +1,494 @@
+"""Native commands about jobs: what they answer, and that what is refused has changed nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.core.job import Draft
+from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
+from penstock.core.policy import DISQUE, FIFO, FIFOTTL, STUBE, UTUBE, XQUEUE
+from penstock.dialects.command import SLICE
+
+from .shop import NOW, Shop
+
+NOT_THERE = "D-01234567-AAAAAAAAAAAAAAAAAAAAAAAA-0001"
+
+
+def bodies(jobs: list[dict[str, Any]]) -> list[bytes]:
+    return [job["body"] for job in jobs]
+
+
+# ---- Putting ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_put_makes_its_tube_and_answers_the_id(shop: Shop) -> None:
+    id = shop.call("PUT", "t", "body")
+    assert len(id) == 40
+    assert shop.engine.tube(b"t").policy == FIFOTTL
+    assert shop.call("JOB", "PEEK", id) == {
+        "id": id,
+        "tube": b"t",
+        "body": b"body",
+        "as": b"bytes",
+        "number": 0,
+        "key": None,
+        "deliveries": 0,
+        "nacks": 0,
+        "once": 0,
+        "created": NOW,
+        "state": b"ready",
+    }
+
+
+def test_every_option_of_a_put_reaches_its_job(shop: Shop) -> None:
+    shop.call("TUBE", "CREATE", "t", "TYPE", "utubettl")
+    options = ["delay", "1.5", "ttl", "2h", "ttr", "250ms", "priority", "-7", "key", "k", "retry"]
+    id = shop.call("PUT", "t", "[1]", *options, "3x then drop", "NAME", "n", "UNIQUE", "u", "DEDUP", "d", "AS", "json")
+    told = shop.call("JOB", "META", id)
+    assert told["wakes"] == NOW + 1_500 and told["expires"] == NOW + 7_200_000 + 1_500 and told["ttr"] == 250
+    assert (told["priority"], told["key"], told["retry"], told["name"]) == (-7, b"k", b"3x then drop", b"n")
+    assert shop.call("JOB", "PEEK", id)["as"] == b"json"
+    assert shop.call("PUT", "t", "other", "UNIQUE", "u") == id
+    assert shop.call("PUT", "t", "other", "DEDUP", "d") == id
+    assert shop.call("PUT", "t", "other", "NAME", "n").startswith("NAMETAKEN ")
+    first = shop.call("PUT", "t", "x", "URGENT")
+    assert shop.call("JOB", "META", first)["served_as"] < -(1 << 53)
+
+
+def test_once_is_for_tubes_that_have_it(shop: Shop) -> None:
+    shop.engine.create_tube(b"d", DISQUE, NOW)
+    id = shop.call("PUT", "d", "x", "ONCE")
+    assert shop.call("JOB", "PEEK", id)["once"] == 1
+    assert shop.call("PUT", "t", "x", "ONCE").startswith("UNSUPPORTED ")
+
+
+REFUSED = {
+    "an option that there is not": (["x", "TTLL", "5"], "SYNTAX PUT has no option TTLL; did you mean TTL?"),
+    "nothing like an option": (["x", "@#!"], "SYNTAX PUT has no option @#!; there are DELAY, "),
+    "an option without a value": (["x", "TTL"], "SYNTAX TTL has no value behind it"),
+    "no time": (["x", "TTL", "soon"], "RANGE TTL must be a time like "),
+    "a time that is too long": (["x", "TTL", "9" * 15], "RANGE TTL must be a time like "),
+    "a delay without an end": (["x", "DELAY", "forever"], "RANGE delay must be 0 to "),
+    "no time to run": (["x", "TTR", "0"], "RANGE ttr must be more than 0 "),
+    "no number": (["x", "PRIORITY", "high"], "WRONGTYPE PRIORITY must be a whole number, not high"),
+    "a number beyond every limit": (["x", "PRIORITY", "9" * 18], "RANGE a priority must be between "),
+    "a retry policy that is none": (["x", "RETRY", "often"], "BADRETRY retry policy 'often': at character 1"),
+    "a retry policy that is no text": (["x", "RETRY", b"\xff"], "WRONGTYPE RETRY must be text in UTF-8"),
+    "an empty name": (["x", "NAME", ""], "BADNAME a job's name must have 1 "),
+    "a kind that there is not": (["x", "AS", "xml"], "RANGE AS must be bytes, text or json, not xml"),
+    "no text": ([b"\xff", "AS", "text"], "WRONGTYPE a body that goes AS text must be text in UTF-8"),
+    "no JSON": (["{", "AS", "json"], "WRONGTYPE a body that goes AS json is not JSON: "),
+    "what JSON has not": (["[NaN]", "AS", "json"], "WRONGTYPE a body that goes AS json is not JSON: NaN"),
+    "JSON without a bottom": (["[" * 100_000, "AS", "json"], "WRONGTYPE a body that goes AS json is not JSON: "),
+    "what the tube has not": (["x", "KEY", "k"], "UNSUPPORTED a fifottl tube has no key"),
+    "a body that is too long": (["x" * 101], "TOOBIG the body has 101 bytes"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_put_that_is_refused_makes_no_tube_and_no_job(shop: Shop, case: str) -> None:
+    words, told = REFUSED[case]
+    shop.engine.body_bytes_max = 100 if "too long" in case else 1 << 20
+    assert shop.call("PUT", "t", *words).startswith(told)
+    assert shop.call("MPUT", "t", "JOB", "first", "JOB", *words).startswith(told.replace("PUT has", "MPUT has"))
+    assert shop.log.told == [] and shop.engine.jobs.count == 0
+
+
+def test_many_jobs_are_put_with_options_for_all_and_their_own(shop: Shop) -> None:
+    ids = shop.call("MPUT", "t", "PRIORITY", 5, "AS", "text", "JOB", "a", "JOB", "b", "PRIORITY", 1, "JOB", "JOB")
+    assert len(set(ids)) == 3
+    jobs = shop.call("TAKE", "t", "COUNT", 5)
+    assert bodies(jobs) == [b"b", b"a", b"JOB"]
+    assert {job["as"] for job in jobs} == {b"text"}
+    assert shop.call("MPUT", "t", "TTL", 5).startswith("SYNTAX there is no job")
+    assert shop.call("MPUT", "t", "TTL", 5, "JOB").startswith("SYNTAX JOB has no value behind it")
+
+
+def test_of_many_jobs_all_are_put_or_none(shop: Shop) -> None:
+    shop.call("TUBE", "CREATE", "t", "CAPACITY", 2)
+    shop.call("PUT", "t", "there")
+    assert shop.call("MPUT", "t", "JOB", "a", "JOB", "b").startswith("FULL ")
+    assert shop.call("MPUT", "t", "JOB", "a", "NAME", "n", "JOB", "b", "NAME", "n").startswith("RANGE two jobs ")
+    assert shop.engine.tube(b"t").total() == 1
+    assert shop.call("MPUT", "new", "JOB", "a", "NAME", "n", "JOB", "b", "NAME", "n").startswith("RANGE two jobs ")
+    assert shop.log.told == [b"+t"]
+
+
+@pytest.mark.parametrize("command", [["PUT", "t", "x" * 100], ["MPUT", "t", "JOB", "x" * 50, "JOB", "x" * 50]])
+@pytest.mark.parametrize("there", [False, True])
+def test_puts_beyond_memory_or_disk_are_refused_before_anything_is_done(
+    shop: Shop, command: list[str], there: bool
+) -> None:
+    if there:
+        shop.call("TUBE", "CREATE", "t")
+    jobs = command.count("JOB") or 1
+    shop.engine.memory_max = TUBE_MEMORY_BYTES + 1 + jobs * JOB_MEMORY_BYTES + 99
+    assert shop.call(*command).startswith("OOM ")
+    shop.engine.memory_max += 1
+    shop.engine.room_bytes = 99
+    assert shop.call(*command).startswith("NOSPACE ")
+    assert shop.asked_for > 99
+    assert shop.log.told == [b"+t"] * there and shop.engine.jobs.count == 0
+    shop.engine.room_bytes = 10_000
+    assert not isinstance(shop.call(*command), str)
+
+
+def test_a_put_waits_for_room_and_is_answered_when_there_is(shop: Shop) -> None:
+    shop.call("TUBE", "CREATE", "t", "CAPACITY", 1)
+    shop.call("PUT", "t", "first")
+    patient, hasty = shop.another(), shop.another()
+    shop.ask(b"PUT", b"t", b"second", b"TIMEOUT", b"10s", caller=patient)
+    shop.ask(b"PUT", b"t", b"third", b"TIMEOUT", b"5s", caller=hasty)
+    assert shop.told(patient) is None
+    shop.pass_ms(5_000)
+    assert shop.told(hasty).startswith("FULL ")
+    shop.call("ACK", shop.call("TAKE", "t")[0]["id"])
+    assert shop.call("JOB", "PEEK", shop.told(patient))["body"] == b"second"
+
+
+def test_a_node_that_leaves_takes_no_jobs(shop: Shop) -> None:
+    shop.call("PUT", "t", "x")
+    shop.site.leaving = True
+    assert shop.call("PUT", "t", "x").startswith("LEAVING ")
+    assert shop.call("MPUT", "t", "JOB", "x").startswith("LEAVING ")
+    assert len(shop.call("TAKE", "t")) == 1
+    assert shop.call("TAKE", "t", "TIMEOUT", 1).startswith("LEAVING ")
+
+
+# ---- Taking ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_take_answers_jobs_or_an_empty_array(shop: Shop) -> None:
+    assert shop.call("TAKE", "t").startswith("NOTUBE ")
+    shop.call("TUBE", "CREATE", "t")
+    assert shop.call("TAKE", "t") == []
+    shop.call("MPUT", "t", "JOB", "a", "JOB", "b", "JOB", "c")
+    (job,) = shop.call("TAKE", "t")
+    assert (job["body"], job["deliveries"], job["number"]) == (b"a", 1, 0)
+    assert bodies(shop.call("TAKE", "t", "COUNT", 9)) == [b"b", b"c"]
+
+
+def test_a_take_of_several_tubes_serves_them_in_turn(shop: Shop) -> None:
+    shop.call("MPUT", "a", "JOB", "a1", "JOB", "a2")
+    shop.call("MPUT", "b", "JOB", "b1", "JOB", "b2")
+    assert bodies(shop.call("TAKE", "a", "COUNT", 3, "AND", "b")) == [b"a1", b"b1", b"a2"]
+    assert shop.call("TAKE", "a", "AND", "b", "missing").startswith("NOTUBE ")
+    assert shop.call("TAKE", "a", "AND").startswith("SYNTAX AND has no value")
+
+
+def test_a_take_names_a_key_and_a_time_to_run(shop: Shop) -> None:
+    shop.engine.create_tube(b"s", STUBE, NOW)
+    shop.call("PUT", "s", "x", "KEY", "k")
+    assert shop.call("TAKE", "s") == []
+    assert shop.call("TAKE", "s", "KEY", "k")[0]["key"] == b"k"
+    shop.call("PUT", "t", "x")
+    (job,) = shop.call("TAKE", "t", "TTR", "2s")
+    shop.pass_ms(2_000)
+    assert shop.call("ACK", job["id"]).startswith("NOTTAKEN ")
+    assert shop.call("TAKE", "t", "TTR", 0).startswith("RANGE ")
+    assert shop.call("TAKE", "t", "COUNT", 0).startswith("RANGE COUNT must be 1 ")
+    assert shop.call("TAKE", "t", "KEYS", "k") == "SYNTAX TAKE has no option KEYS; did you mean KEY?"
+
+
+def test_a_take_that_waits_is_served_or_told_nothing_in_time(shop: Shop) -> None:
+    shop.call("TUBE", "CREATE", "t")
+    patient, hasty = shop.another(), shop.another()
+    patient.reply.resp3 = True
+    shop.ask(b"TAKE", b"t", b"TIMEOUT", b"forever", b"COUNT", b"2", caller=patient)
+    shop.ask(b"TAKE", b"t", b"TIMEOUT", b"50ms", caller=hasty)
+    shop.pass_ms(50)
+    assert shop.told(hasty) == [] and shop.told(patient) is None
+    shop.call("MPUT", "t", "JOB", "a", "JOB", "b")
+    assert bodies(shop.told(patient)) == [b"a", b"b"]
+    assert [job.body for job in patient.unsent] == [b"a", b"b"] and patient.wait is None
+
+
+# ---- Ids -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_found_by_every_form_of_its_id(shop: Shop) -> None:
+    # A name that looks like the rest of an id, and one with the mark in it.
+    for tube in ("t", "a#b", "#", "x" * 30, "y" * 38):
+        id = shop.call("PUT", tube, "x")
+        number = shop.native.number(shop.caller, id, NOW)
+        for form in (id, shop.site.ids.hex(number), tube.encode() + b"#0"):
+            assert shop.call("JOB", "PEEK", form)["id"] == id
+
+
+@pytest.mark.parametrize("id", ["", "x", "#", "t#", "t#-1", "t#x", "t#1x", "#x", "0" * 32, "0" * 40, NOT_THERE])
+def test_what_cannot_be_an_id_is_said_so(shop: Shop, id: str) -> None:
+    for command in (["ACK"], ["RELEASE"], ["JOB", "PEEK"], ["JOB", "DELETE"], ["JOB", "WAIT"], ["JOB", "TOUCH"]):
+        assert shop.call(*command, id).startswith("BADID ")
+
+
+def test_a_job_that_is_gone_is_told_apart_from_nonsense(shop: Shop) -> None:
+    id = shop.call("PUT", "t", "x")
+    assert shop.call("JOB", "DELETE", id) == 1
+    for command in (["ACK"], ["REQUEUE"], ["BURY"], ["DIG"], ["JOB", "META"], ["JOB", "DELETE"], ["JOB", "SNATCH"]):
+        for form in (id, "t#0", "nosuchtube#0"):
+            assert shop.call(*command, form).startswith("NOJOB ")
+
+
+# ---- Finishing -------------------------------------------------------------------------------------------------------
+
+
+def test_one_ack_says_why_not_and_many_are_counted(shop: Shop) -> None:
+    ids = shop.call("MPUT", "t", *["JOB", "x"] * 4)
+    shop.call("TAKE", "t", "COUNT", 2)
+    assert shop.call("ACK", ids[3]).startswith("NOTTAKEN ")
+    assert shop.call("ACK", ids[1], caller=shop.another()).startswith("NOTOWNER ")
+    assert shop.call("ACK", *ids, "t#77") == 2
+    assert shop.call("ACK", ids[0]).startswith("NOJOB ")
+
+
+def test_many_ids_of_which_one_is_nonsense_change_nothing(shop: Shop) -> None:
+    ids = shop.call("MPUT", "t", *["JOB", "x"] * 3)
+    shop.call("TAKE", "t", "COUNT", 3)
+    assert shop.call("ACK", *ids, "nonsense").startswith("BADID ")
+    assert shop.call("JOB", "DELETE", *ids, "nonsense").startswith("BADID ")
+    assert shop.engine.tube(b"t").total() == 3
+
+
+def test_thousands_of_ids_are_done_in_slices(shop: Shop) -> None:
+    ids = shop.call("MPUT", "t", *["JOB", "x"] * (2 * SLICE))
+    assert shop.call("JOB", "DELETE", *ids) == 2 * SLICE
+    assert shop.slices >= 3
+
+
+def test_a_release_changes_what_is_given(shop: Shop) -> None:
+    shop.call("TUBE", "CREATE", "t", "TYPE", "utubettl")
+    id = shop.call("PUT", "t", "x", "KEY", "k")
+    shop.call("TAKE", "t")
+    assert shop.call("RELEASE", id, "DELAY", "1s", "TTL", "10s", "PRIORITY", 3, "KEY", "other") == b"OK"
+    told = shop.call("JOB", "META", id)
+    assert (told["state"], told["priority"], told["key"], told["wakes"]) == (b"delayed", 3, b"other", NOW + 1_000)
+    assert shop.call("RELEASE", id).startswith("NOTTAKEN ")
+    assert shop.call("RELEASE", id, "TTR", 3).startswith("SYNTAX RELEASE has no option TTR; did you mean TTL?")
+
+
+def test_a_job_goes_through_every_command_on_it(shop: Shop) -> None:
+    shop.call("TUBE", "CREATE", "other")
+    id = shop.call("PUT", "t", "x", "TTR", "10s", "TTL", "1h")
+
+    def state() -> Any:
+        return shop.call("JOB", "PEEK", id)["state"]
+
+    steps: list[tuple[list[str], bytes]] = [
+        (["TAKE", "t"], b"taken"),
+        (["JOB", "TOUCH", "@", "5s"], b"taken"),
+        (["JOB", "TOUCH", "@"], b"taken"),
+        (["REQUEUE", "@"], b"ready"),
+        (["TAKE", "t"], b"taken"),
+        (["JOB", "NACK", "@", "REASON", "it broke"], b"ready"),
+        (["BURY", "@", "REASON", "why not"], b"buried"),
+        (["DIG", "@", "DELAY", "1s", "TTL", "2h", "PRIORITY", "4"], b"delayed"),
+        (["JOB", "RESTART", "@"], b"ready"),
+        (["TAKE", "t"], b"taken"),
+        (["JOB", "SNATCH", "@", "DELAY", "2s"], b"delayed"),
+        (["JOB", "SWITCH", "@", "buried"], b"buried"),
+        (["JOB", "SWITCH", "@", "delayed", "DELAY", "1"], b"delayed"),
+        (["JOB", "MOVE", "@", "other"], b"delayed"),
+        (["JOB", "SWITCH", "@", "READY"], b"ready"),
+        (["TAKE", "other"], b"taken"),
+        (["JOB", "DONE", "@", '{"a":1}', "AS", "json"], b"done"),
+    ]
+    for words, after in steps:
+        answer = shop.call(*[id if word == "@" else word for word in words])
+        assert answer == b"OK" or isinstance(answer, list), (words, answer)
+        assert state() == after, words
+    told = shop.call("JOB", "META", id)
+    assert (told["nacks"], told["buries"], told["reason"], told["tube"]) == (1, 1, b"why not", b"other")
+    assert shop.call("JOB", "PEEK", id)["body"] == b'{"a":1}' and shop.call("JOB", "PEEK", id)["as"] == b"json"
+    assert shop.call("JOB", "DELETE", id) == 1
+
+
+def test_what_a_command_on_a_job_has_not_is_refused(shop: Shop) -> None:
+    id = shop.call("PUT", "t", "x")
+    shop.call("TAKE", "t")
+    assert shop.call("JOB", "TOUCH", id, "5s", "more").startswith("SYNTAX ")
+    assert shop.call("JOB", "TOUCH", id, "long").startswith("RANGE the time to add must be a time ")
+    assert shop.call("JOB", "SWITCH", id, "tired").startswith("RANGE a state is one of ready, ")
+    assert shop.call("JOB", "MOVE", id, "missing").startswith("NOTUBE ")
+    assert shop.call("JOB", "SNATCH", id, "DELAYED", "1") == "SYNTAX JOB has no option DELAYED; did you mean DELAY?"
+    assert shop.call("BURY", id, "REASON", "x" * 5_000).startswith("RANGE a reason must ")
+    assert shop.call("JOB", "FETCH", id).startswith("SYNTAX there is no JOB FETCH; there are ")
+    assert shop.call("JOB", "PEEK").startswith("ERR wrong number of arguments for 'job peek'")
+    assert shop.call("JOB", "PEEK", id)["state"] == b"taken"
+
+
+def test_kick_digs_up_in_slices_and_tells_how_many(shop: Shop) -> None:
+    assert shop.call("KICK", "t").startswith("NOTUBE ")
+    ids = shop.call("MPUT", "t", *["JOB", "x"] * (SLICE + 5))
+    for id in ids:
+        shop.call("BURY", id)
+    assert shop.call("KICK", "t") == 1
+    assert shop.call("KICK", "t", 3, "DELAY", "5s") == 3
+    assert shop.call("KICK", "t", 10 * SLICE) == SLICE + 1
+    assert shop.slices
+    assert shop.call("KICK", "t", 0).startswith("RANGE ")
+    assert shop.call("KICK", "t", "PRIORITY", 3).startswith("SYNTAX KICK has no option PRIORITY")
+
+
+def test_waiting_for_a_job_tells_whether_it_was_acked(shop: Shop) -> None:
+    acked, deleted, kept = shop.call("MPUT", "t", "JOB", "a", "JOB", "b", "JOB", "c")
+    callers = [shop.another() for _ in range(3)]
+    for caller, id in zip(callers, (acked, deleted, kept), strict=True):
+        shop.ask(b"JOB", b"WAIT", id, b"TIMEOUT", b"10s", caller=caller)
+    shop.call("TAKE", "t")
+    shop.call("ACK", acked)
+    shop.call("JOB", "DELETE", deleted)
+    assert [shop.told(caller) for caller in callers] == [1, 0, None]
+    shop.pass_ms(10_000)
+    assert shop.told(callers[2]) == 0
+    assert shop.call("JOB", "WAIT", acked) == 0
+    shop.call("TAKE", "t")
+    shop.call("JOB", "DONE", kept, "result")
+    shop.ask(b"JOB", b"WAIT", kept)
+    assert shop.told(shop.caller) == 1
+
+
+# ---- Looking ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["ready", "taken", "delayed", "buried", "done"])
+@pytest.mark.parametrize("policy", [FIFOTTL, UTUBE, XQUEUE], ids=lambda policy: policy.type)
+def test_jobs_are_listed_in_the_order_they_would_be_served(shop: Shop, state: str, policy: Any) -> None:
+    tube = shop.engine.create_tube(b"t", policy, NOW)
+    for number in range(SLICE + 300):
+        priority = number * 7919 % 1_000 if policy is FIFOTTL else 1 << 60
+        shop.engine.put(tube, Draft(b"%d" % number, priority=priority), NOW)
+    names = ["gone", "ready", "taken", "delayed", "buried", "done"]
+    if state == "taken":
+        for _ in range(len(tube.jobs_in(1))):
+            shop.engine.take(shop.caller.connection.session, tube, NOW)
+    elif state != "ready":
+        for job in list(tube.jobs_in(1)):
+            shop.engine.switch(job, names.index(state), NOW, 1_000 if state == "delayed" else 0)
+    for count in (5, SLICE + 200):
+        wanted = [job.body for job in tube.first_jobs(names.index(state), count)]
+        listed = shop.call("JOB", "LIST", "t", state, "COUNT", count)
+        assert bodies(listed) == wanted
+        assert {job["state"] for job in listed} <= {state.encode()}
+    assert len(shop.call("JOB", "LIST", "t", state)) == min(SLICE, tube.count_in(names.index(state)))
+
+
+def test_what_cannot_be_listed_is_refused(shop: Shop) -> None:
+    shop.call("TUBE", "CREATE", "t")
+    assert shop.call("JOB", "LIST", "t", "ready") == []
+    assert shop.call("JOB", "LIST", "t", "gone").startswith("RANGE a state is one of ")
+    assert shop.call("JOB", "LIST", "missing", "ready").startswith("NOTUBE ")
+    assert shop.call("JOB", "LIST", "t", "ready", "COUNT", -1).startswith("RANGE COUNT must be 0 ")
+    assert shop.call("JOB", "LIST", "t", "ready", "LIMIT", 3).startswith("SYNTAX JOB has no option LIMIT")
+
+
+def test_a_scan_meets_every_job_that_is_asked_for(shop: Shop) -> None:
+    ids = shop.call("MPUT", "t", *["JOB", "x"] * 30)
+    shop.call("MPUT", "other", *["JOB", "x"] * 30)
+    shop.call("TAKE", "t", "COUNT", 10)
+    shop.call("BURY", ids[29])
+
+    def scan(*words: str) -> list[Any]:
+        cursor, found = b"0", []
+        while True:
+            cursor, page = shop.call("JOB", "SCAN", cursor, "COUNT", 7, *words)
+            found += page
+            if cursor == b"0":
+                return found
+
+    assert len(scan()) == 60
+    assert scan("TUBE", "t", "IDS") == ids
+    assert [job["id"] for job in scan("TUBE", "t", "STATE", "taken", "buried")] == [*ids[:10], ids[29]]
+    assert scan("STATE", "taken", "STATE", "buried", "IDS") == [*ids[:10], ids[29]]
+    for words in (["x"], ["-1"], ["0", "STATE", "gone"], ["0", "COUNT", "0"]):
+        assert shop.call("JOB", "SCAN", *words).startswith("RANGE ")
+    assert shop.call("JOB", "SCAN", "0", "TUBE", "missing").startswith("NOTUBE ")
+
+
+def test_a_job_is_found_by_its_name(shop: Shop) -> None:
+    id = shop.call("PUT", "t", "x", "NAME", "n")
+    assert shop.call("JOB", "NAMED", "t", "n")["id"] == id
+    assert shop.call("JOB", "NAMED", "t", "m").startswith("NOJOB ")
+    assert shop.call("JOB", "NAMED", "u", "n").startswith("NOTUBE ")
+
+
+def test_maps_are_flat_in_the_second_version(shop: Shop) -> None:
+    shop.ask(b"PUT", b"t", b"x")
+    answer = shop.ask(b"TAKE", b"t")
+    assert answer.startswith(b"*1\r\n*20\r\n$2\r\nid\r\n$40\r\n") and b"$3\r\nkey\r\n$-1\r\n" in answer
+
+
+# ---- Sessions and permissions ----------------------------------------------------------------------------------------
+
+
+def test_a_session_is_named_joined_and_given_a_grace_time(shop: Shop) -> None:
+    told = shop.call("IDENTIFY", "GRACE", "10s")
+    assert told == {"token": b"token".hex().encode(), "session": 1, "grace": 10_000}
+    assert shop.call("IDENTIFY") == told
+    other = shop.another()
+    before = shop.call("IDENTIFY", caller=other)
+    assert shop.call("IDENTIFY", "00" * 16, caller=other).startswith("NOSESSION ")
+    assert shop.call("IDENTIFY", "no token", caller=other).startswith("WRONGTYPE ")
+    assert shop.call("IDENTIFY", "GRACE", "forever", caller=other).startswith("RANGE grace must be 0 ")
+    assert shop.call("IDENTIFY", told["token"], "GRACES", 1, caller=other).startswith("SYNTAX IDENTIFY has no option")
+    assert shop.call("IDENTIFY", caller=other) == before
+    id = shop.call("PUT", "t", "x")
+    shop.call("TAKE", "t")
+    assert shop.call("IDENTIFY", told["token"], caller=other) == told
+    assert shop.call("ACK", id, caller=other) == 1
+
+
+def test_what_a_session_holds_waits_for_its_own_grace_time(shop: Shop) -> None:
+    shop.engine.session_grace_ms = 1_000
+    hasty, patient = shop.another(), shop.another()
+    shop.call("MPUT", "t", "JOB", "a", "JOB", "b")
+    shop.call("IDENTIFY", "GRACE", 0, caller=hasty)
+    shop.call("IDENTIFY", "GRACE", "5s", caller=patient)
+    shop.call("TAKE", "t", caller=hasty)
+    shop.call("TAKE", "t", caller=patient)
+    shop.engine.disconnect(hasty.connection, shop.now)
+    shop.engine.disconnect(patient.connection, shop.now)
+    assert bodies(shop.call("TAKE", "t", "COUNT", 2)) == [b"a"]
+    shop.pass_ms(4_999)
+    assert shop.call("TAKE", "t") == []
+    shop.pass_ms(1)
+    assert bodies(shop.call("TAKE", "t")) == [b"b"]
+
+
+def test_a_caller_uses_no_tube_but_its_own(shop: Shop) -> None:
+    mine, other = shop.call("PUT", "mine", "x"), shop.call("PUT", "other", "x", "NAME", "n")
+    caller = shop.another(b"mine")
+    tubes = [["PUT", "other", "x"], ["MPUT", "other", "JOB", "x"], ["TAKE", "other"], ["TAKE", "mine", "AND", "other"]]
+    tubes += [["KICK", "other"], ["JOB", "LIST", "other", "ready"], ["JOB", "NAMED", "other", "n"]]
+    tubes += [["JOB", "SCAN", "0", "TUBE", "other"], ["JOB", "MOVE", mine, "other"]]
+    tubes += [["TUBE", word, "other"] for word in ["CREATE", "INFO", "STATS", "DROP", "TRUNCATE", "RELEASE"]]
+    tubes += [["TUBE", "PAUSE", "other", "in"], ["TUBE", "ALTER", "other", "TTL", "5"]]
+    ids = [["ACK"], ["RELEASE"], ["REQUEUE"], ["BURY"], ["DIG"], ["ACK", mine], ["JOB", "DELETE", mine]]
+    ids += [["JOB", word] for word in ["TOUCH", "DELETE", "PEEK", "META", "WAIT", "NACK", "SNATCH", "RESTART"]]
+    refused = tubes + [[*words, id] for words in ids for id in (other, b"other#0")]
+    refused += [["JOB", "DONE", other, "x"], ["JOB", "SWITCH", other, "buried"], ["JOB", "MOVE", other, "mine"]]
+    for words in refused:
+        assert str(shop.call(*words, caller=caller)).startswith("NOPERM "), words
+    assert shop.call("TUBE", "LIST", caller=caller) == [b"mine"]
+    assert [tube["name"] for tube in shop.call("TUBE", "SCAN", 0, caller=caller)[1]] == [b"mine"]
+    assert shop.call("JOB", "SCAN", 0, "IDS", caller=caller)[1] == [mine]
+    assert shop.engine.tube(b"mine").total() == 1 and shop.engine.tube(b"other").total() == 1
+
+
+def test_who_may_only_read_changes_nothing(shop: Shop) -> None:
+    id = shop.call("PUT", "t", "x")
+    shop.caller.groups = 1
+    assert shop.call("JOB", "PEEK", id)["body"] == b"x"
+    assert shop.call("TUBE", "LIST") == [b"t"]
+    assert shop.call("JOB", "DELETE", id) == "NOPERM this user has no permission to run the 'job delete' command"
+    assert shop.call("TUBE", "DROP", "t").startswith("NOPERM ")
+    assert shop.call("TAKE", "t").startswith("NOPERM ")
+
+
+def test_a_fifo_has_no_delay_whatever_asks_for_it(shop: Shop) -> None:
+    shop.engine.create_tube(b"f", FIFO, NOW)
+    id = shop.call("PUT", "f", "x")
+    shop.call("TAKE", "f")
+    for words in (["PUT", "f", "x", "DELAY", 1], ["RELEASE", id, "DELAY", 1], ["JOB", "TOUCH", id]):
+        assert shop.call(*words).startswith("UNSUPPORTED a fifo tube has no ")
