@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.exits import USAGE, fail, printable, sentence_of
+from penstock.cli.exits import ERROR, TEMPORARY, USAGE, fail, printable, sentence_of
 from penstock.cli.spans import span
-from penstock.core.errors import CommandError
+from penstock.core.errors import CommandError, InUse
 
 Record = dict[str, Any]
 
@@ -171,6 +171,6 @@ def told(directory: str) -> Iterator[None]:
         # Whoever reads what is written has read enough.
         raise
     except CommandError as error:
-        fail(f"{directory}: {sentence_of(error)}")
+        fail(f"{directory}: {sentence_of(error)}", TEMPORARY if isinstance(error, InUse) else ERROR)
     except OSError as error:
         fail(f"{directory}: {error.strerror or error}; see whether the disk is in order, and try again")

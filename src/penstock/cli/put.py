@@ -174,8 +174,9 @@ class Loading:
 
     def end(self, why: str, code: int, doubt: str = "") -> NoReturn:
         """It stops here: say where, so that it can go on."""
-        done = f"{jobs_text(self.put)} of the first {self.lines} lines are put" if self.lines else "nothing is put"
-        fail(f"{why.rstrip('.')}; {done}{doubt}; go on with --skip {self.lines}", code)
+        done = f"{jobs_text(self.put)} of the first {self.lines} lines are put" if self.put else "nothing is put"
+        on = f"; go on with --skip {self.lines}" if self.lines else ""
+        fail(f"{why.rstrip('.')}; {done}{doubt}{on}", code)
 
 
 def _put_all(
