@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.changes import Change
 from penstock.client.facts import JobFacts
 from penstock.core import states as s
-from penstock.core.errors import CommandError, NameTaken, NotOwner, OutOfRange, UnknownJob, WrongType
+from penstock.core.errors import CommandError, NameTaken, NotOwner, OutOfRange, UnknownJob, UnknownSession, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
 from penstock.core.limits import BATCH_BYTES_MAX, BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, check_count, duration_ms
 from penstock.core.policy import PRESETS, TubePolicy
@@ -23,10 +23,12 @@ from penstock.journal.reader import Event
 from penstock.options import (
     DEFAULT_TYPE,
     Body,
+    ClaimInfo,
     Duration,
     Seconds,
     altered,
     boolean,
+    check_shard,
     draft,
     encode_body,
     integer,
@@ -53,6 +55,8 @@ EVENTS_WAIT_MS: Final = 30_000
 
 # An MPUT has to fit into what a server reads of one client, 1 GB unless it is told otherwise; with all its lengths.
 _JOB_WORDS_BYTES: Final = 64
+
+_TOKEN_BYTES: Final = 16
 
 _KIND_WORDS: Final = {BODY_BYTES: b"bytes", BODY_TEXT: b"text", BODY_JSON: b"json"}
 _KINDS: Final = {word: kind for kind, word in _KIND_WORDS.items()}
@@ -294,7 +298,7 @@ def event(answer: Reply) -> Event:
     """Something that happened."""
     fields: dict[str, Any] = {}
     for raw, value in answer.items():
-        name = raw.decode()
+        name = raw.decode().replace("-", "_")
         if name in _EVENT_FIELDS:  # A newer server may tell more.
             fields[name] = to_text(value) if name in _EVENT_TEXTS and value is not None else value
     return Event(**fields)
@@ -322,9 +326,16 @@ def identify(token: str | None, grace_ms: int) -> Call[str]:
         raw = b"" if token is None else bytes.fromhex(token)
     except (TypeError, ValueError):
         raise WrongType("a session's token is 32 hexadecimal digits") from None
+    if token is not None and len(raw) != _TOKEN_BYTES:
+        raise UnknownSession()
     named = [] if token is None else [raw.hex().encode()]
     words = [b"IDENTIFY", *named, b"GRACE", duration(grace_ms)]
     return Call(words, lambda answer: answer[b"token"].decode())
+
+
+def leave_session(left: str, joined: str, grace_ms: int) -> list[list[bytes]]:
+    """End the session that was left for another, if this was the last of its connections: its jobs go back at once."""
+    return [[b"IDENTIFY", left.encode(), b"GRACE", b"0"], identify(joined, grace_ms).words]
 
 
 def end_session() -> list[bytes]:
@@ -386,6 +397,11 @@ def overview(cursor: bytes) -> Call[tuple[bytes, list[dict[str, Any]]]]:
     return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read)
 
 
+def tube_info(name: bytes) -> Call[TubePolicy]:
+    """What a tube promises."""
+    return Call([b"TUBE", b"INFO", name], policy)
+
+
 def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:
     """What is in a tube, and what happened there."""
     return Call([b"TUBE", b"STATS", name], read)
@@ -396,7 +412,7 @@ def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
     altered(PRESETS[DEFAULT_TYPE], **options)
     words = _tube_words(options)
     if not words:
-        return Call([b"TUBE", b"INFO", name], policy)
+        return tube_info(name)
     return Call([b"TUBE", b"ALTER", name, *words], policy)
 
 
@@ -440,9 +456,9 @@ def put(name: bytes, body: Body, timeout: Duration, options: dict[str, Any]) -> 
     """Add a job."""
     timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
     if isinstance(body, bytes) and not options and not timeout_ms:
-        return Call([b"PUT", name, body], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
+        return Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
     asked = draft(body, **options)
-    words = [b"PUT", name, asked.body, *_put_words(asked)]
+    words = [b"PUT", name, asked.body, b"EXISTING", *_put_words(asked)]
     if asked.body_kind != BODY_BYTES:
         words += [b"AS", _KIND_WORDS[asked.body_kind]]
     if timeout_ms:
@@ -501,7 +517,7 @@ def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Ca
         raise OutOfRange(f"a batch may have up to {BATCH_BYTES_MAX} bytes, all or nothing; put it in several")
     common = draft(b"", **options)
     kind = encoded[0][1]
-    words = [b"MPUT", name, *_put_words(common)]
+    words = [b"MPUT", name, b"EXISTING", *_put_words(common)]
     if kind != BODY_BYTES:
         words += [b"AS", _KIND_WORDS[kind]]
     for body, own in encoded:
@@ -740,6 +756,33 @@ def claim(tube: bytes, consumer: str, number: int, count: int, lease: Seconds, t
     return Call(words, lambda answer: None if answer is None else jobs(answer))
 
 
+def read_claim(consumer: str, number: int, shard: tuple[int, int]) -> Call[list[JobFacts]]:
+    """The jobs of a claim, or of a part of it."""
+    index, count = check_shard(shard)
+    words = [b"CLAIM", b"READ", to_bytes(consumer, "a consumer"), b"%d" % integer(number, "number")]
+    return Call([*words, b"SHARD", b"%d" % index, b"%d" % count], jobs)
+
+
+def renew_claims(consumer: str, lease: Seconds | None, token: int) -> Call[int]:
+    """Let the leases of all claims begin anew."""
+    words = [b"CLAIM", b"RENEW", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
+    return Call(words if lease is None else [*words, b"LEASE", duration(duration_ms(lease, "lease"))], number)
+
+
+def release_claims(consumer: str, token: int) -> Call[int]:
+    """End all claims."""
+    words = [b"CLAIM", b"RELEASE", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
+    return Call(words, number)
+
+
+def claim_info(consumer: str) -> Call[ClaimInfo]:
+    """How far a consumer is."""
+    return Call(
+        [b"CLAIM", b"INFO", to_bytes(consumer, "a consumer")],
+        lambda answer: ClaimInfo(answer[b"acked"], answer[b"newest"], answer[b"token"], answer[b"open"]),
+    )
+
+
 def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
     """Ack all claims of a consumer up to a number."""
     words = [b"CLAIM", b"ACK", to_bytes(consumer, "a consumer"), b"%d" % integer(upto, "upto")]
@@ -748,7 +791,7 @@ def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
 
 def journal_head() -> Call[int]:
     """The position behind everything that has been written."""
-    return Call([b"JOURNAL", b"HEAD"], lambda answer: int(answer[b"written"]))
+    return Call([b"JOURNAL", b"HEAD"], lambda answer: int(answer[b"written"]) + 1)
 
 
 def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[tuple[int, list[Event]]]:
