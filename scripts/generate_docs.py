@@ -6,12 +6,21 @@ A generated part of a page stands between two comments, `<!-- generated: NAME --
 it are written by hand. tests/docs/test_generated.py fails when a page does not say what this script would write.
 """
 
+import dataclasses
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
 
 import penstock
+import penstock.drivers  # It has a refusal of its own.
+from penstock.cli.exits import MEANINGS
+from penstock.cli.main import app
+from penstock.cli.output import Output
+from penstock.cli.target import Target
 from penstock.core import limits
 from penstock.core import policy as p
 from penstock.core import states as s
@@ -344,8 +353,77 @@ def commands_table(own: bool = False) -> str:
 # ---- Pages -----------------------------------------------------------------------------------------------------------
 
 # A generated part: the page it is on, and what writes it.
+# ---- The command line ------------------------------------------------------------------------------------------------
+
+
+def _shared() -> set[str]:
+    """The names of options that nearly every command has; they are explained once."""
+    return {field.name for bundle in (Target, Output) for field in dataclasses.fields(bundle)} | {"help"}
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _words(parameter: Any, context: Any) -> str:
+    """How an option or an argument is written."""
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.make_metavar(context)}`"
+    names = [*parameter.opts, *parameter.secondary_opts]
+    metavar = "" if parameter.is_flag else f" {_value(parameter)}"
+    return ", ".join(f"`{name}{metavar if name == parameter.opts[0] else ''}`" for name in names)
+
+
+def _value(parameter: Any) -> str:
+    """What stands for the value of an option."""
+    choices = [getattr(choice, "value", choice) for choice in getattr(parameter.type, "choices", [])]
+    return parameter.metavar or "|".join(choices) or ("N" if parameter.type.name[:3] in ("int", "flo") else "TEXT")
+
+
+def _command_section(path: str, command: Any) -> list[str]:
+    """One command: its usage, what it does, and what may follow."""
+    context = command.context_class(command, info_name=path)
+    shared = _shared()
+    own = [each for each in command.params if each.name not in shared]
+    lines = [f"### {path}", "", *(" ".join(part.split()) + "\n" for part in (command.help or "").split("\n\n"))]
+    if own:
+        rows = [[_words(each, context), _cell(each.help or "")] for each in own]
+        lines += [table(["", ""], rows), ""]
+    return lines
+
+
+def _commands(path: str, group: Any) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(f"{path} {name}", command)
+        else:
+            yield f"{path} {name}", command
+
+
+def command_line_reference() -> str:
+    """Every command of the command line, with every option of its own."""
+    sections = [_command_section(path, command) for path, command in _commands("penstock", get_command(app))]
+    return "\n".join(line for section in sections for line in section).strip()
+
+
+def target_options_table() -> str:
+    """The options that nearly every command has."""
+    command = get_command(app).commands["stats"]
+    context = command.context_class(command, info_name="stats")
+    rows = [[_words(each, context), _cell(each.help or "")] for each in command.params if each.name in _shared()]
+    return table(["option", "what it says"], rows)
+
+
+def exit_codes_table() -> str:
+    """Every exit code."""
+    return table(["code", "meaning"], [[str(code), meaning] for code, meaning in MEANINGS.items()])
+
+
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
+    "command line": ("CLI.md", command_line_reference),
     "commands": ("PROTOCOL.md", commands_table),
+    "exit codes": ("CLI.md", exit_codes_table),
+    "where": ("CLI.md", target_options_table),
     "native": ("PROTOCOL.md", lambda: commands_table(own=True)),
     "errors": ("EMBEDDED.md", errors_table),
     "limits": ("COMPATIBILITY.md", limits_table),

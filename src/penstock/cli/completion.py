@@ -16,7 +16,7 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")]) -> None:
     """Print a script that lets the Tab key complete commands, options and names.
 
     bash: `source <(penstock completion bash)` in ~/.bashrc. zsh: the same with zsh in ~/.zshrc. fish: `penstock

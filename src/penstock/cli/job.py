@@ -178,7 +178,7 @@ def restart(ids: JobIds, delay: Delay = 0.0, *, target: Target, out: Output) -> 
 @bundled
 def switch(
     id: JobId,
-    state: Annotated[State, typer.Argument(help="What it is to become; delayed and zombie need --delay.")],
+    state: Annotated[State, typer.Argument(metavar="STATE", help="What it becomes; delayed and zombie need --delay.")],
     delay: Delay = 0.0,
     *,
     target: Target,

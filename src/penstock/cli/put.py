@@ -49,6 +49,7 @@ class PutFlags:
     dedup: Annotated[
         str | None, typer.Option("--dedup", help="If a put of this value was seen lately, its job is it.")
     ] = None
+    nacks: Annotated[int | None, typer.Option("--nacks", help="How often it has failed already, elsewhere.")] = None
 
     def given(self) -> dict[str, Any]:
         """What was said."""

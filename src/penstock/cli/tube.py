@@ -196,7 +196,9 @@ class Way(StrEnum):
 @bundled
 def pause(
     name: TubeName,
-    way: Annotated[Way, typer.Argument(help="in: refuse puts. out: hold takes back. all: both.")] = Way.ALL,
+    way: Annotated[
+        Way, typer.Argument(metavar="[in|out|all]", help="in: refuse puts. out: hold takes back. all: both.")
+    ] = Way.ALL,
     *,
     target: Target,
     out: Output,

@@ -15,8 +15,9 @@ from typing import Any, Final
 from penstock.cli.exits import USAGE, fail
 from penstock.cli.output import Record
 
-# Nobody types a longer one; deeper ones would exhaust the stack.
+# Nobody types a longer one, or one with more levels, which would exhaust the stack.
 CHARACTERS_MAX: Final = 4_096
+DEPTH_MAX: Final = 50
 
 Condition = Callable[[Record], bool]
 _Value = Callable[[Record], Any]
@@ -49,7 +50,10 @@ def condition(text: str | None) -> Condition:
     try:
         if len(text) > CHARACTERS_MAX:
             raise _NotUnderstood(f"more than {CHARACTERS_MAX} characters")
-        value = _value(ast.parse(text.strip(), mode="eval").body)
+        parsed = ast.parse(text.strip(), mode="eval").body
+        if _depth(parsed) > DEPTH_MAX:
+            raise _NotUnderstood(f"more than {DEPTH_MAX} levels")
+        value = _value(parsed)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         fail(
             f"--where was not understood: {getattr(error, 'msg', error)}; write like body.user == 42 and nacks > 3",
@@ -58,6 +62,15 @@ def condition(text: str | None) -> Condition:
     except _NotUnderstood as error:
         fail(f"--where cannot have {error}; write like body.user == 42 and nacks > 3", USAGE)
     return lambda record: bool(value(record))
+
+
+def _depth(node: ast.AST) -> int:
+    """How many levels there are; without a call for each."""
+    level, depth = [node], 0
+    while level:
+        level = [child for each in level for child in ast.iter_child_nodes(each)]
+        depth += 1
+    return depth
 
 
 def _value(node: ast.expr) -> _Value:
@@ -75,11 +88,9 @@ def _value(node: ast.expr) -> _Value:
 
 def _plain(node: ast.expr) -> _Value:
     """A value that is no condition: something of the job, or a constant."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float, bool, type(None))):
-        constant = node.value
+    if isinstance(node, (ast.Constant, ast.UnaryOp)):
+        constant = _constant(node)
         return lambda record: constant
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        return _plain(ast.Constant(-node.operand.value))  # type: ignore[operator]
     if isinstance(node, (ast.List, ast.Tuple)):
         items = [_plain(each) for each in node.elts]
         return lambda record: [item(record) for item in items]
@@ -87,8 +98,20 @@ def _plain(node: ast.expr) -> _Value:
         return _named(node.id)
     if isinstance(node, ast.Attribute):
         return _within(_plain(node.value), node.attr)
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        return _within(_plain(node.value), node.slice.value)
+    if isinstance(node, ast.Subscript):
+        return _within(_plain(node.value), _constant(node.slice))
+    raise _NotUnderstood(f"{ast.unparse(node)!r}")
+
+
+def _constant(node: ast.expr) -> Any:
+    """A value that is written out: text, a number, which may be negative, or true, false and null."""
+    negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    inner = node.operand if isinstance(node, ast.UnaryOp) and negative else node
+    if isinstance(inner, ast.Constant):
+        if isinstance(inner.value, (int, float)):
+            return -inner.value if negative else inner.value
+        if not negative and (inner.value is None or isinstance(inner.value, str)):
+            return inner.value
     raise _NotUnderstood(f"{ast.unparse(node)!r}")
 
 
