@@ -145,7 +145,7 @@ def complain_of_usage(error: Any) -> None:
     message = error.message if hasattr(error, "possibilities") else error.format_message()
     if not message:
         return  # It was given nothing at all, and has shown its help.
-    message = message.strip().rstrip(".")
+    message = message.strip().rstrip(".").replace(". Did you mean", "; did you mean")
     if near := get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [], 1):
         message += f"; did you mean {near[0]}?"
     path = error.ctx.command_path if error.ctx is not None else "penstock"
