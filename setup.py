@@ -36,6 +36,7 @@ COMPILED = (
     "dialects/native.py",
     "dialects/pages.py",
     "dialects/scans.py",
+    "dialects/stages.py",
     "dialects/site.py",
     "dialects/tubes.py",
     "dialects/words.py",

@@ -51,6 +51,7 @@ STATE_MEANINGS = {
     s.BURIED: "Put aside until somebody digs it up.",
     s.DONE: "Acked, and kept.",
     s.ZOMBIE: "Acked, and kept for a while.",
+    s.STAGED: "Put into a stage, and not published yet.",
 }
 
 # Disque knows two things of a job that is there: whether it is queued, and whether it was acked.
@@ -100,6 +101,10 @@ EVENT_MEANINGS = {
     s.CLAIM_ENDED: "The claim that held it ended without an ack.",
     s.PUT_URGENT: "It was put before all others.",
     s.DOOMED: "It was deleted while a claim holds it, and goes when the claim ends.",
+    s.PUT_STAGED: "It was put into a stage.",
+    s.PUBLISHED: "Its stage was published.",
+    s.PUBLISHED_DELAYED: "Its stage was published, and its delay began.",
+    s.WITHDRAWN: "Its stage was discarded, or was not published in time.",
 }
 
 # Left out of the diagram, which would otherwise be a net: what can happen in nearly every state.
@@ -225,6 +230,10 @@ LIMITS = {
     "DEDUP_COUNT": ("dedup ids that a tube remembers, unless it says otherwise", "ids"),
     "DEDUP_MS": ("how long it remembers them, unless it says otherwise", "ms"),
     "CLAIMS_OPEN_MAX": ("claims that a consumer has open", "claims"),
+    "STAGE_EXPIRE_MS": ("how long a stage waits to be published, unless it says otherwise", "ms"),
+    "STAGE_REMEMBERED_MS": ("how long it is remembered that a stage was published or discarded", "ms"),
+    "STAGES_REMEMBERED": ("stages of which that is remembered", "stages"),
+    "STAGES_PER_COMMAND_MAX": ("stages that one command publishes or discards", "stages"),
     "FIRED_PER_TURN_MAX": ("deadlines that fire in one turn", "deadlines"),
     "SCAN_EXAMINED_MAX": ("jobs that a scan looks at for one page of results", "jobs"),
 }

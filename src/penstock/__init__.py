@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from penstock.core.errors import CommandError, ConnectionLost, NoServer, PenstockError
     from penstock.core.policy import TubePolicy
     from penstock.drivers import register_driver
-    from penstock.embedded import Job, Queue, Tube, open
-    from penstock.embedded_async import AsyncJob, AsyncQueue, AsyncTube, open_async
+    from penstock.embedded import Job, Queue, Stage, Tube, open
+    from penstock.embedded_async import AsyncJob, AsyncQueue, AsyncStage, AsyncTube, open_async
 
 __all__ = [
     "AsyncJob",
     "AsyncQueue",
+    "AsyncStage",
     "AsyncTube",
     "CommandError",
     "ConnectionLost",
@@ -27,6 +28,7 @@ __all__ = [
     "NoServer",
     "PenstockError",
     "Queue",
+    "Stage",
     "Tube",
     "TubePolicy",
     "__version__",
@@ -43,8 +45,8 @@ _MODULES = {
     "core.errors": ["CommandError", "ConnectionLost", "NoServer", "PenstockError"],
     "core.policy": ["TubePolicy"],
     "drivers": ["register_driver"],
-    "embedded": ["Job", "Queue", "Tube", "open"],
-    "embedded_async": ["AsyncJob", "AsyncQueue", "AsyncTube", "open_async"],
+    "embedded": ["Job", "Queue", "Stage", "Tube", "open"],
+    "embedded_async": ["AsyncJob", "AsyncQueue", "AsyncStage", "AsyncTube", "open_async"],
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -10,10 +10,10 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, Unpack
 
 from penstock.changes import Change
-from penstock.core import claiming, meta, stats
+from penstock.core import claiming, meta, staging, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import (
@@ -44,6 +44,7 @@ from penstock.core.limits import (
 )
 from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
+from penstock.core.stages import Stage as CoreStage
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
 from penstock.host import Host, Session, Store, ThreadSleeper
@@ -347,6 +348,40 @@ class Queue:
                 return ClaimInfo(0, 0, 0, [])
             return ClaimInfo(known.acked, known.newest, known.token, list(known.claims))
 
+    def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> Stage:
+        """A stage: jobs that are put into it are seen when it is published, all at once, or never.
+
+        `expire`: how long it waits for another put, or to be published, in seconds; a day if it is not said.
+        """
+        return Stage(self, to_bytes(name, "the name of a stage"), expire)
+
+    def publish(self, *stages: Stage | str | bytes) -> int:
+        """Publish all of these stages, or none; tell how many jobs. Doing so again does nothing, and tells the same."""
+        return self._finish_closing(self._close_stages(staging.publish, stage_names(stages)))
+
+    def discard(self, *stages: Stage | str | bytes) -> int:
+        """Remove the jobs of stages that were not published; tell how many."""
+        return self._finish_closing(self._close_stages(staging.discard, stage_names(stages)))
+
+    def _close_stages(self, close: Callable[[Engine, list[bytes], int], int], names: list[bytes]) -> Closing:
+        """Let stages be over; their jobs leave them in this turn and those to come."""
+        engine = self._host.engine
+        with self._session.durable, self._session.lock, self._session:
+            jobs = close(engine, names, self._host.now())
+            return Closing(jobs, staging.of_names(engine, names))
+
+    def _go_on_closing(self, closing: Closing) -> bool:
+        """Let another turn's worth of jobs leave stages that are over; tell whether there are more."""
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            return staging.are_closing(closing.left)
+
+    def _finish_closing(self, closing: Closing) -> int:
+        # A turn's worth at a time, so that other threads get theirs.
+        while staging.are_closing(closing.left) and self._go_on_closing(closing):
+            pass
+        return closing.jobs
+
     def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
         self._session.close()
@@ -356,6 +391,69 @@ class Queue:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Closing(NamedTuple):
+    """Stages that were published or discarded: how many jobs they had, and those that have some left."""
+
+    jobs: int
+    left: list[CoreStage]
+
+
+def stage_names(stages: Iterable[Stage | str | bytes]) -> list[bytes]:
+    """The names of stages, which may be given by themselves."""
+    return [each._name if isinstance(each, Stage) else to_bytes(each, "the name of a stage") for each in stages]
+
+
+class Stage:
+    """Jobs to be published together. As a context it is published at its end, or discarded where that is an error."""
+
+    __slots__ = ("_expire_ms", "_name", "_queue")
+
+    def __init__(self, queue: Queue, name: bytes, expire: Seconds | None) -> None:
+        self._queue = queue
+        self._name = name
+        self._expire_ms = UNSET if expire is None else duration_ms(expire, "expire")
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return to_text(self._name)
+
+    def __repr__(self) -> str:
+        return f"<penstock stage {self.name!r}>"
+
+    def put(self, tube: Tube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> Job:
+        """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        return self.put_many(tube, [body], **options)[0]
+
+    def put_many(self, tube: Tube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
+        """The same of a job for each body, or of none at all."""
+        place = tube if isinstance(tube, Tube) else self._queue.tube(tube)
+        place._check_host(self._queue._host)
+        engine = self._queue._host.engine
+
+        def stage(core: CoreTube, drafts: list[Draft], now: int) -> list[CoreJob]:
+            return staging.stage_jobs(engine, self._name, core, drafts, self._expire_ms, now)
+
+        return place._put_all(bodies, options, stage)
+
+    def publish(self) -> int:
+        """Let its jobs be in their tubes, all at once; tell how many. Doing so again does nothing."""
+        return self._queue.publish(self)
+
+    def discard(self) -> int:
+        """Remove its jobs; tell how many."""
+        return self._queue.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.publish()
+        else:
+            self.discard()
 
 
 class Tube:
@@ -424,6 +522,11 @@ class Tube:
 
     def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
         """Add a job for each body, or none at all."""
+        return self._put_all(bodies, options, self._host.engine.put_many)
+
+    def _put_all(
+        self, bodies: Iterable[Body], options: PutOptions, put: Callable[[CoreTube, list[Draft], int], list[CoreJob]]
+    ) -> list[Job]:
         if isinstance(bodies, (str, bytes)) or not isinstance(bodies, Iterable):
             raise WrongType("give a list of bodies")
         drafts = [draft(body, **options) for body in bodies]
@@ -432,12 +535,12 @@ class Tube:
         host = self._host
         try:
             with self._session.durable, self._session.lock, self._session:
-                cores = host.engine.put_many(self._live(), drafts, host.now())
+                cores = put(self._live(), drafts, host.now())
         except NoSpace:
             if not host.make_room(sum(asked.log_bytes() + ROW_ROOM_BYTES for asked in drafts)):
                 raise
             with self._session.durable, self._session.lock, self._session:
-                cores = host.engine.put_many(self._live(), drafts, host.now())
+                cores = put(self._live(), drafts, host.now())
         return [Job(self, core) for core in cores]
 
     def take(self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None) -> Job | None:

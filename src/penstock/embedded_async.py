@@ -14,12 +14,25 @@ from types import TracebackType
 from typing import Any, Final, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from penstock.changes import Change
+from penstock.core import staging
+from penstock.core.engine import Engine
 from penstock.core.errors import Closed, Full
 from penstock.core.job import Job as CoreJob
 from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import CANCELLED, Waiting
-from penstock.embedded import Job, Queue, Tube, as_jobs, open, take_now, time_left
+from penstock.embedded import (
+    Closing,
+    Job,
+    Queue,
+    Stage,
+    Tube,
+    as_jobs,
+    open,
+    stage_names,
+    take_now,
+    time_left,
+)
 from penstock.host import Host
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
@@ -223,6 +236,32 @@ class AsyncQueue:
         """How far a consumer is: the last number it acked, its newest, its token, and which are open."""
         return await _call(self._host, self._quick.claim_info, consumer)
 
+    def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> AsyncStage:
+        """A stage: jobs that are put into it are seen when it is published, all at once, or never.
+
+        `expire`: how long it waits for another put, or to be published, in seconds; a day if it is not said.
+        """
+        return AsyncStage(self, self._quick.stage(name, expire=expire))
+
+    async def publish(self, *stages: AsyncStage | str | bytes) -> int:
+        """Publish all of these stages, or none; tell how many jobs. Doing so again does nothing, and tells the same."""
+        return await self._close_stages(staging.publish, stages)
+
+    async def discard(self, *stages: AsyncStage | str | bytes) -> int:
+        """Remove the jobs of stages that were not published; tell how many."""
+        return await self._close_stages(staging.discard, stages)
+
+    async def _close_stages(
+        self, close: Callable[[Engine, list[bytes], int], int], stages: Iterable[AsyncStage | str | bytes]
+    ) -> int:
+        names = stage_names(each._stage if isinstance(each, AsyncStage) else each for each in stages)
+        closing: Closing = await _call(self._host, self._quick._close_stages, close, names)
+        while staging.are_closing(closing.left):
+            # A turn's worth at a time, so that other tasks get theirs.
+            await asyncio.sleep(0)
+            await _call(self._host, self._quick._go_on_closing, closing)
+        return closing.jobs
+
     async def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
         await asyncio.get_running_loop().run_in_executor(None, self.sync.close)
@@ -240,6 +279,53 @@ async def _read_on(events: Iterator[Event]) -> AsyncIterator[Event]:
     while some := await loop.run_in_executor(None, list, islice(events, _EVENTS_TOGETHER)):
         for event in some:
             yield event
+
+
+class AsyncStage:
+    """Jobs to be published together. As a context it is published at its end, or discarded where that is an error."""
+
+    __slots__ = ("_queue", "_stage")
+
+    def __init__(self, queue: AsyncQueue, stage: Stage) -> None:
+        self._queue = queue
+        self._stage = stage
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self._stage.name
+
+    def __repr__(self) -> str:
+        return repr(self._stage)
+
+    async def put(self, tube: AsyncTube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> AsyncJob:
+        """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        return (await self.put_many(tube, [body], **options))[0]
+
+    async def put_many(
+        self, tube: AsyncTube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]
+    ) -> list[AsyncJob]:
+        """The same of a job for each body, or of none at all."""
+        place = tube._tube if isinstance(tube, AsyncTube) else tube
+        jobs = await _call(self._queue._host, lambda: self._stage.put_many(place, bodies, **options))
+        return [AsyncJob(job) for job in jobs]
+
+    async def publish(self) -> int:
+        """Let its jobs be in their tubes, all at once; tell how many. Doing so again does nothing."""
+        return await self._queue.publish(self)
+
+    async def discard(self) -> int:
+        """Remove its jobs; tell how many."""
+        return await self._queue.discard(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            await self.publish()
+        else:
+            await self.discard()
 
 
 class AsyncTube:

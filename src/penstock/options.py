@@ -26,7 +26,7 @@ Seconds = float | int
 Duration = float | int | None
 Body = bytes | bytearray | memoryview | str | int | float | bool | None | list[Any] | dict[str, Any]
 TubeType = Literal["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube", "disque", "queue15", "xqueue"]
-StateName = Literal["ready", "taken", "delayed", "buried", "done", "zombie"]
+StateName = Literal["ready", "taken", "delayed", "buried", "done", "zombie", "staged"]
 
 DEFAULT_TYPE: Final = "fifottl"
 

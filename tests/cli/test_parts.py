@@ -15,11 +15,13 @@ from penstock.cli import put
 from penstock.cli.contexts import Contexts
 from penstock.cli.exits import MEANINGS, code_of
 from penstock.cli.output import Column, Output, column, text_of
+from penstock.cli.records import State
 from penstock.cli.target import DEFAULT_URL, Place, Target, place_of
 from penstock.cli.tube import TubeFlags, Type
 from penstock.cli.values import duration, size
 from penstock.core import errors
 from penstock.core.policy import PRESETS
+from penstock.core.states import STATE_NAMES
 from penstock.options import PutOptions, TubeOptions
 
 from .transcript import run
@@ -77,6 +79,7 @@ def test_every_option_of_a_put_and_of_a_tube_can_be_said() -> None:
     assert {field.name for field in dataclasses.fields(put.PutFlags)} == set(PutOptions.__annotations__)
     assert {field.name for field in dataclasses.fields(TubeFlags)} == set(TubeOptions.__annotations__)
     assert [each.value for each in Type] == list(PRESETS)
+    assert [each.value for each in State] == STATE_NAMES[1:]
 
 
 # ---- Where a command goes --------------------------------------------------------------------------------------------

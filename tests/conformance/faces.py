@@ -25,6 +25,7 @@ from penstock.client import async_queue as client_async
 from penstock.client import queue as client
 from penstock.core.errors import UnknownJob
 from penstock.core.ids import NOT_AN_ID, IdForms
+from penstock.embedded import Stage
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import identity
 from tests.server.serving import Server, Wire
@@ -210,7 +211,7 @@ if os.environ.get("CI") == "true" or os.environ.get("PENSTOCK_FACES") == "all":
     FACES |= {"journal-sync": SyncFace(journal=True), "journal-async": AsyncFace(journal=True)}
 
 
-_HANDLES = (penstock.Queue, penstock.Tube, penstock.Job, client.Queue, client.Tube, client.Job)
+_HANDLES = (penstock.Queue, penstock.Tube, penstock.Job, client.Queue, client.Tube, client.Job, Stage, client.Stage)
 
 
 class Awaited:

@@ -43,7 +43,7 @@ async def test_jobs_in_every_state_count(queue: Any) -> None:
     await buried.bury()
     await tube.put("delayed", delay=60)
     await tube.put("ready")
-    assert sorted((await tube.stats()).values()) == [0, 1, 1, 1, 1, 1]
+    assert sorted((await tube.stats()).values()) == [0, 0, 1, 1, 1, 1, 1]
     assert await code_of(tube.put("one more")) == "FULL"
 
 

@@ -23,7 +23,7 @@ async def test_a_tube_tells_at_a_glance_how_it_is(queue: Any) -> None:
     assert 0 <= info.pop("oldest") < 60
     assert info == {
         **{"name": "glance", "type": "utubettl", "keys": 2, "waiting": 0},
-        **{"ready": 1, "taken": 0, "delayed": 1, "buried": 0, "done": 0, "zombie": 0},
+        **{"ready": 1, "taken": 0, "delayed": 1, "buried": 0, "done": 0, "zombie": 0, "staged": 0},
         **{"paused_in": True, "paused_out": False},
     }
 

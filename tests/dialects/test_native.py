@@ -474,6 +474,9 @@ def test_a_caller_uses_no_tube_but_its_own(shop: Shop) -> None:
     mine, other = shop.call("PUT", "mine", "x"), shop.call("PUT", "other", "x", "NAME", "n")
     caller = shop.another(b"mine")
     tubes = [["PUT", "other", "x"], ["MPUT", "other", "JOB", "x"], ["TAKE", "other"], ["TAKE", "mine", "AND", "other"]]
+    away = ["RETRY", "1x then move other"]
+    tubes += [["PUT", "mine", "x", *away], ["MPUT", "mine", "JOB", "x", *away], ["TUBE", "CREATE", "mine", *away]]
+    tubes += [["TUBE", "ALTER", "mine", "MAX-DELIVERIES", 1, "DEAD-LETTER", "other"]]
     tubes += [["KICK", "other"], ["JOB", "LIST", "other", "ready"], ["JOB", "NAMED", "other", "n"]]
     tubes += [["JOB", "SCAN", "0", "TUBE", "other"], ["JOB", "MOVE", mine, "other"]]
     tubes += [["TUBE", word, "other"] for word in ["CREATE", "INFO", "STATS", "DROP", "TRUNCATE", "RELEASE"]]

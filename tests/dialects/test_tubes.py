@@ -52,6 +52,7 @@ REFUSED = {
         "WRONGTYPE the field has_ttl of a policy must be ",
     ),
     "a yes for a number": (["POLICY", '{"type":"x","capacity":true}'], "WRONGTYPE the field capacity of "),
+    "code of another process": (["POLICY", '{"type":"x","driven":true}'], "UNSUPPORTED a driver is code of "),
     "an empty type": (["POLICY", '{"type":""}'], "WRONGTYPE the type of a tube is a word"),
 }
 
@@ -207,7 +208,14 @@ COMMANDS = {
         "events": "JOURNAL EVENTS",
         "history": "JOB HISTORY",
         "checkpoint": "BGREWRITEAOF",
+        "read_claim": "CLAIM READ",
         "ack_claims": "CLAIM ACK",
+        "renew_claims": "CLAIM RENEW",
+        "release_claims": "CLAIM RELEASE",
+        "claim_info": "CLAIM INFO",
+        "stage": "STAGE",
+        "publish": "PUBLISH",
+        "discard": "DISCARD",
         "close": "closing the connection",
     },
     Tube: {
@@ -258,8 +266,8 @@ COMMANDS = {
         "meta": "JOB META",
     },
 }
-# What the journal is about has commands of its own, and BGREWRITEAOF is Disque's.
-ELSEWHERE = ("CLAIM ", "JOURNAL ", "BGREWRITEAOF")
+# What pipelines are made of has a table of its own, and BGREWRITEAOF is Disque's.
+ELSEWHERE = ("CLAIM ", "JOURNAL ", "STAGE", "PUBLISH", "DISCARD", "BGREWRITEAOF")
 
 
 @pytest.mark.parametrize("face", COMMANDS, ids=lambda face: face.__name__)

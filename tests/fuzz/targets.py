@@ -164,6 +164,7 @@ _BYTES += [
 _COMMANDS = b"""
     addjob getjob ackjob fastack working nack enqueue dequeue deljob show loadjob qlen qstat qpeek pause qscan jscan
     hello auth ping time command client info monitor slowlog latency config cluster bgrewriteaof debug
+    put mput take ack release requeue bury dig kick identify job job job tube tube tube
     """.split()
 _WORDS = b"""
     @ @ @ q q r nosuch ~ FROM NOHANG COUNT TIMEOUT WITHCOUNTERS TTL RETRY DELAY REPLICATE MAXLEN ASYNC BUSYLOOP MINLEN
@@ -171,6 +172,10 @@ _WORDS = b"""
     ID ADDR TYPE normal SKIPME yes no SETNAME GETNAME SETINFO LIB-NAME LIB-VER HISTORY LATEST GRAPH DOCTOR command NODES
     MYID INFO MEET FORGET LEAVING SOFT HARD 127.0.0.1 ::1 FLUSHALL ERROR STRUCTSIZE SEGFAULT RESTART AUTH default 2 3
     DOCS * max* maxmemory max-body maxclients requirepass timeout hz loglevel appendfsync latency-monitor-threshold
+    create alter stats drop truncate release scan touch delete peek meta wait done snatch restart switch move named nack
+    POLICY {"type":"x"} TEMPORARY CAPACITY KEY-LIMIT KEEP ZOMBIE MAX-DELIVERIES DEAD-LETTER FAIR fifo utubettl stube
+    JOB AND TTR PRIORITY KEY URGENT ONCE NAME UNIQUE DEDUP AS json text bytes GRACE REASON MATCH TUBE IDS ready taken
+    delayed buried zombie gone 5x 1ms 1.5h forever q#0 q#1 r#0 #
     client-output-buffer-limit slowlog-log-slower-than slowlog-max-len tcp-keepalive protected-mode progress-timeout
     """.split()
 _WORDS += _NUMBERS

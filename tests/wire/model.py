@@ -102,7 +102,9 @@ def _inline(data: bytes) -> tuple[list[bytes], bytes]:
         single = (word["single"] or b"").replace(b"\\'", b"'")
         words.append(word["plain"] + _ESCAPE.sub(_unescaped, word["double"] or b"") + single)
         text = text[word.end() :].lstrip(b" \t\r\n\v\f\0")
-    return [word for word in words if word], rest
+    words = [word for word in words if word]
+    # The first line of a request over HTTP.
+    return [b"HTTP"] if len(words) == 3 and words[2][:5] == b"HTTP/" else words, rest
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import UsageError, complain_of_usage, printable, sentence_of
 from penstock.cli.output import Output
+from penstock.cli.records import State, total
 from penstock.cli.spans import span
 from penstock.cli.target import Target
 from penstock.cli.values import TubeName, duration, size
@@ -229,17 +230,16 @@ def connection(*, thresholds: Thresholds, target: Target) -> None:
 def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
     """Check a tube: how many jobs are in a state, how old the next one is, whether anybody waits for work.
 
-    Metrics: ready, taken, delayed, buried, done, zombie, jobs, waiting, oldest (a time).
+    Metrics: ready, taken, delayed, buried, done, zombie, staged, jobs, waiting, oldest (a time).
     """
     try:
         with target.open() as queue:
             info = queue.find_tube(name).info()
     except (PenstockError, OSError) as error:
         unknown("tube", name, error, thresholds.format)
-    states = ("ready", "taken", "delayed", "buried", "done", "zombie")
     metrics = [
-        *(Metric(state, info[state]) for state in states),
-        Metric("jobs", sum(info[state] for state in states)),
+        *(Metric(state.value, info[state]) for state in State),
+        Metric("jobs", total(info)),
         Metric("waiting", info["waiting"]),
         Metric("oldest", info["oldest"], "s"),
     ]

@@ -6,6 +6,7 @@ import typer
 
 from penstock.cli.bundles import bundled
 from penstock.cli.output import Column, Output, Record, column
+from penstock.cli.records import total
 from penstock.cli.target import Place, Target, ask
 
 app = typer.Typer(help="Look at the cluster, as one node sees it.", no_args_is_help=True)
@@ -18,14 +19,13 @@ def info(*, target: Target, out: Output) -> None:
     known = _nodes(target)
     with target.open() as queue:
         overview = queue.overview()
-    states = ("ready", "taken", "delayed", "buried", "done", "zombie")
     out.record(
         {
             "node": known[0]["node"],
             "place": target.place().shown(),
             "nodes": len(known),
             "tubes": len(overview),
-            "jobs": sum(row[state] for row in overview for state in states),
+            "jobs": sum(total(row) for row in overview),
         }
     )
 

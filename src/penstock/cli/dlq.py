@@ -16,7 +16,7 @@ from penstock.cli.bundles import bundled
 from penstock.cli.exits import NOTHING, OK, code_of, complain, fail
 from penstock.cli.job import Where, matching
 from penstock.cli.output import Column, Output, Record, body_text, column, confirm, jobs_text, seconds_text
-from penstock.cli.take import State
+from penstock.cli.records import State
 from penstock.cli.target import Target
 from penstock.cli.values import Delay, DryRun, TubeName, Yes
 from penstock.cli.where import condition

@@ -12,8 +12,8 @@ from penstock.cli.bundles import bundled
 from penstock.cli.exits import NOT_FOUND, fail
 from penstock.cli.finish import delete, each
 from penstock.cli.output import Output, Record, body_text, seconds_text, told
-from penstock.cli.records import JOB_COLUMNS, job_record, job_records
-from penstock.cli.take import Bodies, State, raw_body
+from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
+from penstock.cli.take import Bodies, raw_body
 from penstock.cli.target import Target
 from penstock.cli.values import BodyKind, Delay, JobId, JobIds, TubeName, duration_option, read_body
 from penstock.cli.where import Condition, condition

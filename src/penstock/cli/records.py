@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.cli.output import Column, Record, body_text, column, seconds_text
@@ -11,6 +12,23 @@ from penstock.core.errors import UnknownJob
 
 if TYPE_CHECKING:
     from penstock.embedded import Job, Queue
+
+
+class State(StrEnum):
+    """What a job that is there can be."""
+
+    READY = "ready"
+    TAKEN = "taken"
+    DELAYED = "delayed"
+    BURIED = "buried"
+    DONE = "done"
+    ZOMBIE = "zombie"
+    STAGED = "staged"
+
+
+def total(info: Record) -> int:
+    """How many jobs a tube has, in any state."""
+    return sum(int(info[state]) for state in State)
 
 
 def job_record(job: Job) -> Record:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,24 +11,13 @@ from penstock.cli import session
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import ERROR, NOTHING, USAGE, fail
 from penstock.cli.output import Output
-from penstock.cli.records import JOB_COLUMNS, job_records
+from penstock.cli.records import JOB_COLUMNS, State, job_records
 from penstock.cli.target import HOLD_S, Target
 from penstock.cli.values import JobId, TubeName, duration_option
 from penstock.core.errors import UnknownJob
 
 if TYPE_CHECKING:
     from penstock.embedded import Job, Queue
-
-
-class State(StrEnum):
-    """What a job that is there can be."""
-
-    READY = "ready"
-    TAKEN = "taken"
-    DELAYED = "delayed"
-    BURIED = "buried"
-    DONE = "done"
-    ZOMBIE = "zombie"
 
 
 Bodies = Annotated[bool, typer.Option("--body", help="Print the body and nothing else, byte by byte as it was put.")]

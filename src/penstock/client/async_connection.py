@@ -50,14 +50,14 @@ class AsyncConnection(asyncio.Protocol):
         self.token = ""
         self.number = 0
 
-    async def open(self, target: Target, seed: tuple[str, int], token: str) -> None:
+    async def open(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int) -> None:
         """Connect, and join the session of a token, or begin one."""
         try:
             async with asyncio.timeout(target.connect_s):
                 await self._loop.create_connection(
                     lambda: self, *seed, ssl=target.tls, server_hostname=seed[0] if target.tls else None
                 )
-                answers = [self.send(encode(words)) for words in greeting.words(target, token)]
+                answers = [self.send(encode(words)) for words in greeting.words(target, token, grace_ms)]
                 greeted = greeting.read(seed, list(await asyncio.gather(*answers)))
         except BaseException:
             self.abort(ConnectionAbortedError("it was not greeted"))

@@ -105,8 +105,8 @@ class AsyncQueue:
     async def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
         """Take over the session of this token, with the jobs it holds; None: stay in this one.
 
-        `grace`: how long the jobs of the session wait for `identify` once it ended, in seconds; then they do so also
-        when it is closed.
+        `grace`: how long the jobs of the session wait for us when we are cut off, in seconds, instead of as `connect`
+        says; then they do so also when we close.
         """
         await self._session.identify(token, grace)
 
@@ -263,6 +263,25 @@ class AsyncQueue:
         """How far a consumer is: the last number it acked, its newest, its token, and which are open."""
         return await self._call(commands.claim_info(consumer))
 
+    def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> AsyncStage:
+        """A stage: jobs that are put into it are seen when it is published, all at once, or never.
+
+        `expire`: how long it waits for another put, or to be published, in seconds; a day if it is not said.
+        """
+        return AsyncStage(self, to_bytes(name, "the name of a stage"), expire)
+
+    async def publish(self, *stages: AsyncStage | str | bytes) -> int:
+        """Publish all of these stages, or none; tell how many jobs. Doing so again does nothing, and tells the same."""
+        return await self._close_stages(b"PUBLISH", stages)
+
+    async def discard(self, *stages: AsyncStage | str | bytes) -> int:
+        """Remove the jobs of stages that were not published; tell how many."""
+        return await self._close_stages(b"DISCARD", stages)
+
+    async def _close_stages(self, word: bytes, stages: Iterable[AsyncStage | str | bytes]) -> int:
+        names = [each._name if isinstance(each, AsyncStage) else each for each in stages]
+        return await self._call(commands.close_stages(word, names))
+
     async def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
         await self._session.close()
@@ -301,6 +320,56 @@ async def _tell_changes(
                     warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
                 except Warning:
                     pass
+
+
+class AsyncStage:
+    """Jobs to be published together. As a context it is published at its end, or discarded where that is an error."""
+
+    __slots__ = ("_expire_ms", "_name", "_queue")
+
+    def __init__(self, queue: AsyncQueue, name: bytes, expire: Seconds | None) -> None:
+        self._queue = queue
+        self._name = name
+        self._expire_ms = UNSET if expire is None else duration_ms(expire, "expire")
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return to_text(self._name)
+
+    def __repr__(self) -> str:
+        return f"<penstock stage {self.name!r}>"
+
+    async def put(self, tube: AsyncTube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> AsyncJob:
+        """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        return (await self.put_many(tube, [body], **options))[0]
+
+    async def put_many(
+        self, tube: AsyncTube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]
+    ) -> list[AsyncJob]:
+        """The same of a job for each body, or of none at all."""
+        if isinstance(tube, AsyncTube):
+            tube._check_queue(self._queue)
+        place = tube._raw if isinstance(tube, AsyncTube) else to_bytes(tube, "a tube's name")
+        call = commands.stage(self._name, place, self._expire_ms, bodies, dict(options))
+        return [] if call is None else [AsyncJob(self._queue, facts) for facts in await self._queue._call(call)]
+
+    async def publish(self) -> int:
+        """Let its jobs be in their tubes, all at once; tell how many. Doing so again does nothing."""
+        return await self._queue.publish(self)
+
+    async def discard(self) -> int:
+        """Remove its jobs; tell how many."""
+        return await self._queue.discard(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            await self.publish()
+        else:
+            await self.discard()
 
 
 class AsyncTube:
@@ -451,7 +520,7 @@ class AsyncTube:
 
     def _check_queue(self, queue: AsyncQueue) -> None:
         """Refuse to be used with another server than the tube is on."""
-        if self._queue._target.seeds != queue._target.seeds:
+        if self._queue._target is not queue._target:
             raise WrongType(f"tube {self.name!r} belongs to another queue")
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from penstock.client import commands
@@ -32,7 +31,7 @@ from penstock.core.errors import (
     UnknownJob,
     UnknownSession,
 )
-from penstock.core.limits import NEVER, check_finite, duration_ms
+from penstock.core.limits import NEVER
 from penstock.options import Seconds
 from penstock.wire.answers import Refusal, encode
 
@@ -47,6 +46,7 @@ class AsyncSession:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.grace_ms = target.grace_ms
         self.closed = False
         self.outlives = False  # It was told how long it waits for whoever comes with its token, when it is closed.
         self.token = ""
@@ -278,29 +278,23 @@ class AsyncSession:
     async def _made(self, seed: tuple[str, int], token: str) -> AsyncConnection:
         connection = AsyncConnection(self._unseen, self._doubt, self._all.discard, self.target.answer_s)
         self._all.add(connection)
-        await connection.open(self.target, seed, token)
+        await connection.open(self.target, seed, token, self.grace_ms)
         return connection
 
     async def identify(self, token: str | None, grace: Seconds | None) -> None:
-        """Become the session of another token; the one before ends, unless somebody else is in it.
-
-        With a grace the session waits so long for whoever comes with its token, also after it was closed.
-        """
-        grace_ms = self.target.grace_ms if grace is None else check_finite(duration_ms(grace, "grace"), "grace")
-        joined = await self.call(commands.identify(token, grace_ms))
-        if grace is not None:
-            self.target = replace(self.target, grace_ms=grace_ms)
-            self.outlives = True
-        left, self.token = self.token, joined
-        if left == joined:
+        """Become the session of another token. The one before ends, unless somebody else is in it."""
+        joined, self.grace_ms = await self.call(commands.identify(token, grace))
+        self.outlives = self.outlives or grace is not None
+        if joined == self.token:
             return
+        left, self.token = self.token, joined
         self.belongings.forget()
         idle, self._idle = self._idle, []
         await asyncio.gather(*(connection.finish() for connection in idle))
         shared = self._shared
         if shared is not None:
             shared.token = joined
-            words = commands.leave_session(left, joined, self.target.grace_ms)
+            words = commands.leave_session(left, joined)
             await asyncio.gather(*(shared.send(encode(each)) for each in words))
 
     # Jobs in answers that nobody saw

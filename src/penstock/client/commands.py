@@ -320,22 +320,25 @@ def change(event: Event) -> Change | None:
 # ---- The session -----------------------------------------------------------------------------------------------------
 
 
-def identify(token: str | None, grace_ms: int) -> Call[str]:
-    """Join the session of a token, or stay, and say how long it outlives its last connection."""
-    try:
-        raw = b"" if token is None else bytes.fromhex(token)
-    except (TypeError, ValueError):
-        raise WrongType("a session's token is 32 hexadecimal digits") from None
-    if token is not None and len(raw) != _TOKEN_BYTES:
-        raise UnknownSession()
-    named = [] if token is None else [raw.hex().encode()]
-    words = [b"IDENTIFY", *named, b"GRACE", duration(grace_ms)]
-    return Call(words, lambda answer: answer[b"token"].decode())
+def identify(token: str | None, grace: Seconds | None) -> Call[tuple[str, int]]:
+    """Join the session of a token, or stay, and give it another grace time: its token, and its grace."""
+    words = [b"IDENTIFY"]
+    if token is not None:
+        try:
+            raw = bytes.fromhex(token)
+        except (TypeError, ValueError):
+            raise WrongType("a session's token is 32 hexadecimal digits") from None
+        if len(raw) != _TOKEN_BYTES:
+            raise UnknownSession()
+        words.append(raw.hex().encode())
+    if grace is not None:
+        words += [b"GRACE", duration(duration_ms(grace, "grace"))]
+    return Call(words, lambda answer: (answer[b"token"].decode(), answer[b"grace"]))
 
 
-def leave_session(left: str, joined: str, grace_ms: int) -> list[list[bytes]]:
+def leave_session(left: str, joined: str) -> list[list[bytes]]:
     """End the session that was left for another, if this was the last of its connections: its jobs go back at once."""
-    return [[b"IDENTIFY", left.encode(), b"GRACE", b"0"], identify(joined, grace_ms).words]
+    return [[b"IDENTIFY", left.encode(), b"GRACE", b"0"], [b"IDENTIFY", joined.encode()]]
 
 
 def end_session() -> list[bytes]:
@@ -501,6 +504,28 @@ def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None
         # Then it may be one that was there before, with a body and a state of its own.
         facts.is_guess = asked.unique is not None or asked.dedup is not None
     return facts
+
+
+def stage(
+    stage: bytes, name: bytes, expire_ms: int, bodies: Iterable[Body], options: dict[str, Any]
+) -> Call[Any] | None:
+    """Put a job for each body into a stage, for a tube; nothing if there are no bodies."""
+    call = put_many(name, bodies, options)
+    if call is not None:
+        head = [b"STAGE", stage, name]
+        if expire_ms != UNSET:
+            head += [b"EXPIRE", duration(expire_ms)]
+        # MPUT, the tube and EXISTING are said in other words here.
+        call.words[:3] = [*head, b"IDS"]
+    return call
+
+
+def close_stages(word: bytes, stages: Iterable[str | bytes]) -> Call[int]:
+    """Publish or discard stages: doing it again does nothing."""
+    names = [to_bytes(stage, "the name of a stage") for stage in stages]
+    if not names:
+        raise OutOfRange("name at least one stage")
+    return Call([word, *names], number)
 
 
 def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Call[list[JobFacts]] | None:

@@ -21,7 +21,7 @@ _CLOSE_S: Final = 2.0
 class Connection:
     """One connection, used by one thread at a time."""
 
-    def __init__(self, target: Target, seed: tuple[str, int], token: str) -> None:
+    def __init__(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int) -> None:
         """Connect, and join the session of a token, or begin one."""
         self._parser = AnswerParser()
         self._timeout: float | None = target.connect_s
@@ -35,7 +35,7 @@ class Connection:
             if target.tls is None:
                 self._poll = select.poll()
                 self._poll.register(self._socket, select.POLLIN)
-            first = greeting.words(target, token)
+            first = greeting.words(target, token, grace_ms)
             answers = self.ask(b"".join(encode(words) for words in first), len(first), target.connect_s)
             greeted = greeting.read(seed, answers)
         except BaseException:

@@ -31,7 +31,7 @@ class Greeted:
     token: str  # Of its session.
 
 
-def words(target: Target, token: str) -> list[list[bytes]]:
+def words(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
     """The first commands on a connection, which are sent at once. The session is made if there is no token."""
     hello = [b"HELLO", b"3"]
     if target.user or target.password:
@@ -41,7 +41,7 @@ def words(target: Target, token: str) -> list[list[bytes]]:
     identify = [b"IDENTIFY", token.encode()] if token else [b"IDENTIFY"]
     return [
         hello,
-        [*identify, b"GRACE", b"%dms" % target.grace_ms],
+        [*identify, b"GRACE", b"%dms" % grace_ms],
         [b"CLIENT", b"SETINFO", b"LIB-NAME", b"penstock"],
         [b"CLIENT", b"SETINFO", b"LIB-VER", __version__.encode()],
     ]

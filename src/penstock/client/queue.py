@@ -116,8 +116,8 @@ class Queue:
     def identify(self, token: str | None = None, *, grace: Seconds | None = None) -> None:
         """Take over the session of this token, with the jobs it holds; None: stay in this one.
 
-        `grace`: how long the jobs of the session wait for `identify` once it ended, in seconds; then they do so also
-        when it is closed.
+        `grace`: how long the jobs of the session wait for us when we are cut off, in seconds, instead of as `connect`
+        says; then they do so also when we close.
         """
         self._session.identify(token, grace)
 
@@ -268,6 +268,25 @@ class Queue:
         """Commands that are sent together, in one round trip: `with queue.pipeline() as p:`."""
         return Pipeline(self._session)
 
+    def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> Stage:
+        """A stage: jobs that are put into it are seen when it is published, all at once, or never.
+
+        `expire`: how long it waits for another put, or to be published, in seconds; a day if it is not said.
+        """
+        return Stage(self, to_bytes(name, "the name of a stage"), expire)
+
+    def publish(self, *stages: Stage | str | bytes) -> int:
+        """Publish all of these stages, or none; tell how many jobs. Doing so again does nothing, and tells the same."""
+        return self._close_stages(b"PUBLISH", stages)
+
+    def discard(self, *stages: Stage | str | bytes) -> int:
+        """Remove the jobs of stages that were not published; tell how many."""
+        return self._close_stages(b"DISCARD", stages)
+
+    def _close_stages(self, word: bytes, stages: Iterable[Stage | str | bytes]) -> int:
+        names = [each._name if isinstance(each, Stage) else each for each in stages]
+        return self._call(commands.close_stages(word, names))
+
     def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
         self._session.close()
@@ -320,6 +339,54 @@ class _Subscription:
                 warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
             except Warning:
                 pass
+
+
+class Stage:
+    """Jobs to be published together. As a context it is published at its end, or discarded where that is an error."""
+
+    __slots__ = ("_expire_ms", "_name", "_queue")
+
+    def __init__(self, queue: Queue, name: bytes, expire: Seconds | None) -> None:
+        self._queue = queue
+        self._name = name
+        self._expire_ms = UNSET if expire is None else duration_ms(expire, "expire")
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return to_text(self._name)
+
+    def __repr__(self) -> str:
+        return f"<penstock stage {self.name!r}>"
+
+    def put(self, tube: Tube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> Job:
+        """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        return (self.put_many(tube, [body], **options))[0]
+
+    def put_many(self, tube: Tube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
+        """The same of a job for each body, or of none at all."""
+        if isinstance(tube, Tube):
+            tube._check_queue(self._queue)
+        place = tube._raw if isinstance(tube, Tube) else to_bytes(tube, "a tube's name")
+        call = commands.stage(self._name, place, self._expire_ms, bodies, dict(options))
+        return [] if call is None else [Job(self._queue, facts) for facts in self._queue._call(call)]
+
+    def publish(self) -> int:
+        """Let its jobs be in their tubes, all at once; tell how many. Doing so again does nothing."""
+        return self._queue.publish(self)
+
+    def discard(self) -> int:
+        """Remove its jobs; tell how many."""
+        return self._queue.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.publish()
+        else:
+            self.discard()
 
 
 class Tube:
@@ -466,7 +533,7 @@ class Tube:
 
     def _check_queue(self, queue: Queue) -> None:
         """Refuse to be used with another server than the tube is on."""
-        if self._queue._target.seeds != queue._target.seeds:
+        if self._queue._target is not queue._target:
             raise WrongType(f"tube {self.name!r} belongs to another queue")
 
 

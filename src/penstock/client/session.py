@@ -12,7 +12,6 @@ import os
 import threading
 import time
 import weakref
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from penstock.client import commands
@@ -34,7 +33,7 @@ from penstock.core.errors import (
     UnknownJob,
     UnknownSession,
 )
-from penstock.core.limits import NEVER, check_finite, duration_ms
+from penstock.core.limits import NEVER
 from penstock.options import Seconds
 from penstock.wire.answers import Refusal, encode
 
@@ -61,6 +60,7 @@ class Session:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.grace_ms = target.grace_ms
         self._begin()
         _sessions.add(self)
         self._put_back(self._open(None))
@@ -283,32 +283,27 @@ class Session:
     def _join(self, seed: tuple[str, int]) -> Connection:
         """A connection of this session; of a new one, if it has ended."""
         try:
-            connection = Connection(self.target, seed, self.token)
+            connection = Connection(self.target, seed, self.token, self.grace_ms)
         except UnknownSession:
             # Its grace has passed, and its jobs went back to their tubes.
             self._in_doubt = False
             self.belongings.forget()
-            connection = Connection(self.target, seed, "")
+            connection = Connection(self.target, seed, "", self.grace_ms)
         self.token = connection.token
         return connection
 
     def identify(self, token: str | None, grace: Seconds | None) -> None:
-        """Become the session of another token; the one before ends, unless somebody else is in it.
-
-        With a grace the session waits so long for whoever comes with its token, also after it was closed.
-        """
-        grace_ms = self.target.grace_ms if grace is None else check_finite(duration_ms(grace, "grace"), "grace")
-        call = commands.identify(token, grace_ms)
+        """Become the session of another token. The one before ends, unless somebody else is in it."""
+        call = commands.identify(token, grace)
         connection = self._take_connection()
         try:
             answer = connection.ask(encode(call.words), 1, self._patience(0))[0]
             if isinstance(answer, Refusal):
                 self._put_back(connection)
                 raise refusal(answer)
-            if grace is not None:
-                self.target = replace(self.target, grace_ms=grace_ms)
-                self.outlives = True
-            left, connection.token = connection.token, call.read(answer)
+            left = connection.token
+            connection.token, self.grace_ms = call.read(answer)
+            self.outlives = self.outlives or grace is not None
             if left != connection.token:
                 self._change_to(connection, left)
         except CommandError:
@@ -328,7 +323,7 @@ class Session:
         self.belongings.forget()
         for each in idle:
             each.finish()
-        words = commands.leave_session(left, self.token, self.target.grace_ms)
+        words = commands.leave_session(left, self.token)
         connection.ask(b"".join(map(encode, words)), len(words), self._patience(0))
 
     # Takes whose answers were lost
@@ -405,7 +400,7 @@ class Session:
     def _take_leave(self, idle: list[Connection]) -> None:
         """Let the server know that nobody will come back."""
         try:
-            last = idle.pop() if idle else Connection(self.target, self.target.seeds[self._seed], self.token)
+            last = idle.pop() if idle else Connection(self.target, self.target.seeds[self._seed], self.token, 0)
             idle.append(last)
             last.ask(encode(commands.end_session()), 1, self.target.connect_s)
         except (*LOST, PenstockError):

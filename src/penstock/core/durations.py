@@ -29,6 +29,9 @@ def read_duration(text: bytes) -> int:
     """So many milliseconds, NEVER, or NO_DURATION. A fraction of a millisecond counts as a whole one."""
     if text.isdigit() and len(text) <= _DIGITS_MAX:
         return _within(int(text) * 1_000)
+    if text.endswith(b"ms") and len(text) <= _DIGITS_MAX and text[:-2].isdigit():
+        # As our own clients say it.
+        return _within(int(text[:-2]))
     word = text.lower()
     if word == b"forever" or word == b"-1":
         return NEVER

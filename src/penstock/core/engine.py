@@ -54,7 +54,17 @@ from penstock.core.limits import (
 )
 from penstock.core.moves import Moves, later, puts_bytes, resident_length, tube_bytes
 from penstock.core.outbox import Outbox
-from penstock.core.outcomes import IS_TAKEN, NO_JOB, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK, ONLY_ONCE
+from penstock.core.outcomes import (
+    IS_STAGED,
+    IS_TAKEN,
+    NO_JOB,
+    NOT_BURIED,
+    NOT_KEPT,
+    NOT_OWNER,
+    NOT_TAKEN,
+    OK,
+    ONLY_ONCE,
+)
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
@@ -147,10 +157,8 @@ class Engine(Moves):
         if limit < 0:
             raise OutOfRange("the number of jobs to remove must be 0 or more")
         removed = 0
-        for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.TAKEN):
-            jobs = tube.jobs_in(state)
-            # From the end, where leaving a heap or a bag is cheapest.
-            for job in jobs[: -(limit - removed) - 1 : -1]:
+        for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.STAGED, s.TAKEN):
+            for job in tube.last_jobs(state, limit - removed):
                 if job.holder == HELD_BY_CLAIM:
                     self._doom(job, tube, now)
                 else:
@@ -791,6 +799,8 @@ class Engine(Moves):
             return NO_JOB
         if job.state == s.TAKEN:
             return IS_TAKEN
+        if job.state == s.STAGED:
+            return IS_STAGED
         if state not in events:
             raise OutOfRange("a job can be switched to ready, delayed, buried, done or zombie")
         check_finite(delay_ms, "delay")
@@ -812,6 +822,8 @@ class Engine(Moves):
         source = self.tube_of(job)
         if source is target:
             raise OutOfRange("the job is in that tube already")
+        if job.state == s.STAGED:
+            return IS_STAGED
         if job.once and target.owned:
             raise target.lacks("at-most-once delivery: what a session holds goes back when it disconnects")
         if target.paused_in:

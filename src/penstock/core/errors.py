@@ -178,6 +178,24 @@ class Fenced(CommandError):
     code: ClassVar[str] = "FENCED"
 
 
+class UnknownStage(CommandError):
+    """There is no such stage: nothing was put into it, or it was discarded, expired, or published long ago."""
+
+    code: ClassVar[str] = "NOSTAGE"
+
+
+class StageOver(CommandError):
+    """This stage was published or discarded; choose another name."""
+
+    code: ClassVar[str] = "STAGEOVER"
+
+
+class IsStaged(CommandError):
+    """The job waits in a stage; publish that first, or delete the job."""
+
+    code: ClassVar[str] = "ISSTAGED"
+
+
 class Closed(CommandError):
     """The queue is closed; open it again."""
 
@@ -282,7 +300,14 @@ class OtherRefusal(CommandError):
         self.code = code  # type: ignore[misc]  # The code is of this refusal, not of the class.
 
 
-class NoServer(PenstockError, ConnectionError):
+class Unreachable(PenstockError, ConnectionError):
+    """A server could not be spoken to."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message if message is not None else type(self).__doc__)
+
+
+class NoServer(Unreachable):
     """No server answers there; start one with `penstock serve`, or check the address."""
 
 
@@ -290,7 +315,7 @@ class WrongServer(NoServer):
     """What answers there is no Penstock; check the address and the port."""
 
 
-class ConnectionLost(PenstockError, ConnectionError):
+class ConnectionLost(Unreachable):
     """The connection was lost before the answer came: this may have happened or not; give puts a `dedup=`."""
 
 
@@ -304,6 +329,7 @@ REFUSALS: Final[list[type[CommandError]]] = [
     OnlyOnce,
     IsTaken,
     NotKept,
+    IsStaged,
 ]
 
 

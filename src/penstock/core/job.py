@@ -62,6 +62,7 @@ class Extra:
     claim: i64  # The number of that claim.
     claim_place: i32  # Its place within that claim.
     doomed: bool  # Deleted while a claim held it: it goes when the claim ends.
+    stage: bytes  # The stage that it waits in; empty if none.
 
     def __init__(self) -> None:
         self.reason = b""
@@ -75,6 +76,7 @@ class Extra:
         self.claim = 0
         self.claim_place = 0
         self.doomed = False
+        self.stage = b""
 
 
 @mypyc_attr(acyclic=True)
@@ -86,7 +88,8 @@ class Job(Timed):
     priority: i64  # Lower is served first.
     order: i64  # Its place among equal priorities. It keeps it when it comes back.
     created: i64  # ms.
-    expiry: i64  # When its ttl ends, ms; NEVER if it has none.
+    expiry: i64  # When its ttl ends, ms; NEVER if it has none. While it is STAGED, this and `wake` stand still: they
+    # are what they would be if it had been published when it was made.
     ttr: i64  # How long a taker may hold it, ms; NEVER if as long as it likes.
     wake: i64  # When its present state ends by itself: of DELAYED, TAKEN and ZOMBIE. NEVER elsewhere.
     position: i64  # Of its newest row in the log; 0 before the first.

@@ -213,6 +213,19 @@ class Keys:
         """The open keys, in no particular order. For checkers."""
         return list(self._open)
 
+    def some_ready(self, count: int) -> list[Job]:
+        """Up to `count` ready jobs, of the newest keys first; what comes last of a key, first."""
+        found: list[Job] = []
+        for key in reversed(self._by_name.values()):
+            rest = key.rest
+            if rest is not None:
+                found.extend(rest.items[: -(count - len(found)) - 1 : -1])
+            if key.first is not None and len(found) < count:
+                found.append(key.first)
+            if len(found) == count:
+                break
+        return found
+
     def all_keys(self) -> list[Key]:
         """Every key, in the order they came. For checkers."""
         return list(self._by_name.values())

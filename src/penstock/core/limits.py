@@ -86,6 +86,18 @@ DEDUP_MS: Final = 600_000
 # How many claims a consumer may have open; each holds its jobs back from everybody else.
 CLAIMS_OPEN_MAX: Final = 64
 
+# How long a stage waits for another put, or to be published, unless it is said; then it is discarded. A batch job that
+# takes longer than a day says so.
+STAGE_EXPIRE_MS: Final = 86_400_000
+
+# For how long, and of how many stages that were published or discarded the names are remembered, so that whoever asks
+# again is told the same. A hundred thousand cost about 30 MB.
+STAGE_REMEMBERED_MS: Final = 86_400_000
+STAGES_REMEMBERED: Final = 100_000
+
+# How many stages one command may publish or discard: it is one row of the log, and one turn.
+STAGES_PER_COMMAND_MAX: Final = 10_000
+
 # How many deadlines fire in one turn: about a millisecond's work, compiled. The rest fire in the next turns, so that
 # a million jobs that fall due at once are a slope and not a wall.
 FIRED_PER_TURN_MAX: Final = 1_024

@@ -29,6 +29,7 @@ from penstock.core.limits import (
     NEVER,
     PRIORITY_UNSET,
     ROW_ROOM_BYTES,
+    STAGE_REMEMBERED_MS,
     TUBE_MEMORY_BYTES,
     UNSET,
     check_finite,
@@ -37,6 +38,7 @@ from penstock.core.outbox import Outbox
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import THEN_BURY, THEN_DROP, RetryPolicy
 from penstock.core.sessions import Session
+from penstock.core.stages import DISCARDED, PUBLISHED, Stage, Stages
 from penstock.core.table import JobTable, NumberSet
 from penstock.core.tube import Tube, key_of
 from penstock.core.unique import DedupWindow
@@ -56,6 +58,7 @@ class Moves:
     tubes: dict[bytes, Tube]
     sessions: dict[bytes, Session]
     consumers: dict[bytes, Consumer]  # Those that claim jobs: see claims.py.
+    stages: Stages
     room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says, after each commit.
     resident_bytes: i64  # Of the bodies that are in memory.
     waiting_bytes: i64  # Of puts that wait for room.
@@ -89,6 +92,7 @@ class Moves:
         self.tubes = {}
         self.sessions = {}
         self.consumers = {}
+        self.stages = Stages()
         self.room_bytes = NEVER
         self.resident_bytes = 0
         self.waiting_bytes = 0
@@ -146,8 +150,14 @@ class Moves:
             return 1
         if isinstance(item, Claim):
             return self._end_claim(item, now)
-        assert isinstance(item, Session)
-        return self._end_session(item, now)
+        if isinstance(item, Session):
+            return self._end_session(item, now)
+        if isinstance(item, Stage):
+            self._close_stage(item, DISCARDED, now)
+            self.outbox.stages_changed([item], now)
+            return 1
+        assert isinstance(item, Stages)
+        return self._empty_stages(now)
 
     def _fire_job(self, job: Job, now: i64) -> None:
         tube = self.tube_of(job)
@@ -219,6 +229,54 @@ class Moves:
         self.deadlines.clear(claim)
         claim.consumer.claims.pop(claim.number, None)
 
+    def _close_stage(self, stage: Stage, phase: i64, now: i64) -> None:
+        """A stage that was open is over. Its jobs leave it when all that were over before are empty."""
+        self.deadlines.clear(stage)
+        stage.phase = phase
+        stage.until = now + STAGE_REMEMBERED_MS
+        if phase == PUBLISHED:
+            stage.published = stage.count
+        stage.closing = True
+        self.stages.closing.append(stage)
+        self.deadlines.set(self.stages, now)
+        self.stages.remember(stage, now)
+
+    def _empty_stages(self, now: i64) -> i64:
+        """Let jobs leave the stages that are over, as many as one turn may: to their tubes, or for good."""
+        closing = self.stages.closing
+        moved: i64 = 0
+        while closing and moved < FIRED_PER_TURN_MAX and not self.outbox.full():
+            stage = closing[0]
+            moved += 1
+            if stage.at < len(stage.jobs):
+                job = stage.jobs[stage.at]
+                stage.at += 1
+                # One that was deleted meanwhile is not staged any more.
+                if job.state == s.STAGED and stage.phase == PUBLISHED:
+                    self._publish(job, now)
+                elif job.state == s.STAGED:
+                    self._move(job, self.tube_of(job), s.WITHDRAWN, now)
+            else:
+                stage.jobs = []
+                stage.at = 0
+                stage.closing = False
+                closing.pop(0)
+        self.deadlines.set(self.stages, now if closing else NEVER)
+        return moved + 1
+
+    def _publish(self, job: Job, now: i64) -> None:
+        """Let a staged job arrive: its delay and its ttl begin, and its place is behind all there are."""
+        tube = self.tube_of(job)
+        waited = now - job.created
+        job.wake = later(job.wake, waited)
+        job.expiry = later(job.expiry, waited)
+        if job.extra is not None and job.extra.priority_given != PRIORITY_UNSET:
+            self._next_front -= 1
+            job.order = self._next_front
+        else:
+            job.order = self._newest_order(tube, now)
+        self._move(job, tube, s.PUBLISHED if job.wake == NEVER else s.PUBLISHED_DELAYED, now)
+
     # Jobs
 
     def _move(self, job: Job, tube: Tube, event: i64, now: i64) -> None:
@@ -236,11 +294,13 @@ class Moves:
             tube.displace(job, came_from)
             if tube.ready_bodies is not None:
                 _index_body(tube, job, came_from, state)
-            if job.extra is not None and state >= s.DONE and job.extra.unique:
+            if job.extra is not None and (state == s.DONE or state == s.ZOMBIE) and job.extra.unique:
                 _no_longer_unique(tube, job)
             if came_from == s.TAKEN:
                 self._let_go(job, tube)
-            if self._watchers and (state == s.GONE or state >= s.DONE):
+            elif came_from == s.STAGED:
+                self._leave_stage(job)
+            if self._watchers and (state == s.GONE or state == s.DONE or state == s.ZOMBIE):
                 self._tell_end(job, event)
             if state == s.GONE:
                 self._tell(job, tube, rule, now)
@@ -276,13 +336,20 @@ class Moves:
         if tube.keys is not None:
             self._wake(tube, job)
 
+    def _leave_stage(self, job: Job) -> None:
+        extra = job.rare()
+        stage = self.stages.by_name[extra.stage]
+        extra.stage = b""
+        stage.let_go()
+
     def _arm(self, job: Job, tube: Tube) -> None:
         """Set a job's nearest deadline: the end of its state, or of its ttl where that counts."""
         due = job.wake
         if job.expiry < due and (job.state != s.TAKEN or (tube.ttl_kills and job.holder != HELD_BY_CLAIM)):
             due = job.expiry
-        if job.state == s.ZOMBIE:
-            due = job.wake
+        if job.state >= s.ZOMBIE:
+            # The time of one that is staged has not begun.
+            due = job.wake if job.state == s.ZOMBIE else NEVER
         if due != NEVER or job.deadline_pos != NOWHERE:
             self.deadlines.set(job, due)
 
@@ -325,6 +392,18 @@ class Moves:
             self.outbox.put_seen(job, tube, draft.dedup)
         self.jobs.add(job)
         self._move(job, tube, event, now)
+
+    def _admit_staged(self, job: Job, tube: Tube, draft: Draft, stage: Stage, now: i64) -> None:
+        """Let a job in that was made and checked, to wait in a stage."""
+        self._next_id += 1
+        if self.room_bytes != NEVER:
+            self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
+        job.rare().stage = stage.name
+        stage.jobs.append(job)
+        stage.count += 1
+        self._enter_tube(job, tube, NO_KEY if draft.key is None else draft.key, now)
+        self.jobs.add(job)
+        self._move(job, tube, s.PUT_STAGED, now)
 
     def _twin(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
         """The job that already stands for a draft, because it is unique or was put lately; None if there is none."""
@@ -721,7 +800,7 @@ class Moves:
         waits = self._watchers.get(job.id)
         if waits is None:
             return
-        processed = event == s.ACKED or job.state >= s.DONE
+        processed = event == s.ACKED or job.state != s.GONE
         for wait in list(waits):
             wait.processed = processed
             self._end_wait(wait, w.SERVED)

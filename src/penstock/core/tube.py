@@ -92,6 +92,7 @@ class Tube:
     spent: JobBag  # Buried too, but delivered as often as they may be: nobody can kick them.
     done: JobBag
     zombies: JobBag
+    staged: JobBag
 
     locals: JobTable | None  # Jobs by their integer within the tube.
     next_local: i64
@@ -135,6 +136,7 @@ class Tube:
         self.spent = JobBag()
         self.done = JobBag()
         self.zombies = JobBag()
+        self.staged = JobBag()
         self.locals = JobTable(local=True) if policy.ids == p.ID_INTEGER else None
         self.next_local = policy.first_integer
         self.promised = self.next_local
@@ -235,12 +237,15 @@ class Tube:
             return len(self.buried) + len(self.spent)
         if state == s.DONE:
             return len(self.done)
-        return len(self.zombies) if state == s.ZOMBIE else 0
+        if state == s.ZOMBIE:
+            return len(self.zombies)
+        return len(self.staged) if state == s.STAGED else 0
 
     def total(self) -> int:
         """How many jobs it has, in any state."""
         total = self.count_in(s.READY) + self.count_in(s.BURIED)
-        return total + len(self.taken) + len(self.delayed) + len(self.done) + len(self.zombies)
+        total += len(self.taken) + len(self.delayed) + len(self.done) + len(self.zombies)
+        return total + len(self.staged)
 
     def has_room(self, body_length: int) -> bool:
         """Tell whether one more job fits."""
@@ -254,6 +259,17 @@ class Tube:
         if state == s.READY and self.keys is None:
             return self.ready.first_many(count)
         return heapq.nsmallest(count, self.jobs_in(state), key=_place)
+
+    def last_jobs(self, state: int, count: int) -> list[Job]:
+        """Up to `count` of its jobs in a state, from where leaving costs least: the end of a heap or a bag."""
+        if count <= 0:
+            return []
+        if state == s.READY and self.keys is not None:
+            return self.keys.some_ready(count)
+        if state == s.BURIED:
+            found = self.spent.items[: -count - 1 : -1]
+            return found + self.buried.items[: -(count - len(found)) - 1 : -1]
+        return self.jobs_in(state)[: -count - 1 : -1]
 
     def jobs_in(self, state: int) -> list[Job]:
         """Its jobs in a state, in no particular order. It may be the container itself: read it, and let it be."""
@@ -276,7 +292,9 @@ class Tube:
             return self.buried.items + self.spent.items
         if state == s.DONE:
             return self.done.items
-        return self.zombies.items if state == s.ZOMBIE else []
+        if state == s.ZOMBIE:
+            return self.zombies.items
+        return self.staged.items if state == s.STAGED else []
 
     def first_ready(self, key: bytes | None) -> Job | None:
         """The job to serve next: of any key, or of one."""
@@ -319,8 +337,10 @@ class Tube:
                 self.buried.push(job)
         elif state == s.DONE:
             self.done.push(job)
-        else:
+        elif state == s.ZOMBIE:
             self.zombies.push(job)
+        else:
+            self.staged.push(job)
 
     def displace(self, job: Job, state: i64) -> None:
         """Take a job away from where jobs of the state it was in are."""
@@ -347,6 +367,8 @@ class Tube:
             self.done.remove(job)
         elif state == s.ZOMBIE:
             self.zombies.remove(job)
+        elif state == s.STAGED:
+            self.staged.remove(job)
 
     def make(self, job_id: i64, draft: Draft, now: i64) -> Job:
         """Make the job that a draft asks for, or refuse it. Nothing else changes."""

@@ -12,14 +12,14 @@ from mypy_extensions import i64
 from penstock.core import claiming
 from penstock.core.claims import Claim
 from penstock.core.engine import Engine
-from penstock.core.errors import BodyTooLarge, ClaimGone, OutOfRange, WrongType
+from penstock.core.errors import ClaimGone, OutOfRange, WrongType
 from penstock.core.job import Job
 from penstock.core.limits import check_count
-from penstock.dialects.command import ANSWERED, SLICE, Caller, Long, check_tube
+from penstock.dialects.command import SLICE, Caller, Long, check_tube
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native import Native
+from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.dialects.words import Words, shown
-from penstock.wire.reply import Reply
 
 # How many jobs a claim has unless it is said, and at most: they are claimed in one turn.
 _COUNT: Final = 100
@@ -27,12 +27,8 @@ CLAIM_JOBS_MAX: Final = 4 * SLICE
 
 _LEASE_MS: Final = 60_000
 
-# How many jobs are written, and about how many bytes are answered, in a slice.
-_SLICE_JOBS: Final = 250
-_SLICE_BYTES: Final = 64 * 1024
-
-# An answer that would grow longer is refused: a claim can be read in shards.
-_ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+# What is told of a job beside its body.
+JOB_BYTES: Final = 400
 
 
 class Claims:
@@ -137,66 +133,33 @@ class Claims:
                 check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
 
 
-class _Batch(Long):
-    """The jobs of a claim, or of one shard of it: written in slices while the claim holds, then answered in slices."""
+class _Batch(Pages):
+    """The jobs of a claim, or of one shard of it, while the claim holds."""
 
     _native: Native
     _claim: Claim
     _jobs: list[Job]
-    _at: int  # How many were written.
-    _pages: list[bytes]
-    _bytes: i64  # Of the pages that were not answered yet.
-    _answered: int  # How many pages were.
 
     def __init__(self, native: Native, claim: Claim, jobs: list[Job]) -> None:
+        super().__init__()
         self._native = native
         self._claim = claim
         self._jobs = jobs
-        self._at = 0
-        self._pages = []
-        self._bytes = 0
-        self._answered = 0
 
-    def step(self, caller: Caller, now: i64) -> bool:
-        """Write the next jobs; or answer the next pages, when all are written."""
-        if self._at < len(self._jobs):
-            self._write(caller.reply.resp3)
-            if self._at < len(self._jobs):
-                return False
-        if caller.muted != ANSWERED:
-            # Nobody wants the answer, and what has left cannot be taken back.
-            return True
-        if self._answered == 0:
-            caller.reply.array(len(self._jobs))
-        length: i64 = 0
-        while self._answered < len(self._pages) and length < _SLICE_BYTES:
-            page = self._pages[self._answered]
-            caller.reply.raw(page)
-            length += len(page)
-            self._pages[self._answered] = b""
-            self._answered += 1
-        self._bytes -= length
-        caller.owed = self._bytes
-        return self._answered == len(self._pages)
-
-    def _write(self, resp3: bool) -> None:
+    def look(self, caller: Caller, now: i64) -> bool:
+        """Write the next jobs."""
         claim = self._claim
         if claim.number not in claim.consumer.claims:
             raise ClaimGone()
-        page = Reply()
-        page.resp3 = resp3
-        end = min(self._at + _SLICE_JOBS, len(self._jobs))
-        while self._at < end and page.length < _SLICE_BYTES:
-            job = self._jobs[self._at]
-            if self._bytes + page.length + job.body_length() > _ANSWER_BYTES_MAX:
-                raise BodyTooLarge(
-                    f"the jobs have more than {_ANSWER_BYTES_MAX} bytes; the claim holds, so CLAIM READ it by SHARD"
-                )
+        page = self.page(caller)
+        jobs = self._jobs
+        end = min(self.found + LOOK_SLICE, len(jobs))
+        while self.found < end and self.fits(page, JOB_BYTES + jobs[self.found].body_length(), True):
             page.map(10)
-            self._native.write_job(page, job, None)
-            self._at += 1
-        self._bytes += page.length
-        self._pages.append(page.take())
+            self._native.write_job(page, jobs[self.found], None)
+            self.found += 1
+        self.add(page)
+        return self.found == len(jobs)
 
 
 class _Acking(Long):

@@ -23,6 +23,7 @@ from penstock.core.limits import (
 )
 from penstock.core.outcomes import OK
 from penstock.core.policy import FIFOTTL
+from penstock.core.retry import THEN_MOVE, RetryPolicy
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import PutWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
@@ -38,6 +39,17 @@ _TAKE_WORDS: Final = ["COUNT", "TIMEOUT", "KEY", "TTR", "AND"]
 _RELEASE_WORDS: Final = ["DELAY", "TTL", "PRIORITY", "KEY"]
 _DIG_WORDS: Final = ["DELAY", "TTL", "PRIORITY"]
 _KICK_WORDS: Final = ["DELAY", "TTL"]
+
+# What is said of every job, as far as it is always the same: these are written for each job that is taken.
+_ID: Final = b"$2\r\nid\r\n"
+_TUBE: Final = b"$4\r\ntube\r\n"
+_BODY: Final = b"$4\r\nbody\r\n"
+_AS: Final = [b"$2\r\nas\r\n$%d\r\n%s\r\n$6\r\nnumber\r\n" % (len(kind), kind) for kind in KIND_WORDS]
+_KEY: Final = b"$3\r\nkey\r\n"
+_DELIVERIES: Final = b"$10\r\ndeliveries\r\n"
+_NACKS: Final = b"$5\r\nnacks\r\n"
+_ONCE: Final = b"$4\r\nonce\r\n:1\r\n$7\r\ncreated\r\n"
+_NOT_ONCE: Final = b"$4\r\nonce\r\n:0\r\n$7\r\ncreated\r\n"
 
 
 class Native:
@@ -72,7 +84,9 @@ class Native:
                 elif not read_put(words, draft, word):
                     raise words.unknown(_PUT_WORDS)
             check_kind(draft.body, draft.body_kind)
-        self._check_put(caller, args[1])
+        self.check_put(caller, args[1])
+        if draft.retry is not None:
+            check_target(caller, draft.retry)
         tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, [draft], now)
@@ -92,7 +106,11 @@ class Native:
         """MPUT tube [EXISTING] [option value ...] JOB body [option value ...] [JOB body ...]"""
         existing = args[2].upper() == b"EXISTING"
         drafts = read_drafts(Words(args, 3 if existing else 2))
-        self._check_put(caller, args[1])
+        self.check_put(caller, args[1])
+        if not caller.any_tube:
+            for draft in drafts:
+                if draft.retry is not None:
+                    check_target(caller, draft.retry)
         tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, drafts, now)
@@ -103,7 +121,8 @@ class Native:
         for job in jobs:
             caller.reply.bulk(self.site.id_of(job))
 
-    def _check_put(self, caller: Caller, name: bytes) -> None:
+    def check_put(self, caller: Caller, name: bytes) -> None:
+        """Refuse a caller who may not put into a tube, or to whom nobody may put any more."""
         check_tube(caller, name)
         if self.site.leaving:
             raise Refused(LEAVING)
@@ -204,35 +223,30 @@ class Native:
     def write_job(self, reply: Reply, job: Job, body: bytes | None) -> None:
         """What is said of every job: ten pairs. A body that is not given is read from where it lives."""
         tube = self._engine.tube_of(job)
-        reply.bulk(b"id")
+        reply.raw(_ID)
         reply.bulk(self.site.id_of(job))
-        reply.bulk(b"tube")
+        reply.raw(_TUBE)
         reply.bulk(tube.name)
-        reply.bulk(b"body")
+        reply.raw(_BODY)
         if body is None:
             self.site.write_body(reply, job)
         else:
             reply.bulk(body)
-        reply.bulk(b"as")
-        reply.bulk(KIND_WORDS[job.body_kind])
-        reply.bulk(b"number")
+        reply.raw(_AS[job.body_kind])
         if job.local >= 0:
             reply.integer(job.local)
         else:
             reply.null()
-        reply.bulk(b"key")
-        key = key_of(tube, job)
-        if key == NO_KEY:
+        reply.raw(_KEY)
+        if tube.keys is None or (key := key_of(tube, job)) == NO_KEY:
             reply.null()
         else:
             reply.bulk(key)
-        reply.bulk(b"deliveries")
+        reply.raw(_DELIVERIES)
         reply.integer(job.deliveries)
-        reply.bulk(b"nacks")
+        reply.raw(_NACKS)
         reply.integer(job.nacks)
-        reply.bulk(b"once")
-        reply.integer(1 if job.once else 0)
-        reply.bulk(b"created")
+        reply.raw(_ONCE if job.once else _NOT_ONCE)
         reply.integer(job.created)
 
     # Finishing
@@ -355,6 +369,12 @@ class Native:
         check_tube(caller, name)
         tube = self._engine.tubes.get(name)
         return None if tube is None else self._engine.find_local(tube, local, now)
+
+
+def check_target(caller: Caller, retry: RetryPolicy) -> None:
+    """Refuse a retry policy that would put jobs into a tube which the caller may not use."""
+    if retry.then == THEN_MOVE:
+        check_tube(caller, retry.target)
 
 
 def read_drafts(words: Words) -> list[Draft]:

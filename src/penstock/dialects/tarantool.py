@@ -8,12 +8,12 @@ from penstock.core import states as s
 from penstock.core import stats
 from penstock.core.tube import Tube
 
-# By the number of the state. A zombie is done for those who do not know zombies.
-STATE_LETTERS: Final = ["-", "r", "t", "~", "!", "-", "-"]
+# By the number of the state. A zombie is done for those who do not know zombies, and what is staged is not there yet.
+STATE_LETTERS: Final = ["-", "r", "t", "~", "!", "-", "-", "-"]
 
 # What counts as which call. Each event is in one of them at most, so nothing is counted twice.
 _CALLS: Final[dict[str, list[int]]] = {
-    "put": [s.PUT, s.PUT_DELAYED, s.PUT_URGENT],
+    "put": [s.PUT, s.PUT_DELAYED, s.PUT_URGENT, s.PUBLISHED, s.PUBLISHED_DELAYED],
     "take": [s.TOOK, s.CLAIMED],
     "ack": [s.ACKED, s.KEPT, s.LINGERED],
     "release": [

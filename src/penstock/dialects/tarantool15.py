@@ -9,11 +9,11 @@ from penstock.core import stats
 from penstock.core.limits import PRIORITY_BACK, PRIORITY_FRONT
 from penstock.core.tube import Tube
 
-STATE_WORDS: Final = ["done", "ready", "taken", "delayed", "buried", "done", "done"]
+STATE_WORDS: Final = ["done", "ready", "taken", "delayed", "buried", "done", "done", "done"]
 
 # Its counters that are transitions, and the events they count.
 _COUNTERS: Final[dict[str, list[int]]] = {
-    "put": [s.PUT, s.PUT_DELAYED],
+    "put": [s.PUT, s.PUT_DELAYED, s.PUBLISHED, s.PUBLISHED_DELAYED],
     "urgent": [s.PUT_URGENT],
     "take": [s.TOOK, s.CLAIMED],
     "ack": [s.ACKED],

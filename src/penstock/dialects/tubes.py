@@ -13,12 +13,14 @@ from mypy_extensions import i64
 from penstock.core import states as s
 from penstock.core import stats
 from penstock.core.engine import Engine
-from penstock.core.errors import BadSyntax, OutOfRange
+from penstock.core.errors import BadSyntax, OutOfRange, Unsupported
 from penstock.core.limits import NEVER, check_count
 from penstock.core.policy import TubePolicy
+from penstock.core.retry import parse_retry
 from penstock.core.tube import Tube
 from penstock.dialects.command import SLICE, Caller, Long, check_tube
 from penstock.dialects.glob import Glob
+from penstock.dialects.native import check_target
 from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.dialects.site import Site
 from penstock.dialects.words import Words, parse_cursor, read_json, shown
@@ -95,9 +97,8 @@ class Tubes:
                 raise words.unknown([*_OPTION_WORDS, "TYPE", "POLICY"])
         tube = self._engine.tubes.get(name)
         if tube is None or base is not None or options:
-            policy = altered(policy_of(base), **options)
+            policy = self._checked(caller, altered(policy_of(base), **options))
             if tube is None:
-                policy.check()
                 self.site.check_new([name])
             tube = self._engine.create_tube(name, policy, now)
         self._write_info(caller.reply, tube)
@@ -138,7 +139,7 @@ class Tubes:
             word = words.option()
             if not _read_option(words, word, options):
                 raise words.unknown(_OPTION_WORDS)
-        self._engine.alter(tube, altered(tube.policy, **options), now)
+        self._engine.alter(tube, self._checked(caller, altered(tube.policy, **options)), now)
         self._write_info(caller.reply, tube)
 
     def pause(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -162,6 +163,15 @@ class Tubes:
         tube = self._tube(caller, args[2], now)
         self._engine.check_drop(tube, now)
         self.site.run(caller, _Emptying(self._engine, tube, True), now)
+
+    def _checked(self, caller: Caller, policy: TubePolicy) -> TubePolicy:
+        """A policy that a caller may give a tube."""
+        policy.check()
+        if policy.driven:
+            raise Unsupported("a driver is code of a process of its own; open the queue there, without a server")
+        if policy.retry:
+            check_target(caller, parse_retry(policy.retry))
+        return policy
 
     def _tube(self, caller: Caller, name: bytes, now: i64) -> Tube:
         """The tube of a name as it is now."""
@@ -187,7 +197,8 @@ def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:
     name, kind = found
     if kind == _TIME:
         ms = words.duration()
-        options[name] = None if ms == NEVER else ms / 1000
+        # Whole seconds as such: a fraction of a thousand years is not exact.
+        options[name] = None if ms == NEVER else ms / 1000 if ms % 1000 else ms // 1000
     elif kind == _NUMBER:
         options[name] = words.integer()
     elif kind == _TEXT:
@@ -199,7 +210,7 @@ def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:
 
 def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
     """How a tube is: with what happened in its life, or without."""
-    reply.map(15 if counts else 13)
+    reply.map(16 if counts else 14)
     _write_head(reply, tube)
     states = stats.states(tube)
     for state in range(1, s.STATES_COUNT):

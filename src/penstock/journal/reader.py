@@ -42,6 +42,7 @@ _OTHER_NAMES = {
     f.CONSUMER_CHANGED: "consumer changed",
     f.STOPPED: "stopped",
     f.TUBE_NAMED: "tube named",
+    f.STAGES_CHANGED: "stages changed",
 }
 
 

@@ -20,6 +20,7 @@ _ARRIVALS: Final = {
     s.DONE: [s.MOVED_IN_DONE],
     s.TAKEN: [s.MOVED_IN_READY, s.TOOK],
     s.ZOMBIE: [s.MOVED_IN_READY, s.SWITCHED_ZOMBIE],
+    s.STAGED: [s.PUT_STAGED],
 }
 
 

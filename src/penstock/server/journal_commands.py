@@ -16,9 +16,9 @@ from penstock.core.limits import NEVER
 from penstock.dialects.command import Caller, check_tube
 from penstock.dialects.disque import parse_integer
 from penstock.dialects.words import Words, shown, text
-from penstock.journal.reader import Event
 from penstock.journal.tap import Events, Frames, Tap
 from penstock.server.connection import Connection
+from penstock.server.history_commands import write_event
 from penstock.server.node import Parked
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
@@ -296,18 +296,6 @@ class _Follow(_OfTheLog):
         self._commands.unfollow(self)
         if self._timer is not None:
             self._timer.cancel()
-
-
-def write_event(reply: Reply, event: Event) -> None:
-    """An event as a map of its fields, of those that it has."""
-    told = {name: value for name in event.__slots__ if (value := getattr(event, name)) is not None}
-    reply.map(len(told))
-    for name, value in told.items():
-        reply.bulk(name.replace("_", "-").encode())
-        if isinstance(value, int):
-            reply.integer(value)
-        else:
-            reply.bulk(value if isinstance(value, bytes) else value.encode())
 
 
 def _position(args: list[bytes]) -> tuple[int, Words]:

@@ -1,9 +1,10 @@
-"""The rows of THE table of commands that pipelines are made of: claims to read, the journal to follow."""
+"""The rows of THE table of commands that pipelines are made of: stages to write, claims and the journal to read."""
 
 from __future__ import annotations
 
 from penstock.dialects.claims import Claims
 from penstock.dialects.command import READ, WRITE
+from penstock.dialects.stages import StageCommands
 from penstock.server.journal_commands import JournalCommands
 from penstock.server.native_table import Row
 from penstock.server.server import Server
@@ -11,8 +12,21 @@ from penstock.server.server import Server
 
 def pipeline_rows(server: Server) -> list[Row]:
     """Every one of them."""
-    claims, journal = Claims(server.native), JournalCommands(server)
+    stages, claims, journal = StageCommands(server.native), Claims(server.native), JournalCommands(server)
     return [
+        (
+            *("stage", -5, "wm", WRITE),
+            "stage tube [EXPIRE d] [option value ...] JOB body [option value ...] [JOB body ...]",
+            *("Put jobs that nobody sees until their stage is published: how many it has.", stages.stage),
+        ),
+        (
+            *("publish", -2, "w", WRITE, "stage [stage ...]"),
+            *("Let the jobs of all of these stages be in their tubes, or of none: how many.", stages.publish),
+        ),
+        (
+            *("discard", -2, "w", WRITE, "stage [stage ...]"),
+            *("Remove the jobs of stages that were not published: how many.", stages.discard),
+        ),
         (
             *("claim take", -5, "w", WRITE, "tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n]"),
             *("Claim a batch of jobs: the same on every call, until it is acked or its lease ends.", claims.take),

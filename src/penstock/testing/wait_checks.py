@@ -28,7 +28,7 @@ def check_lines(engine: Engine) -> list[Waiting]:
     for job_id, watching in engine._watchers.items():
         job = engine.jobs.find(job_id)
         assert watching and job is not None, f"E2: job {job_id} is watched by nobody, or is gone"
-        assert job.state < s.DONE, f"E9: {shown(job)}, and somebody still waits for its end"
+        assert job.state not in (s.DONE, s.ZOMBIE), f"E9: {shown(job)}, and somebody still waits for its end"
         waits |= {wait.number: wait for wait in watching}
     for wait in waits.values():
         _check_wait(engine, wait, waits)
