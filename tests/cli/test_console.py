@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
 from penstock.cli.manual import Manual, Page, offline
-from tests.cli.terminal import PENSTOCK, Terminal
-from tests.server.serving import PATIENCE_S, Server, environment, free_port, wait_for
+from tests.cli.terminal import Terminal, restarted
+from tests.server.serving import Server, free_port, wait_for
 
 # What Disque's README shows, in the section on its set-up.
 TRANSCRIPT = """\
@@ -208,20 +206,10 @@ def test_a_server_that_went_away_is_said_and_found_again(tmp_path: Path) -> None
     server.kill()
     assert "no server answers" in prompt.type("PING", "not connected> ")
     assert "ADDJOB queue body" in prompt.type("help addjob", "not connected> ")
-    again = subprocess.Popen(
-        [*PENSTOCK, "serve", "--no-journal", "--port", str(server.port)],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        wait_for(server.answers)
+    with restarted(server):
         assert prompt.ask("PING") == f"(connected to 127.0.0.1:{server.port})\nPONG\n"
         prompt.key("\x04")
         assert prompt.ended() == 0
-    finally:
-        again.send_signal(signal.SIGTERM)
-        assert again.wait(PATIENCE_S) == 0
 
 
 def test_lines_are_remembered_but_no_passwords(tmp_path: Path, server: Server) -> None:
