@@ -327,8 +327,8 @@ def _classes(command: Command) -> str:
     return ", ".join(name for name, bit in COMMAND_CLASSES.items() if command.group & bit) or "–"
 
 
-def commands_table() -> str:
-    """Every command over RESP."""
+def commands_table(own: bool = False) -> str:
+    """The commands of one kind."""
     rows = [
         [
             f"`{command.name.decode().upper()}`",
@@ -336,7 +336,7 @@ def commands_table() -> str:
             command.summary,
             "everybody" if command.group == EVERYTHING else _classes(command),
         ]
-        for command in commands()
+        for command in commands()[own]
     ]
     return table(["command", "what follows", "what it does", "class"], rows)
 
@@ -346,6 +346,7 @@ def commands_table() -> str:
 # A generated part: the page it is on, and what writes it.
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "commands": ("PROTOCOL.md", commands_table),
+    "native": ("PROTOCOL.md", lambda: commands_table(own=True)),
     "errors": ("EMBEDDED.md", errors_table),
     "limits": ("COMPATIBILITY.md", limits_table),
     "settings": ("CONFIGURATION.md", settings_tables),

@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, Self, TypeVar, Unpack
 
 from penstock.changes import Change
 from penstock.core import claiming, meta, stats
@@ -53,6 +53,7 @@ from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS, Retention
 from penstock.options import (
     Body,
+    ClaimInfo,
     Duration,
     PutOptions,
     Seconds,
@@ -61,6 +62,7 @@ from penstock.options import (
     TubeType,
     altered,
     boolean,
+    check_shard,
     check_tubes,
     decode_body,
     draft,
@@ -156,24 +158,6 @@ def _sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
         raise
     finally:
         host.wake_up(sleeper)
-
-
-class ClaimInfo(NamedTuple):
-    """How far a consumer of claims is."""
-
-    acked: int  # Every claim up to this number is acked.
-    newest: int
-    token: int
-    open: list[int]
-
-
-def _shard(shard: tuple[int, int]) -> tuple[int, int]:
-    if not isinstance(shard, tuple) or len(shard) != 2:
-        raise WrongType("a shard is a pair of whole numbers: which, and of how many")
-    index, count = integer(shard[0], "the number of a shard"), integer(shard[1], "how many shards there are")
-    if not 0 <= index < count:
-        raise OutOfRange("shards are numbered from 0, and there is at least one")
-    return index, count
 
 
 class Queue:
@@ -320,7 +304,7 @@ class Queue:
     def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[Job]:
         """The jobs of a claim as it was given out; of shard `(i, n)`, every n-th of them from the i-th on."""
         host, raw = self._host, to_bytes(consumer, "a consumer")
-        index, count = _shard(shard)
+        index, count = check_shard(shard)
         with self._session.durable, self._session.lock, self._session:
             found = claiming.read_claim(host.engine, raw, integer(number, "number"), host.now())
             return [self._tube(host.engine.tube_of(core))._job(core) for core in found.shard(index, count)]

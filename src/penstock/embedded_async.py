@@ -19,12 +19,13 @@ from penstock.core.job import Job as CoreJob
 from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import CANCELLED, Waiting
-from penstock.embedded import ClaimInfo, Job, Queue, Tube, as_jobs, open, take_now, time_left
+from penstock.embedded import Job, Queue, Tube, as_jobs, open, take_now, time_left
 from penstock.host import Host
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
 from penstock.options import (
     Body,
+    ClaimInfo,
     Duration,
     PutOptions,
     Seconds,

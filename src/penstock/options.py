@@ -10,7 +10,7 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from types import EllipsisType
-from typing import Any, Final, Literal, TypedDict, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypedDict, TypeVar
 
 from penstock.core import policy as p
 from penstock.core.errors import OutOfRange, Unsupported, WrongType
@@ -67,6 +67,15 @@ class TubeOptions(TypedDict, total=False):
     dedup_window: Seconds  # How long a dedup id is remembered.
     dedup_count: int  # How many dedup ids are remembered.
     temporary: bool  # Not in the log.
+
+
+class ClaimInfo(NamedTuple):
+    """How far a consumer of claims is."""
+
+    acked: int  # Every claim up to this number is acked.
+    newest: int
+    token: int
+    open: list[int]
 
 
 def draft(
@@ -208,6 +217,16 @@ def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
         if not isinstance(tube, kind):
             raise WrongType(f"a tube is what queue.tube() gave, not {type(tube).__name__}")
     return places
+
+
+def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
+    """Refuse what is no part of a claim."""
+    if not isinstance(shard, tuple) or len(shard) != 2:
+        raise WrongType("a shard is a pair of whole numbers: which, and of how many")
+    index, count = integer(shard[0], "the number of a shard"), integer(shard[1], "how many shards there are")
+    if not 0 <= index < count:
+        raise OutOfRange("shards are numbered from 0, and there is at least one")
+    return index, count
 
 
 def encode_body(body: Body) -> tuple[bytes, int]:

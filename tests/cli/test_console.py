@@ -175,6 +175,7 @@ def test_help_tells_the_grammar_of_a_command(prompt: Prompt) -> None:
     assert "QPEEK queue count" in told and "Look at the first jobs of a queue, or the last." in told
     assert "Ctrl-D" in prompt.ask("help") and "SHOW id" in prompt.ask("? @read")
     assert "There is no bogus." in prompt.ask("help bogus")
+    assert "TUBE DROP name" in prompt.ask("help tube") and "TUBE DROP" not in prompt.ask("help tube create")
 
 
 def test_ctrl_c_leaves_a_command_that_waits_and_not_the_prompt(prompt: Prompt, server: Server) -> None:
@@ -228,13 +229,16 @@ def test_lines_are_remembered_but_no_passwords(tmp_path: Path, server: Server) -
 
 
 def test_offline_the_manual_is_that_of_this_version() -> None:
-    assert "QPEEK queue count" in offline().help(["qpeek"])
+    manual = offline()
+    assert "QPEEK queue count" in manual.help(["qpeek"]) and "TUBE DROP name" in manual.help(["tube", "drop"])
 
 
 MANUAL = Manual(
     [
         Page("PING", "[message]", "Answer PONG.", "read"),
         Page("GETJOB", "[NOHANG] [TIMEOUT ms] FROM queue [queue ...]", "Take jobs.", "write"),
+        Page("TUBE CREATE", "name [TYPE type] [TTL d]", "Make a tube.", "write"),
+        Page("TUBE DROP", "name", "Remove a tube.", "write"),
         Page("CLIENT", "LIST | KILL id | REPLY ON|OFF|SKIP", "Connections.", "admin"),
     ]
 )
@@ -253,6 +257,10 @@ MANUAL = Manual(
         (["client", "list"], "", []),
         (["help"], "cl", ["client"]),
         (["nonsense"], "", []),
+        ([], "TU", ["TUBE"]),
+        (["tube"], "", ["CREATE", "DROP"]),
+        (["tube", "create", "emails"], "t", ["type", "ttl"]),
+        (["help", "tube"], "d", ["drop"]),
     ],
 )
 def test_what_is_begun_is_completed(words: list[str], begun: str, completions: list[str]) -> None:

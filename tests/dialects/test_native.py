@@ -148,6 +148,20 @@ def test_a_put_waits_for_room_and_is_answered_when_there_is(shop: Shop) -> None:
     assert shop.call("JOB", "PEEK", shop.told(patient))["body"] == b"second"
 
 
+def test_puts_that_wait_take_memory_too(shop: Shop) -> None:
+    shop.call("TUBE", "CREATE", "t", "CAPACITY", 1)
+    shop.call("PUT", "t", "")
+    shop.engine.memory_max = shop.engine.memory_used() + 2 * JOB_MEMORY_BYTES + 1_000
+    callers = [shop.another() for _ in range(3)]
+    for caller in callers:
+        shop.ask(b"PUT", b"t", b"x" * 500, b"TIMEOUT", b"1h", caller=caller)
+    assert [shop.told(caller) for caller in callers[:2]] == [None, None]
+    assert shop.ask(b"PUT", b"t", b"x" * 500, b"TIMEOUT", b"1h").startswith(b"-OOM ")
+    shop.engine.disconnect(callers[1].connection, NOW)
+    shop.call("TUBE", "TRUNCATE", "t")
+    assert len(shop.told(callers[0])) == 40 and shop.engine.waiting_bytes == 0
+
+
 def test_a_node_that_leaves_takes_no_jobs(shop: Shop) -> None:
     shop.call("PUT", "t", "x")
     shop.site.leaving = True

@@ -8,7 +8,6 @@ make that exist.
 import contextlib
 import io
 import re
-import shlex
 import shutil
 import socket
 import subprocess
@@ -31,8 +30,9 @@ SLEEP_S_MAX = 0.1
 # Where the pages say that a server listens. Here it listens elsewhere, so that one which runs is not disturbed.
 SERVER_PORT = 7711
 
-# Ids differ from run to run.
-JOB_ID = re.compile(r"D-[0-9a-f]{8}-[A-Za-z0-9+/]{24}-")
+# Ids differ from run to run, and so do moments.
+CHANGING = re.compile(r"D-[0-9a-f]{8}-[A-Za-z0-9+/]{24}-|\(integer\) 1\d{12}\b")
+MARK = "what was typed was answered"
 _real_sleep = time.sleep
 
 
@@ -80,15 +80,14 @@ class Page:
 
 
 def typed(session: str, port: int) -> str:
-    """A session with redis-cli: what was typed, and what it answers now. Ids are as they were on the page."""
-    ids = iter(JOB_ID.findall(session))
-    shown = ""
-    for line in session.splitlines():
-        if line.startswith("> "):
-            command = ["redis-cli", "-p", str(port), "--no-raw", *shlex.split(line[2:])]
-            answer = subprocess.run(command, capture_output=True, check=False, text=True, timeout=10)
-            shown += f"{line}\n{answer.stdout}"
-    return JOB_ID.sub(lambda _: next(ids), shown).replace("\n\n", "\n")
+    """A session with redis-cli: what was typed, and what it answers now. What changes is as it was on the page."""
+    lines = [line for line in session.splitlines() if line.startswith("> ")]
+    script = "".join(f'{line[2:]}\nPING "{MARK}"\n' for line in lines)
+    command = ["redis-cli", "-p", str(port), "--no-raw"]
+    answers = subprocess.run(command, input=script, capture_output=True, check=False, text=True, timeout=10).stdout
+    shown = "".join(f"{line}\n{answer}" for line, answer in zip(lines, answers.split(f'"{MARK}"\n'), strict=False))
+    changing = iter(CHANGING.findall(session))
+    return CHANGING.sub(lambda found: next(changing, found[0]), shown).replace("\n\n", "\n")
 
 
 def blocks_of(text: str) -> Iterator[Block]:

@@ -28,6 +28,7 @@ from penstock.core.policy import TubePolicy
 from penstock.journal.reader import Event
 from penstock.options import (
     Body,
+    ClaimInfo,
     Duration,
     PutOptions,
     Seconds,
@@ -236,9 +237,25 @@ class AsyncQueue:
         """Let the server take a snapshot now, and remove history that is not to be kept."""
         await self._call(commands.checkpoint())
 
+    async def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[AsyncJob]:
+        """The jobs of a claim as it was given out; of shard `(i, n)`, every n-th of them from the i-th on."""
+        return [AsyncJob(self, facts) for facts in await self._call(commands.read_claim(consumer, number, shard))]
+
     async def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         return await self._call(commands.ack_claims(consumer, upto, token))
+
+    async def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
+        """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""
+        return await self._call(commands.renew_claims(consumer, lease, token))
+
+    async def release_claims(self, consumer: str, *, token: int = 0) -> int:
+        """End all claims of a consumer, whose jobs go back to their tubes; tell how many claims."""
+        return await self._call(commands.release_claims(consumer, token))
+
+    async def claim_info(self, consumer: str) -> ClaimInfo:
+        """How far a consumer is: the last number it acked, its newest, its token, and which are open."""
+        return await self._call(commands.claim_info(consumer))
 
     async def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""

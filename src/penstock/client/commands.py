@@ -23,10 +23,12 @@ from penstock.journal.reader import Event
 from penstock.options import (
     DEFAULT_TYPE,
     Body,
+    ClaimInfo,
     Duration,
     Seconds,
     altered,
     boolean,
+    check_shard,
     draft,
     encode_body,
     integer,
@@ -294,7 +296,7 @@ def event(answer: Reply) -> Event:
     """Something that happened."""
     fields: dict[str, Any] = {}
     for raw, value in answer.items():
-        name = raw.decode()
+        name = raw.decode().replace("-", "_")
         if name in _EVENT_FIELDS:  # A newer server may tell more.
             fields[name] = to_text(value) if name in _EVENT_TEXTS and value is not None else value
     return Event(**fields)
@@ -740,6 +742,33 @@ def claim(tube: bytes, consumer: str, number: int, count: int, lease: Seconds, t
     return Call(words, lambda answer: None if answer is None else jobs(answer))
 
 
+def read_claim(consumer: str, number: int, shard: tuple[int, int]) -> Call[list[JobFacts]]:
+    """The jobs of a claim, or of a part of it."""
+    index, count = check_shard(shard)
+    words = [b"CLAIM", b"READ", to_bytes(consumer, "a consumer"), b"%d" % integer(number, "number")]
+    return Call([*words, b"SHARD", b"%d" % index, b"%d" % count], jobs)
+
+
+def renew_claims(consumer: str, lease: Seconds | None, token: int) -> Call[int]:
+    """Let the leases of all claims begin anew."""
+    words = [b"CLAIM", b"RENEW", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
+    return Call(words if lease is None else [*words, b"LEASE", duration(duration_ms(lease, "lease"))], number)
+
+
+def release_claims(consumer: str, token: int) -> Call[int]:
+    """End all claims."""
+    words = [b"CLAIM", b"RELEASE", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
+    return Call(words, number)
+
+
+def claim_info(consumer: str) -> Call[ClaimInfo]:
+    """How far a consumer is."""
+    return Call(
+        [b"CLAIM", b"INFO", to_bytes(consumer, "a consumer")],
+        lambda answer: ClaimInfo(answer[b"acked"], answer[b"newest"], answer[b"token"], answer[b"open"]),
+    )
+
+
 def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
     """Ack all claims of a consumer up to a number."""
     words = [b"CLAIM", b"ACK", to_bytes(consumer, "a consumer"), b"%d" % integer(upto, "upto")]
@@ -748,7 +777,7 @@ def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
 
 def journal_head() -> Call[int]:
     """The position behind everything that has been written."""
-    return Call([b"JOURNAL", b"HEAD"], lambda answer: int(answer[b"written"]))
+    return Call([b"JOURNAL", b"HEAD"], lambda answer: int(answer[b"written"]) + 1)
 
 
 def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[tuple[int, list[Event]]]:

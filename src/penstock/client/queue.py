@@ -35,6 +35,7 @@ from penstock.core.policy import TubePolicy
 from penstock.journal.reader import Event
 from penstock.options import (
     Body,
+    ClaimInfo,
     Duration,
     PutOptions,
     Seconds,
@@ -237,9 +238,25 @@ class Queue:
         """Let the server take a snapshot now, and remove history that is not to be kept."""
         self._call(commands.checkpoint())
 
+    def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[Job]:
+        """The jobs of a claim as it was given out; of shard `(i, n)`, every n-th of them from the i-th on."""
+        return [Job(self, facts) for facts in self._call(commands.read_claim(consumer, number, shard))]
+
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         return self._call(commands.ack_claims(consumer, upto, token))
+
+    def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
+        """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""
+        return self._call(commands.renew_claims(consumer, lease, token))
+
+    def release_claims(self, consumer: str, *, token: int = 0) -> int:
+        """End all claims of a consumer, whose jobs go back to their tubes; tell how many claims."""
+        return self._call(commands.release_claims(consumer, token))
+
+    def claim_info(self, consumer: str) -> ClaimInfo:
+        """How far a consumer is: the last number it acked, its newest, its token, and which are open."""
+        return self._call(commands.claim_info(consumer))
 
     def pipeline(self) -> Pipeline:
         """Commands that are sent together, in one round trip: `with queue.pipeline() as p:`."""

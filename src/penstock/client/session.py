@@ -356,6 +356,11 @@ class Session:
 
     # The end
 
+    def __del__(self) -> None:
+        """Nobody can use it any more: hang up. Its jobs go back after its grace."""
+        for connection in getattr(self, "_idle", []):
+            connection.close()
+
     def close(self) -> None:
         """End the session: its jobs go back, unless it outlives this, and whoever waits in it is told."""
         with self._lock:

@@ -262,6 +262,8 @@ class Engine(Moves):
         tube.make(self._next_id, draft, now)
         wait = PutWait(self._number(), connection, tube.slot, draft, tag)
         self._begin_wait(wait, timeout_ms, now)
+        wait.counted = draft.log_bytes()
+        self.waiting_bytes += wait.counted
         tube.put_line.join(wait)
         self._note(tube, None)
         self._settle(now)
@@ -297,7 +299,7 @@ class Engine(Moves):
             tube.check_key(key)
         if ttr_ms != UNSET:
             tube.check_ttr(ttr_ms)
-        if session.connections == 0:
+        if not session.connections:
             raise UnknownSession()
 
     def take_many(
@@ -366,7 +368,7 @@ class Engine(Moves):
         """Hand out just this job, ready in a tube that is driven from outside."""
         tube = self.tube_of(job)
         assert tube.driven and job.state == s.READY
-        if session.connections == 0:
+        if not session.connections:
             raise UnknownSession()
         self._deliver(job, tube, session, UNSET, now)
 
@@ -397,7 +399,7 @@ class Engine(Moves):
         connection = wait.connection
         if len(connection.waits) >= self.waits_per_connection_max:
             raise TooManyWaits()
-        if connection.session.connections == 0:
+        if not connection.session.connections:
             raise UnknownSession()
         connection.waits[wait.number] = wait
         if timeout_ms != NEVER:
@@ -845,10 +847,11 @@ class Engine(Moves):
         else:
             self._session_slots[slot] = session
         self.sessions[token] = session
-        session.connections = 1
         if self.session_grace_ms > 0:
             self.outbox.session_made(session, self.now)
-        return Connection(self._number(), session)
+        connection = Connection(self._number(), session)
+        session.connections[connection.number] = connection
+        return connection
 
     def identify(self, connection: Connection, token: bytes, now: i64, grace_ms: int = UNSET) -> Session:
         """Leave the present session and join the one of this token, with all it holds; give it another grace time."""
@@ -862,12 +865,21 @@ class Engine(Moves):
             session.grace_ms = i64(grace_ms)
             self.outbox.session_made(session, now)
         if session is not connection.session:
-            session.connections += 1
+            session.connections[connection.number] = connection
             self.deadlines.clear(session)
             left = connection.session
             connection.session = session
-            self._leave(left, now)
+            self._leave(left, connection, now)
         return session
+
+    def end_takes(self, session: Session, now: i64) -> None:
+        """Let no take of a session wait any longer: it is answered as if its time were over."""
+        for connection in session.connections.values():
+            assert isinstance(connection, Connection)
+            for wait in list(connection.waits.values()):
+                if isinstance(wait, Wait):
+                    self._end_wait(wait, w.TIMED_OUT)
+        self._settle(now)
 
     def grace_of(self, session: Session) -> i64:
         """How long a session outlives its last connection."""
@@ -883,11 +895,11 @@ class Engine(Moves):
         """A client is gone: its waits end, and with its last connection the grace of its session begins."""
         for wait in list(connection.waits.values()):
             self._end_wait(wait, w.CANCELLED)
-        self._leave(connection.session, now)
+        self._leave(connection.session, connection, now)
 
-    def _leave(self, session: Session, now: i64) -> None:
-        session.connections -= 1
-        if session.connections == 0:
+    def _leave(self, session: Session, connection: Connection, now: i64) -> None:
+        del session.connections[connection.number]
+        if not session.connections:
             self.deadlines.set(session, now + self.grace_of(session))
         self.advance(now)
 

@@ -58,6 +58,7 @@ class Moves:
     consumers: dict[bytes, Consumer]  # Those that claim jobs: see claims.py.
     room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says, after each commit.
     resident_bytes: i64  # Of the bodies that are in memory.
+    waiting_bytes: i64  # Of puts that wait for room.
     tubes_bytes: i64  # What all tubes take of memory beside their jobs.
     memory_max: i64  # How many bytes all jobs and tubes may take; the shell says.
     spills: bool  # Bodies that are too many for memory are left on disk.
@@ -90,6 +91,7 @@ class Moves:
         self.consumers = {}
         self.room_bytes = NEVER
         self.resident_bytes = 0
+        self.waiting_bytes = 0
         self.tubes_bytes = 0
         self.memory_max = NEVER
         self.spills = False
@@ -355,7 +357,7 @@ class Moves:
         if puts_bytes(jobs, log_bytes) + tubes_bytes > self.room_bytes:
             raise NoSpace()
         if self.memory_max != NEVER:
-            needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES + self.tubes_bytes + tubes_bytes
+            needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES + self.tubes_bytes + tubes_bytes + self.waiting_bytes
             if not self.spills:
                 needed += self.resident_bytes + log_bytes
             if needed > self.memory_max:
@@ -363,7 +365,7 @@ class Moves:
 
     def memory_used(self) -> i64:
         """How many bytes of memory all jobs and tubes take, as `memory_max` counts them."""
-        return self.jobs.count * JOB_MEMORY_BYTES + self.tubes_bytes + self.resident_bytes
+        return self.jobs.count * JOB_MEMORY_BYTES + self.tubes_bytes + self.resident_bytes + self.waiting_bytes
 
     def memory_left(self) -> i64:
         """How many bytes of memory jobs may take more. A quarter is for bodies: the rest is for jobs yet to come."""
@@ -619,6 +621,7 @@ class Moves:
             if self.outbox.full():
                 self._put_off(tube, None)
                 return
+            self._uncount(wait)
             try:
                 self._check_room(1, draft.log_bytes())
                 twin = self._twin(tube, draft, now)
@@ -727,6 +730,7 @@ class Moves:
         wait.outcome = outcome
         w.leave_all(wait)
         if isinstance(wait, PutWait):
+            self._uncount(wait)
             # What it did not fit into, a smaller one behind it may.
             tube = self._tube_slots[wait.tube]
             if tube is not None and tube.put_line.length > 0:
@@ -740,6 +744,11 @@ class Moves:
                 del self._watchers[wait.job.id]
         if outcome != w.CANCELLED:
             self.outbox.ended_waits.append(wait)
+
+    def _uncount(self, wait: PutWait) -> None:
+        """A put waits no longer, and what it takes of memory is its own no more."""
+        self.waiting_bytes -= wait.counted
+        wait.counted = 0
 
     def _number(self) -> i64:
         number = self._next_number

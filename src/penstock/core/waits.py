@@ -79,6 +79,7 @@ class PutWait(Waiting):
 
     draft: Draft
     tube: i32  # Slot of the tube it waits for.
+    counted: i64  # How many bytes of memory it is counted as while it waits.
     job: Job | None  # What was put when there was room.
     refusal: CommandError | None  # Why it was not put although there was room.
 
@@ -86,6 +87,7 @@ class PutWait(Waiting):
         super().__init__(number, connection, tag)
         self.tube = tube
         self.draft = draft
+        self.counted = 0
         self.job = None
         self.refusal = None
 

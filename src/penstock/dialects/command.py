@@ -150,6 +150,7 @@ class Command:
     summary: str
     handler: Handler
     is_open: bool  # May be called by those who have not said who they are.
+    members: list[Command]  # Those that its second word chooses from, of a family.
     calls: i64
     ns: i64
 
@@ -172,6 +173,7 @@ class Command:
         self.summary = summary
         self.handler = handler
         self.is_open = is_open
+        self.members = []
         self.calls = 0
         self.ns = 0
 
@@ -197,7 +199,9 @@ class Family:
             group |= member.group
         words = b" | ".join(self.members).decode()
         name = self.name.decode()
-        return Command(name, -2, "w", group, words, f"Commands that begin with {name.upper()}.", self.run)
+        command = Command(name, -2, "w", group, words, f"Commands that begin with {name.upper()}.", self.run)
+        command.members = list(self.members.values())
+        return command
 
     def run(self, caller: Caller, args: list[bytes], now: int) -> None:
         """Run the command that the second word says."""

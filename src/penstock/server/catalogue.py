@@ -8,16 +8,20 @@ from pathlib import Path
 from penstock.dialects.command import Command
 from penstock.host import Host
 from penstock.server.config import load
+from penstock.server.native_table import native_rows
 from penstock.server.server import Server
 from penstock.server.table import install
 
 
-def commands() -> list[Command]:
-    """Every row of the table, as a server that is started with nothing would have it."""
+def commands() -> tuple[list[Command], list[Command]]:
+    """Every command over RESP: Disque's and those of the server, and our own. Of families, each member."""
     loop = asyncio.new_event_loop()
     try:
         server = Server(load(None, [], {}, Path()), Host(0), loop)
         install(server)
+        native = {name.partition(" ")[0].encode() for name, *_ in native_rows(server)}
     finally:
         loop.close()
-    return list(server.desk.commands.values())
+    known = server.desk.commands
+    own = [member for name in known if name in native for member in known[name].members or [known[name]]]
+    return [command for name, command in known.items() if name not in native], own

@@ -175,7 +175,13 @@ class Greeting:
     def _write_docs(self, caller: Connection, command: Command) -> None:
         """What redis-cli shows as help and hints. Its words for arguments cannot say ours, so all are one to it."""
         reply = caller.reply
-        reply.map(3)
+        reply.map(4 if command.members else 3)
+        if command.members:
+            reply.bulk(b"subcommands")
+            reply.map(len(command.members))
+            for member in command.members:
+                reply.bulk(member.name.replace(b" ", b"|"))
+                self._write_docs(caller, member)
         reply.bulk(b"summary")
         reply.bulk(command.summary.encode())
         reply.bulk(b"group")

@@ -82,6 +82,10 @@ def native_rows(server: Server) -> list[Row]:
             *("job scan", -3, "r", READ, "cursor [TUBE t] [STATE s ...] [COUNT n] [IDS]"),
             *("Go through the jobs.", jobs.scan),
         ),
+        (
+            *("job held", -2, "r", READ, "[ENDWAITS]"),
+            *("Tell what this session holds; first, let no take of it wait any longer.", jobs.held),
+        ),
         ("job history", 3, "r", READ, "id", "Tell what happened to a job, also when it is gone.", history.history),
         # Tubes
         (

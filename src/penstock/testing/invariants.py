@@ -106,8 +106,7 @@ def _has_deadline(engine: Engine, job: Job) -> bool:
 def _on_grace(session: Session) -> bool:
     """Tell whether a session is on its grace time, once it is sure that it should be."""
     armed = session.deadline_pos != NOWHERE
-    assert session.connections >= 0, f"E8: session {session.number} has {session.connections} connections"
-    same("E8", f"whether session {session.number} is on its grace time", armed, session.connections == 0)
+    same("E8", f"whether session {session.number} is on its grace time", armed, not session.connections)
     return armed
 
 

@@ -20,6 +20,8 @@ def check_lines(engine: Engine) -> list[Waiting]:
         for name, line in tube.key_lines.items():
             assert line.key == name and line.length > 0, f"E2: {tube.name!r} keeps an empty line for {name!r}"
             standing += _check_line(tube, line, Wait)
+    putting = sum(wait.draft.log_bytes() for wait in standing if isinstance(wait, PutWait))
+    same("E2", "what puts that wait take of memory", engine.waiting_bytes, putting)
     waits = {wait.number: wait for wait in standing}
     for wait in waits.values():
         same("E2", f"links of wait {wait.number}", len(wait.links), standing.count(wait))
@@ -40,7 +42,7 @@ def _check_wait(engine: Engine, wait: Waiting, waits: dict[int, Waiting]) -> Non
     assert own.get(wait.number) is wait, f"E2: the connection of wait {wait.number} does not know of it"
     assert all(number in waits for number in own), "E2: a connection remembers a wait that stands in no line"
     session = wait.connection.session
-    alive = engine.sessions.get(session.token) is session and session.connections > 0
+    alive = engine.sessions.get(session.token) is session and bool(session.connections)
     assert alive, f"E8: wait {wait.number} is of a session that has ended"
 
 

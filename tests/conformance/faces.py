@@ -1,8 +1,8 @@
 """How to open a queue: one adapter for each face, so that a scenario is written once and runs over all of them.
 
-A scenario is written against the shape of the async face: everything that may take time is awaited, everything a handle
-knows by itself (`job.id`, `job.state`, `tube.name`) is an attribute. The sync face is given that shape by `Awaited`.
-A face to come (a client of a server) needs one more subclass of `Face` and one more line in FACES.
+A scenario is written against the shape of the async faces: everything that may take time is awaited, everything a
+handle knows by itself (`job.id`, `tube.name`) is an attribute. The sync faces are given that shape by `Awaited`. What a
+job is now, an attribute cannot tell where a server has to be asked: `state_of` does, and `queue.job(id)` for the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
+
 import penstock
+from penstock.client import async_queue as client_async
+from penstock.client import queue as client
+from penstock.core.errors import UnknownJob
+from penstock.core.ids import NOT_AN_ID, IdForms
+from penstock.journal.disk import RealDisk
+from penstock.journal.identity import identity
+from tests.server.serving import Server, Wire
 
 # Far more than anything here takes: a test that needs so long has lost a wake-up.
 PATIENCE_S = 10.0
@@ -29,6 +38,9 @@ JOURNALS = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 class Face:
     """One way to a queue."""
+
+    # Whether a handle shows at once what others do to its job.
+    is_live = True
 
     def __init__(self, journal: bool = False) -> None:
         self._journal = journal
@@ -83,10 +95,111 @@ class SyncFace(Face):
         return job.inner._tube._host.ids.hex(job.inner._core.id).decode()
 
 
-FACES: dict[str, Face] = {"memory-sync": SyncFace(), "memory-async": AsyncFace()}
+class Servers:
+    """Servers that all scenarios share; they are started when one needs them, and stopped when all are over."""
+
+    def __init__(self) -> None:
+        self._homes: list[TemporaryDirectory[str]] = []
+        self.all: list[Server] = []
+
+    def server(self, number: int) -> Server:
+        if number == len(self.all):
+            self._homes.append(TemporaryDirectory(dir=JOURNALS))
+            self.all.append(Server(Path(self._homes[-1].name), "--appendfsync", "everysec", "--dir", "."))
+        return self.all[number]
+
+    def stop(self) -> None:
+        for server, home in zip(self.all, self._homes, strict=True):
+            server.stop()
+            home.cleanup()
+
+
+SERVERS = Servers()
+
+
+class ServerFace(Face):
+    """A server, which all scenarios share: each finds it empty."""
+
+    is_live = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open = 0
+        self._wires: dict[int, Wire] = {}
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncIterator[Any]:
+        if set(options) - {"grace"}:
+            pytest.skip("a server is told this when it is started")
+        # A second queue at the same time is one of another server.
+        number = self._open
+        self._wire(number).call("DEBUG", "FLUSHALL")
+        self._open += 1
+        try:
+            async with self.opened(f"penstock://127.0.0.1:{SERVERS.server(number).port}", **options) as queue:
+                yield queue
+                await close_others()
+        finally:
+            self._open -= 1
+
+    def _wire(self, number: int) -> Wire:
+        server = SERVERS.server(number)
+        if number not in self._wires:
+            self._wires[number] = server.connect()
+        return self._wires[number]
+
+    def _blocked(self, numbers: set[int]) -> int:
+        """How many of some connections wait for something, as the server sees it."""
+        lines = self._wire(0).call("CLIENT", "LIST").decode().splitlines()
+        told = [dict(part.partition("=")[::2] for part in line.split(" ")) for line in lines]
+        return sum(int(each["id"]) in numbers and "b" in each["flags"] for each in told)
+
+    def hex_id(self, job: Any) -> str:
+        for server in SERVERS.all:
+            known = identity(RealDisk(str(server.home)))
+            ids = IdForms(known.node[:8].encode(), known.key)
+            number = ids.parse_long(job.id.encode())
+            if number != NOT_AN_ID:
+                return ids.hex(number).decode()
+        raise AssertionError("it is of no server")
+
+
+class AsyncServerFace(ServerFace):
+    """The client for asyncio."""
+
+    @asynccontextmanager
+    async def opened(self, path: str, **options: Any) -> AsyncIterator[Any]:
+        async with penstock.connect_async(path, **options) as queue:
+            yield queue
+
+    def waiting(self, queue: Any) -> int:
+        return self._blocked({connection.number for connection in queue._session._alone})
+
+
+class SyncServerFace(ServerFace):
+    """The client for threads."""
+
+    @asynccontextmanager
+    async def opened(self, path: str, **options: Any) -> AsyncIterator[Any]:
+        with penstock.connect(path, **options) as queue:
+            yield Awaited(queue)
+
+    def waiting(self, queue: Any) -> int:
+        return self._blocked({connection.number for connection in list(queue.inner._session._busy)})
+
+
+FACES: dict[str, Face] = {
+    "memory-sync": SyncFace(),
+    "memory-async": AsyncFace(),
+    "server-sync": SyncServerFace(),
+    "server-async": AsyncServerFace(),
+}
 # A journal changes nothing that a scenario can see, and takes its time: in CI, or with PENSTOCK_FACES=all.
 if os.environ.get("CI") == "true" or os.environ.get("PENSTOCK_FACES") == "all":
     FACES |= {"journal-sync": SyncFace(journal=True), "journal-async": AsyncFace(journal=True)}
+
+
+_HANDLES = (penstock.Queue, penstock.Tube, penstock.Job, client.Queue, client.Tube, client.Job)
 
 
 class Awaited:
@@ -146,7 +259,7 @@ def _awaited(value: Any) -> Any:
         return [_awaited(item) for item in value]
     if isinstance(value, tuple):
         return tuple(_awaited(item) for item in value)
-    return Awaited(value) if isinstance(value, (penstock.Queue, penstock.Tube, penstock.Job)) else value
+    return Awaited(value) if isinstance(value, _HANDLES) else value
 
 
 def _plain(value: Any) -> Any:
@@ -184,9 +297,30 @@ async def settled(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
+async def state_of(job: Any) -> str:
+    """What a job is now. Only the client for asyncio has to await it."""
+    if not isinstance(job, client_async.AsyncJob):
+        return str(job.state)
+    try:
+        return str((await job.meta())["state"])
+    except UnknownJob:
+        return "gone"
+
+
 async def another(queue: Any) -> Any:
-    """Another session on the same queue."""
-    return await settled(queue.session())
+    """Another session on the same queue. It is closed with the scenario."""
+    other = await settled(queue.session())
+    _others.append(other)
+    return other
+
+
+_others: list[Any] = []
+
+
+async def close_others() -> None:
+    """Close the sessions of a scenario."""
+    while _others:
+        await settled(_others.pop().close())
 
 
 async def eventually(condition: Callable[[], Awaitable[Any]] | Callable[[], Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .faces import Face, another, code_of, eventually
+from .faces import Face, another, code_of, eventually, state_of
 
 
 async def waiting_puts(
@@ -82,7 +82,7 @@ async def test_a_job_that_ends_in_any_way_makes_room(queue: Any, face: Face) -> 
         else:
             assert await tube.truncate() == 1
         job = await put
-        assert job.body == way and job.state == "ready"
+        assert job.body == way and await state_of(job) == "ready"
 
 
 async def test_a_ttl_that_ends_makes_room_for_one_who_sleeps(queue: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 
-from .faces import another, code_of, eventually
+from .faces import another, code_of, eventually, state_of
 
 
 async def taken(queue: Any, name: str = "work", type: str | None = None, **options: Any) -> tuple[Any, Any]:
@@ -22,7 +22,7 @@ async def taken(queue: Any, name: str = "work", type: str | None = None, **optio
 async def test_an_acked_job_is_gone_and_cannot_be_acked_again(queue: Any) -> None:
     tube, job = await taken(queue)
     await job.ack()
-    assert job.state == "gone" and not any((await tube.stats()).values())
+    assert await state_of(job) == "gone" and not any((await tube.stats()).values())
     for call in (job.ack, job.release, job.requeue, job.nack, job.bury, job.touch, job.delete, job.dig, job.snatch):
         assert await code_of(call()) == "NOJOB", call
     for call in (job.restart, job.meta):
@@ -36,7 +36,7 @@ async def test_a_job_that_is_not_taken_cannot_be_finished(queue: Any) -> None:
     for call in (job.ack, job.release, job.requeue, job.nack, job.touch, job.snatch):
         assert await code_of(call()) == "NOTTAKEN", call
     assert await code_of(job.done("early")) == "NOTTAKEN"
-    assert job.state == "ready" and job.nacks == 0
+    assert await state_of(job) == "ready" and job.nacks == 0
 
 
 async def test_a_job_cannot_be_acked_after_its_ttr(queue: Any) -> None:
@@ -52,32 +52,32 @@ async def test_anybody_may_ack_in_a_disque_tube_also_what_nobody_holds(queue: An
     tube = await queue.tube("disque", "disque")
     job = await tube.put("x")
     await job.ack()
-    assert job.state == "gone" and (await tube.events())["acked"] == 1
+    assert await state_of(job) == "gone" and (await tube.events())["acked"] == 1
 
 
 async def test_acked_jobs_are_kept_where_the_tube_keeps_them(queue: Any) -> None:
     tube, job = await taken(queue, "keep", keep=True)
     await job.ack()
-    assert job.state == "done" and job.body == "x"
+    assert await state_of(job) == "done" and job.body == "x"
     assert await tube.jobs("done") == [job]
 
 
 async def test_acked_jobs_linger_as_zombies_where_the_tube_says_so(queue: Any) -> None:
     tube, job = await taken(queue, "zombies", zombie=0.02)
     await job.ack()
-    assert job.state == "zombie"
+    assert await state_of(job) == "zombie"
 
     async def gone() -> bool:
         return (await tube.stats())["zombie"] == 0
 
     await eventually(gone)
-    assert job.state == "gone"
+    assert await state_of(job) == "gone"
 
 
 async def test_a_done_job_has_its_result_for_a_body(queue: Any) -> None:
     tube, job = await taken(queue)
     await job.done({"sum": 7})
-    assert (job.state, job.body) == ("done", {"sum": 7})
+    assert (await state_of(job), job.body) == ("done", {"sum": 7})
     assert (await tube.stats())["done"] == 1 and await tube.take() is None
 
 
@@ -109,7 +109,7 @@ async def test_a_released_job_returns_to_its_old_place(queue: Any) -> None:
 async def test_a_release_may_bring_a_delay(queue: Any) -> None:
     tube, job = await taken(queue)
     await job.release(0.02)
-    assert job.state == "delayed"
+    assert await state_of(job) == "delayed"
     assert await tube.take(timeout=None) == job
     await job.release(delay=60)
     meta = await job.meta()
@@ -183,7 +183,7 @@ async def test_an_urgent_job_that_is_requeued_goes_behind_all_others_too(queue: 
 async def test_a_failed_job_without_a_retry_policy_goes_back_at_once(queue: Any) -> None:
     _, job = await taken(queue)
     await job.nack("no luck")
-    assert (job.state, job.nacks) == ("ready", 1)
+    assert (await state_of(job), job.nacks) == ("ready", 1)
     assert (await job.meta())["reason"] == "no luck"
 
 
@@ -197,7 +197,7 @@ async def test_a_failed_job_is_held_back_as_its_retry_policy_says(queue: Any) ->
         await job.restart()
         assert await tube.take() == job
         await job.nack()
-    assert job.state == "buried" and "3" in (await job.meta())["reason"]
+    assert await state_of(job) == "buried" and "3" in (await job.meta())["reason"]
 
 
 async def test_jitter_only_shortens_a_wait_and_by_half_at_most(queue: Any) -> None:
@@ -217,7 +217,7 @@ async def test_a_job_that_failed_too_often_is_buried_with_the_last_reason(queue:
     await job.nack("first")
     assert await tube.take() == job
     await job.nack("second")
-    assert job.state == "buried" and (await job.meta())["reason"] == "second"
+    assert await state_of(job) == "buried" and (await job.meta())["reason"] == "second"
     assert (await job.meta())["buries"] == 1
 
 
@@ -240,7 +240,7 @@ async def test_a_handle_follows_its_job_to_the_dead_letter_tube(queue: Any) -> N
 async def test_a_job_that_failed_too_often_is_dropped_where_the_policy_says_so(queue: Any) -> None:
     tube, job = await taken(queue, retry="1x then drop")
     await job.nack("why")
-    assert job.state == "gone" and (await tube.events())["discarded"] == 1
+    assert await state_of(job) == "gone" and (await tube.events())["discarded"] == 1
 
 
 async def test_a_ttr_that_passes_and_a_session_that_goes_are_failures_and_a_release_is_none(queue: Any) -> None:
@@ -250,13 +250,13 @@ async def test_a_ttr_that_passes_and_a_session_that_goes_are_failures_and_a_rele
     for _ in range(5):
         await job.release()
         assert await tube.take() == job
-    assert job.state == "taken" and job.deliveries == 6
+    assert await state_of(job) == "taken" and job.deliveries == 6
     await job.delete()
 
     late = await tube.put("late", ttr=0.02)
     assert await tube.take() == await tube.take(timeout=None) == late
     await eventually(lambda: tube.jobs("buried"))
-    assert late.state == "buried"
+    assert await state_of(late) == "buried"
     await late.delete()
 
     lost = await tube.put("lost")
@@ -264,7 +264,7 @@ async def test_a_ttr_that_passes_and_a_session_that_goes_are_failures_and_a_rele
         other = await another(queue)
         assert await (await other.tube("failures")).take() is not None
         await other.close()
-        assert lost.state == expected
+        assert await state_of(lost) == expected
 
 
 # ---- `with job` ------------------------------------------------------------------------------------------------------
@@ -273,8 +273,8 @@ async def test_a_ttr_that_passes_and_a_session_that_goes_are_failures_and_a_rele
 async def test_a_job_is_acked_when_its_block_ends_well(queue: Any) -> None:
     tube, job = await taken(queue)
     async with job as same:
-        assert same is job and job.state == "taken"
-    assert job.state == "gone" and (await tube.events())["acked"] == 1
+        assert same is job and await state_of(job) == "taken"
+    assert await state_of(job) == "gone" and (await tube.events())["acked"] == 1
 
 
 async def test_a_job_whose_block_raises_is_nacked_with_the_exception_for_a_reason(queue: Any) -> None:
@@ -282,7 +282,7 @@ async def test_a_job_whose_block_raises_is_nacked_with_the_exception_for_a_reaso
     with pytest.raises(ZeroDivisionError):
         async with job:
             1 / 0  # noqa: B018
-    assert (job.state, job.nacks) == ("delayed", 1)
+    assert (await state_of(job), job.nacks) == ("delayed", 1)
     assert (await job.meta())["reason"] == "ZeroDivisionError: division by zero"
 
 
@@ -292,7 +292,7 @@ async def test_a_job_whose_block_raises_obeys_the_end_of_its_retry_policy(queue:
         with pytest.raises(ValueError, match="mine"):
             async with job:
                 raise ValueError("mine")
-        assert job.state == state, policy
+        assert await state_of(job) == state, policy
     dead = await (await queue.tube("dead")).take()
     assert (await dead.meta())["reason"] == "ValueError: mine"
 
@@ -304,7 +304,7 @@ async def test_a_job_finished_by_hand_is_left_alone_at_the_end_of_its_block(queu
         assert await tube.take() == job
         async with job:
             await getattr(job, finish)()
-        assert job.state == state
+        assert await state_of(job) == state
         if state != "gone":
             await job.delete()
     job = await tube.put("x")
@@ -320,7 +320,7 @@ async def test_any_exception_text_can_be_a_reason(queue: Any) -> None:
     with pytest.raises(FileNotFoundError):
         async with job:
             raise FileNotFoundError("a file called \udcff\n" + "🜁" * 2_000)
-    assert job.state == "ready" and job.nacks == 1
+    assert await state_of(job) == "ready" and job.nacks == 1
 
 
 async def test_an_exception_is_not_hidden_by_a_job_that_cannot_be_given_back(queue: Any) -> None:
@@ -379,7 +379,7 @@ async def test_anyone_may_bury_a_job_that_waits(queue: Any) -> None:
     for delay in (0, 60):
         job = await tube.put("x", delay=delay)
         await job.bury()
-        assert job.state == "buried"
+        assert await state_of(job) == "buried"
         await job.bury()
         assert (await job.meta())["buries"] == 1
 
@@ -390,7 +390,7 @@ async def test_kick_digs_up_so_many_the_first_to_be_served_first(queue: Any) -> 
     for job in reversed(jobs):
         await job.bury()
     assert await tube.kick(2) == 2
-    assert [job.state for job in jobs] == ["ready", "ready", "buried"]
+    assert [await state_of(job) for job in jobs] == ["ready", "ready", "buried"]
     assert await tube.kick(5) == 1 and await tube.kick() == 0
     assert [job.body for job in await tube.take_many(3)] == [1, 2, 3]
 
@@ -402,7 +402,7 @@ async def test_kick_and_dig_may_bring_a_delay(queue: Any) -> None:
         await job.bury()
     assert await tube.kick(delay=60) == 1
     await jobs[1].dig(60)
-    assert [job.state for job in jobs] == ["delayed", "delayed"]
+    assert [await state_of(job) for job in jobs] == ["delayed", "delayed"]
 
 
 # ---- More time -------------------------------------------------------------------------------------------------------
@@ -445,6 +445,6 @@ async def test_a_ttl_waits_while_the_job_is_taken_unless_the_tube_lets_it_kill(q
         return (await kills.stats())["taken"] == 0
 
     await eventually(killed)
-    assert [job.state for job in jobs] == ["taken", "gone"]
+    assert [await state_of(job) for job in jobs] == ["taken", "gone"]
     await jobs[0].release()
     assert await waits.take() is None, "it expires when it comes back"
