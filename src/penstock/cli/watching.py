@@ -185,7 +185,7 @@ def _summary(rows: list[Record]) -> str:
     told = ", ".join(
         f"{sum(row[state] for row in rows):,} {state}" for state in ("ready", "taken", "delayed", "buried")
     )
-    return f"{len(rows):,} tubes: {told}"
+    return f"{len(rows):,} tube{'' if len(rows) == 1 else 's'}: {told}"
 
 
 def _job_row(job: Job, state: str) -> tuple[str, ...]:
