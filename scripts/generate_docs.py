@@ -19,7 +19,7 @@ from penstock.core.errors import CommandError
 from penstock.dialects import tarantool, tarantool15, xqueue
 from penstock.dialects.command import EVERYTHING, Command
 from penstock.dialects.command import GROUPS as COMMAND_CLASSES
-from penstock.server.catalogue import commands
+from penstock.server.catalogue import tables
 from penstock.server.settings import GROUPS, Setting
 
 ROOT = Path(__file__).parent.parent
@@ -336,7 +336,7 @@ def commands_table(own: bool = False) -> str:
             command.summary,
             "everybody" if command.group == EVERYTHING else _classes(command),
         ]
-        for command in commands()[own]
+        for command in tables()[own]
     ]
     return table(["command", "what follows", "what it does", "class"], rows)
 

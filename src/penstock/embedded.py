@@ -267,7 +267,7 @@ class Queue:
             return [self._tube(engine.tube_of(core))._job(core) for core in cores], following
 
     def job(self, id: str) -> Job:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         with self._session.durable, self._session.lock, self._session:
             core = self._host.find(id)
             return self._tube(self._host.engine.tube_of(core))._job(core)

@@ -177,7 +177,7 @@ class AsyncQueue:
         return [AsyncJob(job) for job in jobs], following
 
     async def job(self, id: str) -> AsyncJob:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         return AsyncJob(await _call(self._host, self._quick.job, id))
 
     async def take(self, tubes: Iterable[AsyncTube], count: int = 1, timeout: Duration = 0) -> list[AsyncJob]:

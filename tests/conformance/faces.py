@@ -56,6 +56,10 @@ class Face:
         """A queue in a directory, or in memory."""
         raise NotImplementedError
 
+    async def vanish(self, queue: Any) -> None:
+        """End a session as if its process had ended: its grace begins."""
+        await settled(queue.close())
+
     def waiting(self, queue: Any) -> int:
         """How many calls of this session wait for something now: a take, a put, or somebody who waits for an end."""
         raise NotImplementedError
@@ -105,7 +109,7 @@ class Servers:
     def server(self, number: int) -> Server:
         if number == len(self.all):
             self._homes.append(TemporaryDirectory(dir=JOURNALS))
-            self.all.append(Server(Path(self._homes[-1].name), "--appendfsync", "everysec", "--dir", "."))
+            self.all.append(Server(Path(self._homes[-1].name), "--dir", "."))
         return self.all[number]
 
     def stop(self) -> None:
@@ -172,6 +176,9 @@ class AsyncServerFace(ServerFace):
         async with penstock.connect_async(path, **options) as queue:
             yield queue
 
+    async def vanish(self, queue: Any) -> None:
+        await queue._session._shared.finish()
+
     def waiting(self, queue: Any) -> int:
         return self._blocked({connection.number for connection in queue._session._alone})
 
@@ -183,6 +190,10 @@ class SyncServerFace(ServerFace):
     async def opened(self, path: str, **options: Any) -> AsyncIterator[Any]:
         with penstock.connect(path, **options) as queue:
             yield Awaited(queue)
+
+    async def vanish(self, queue: Any) -> None:
+        for connection in queue.inner._session._idle:
+            connection.finish()
 
     def waiting(self, queue: Any) -> int:
         return self._blocked({connection.number for connection in list(queue.inner._session._busy)})

@@ -192,7 +192,7 @@ async def test_who_waits_for_a_job_is_told_that_it_is_done(queue: Any, face: Fac
     wait = asyncio.ensure_future(job.wait())
     await eventually(lambda: face.waiting(queue) == 1)
     await (await tube.take()).done("result")
-    assert await wait is True and job.body == "result"
+    assert await wait is True and (await queue.job(job.id)).body == "result"
 
 
 async def test_waiting_for_a_job_that_is_kept_answers_at_once(queue: Any) -> None:

@@ -100,7 +100,7 @@ async def test_what_a_waiting_put_brings_goes_to_a_waiting_take(queue: Any, face
     put = asyncio.ensure_future(tube.put("second", timeout=None))
     await eventually(lambda: face.waiting(queue) == 2)
     await first.ack()
-    assert await taker == await put and (await put).deliveries == 1
+    assert await taker == await put and (await taker).deliveries == 1
 
 
 async def test_capacity_in_bytes_counts_bodies_as_they_are_now(queue: Any) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from inspect import Parameter
 from typing import Any, get_type_hints
 
@@ -40,8 +40,11 @@ def bundled(function: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _options(bundle: Any) -> Iterator[Parameter]:
+# Read once: nearly every command has the same ones, and annotations are slow to read.
+@functools.cache
+def _options(bundle: Any) -> list[Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
-    for field in dataclasses.fields(bundle):
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name])
+    return [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        for field in dataclasses.fields(bundle)
+    ]

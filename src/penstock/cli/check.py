@@ -13,20 +13,45 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import printable, sentence_of
+from penstock.cli.exits import UsageError, complain_of_usage, printable, sentence_of
 from penstock.cli.output import Output
 from penstock.cli.spans import span
 from penstock.cli.target import Target
 from penstock.cli.values import TubeName, duration, size
-from penstock.core.errors import PenstockError
+from penstock.core.errors import NoJournal, PenstockError
+
+
+class Result(typer.Exit):
+    """A check ends with what it found."""
+
+
+class Checks(TyperGroup):
+    """The checks. What goes wrong before anything was measured is unknown, and no alarm."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a check."""
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            complain_of_usage(error)
+        except Result:
+            raise
+        except typer.Exit as end:
+            if end.exit_code == OK:
+                raise  # It has shown its help.
+        raise typer.Exit(UNKNOWN)
+
 
 app = typer.Typer(
-    help="Check a queue for monitoring: exit code 0 ok, 1 warning, 2 critical, 3 unknown.", no_args_is_help=True
+    cls=Checks,
+    help="Check a queue for monitoring: exit code 0 ok, 1 warning, 2 critical, 3 unknown.",
+    no_args_is_help=True,
 )
 
 OK: Final = 0
@@ -131,7 +156,7 @@ def report(what: str, subject: str, metrics: list[Metric], thresholds: Threshold
     if not words:
         words = [", ".join(f"{each.name} {_shown(each)}" for each in metrics)]
     print_report(what, subject, level, printable("; ".join(words)), metrics, thresholds.format, asked)
-    raise typer.Exit(level)
+    raise Result(level)
 
 
 def print_report(
@@ -175,7 +200,7 @@ def _escaped(text: str) -> str:
 def unknown(what: str, subject: str, error: Exception, format: Format, level: int = UNKNOWN) -> None:
     """Nothing could be measured."""
     print_report(what, subject, level, printable(" ".join(sentence_of(error).split())), [], format, [])
-    raise typer.Exit(level)
+    raise Result(level)
 
 
 @app.command()
@@ -229,20 +254,33 @@ def journal(
     thresholds: Thresholds,
     target: Target,
 ) -> None:
-    """Check the log in a directory, also of a queue that is in use. Critical if it is damaged.
+    """Check the log in a directory, also of a queue that is in use, or the log of a server. Critical if it is damaged.
 
-    Metrics: bytes and free (sizes: of the log, and what is left on its disk), segments, age (a time: since it was
-    last written).
+    Metrics of a directory: size and free (sizes: of the log, and what is left on its disk), segments, age (a time:
+    since it was last written). Of a server: size, behind (rows that are not on disk yet), sync (a time: the last one).
     """
     place = target.place()
-    if place.directory is None:
-        raise typer.BadParameter("a log is checked where it is: give --dir")
-    subject = str(place.directory)
+    subject = place.shown()
     try:
-        metrics, problem = _journal(place.directory, quick)
+        metrics, problem = _server_journal(target) if place.directory is None else _journal(place.directory, quick)
     except (PenstockError, OSError) as error:
         unknown("journal", subject, error, thresholds.format)
     report("journal", subject, metrics, thresholds, problem)
+
+
+def _server_journal(target: Target) -> tuple[list[Metric], str]:
+    from penstock.cli.target import ask
+
+    lines = ask(target, "INFO", "persistence").decode().splitlines()
+    told = dict(line.split(":", 1) for line in lines if ":" in line)
+    if told["aof_enabled"] != "1":
+        raise NoJournal("the server keeps no journal")
+    problem = "" if told["aof_last_write_status"] == "ok" else "the server cannot write its log"
+    return [
+        Metric("size", int(told["aof_current_size"]), "B"),
+        Metric("behind", int(told["journal_written"]) - int(told["journal_durable"])),
+        Metric("sync", float(told["journal_sync_ms"]) / 1000, "s"),
+    ], problem
 
 
 def _journal(directory: Path, quick: bool) -> tuple[list[Metric], str]:
@@ -262,7 +300,7 @@ def _journal(directory: Path, quick: bool) -> tuple[list[Metric], str]:
         checked = check_log(disk, boot_id(), lambda done, total: None)
         problem = checked.refused or (checked.problems[0] if checked.problems else "")
     return [
-        Metric("bytes", sum(file.st_blocks * 512 for file in files), "B"),
+        Metric("size", sum(file.st_blocks * 512 for file in files), "B"),
         Metric("free", shutil.disk_usage(directory).free, "B"),
         Metric("segments", segments),
         Metric("age", max(0.0, time.time() - max(file.st_mtime for file in files)), "s"),

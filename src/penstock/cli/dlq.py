@@ -15,7 +15,7 @@ import typer
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import NOTHING, OK, code_of, complain, fail
 from penstock.cli.job import Where, matching
-from penstock.cli.output import Column, Output, Record, body_text, column, confirm, seconds_text
+from penstock.cli.output import Column, Output, Record, body_text, column, confirm, jobs_text, seconds_text
 from penstock.cli.take import State
 from penstock.cli.target import Target
 from penstock.cli.values import Delay, DryRun, TubeName, Yes
@@ -116,14 +116,14 @@ def redrive(
         found = [job for _, job in matching(queue, tube, states, condition(where))]
         found = found[:limit] if limit else found
         if dry_run:
-            would = f"would redrive {len(found):,} jobs of {tube}{'' if to is None else f' to {to}'}"
+            would = f"would redrive {jobs_text(len(found))} of {tube}{'' if to is None else f' to {to}'}"
             out.done(would, tube=tube, to=to or tube, would_redrive=len(found))
             return
         if not found:
             fail(f"no such job of {tube} is there", NOTHING)
-        confirm(f"Redrive {len(found):,} jobs of {tube}{'' if to is None else f' to {to}'}?", yes)
+        confirm(f"Redrive {jobs_text(len(found))} of {tube}{'' if to is None else f' to {to}'}?", yes)
         done, code = _redrive(found, place, rate, delay)
-    out.done(f"redrove {done:,} jobs of {tube}", tube=tube, to=to or tube, redriven=done)
+    out.done(f"redrove {jobs_text(done)} of {tube}", tube=tube, to=to or tube, redriven=done)
     if code:
         raise typer.Exit(code)
 

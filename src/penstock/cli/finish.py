@@ -10,7 +10,7 @@ import typer
 from penstock.cli import session
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import OK, code_of, complain
-from penstock.cli.output import Output, confirm
+from penstock.cli.output import Output, confirm, jobs_text
 from penstock.cli.target import Target
 from penstock.cli.values import Delay, DryRun, JobId, JobIds, Yes, duration, duration_option, read_ids
 from penstock.core.errors import CommandError
@@ -113,7 +113,7 @@ def delete(ids: JobIds, yes: Yes = False, dry_run: DryRun = False, *, target: Ta
     if dry_run:
         each(found, "would delete", target, out, look)
         return
-    confirm(f"Delete {found[0] if len(found) == 1 else f'{len(found):,} jobs'}?", yes)
+    confirm(f"Delete {found[0] if len(found) == 1 else jobs_text(len(found))}?", yes)
     each(found, "deleted", target, out, lambda job: job.delete())
 
 

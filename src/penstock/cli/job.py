@@ -145,10 +145,7 @@ def matching(queue: Queue, tube: str | None, states: list[State], wanted: Condit
     cursor = 0
     while True:
         jobs, cursor = queue.scan(cursor, tube=place, states=[state.value for state in states])
-        for job in jobs:
-            for record in job_records([job]):
-                if wanted(record):
-                    yield record, job
+        yield from ((record, job) for record, job in job_records(queue, jobs) if wanted(record))
         if cursor == 0:
             return
 

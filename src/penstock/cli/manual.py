@@ -107,7 +107,7 @@ def _pages_of(answer: Answer) -> Iterator[Page]:
 def offline() -> Manual:
     """What a server of this version would tell."""
     from penstock.dialects.command import GROUPS
-    from penstock.server.catalogue import commands
+    from penstock.server.catalogue import tables
 
     return Manual(
         [
@@ -117,7 +117,7 @@ def offline() -> Manual:
                 command.summary,
                 next(name for name, bit in GROUPS.items() if command.group & bit),
             )
-            for kind in commands()
+            for kind in tables()
             for command in kind
         ]
     )

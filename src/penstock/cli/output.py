@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.exits import USAGE, fail, printable, sentence_of
+from penstock.cli.exits import ERROR, TEMPORARY, USAGE, fail, printable, sentence_of
 from penstock.cli.spans import span
-from penstock.core.errors import CommandError
+from penstock.core.errors import CommandError, InUse
 
 Record = dict[str, Any]
 
@@ -89,6 +89,11 @@ def text_of(value: object) -> str:
     return printable(str(value))
 
 
+def jobs_text(count: int) -> str:
+    """So many jobs."""
+    return "1 job" if count == 1 else f"{count:,} jobs"
+
+
 def seconds_text(seconds: float | None) -> str | None:
     """A time as people read it; None stays None."""
     return None if seconds is None else span(round(seconds * 1000))
@@ -146,7 +151,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        fail(f"{question} Say --yes, since nobody can be asked here, or --dry-run to see what would be done", USAGE)
+        fail(f"{question} Nobody can be asked here: say --yes", USAGE)
     if not typer.confirm(question, err=True):
         fail("nothing was done")
 
@@ -166,6 +171,6 @@ def told(directory: str) -> Iterator[None]:
         # Whoever reads what is written has read enough.
         raise
     except CommandError as error:
-        fail(f"{directory}: {sentence_of(error)}")
+        fail(f"{directory}: {sentence_of(error)}", TEMPORARY if isinstance(error, InUse) else ERROR)
     except OSError as error:
         fail(f"{directory}: {error.strerror or error}; see whether the disk is in order, and try again")

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NoReturn
 
 import typer
 
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import ERROR, NOTHING, USAGE, code_of, fail, sentence_of
-from penstock.cli.output import Output
+from penstock.cli.exits import ERROR, INTERRUPTED, NOTHING, USAGE, code_of, fail, sentence_of
+from penstock.cli.output import Output, jobs_text
 from penstock.cli.target import Target
 from penstock.cli.values import BodyKind, TubeName, duration, duration_option, read_body
 from penstock.core.errors import CommandError, Full, PenstockError
@@ -142,45 +142,61 @@ def load(
     out: Output,
 ) -> None:
     """Put every line of a file."""
+    loading = Loading(skip)
     with _opened(source) as (file, size), _progress(size) as progress:
         jobs = read_lines(file, lines, skip, options)
         if dry_run:
-            last = skip
             try:
-                for line in jobs:
-                    last = line.number
-                    if last % 1_000 == 0:
-                        progress(line.end, last)
+                for some in batches(jobs, batch):
+                    loading.did(some)
+                    progress(some[-1].end, loading.lines)
             except BadLine as error:
-                fail(str(error), ERROR)
-            out.done(f"would put {last - skip:,} jobs into {tube}", tube=tube, lines=last, put=0, would_put=last - skip)
+                fail(str(error))
+            would = f"would put {jobs_text(loading.put)} into {tube}"
+            out.done(would, tube=tube, lines=loading.lines, put=0, would_put=loading.put)
             return
         with target.open(makes=True) as queue:
-            done = _put_all(queue.tube(tube), jobs, batch, skip, progress)
-    out.done(f"put {done - skip:,} jobs into {tube}", tube=tube, lines=done, put=done - skip)
+            _put_all(queue.tube(tube), jobs, batch, loading, progress)
+    out.done(f"put {jobs_text(loading.put)} into {tube}", tube=tube, lines=loading.lines, put=loading.put)
 
 
-def _put_all(tube: Tube, jobs: Iterator[Line], batch: int, skip: int, progress: Callable[[int, int], None]) -> int:
-    """Put jobs in batches, and tell how many lines are done; whatever ends it early says so too."""
-    done = skip
+@dataclass
+class Loading:
+    """How far a file is done."""
+
+    lines: int  # With those that were skipped.
+    put: int = 0
+
+    def did(self, some: list[Line]) -> None:
+        """These are done, too."""
+        self.lines = some[-1].number
+        self.put += len(some)
+
+    def end(self, why: str, code: int, doubt: str = "") -> NoReturn:
+        """It stops here: say where, so that it can go on."""
+        done = f"{jobs_text(self.put)} of the first {self.lines} lines are put" if self.put else "nothing is put"
+        on = f"; go on with --skip {self.lines}" if self.lines else ""
+        fail(f"{why.rstrip('.')}; {done}{doubt}{on}", code)
+
+
+def _put_all(
+    tube: Tube, jobs: Iterator[Line], batch: int, loading: Loading, progress: Callable[[int, int], None]
+) -> None:
+    """Put jobs in batches. Whatever ends it early says how far it was."""
     try:
         for some in batches(jobs, batch):
             tube.put_many([line.body for line in some], **some[0].options)
-            done = some[-1].number
-            progress(some[-1].end, done)
+            loading.did(some)
+            progress(some[-1].end, loading.lines)
     except BadLine as error:
-        fail(f"{error}; the {done - skip:,} jobs before it are put: mend it, and go on with --skip {done}")
+        loading.end(str(error), ERROR)
     except KeyboardInterrupt:
-        fail(f"interrupted after line {done}; go on with --skip {done}", 130)
+        loading.end("interrupted", INTERRUPTED)
     except CommandError as error:
-        fail(f"{sentence_of(error)} The first {done} lines are done; go on with --skip {done}", code_of(error))
+        loading.end(sentence_of(error), code_of(error))
     except (PenstockError, OSError) as error:
-        fail(
-            f"{sentence_of(error)}; the first {done} lines are done, and perhaps the {batch} after them: see what is "
-            f"there, and go on with --skip {done}",
-            code_of(error),
-        )
-    return done
+        # Its answer is lost, and with it whether the batch was put.
+        loading.end(sentence_of(error), code_of(error), f", and perhaps up to {batch} more")
 
 
 def batches(jobs: Iterator[Line], count: int) -> Iterator[list[Line]]:

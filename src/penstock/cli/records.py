@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.cli.output import Column, Record, body_text, column, seconds_text
 from penstock.core.errors import UnknownJob
 
 if TYPE_CHECKING:
-    from penstock.embedded import Job
+    from penstock.embedded import Job, Queue
 
 
 def job_record(job: Job) -> Record:
     """A job as it is now, with its body."""
-    meta = job.meta()
+    return _record(job, job.meta())
+
+
+def _record(job: Job, meta: Record) -> Record:
     now = meta.pop("now")
     return {**meta, "age": round(now - meta["created"], 3), **body_fields(job.body)}
 
 
-def job_records(jobs: Iterable[Job]) -> list[Record]:
+def job_records(queue: Queue, jobs: Iterable[Job]) -> Iterator[tuple[Record, Job]]:
     """Jobs as they are now; those that went meanwhile are left out."""
-    records: list[Record] = []
-    for job in jobs:
+    for job, ask in _asked(queue, list(jobs)):
         try:
-            records.append(job_record(job))
+            yield _record(job, ask()), job
         except UnknownJob:
             continue
-    return records
+
+
+def _asked(queue: Queue, jobs: list[Job]) -> Iterator[tuple[Job, Callable[[], Record]]]:
+    """Jobs, and what tells about each. A server is asked about all of them at once."""
+    if not hasattr(queue, "pipeline"):
+        yield from ((job, job.meta) for job in jobs)
+        return
+    pipeline = queue.pipeline()
+    answers = [pipeline.meta(job) for job in jobs]
+    pipeline.send()
+    yield from ((job, lambda answer=answer: answer.value) for job, answer in zip(jobs, answers))
 
 
 def body_fields(body: Any) -> Record:

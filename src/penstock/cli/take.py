@@ -38,7 +38,7 @@ Bodies = Annotated[bool, typer.Option("--body", help="Print the body and nothing
 @bundled
 def take(
     tubes: Annotated[list[str], typer.Argument(metavar="TUBE...", help="The tube, or several: one of each in turn.")],
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Up to so many jobs.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=100_000, help="Up to so many jobs.")] = 1,
     timeout: Annotated[float, duration_option("--timeout", "-t", help="Wait so long for the first one.")] = 0.0,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Only jobs of this key.")] = None,
     ttr: Annotated[float | None, duration_option("--ttr", help="Hold each so long, instead of its own time.")] = None,
@@ -65,7 +65,7 @@ def take(
             fail(f"there was nothing to take in {', '.join(tubes)}", NOTHING)
         if not ack:
             session.keep(queue, target, hold)
-        _show(jobs, body, out)
+        _show(queue, jobs, body, out)
         sys.stdout.flush()
         if ack:
             for job in jobs:
@@ -97,12 +97,12 @@ def peek(
         jobs = queue.find_tube(tube).jobs(state.value, count)
         if not jobs:
             fail(f"no job of {tube} is {state.value}", NOTHING)
-        _show(jobs, body, out)
+        _show(queue, jobs, body, out)
 
 
-def _show(jobs: list[Job], body: bool, out: Output) -> None:
+def _show(queue: Queue, jobs: list[Job], body: bool, out: Output) -> None:
     if not body:
-        out.table(job_records(jobs), JOB_COLUMNS, "They are gone already.")
+        out.table([record for record, _ in job_records(queue, jobs)], JOB_COLUMNS, "They are gone already.")
         return
     for job in jobs:
         sys.stdout.buffer.write(raw_body(job.body))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
 import typer
@@ -117,6 +117,12 @@ def connect(url: str) -> Queue:
 
     # Another class of the same interface: one suite of tests runs over both.
     return cast("Queue", penstock.connect(url))
+
+
+def ask(target: Target, *words: str) -> Any:
+    """What the server answers to a command."""
+    with target.open() as queue:
+        return queue.execute(*words)  # type: ignore[attr-defined]
 
 
 def open_directory(directory: Path, makes: bool = False) -> Queue:

@@ -12,7 +12,7 @@ import typer
 
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import NOTHING, REFUSED, USAGE, fail
-from penstock.cli.output import Output, Record, confirm, seconds_text
+from penstock.cli.output import Output, Record, confirm, jobs_text, seconds_text
 from penstock.cli.records import TUBE_COLUMNS
 from penstock.cli.target import Target
 from penstock.cli.values import Delay, DryRun, TubeName, Yes, duration_option, size
@@ -225,11 +225,11 @@ def truncate(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, targe
         tube = queue.find_tube(name)
         jobs = sum(tube.stats().values())
         if dry_run:
-            out.done(f"would remove {jobs:,} jobs of {name}", name=name, would_remove=jobs)
+            out.done(f"would remove {jobs_text(jobs)} of {name}", name=name, would_remove=jobs)
             return
-        confirm(f"Remove all {jobs:,} jobs of {name}?", yes)
+        confirm(f"Remove {jobs_text(jobs)} of {name}?", yes)
         removed = tube.truncate()
-    out.done(f"removed {removed:,} jobs of {name}", name=name, removed=removed)
+    out.done(f"removed {jobs_text(removed)} of {name}", name=name, removed=removed)
 
 
 @app.command()
@@ -243,11 +243,11 @@ def drop(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: T
         if dry_run:
             if states["taken"]:
                 fail(f"{name} cannot be dropped now: {states['taken']:,} of its jobs are taken", REFUSED)
-            out.done(f"would drop {name} with {jobs:,} jobs", name=name, would_remove=jobs)
+            out.done(f"would drop {name} with {jobs_text(jobs)}", name=name, would_remove=jobs)
             return
-        confirm(f"Drop {name} with its {jobs:,} jobs?", yes)
+        confirm(f"Drop {name} with {jobs_text(jobs)}?", yes)
         tube.drop()
-    out.done(f"dropped {name} with {jobs:,} jobs", name=name, removed=jobs)
+    out.done(f"dropped {name} with {jobs_text(jobs)}", name=name, removed=jobs)
 
 
 @app.command()
@@ -258,11 +258,11 @@ def release(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target
         tube = queue.find_tube(name)
         taken = tube.stats()["taken"]
         if dry_run:
-            out.done(f"would release {taken:,} jobs of {name}", name=name, would_release=taken)
+            out.done(f"would release {jobs_text(taken)} of {name}", name=name, would_release=taken)
             return
-        confirm(f"Take {taken:,} jobs of {name} away from those who work on them?", yes)
+        confirm(f"Take {jobs_text(taken)} of {name} away from those who work on them?", yes)
         released = tube.release_all()
-    out.done(f"released {released:,} jobs of {name}", name=name, released=released)
+    out.done(f"released {jobs_text(released)} of {name}", name=name, released=released)
 
 
 @bundled
@@ -281,9 +281,9 @@ def kick(
         place = queue.find_tube(tube)
         if dry_run:
             would = min(count, place.stats()["buried"])
-            out.done(f"would kick {would:,} jobs of {tube}", tube=tube, would_kick=would)
+            out.done(f"would kick {jobs_text(would)} of {tube}", tube=tube, would_kick=would)
             return
         kicked = place.kick(count, delay=delay, ttl=ttl)
         if not kicked:
             fail(f"no job of {tube} is buried, or none that may be delivered again", NOTHING)
-        out.done(f"kicked {kicked:,} jobs of {tube}", tube=tube, kicked=kicked)
+        out.done(f"kicked {jobs_text(kicked)} of {tube}", tube=tube, kicked=kicked)

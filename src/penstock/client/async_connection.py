@@ -27,8 +27,15 @@ class AsyncConnection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, on_unseen: Callable[[Any], None], on_doubt: Callable[[], None], answer_s: float | None) -> None:
+    def __init__(
+        self,
+        on_unseen: Callable[[Any], None],
+        on_doubt: Callable[[], None],
+        on_gone: Callable[[AsyncConnection], None],
+        answer_s: float | None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._on_gone = on_gone
         self._on_unseen = on_unseen
         self._on_doubt = on_doubt
         self._answer_s = answer_s
@@ -54,6 +61,8 @@ class AsyncConnection(asyncio.Protocol):
                 greeted = greeting.read(seed, list(await asyncio.gather(*answers)))
         except BaseException:
             self.abort(ConnectionAbortedError("it was not greeted"))
+            if not hasattr(self, "transport"):
+                self._on_gone(self)
             raise
         self.token = greeted.token
         self.number = greeted.number
@@ -92,8 +101,8 @@ class AsyncConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """It is gone."""
         self._fail(error or EOFError("the server hung up"))
-        if not self._gone.done():
-            self._gone.set_result(None)
+        self._gone.set_result(None)
+        self._on_gone(self)
 
     def pause_writing(self) -> None:
         """The server does not read what it is sent."""
@@ -154,11 +163,11 @@ class AsyncConnection(asyncio.Protocol):
         try:
             if self.can_hang_up_politely():
                 self.hang_up()
-                async with asyncio.timeout(_CLOSE_S):
-                    await self.gone()
-        except (OSError, RuntimeError, TimeoutError):
-            pass
-        finally:
+            else:
+                self.abort(ConnectionAbortedError("it was closed"))
+            async with asyncio.timeout(_CLOSE_S):
+                await self.gone()
+        except (OSError, TimeoutError):
             self.abort(ConnectionAbortedError("it was closed"))
 
     def abort(self, error: Exception) -> None:

@@ -166,7 +166,7 @@ class AsyncQueue:
         return [AsyncJob(self, facts) for facts in found], following
 
     async def job(self, id: str) -> AsyncJob:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         return AsyncJob(self, await self._call(commands.peek(id)))
 
     async def take(self, tubes: Iterable[AsyncTube], count: int = 1, timeout: Duration = 0) -> list[AsyncJob]:
@@ -210,6 +210,8 @@ class AsyncQueue:
     async def _subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
         if not callable(callback):
             raise WrongType(f"a subscriber is a function, not {type(callback).__name__}")
+        if tube is not None:
+            await self._call(commands.tube_info(tube))
         position = await self._call(commands.journal_head())
         task = asyncio.ensure_future(_tell_changes(self._session, callback, tube, position))
         self._session.keep(task)
@@ -244,6 +246,10 @@ class AsyncQueue:
     async def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         return await self._call(commands.ack_claims(consumer, upto, token))
+
+    async def execute(self, *words: str | bytes | int) -> Any:
+        """Send any command, and give its answer as it came. If that is lost, nobody knows whether it was done."""
+        return await self._call(commands.execute(words))
 
     async def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
         """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""

@@ -64,6 +64,7 @@ class AsyncSession:
         self._shared: AsyncConnection | None = None
         self._idle: list[AsyncConnection] = []
         self._alone: set[AsyncConnection] = set()
+        self._all: set[AsyncConnection] = set()  # Every connection that is not gone yet.
         self._opening = asyncio.Lock()
         self._seed = 0
         self._takes = 0
@@ -236,6 +237,9 @@ class AsyncSession:
                     return self._shared
                 found = await self._try_seeds()
                 if isinstance(found, AsyncConnection):
+                    if self.closed:
+                        await found.finish()
+                        raise Closed()
                     self._connected = True
                     if shared:
                         self._shared = found
@@ -272,26 +276,32 @@ class AsyncSession:
         return connection
 
     async def _made(self, seed: tuple[str, int], token: str) -> AsyncConnection:
-        connection = AsyncConnection(self._unseen, self._doubt, self.target.answer_s)
+        connection = AsyncConnection(self._unseen, self._doubt, self._all.discard, self.target.answer_s)
+        self._all.add(connection)
         await connection.open(self.target, seed, token)
         return connection
 
     async def identify(self, token: str | None, grace: Seconds | None) -> None:
-        """Become the session of another token, or give this one another grace, which then also its end does not cut."""
+        """Become the session of another token; the one before ends, unless somebody else is in it.
+
+        With a grace the session waits so long for whoever comes with its token, also after it was closed.
+        """
         grace_ms = self.target.grace_ms if grace is None else check_finite(duration_ms(grace, "grace"), "grace")
         joined = await self.call(commands.identify(token, grace_ms))
         if grace is not None:
             self.target = replace(self.target, grace_ms=grace_ms)
             self.outlives = True
-        if joined == self.token:
+        left, self.token = self.token, joined
+        if left == joined:
             return
-        left, self._idle = self._idle, []
-        self.token = joined
-        if self._shared is not None:
-            self._shared.token = joined
-        for connection in left:
-            connection.abort(ConnectionAbortedError("it is of another session"))
         self.belongings.forget()
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(connection.finish() for connection in idle))
+        shared = self._shared
+        if shared is not None:
+            shared.token = joined
+            words = commands.leave_session(left, joined, self.target.grace_ms)
+            await asyncio.gather(*(shared.send(encode(each)) for each in words))
 
     # Jobs in answers that nobody saw
 
@@ -386,14 +396,12 @@ class AsyncSession:
         for chore in chores:
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
-        left = [connection for connection in self._idle if connection.lost is None]
         shared = self._shared
         try:
             if shared is None or shared.lost is not None:
                 shared = await self._made(self.target.seeds[self._seed], self.token)
             if not self.outlives:
                 await shared.send(encode(commands.end_session()))
-            left.append(shared)
         except (*LOST, PenstockError):
             pass  # Then it ends with its grace.
-        await asyncio.gather(*(connection.finish() for connection in left))
+        await asyncio.gather(*(connection.finish() for connection in list(self._all)))

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.changes import Change
 from penstock.client.facts import JobFacts
 from penstock.core import states as s
-from penstock.core.errors import CommandError, NameTaken, NotOwner, OutOfRange, UnknownJob, WrongType
+from penstock.core.errors import CommandError, NameTaken, NotOwner, OutOfRange, UnknownJob, UnknownSession, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
 from penstock.core.limits import BATCH_BYTES_MAX, BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, check_count, duration_ms
 from penstock.core.policy import PRESETS, TubePolicy
@@ -55,6 +55,8 @@ EVENTS_WAIT_MS: Final = 30_000
 
 # An MPUT has to fit into what a server reads of one client, 1 GB unless it is told otherwise; with all its lengths.
 _JOB_WORDS_BYTES: Final = 64
+
+_TOKEN_BYTES: Final = 16
 
 _KIND_WORDS: Final = {BODY_BYTES: b"bytes", BODY_TEXT: b"text", BODY_JSON: b"json"}
 _KINDS: Final = {word: kind for kind, word in _KIND_WORDS.items()}
@@ -324,9 +326,16 @@ def identify(token: str | None, grace_ms: int) -> Call[str]:
         raw = b"" if token is None else bytes.fromhex(token)
     except (TypeError, ValueError):
         raise WrongType("a session's token is 32 hexadecimal digits") from None
+    if token is not None and len(raw) != _TOKEN_BYTES:
+        raise UnknownSession()
     named = [] if token is None else [raw.hex().encode()]
     words = [b"IDENTIFY", *named, b"GRACE", duration(grace_ms)]
     return Call(words, lambda answer: answer[b"token"].decode())
+
+
+def leave_session(left: str, joined: str, grace_ms: int) -> list[list[bytes]]:
+    """End the session that was left for another, if this was the last of its connections: its jobs go back at once."""
+    return [[b"IDENTIFY", left.encode(), b"GRACE", b"0"], identify(joined, grace_ms).words]
 
 
 def end_session() -> list[bytes]:
@@ -388,6 +397,11 @@ def overview(cursor: bytes) -> Call[tuple[bytes, list[dict[str, Any]]]]:
     return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read)
 
 
+def tube_info(name: bytes) -> Call[TubePolicy]:
+    """What a tube promises."""
+    return Call([b"TUBE", b"INFO", name], policy)
+
+
 def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:
     """What is in a tube, and what happened there."""
     return Call([b"TUBE", b"STATS", name], read)
@@ -398,7 +412,7 @@ def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
     altered(PRESETS[DEFAULT_TYPE], **options)
     words = _tube_words(options)
     if not words:
-        return Call([b"TUBE", b"INFO", name], policy)
+        return tube_info(name)
     return Call([b"TUBE", b"ALTER", name, *words], policy)
 
 
@@ -442,9 +456,9 @@ def put(name: bytes, body: Body, timeout: Duration, options: dict[str, Any]) -> 
     """Add a job."""
     timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
     if isinstance(body, bytes) and not options and not timeout_ms:
-        return Call([b"PUT", name, body], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
+        return Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
     asked = draft(body, **options)
-    words = [b"PUT", name, asked.body, *_put_words(asked)]
+    words = [b"PUT", name, asked.body, b"EXISTING", *_put_words(asked)]
     if asked.body_kind != BODY_BYTES:
         words += [b"AS", _KIND_WORDS[asked.body_kind]]
     if timeout_ms:
@@ -503,7 +517,7 @@ def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Ca
         raise OutOfRange(f"a batch may have up to {BATCH_BYTES_MAX} bytes, all or nothing; put it in several")
     common = draft(b"", **options)
     kind = encoded[0][1]
-    words = [b"MPUT", name, *_put_words(common)]
+    words = [b"MPUT", name, b"EXISTING", *_put_words(common)]
     if kind != BODY_BYTES:
         words += [b"AS", _KIND_WORDS[kind]]
     for body, own in encoded:
@@ -793,6 +807,19 @@ def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[
 def checkpoint() -> Call[None]:
     """Take a snapshot."""
     return Call([b"BGREWRITEAOF"], nothing)
+
+
+def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:
+    """Any command, and its answer as it came."""
+    if not words:
+        raise WrongType("give a command")
+    return Call(
+        [b"%d" % word if isinstance(word, int) else to_bytes(word, "a word") for word in words], _itself, NOT_AGAIN
+    )
+
+
+def _itself(answer: Reply) -> Reply:
+    return answer
 
 
 def is_unknown(refusal: CommandError) -> bool:

@@ -176,7 +176,7 @@ class Queue:
         return [Job(self, facts) for facts in found], following
 
     def job(self, id: str) -> Job:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         return Job(self, self._call(commands.peek(id)))
 
     def take(self, tubes: Iterable[Tube], count: int = 1, timeout: Duration = 0) -> list[Job]:
@@ -218,6 +218,8 @@ class Queue:
     def _subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
         if not callable(callback):
             raise WrongType(f"a subscriber is a function, not {type(callback).__name__}")
+        if tube is not None:
+            self._call(commands.tube_info(tube))
         return _Subscription(self._session, callback, tube, self._call(commands.journal_head())).cancel
 
     def events(self, start: int = 1) -> Iterator[Event]:
@@ -245,6 +247,10 @@ class Queue:
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         return self._call(commands.ack_claims(consumer, upto, token))
+
+    def execute(self, *words: str | bytes | int) -> Any:
+        """Send any command, and give its answer as it came. If that is lost, nobody knows whether it was done."""
+        return self._call(commands.execute(words))
 
     def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
         """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""

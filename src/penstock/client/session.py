@@ -256,8 +256,11 @@ class Session:
                 found = self._try_seeds()
             if isinstance(found, Connection):
                 with self._lock:
-                    self._busy.add(found)
-                return found
+                    if not self.closed:
+                        self._busy.add(found)
+                        return found
+                found.close()
+                raise Closed()
             pause_s = None if search is None else search.pause()
             if pause_s is None:
                 raise found
@@ -290,20 +293,43 @@ class Session:
         return connection
 
     def identify(self, token: str | None, grace: Seconds | None) -> None:
-        """Become the session of another token, or give this one another grace, which then also its end does not cut."""
+        """Become the session of another token; the one before ends, unless somebody else is in it.
+
+        With a grace the session waits so long for whoever comes with its token, also after it was closed.
+        """
         grace_ms = self.target.grace_ms if grace is None else check_finite(duration_ms(grace, "grace"), "grace")
-        joined = self.call(commands.identify(token, grace_ms))
-        if grace is not None:
-            self.target = replace(self.target, grace_ms=grace_ms)
-            self.outlives = True
-        if joined == self.token:
-            return
+        call = commands.identify(token, grace_ms)
+        connection = self._take_connection()
+        try:
+            answer = connection.ask(encode(call.words), 1, self._patience(0))[0]
+            if isinstance(answer, Refusal):
+                self._put_back(connection)
+                raise refusal(answer)
+            if grace is not None:
+                self.target = replace(self.target, grace_ms=grace_ms)
+                self.outlives = True
+            left, connection.token = connection.token, call.read(answer)
+            if left != connection.token:
+                self._change_to(connection, left)
+        except CommandError:
+            raise
+        except BaseException as error:
+            self._discard(connection)
+            if isinstance(error, LOST) and not isinstance(error, NoServer):
+                raise ConnectionLost("the connection was lost; identify again") from error
+            raise
+        self._put_back(connection)
+
+    def _change_to(self, connection: Connection, left: str) -> None:
+        """Go on as the session that a connection has joined, and leave the one that it was of."""
         with self._lock:
-            left, self._idle = self._idle, []
-            self.token = joined
-            for connection in left:
-                connection.close()
+            idle, self._idle = self._idle, []
+            self.token = connection.token
         self.belongings.forget()
+        for each in idle:
+            each.finish()
+        words = commands.leave_session(left, self.token, self.target.grace_ms)
+        connection.ask(b"".join(map(encode, words)), len(words), self._patience(0))
 
     # Takes whose answers were lost
 

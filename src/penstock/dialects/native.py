@@ -32,8 +32,8 @@ from penstock.dialects.words import KIND_WORDS, PUT_OPTIONS, Words, check_kind, 
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
-_PUT_WORDS: Final = [*PUT_OPTIONS, "TIMEOUT"]
-_MPUT_WORDS: Final = [*PUT_OPTIONS, "JOB"]
+_PUT_WORDS: Final = [*PUT_OPTIONS, "EXISTING", "TIMEOUT"]
+_MPUT_WORDS: Final = [*PUT_OPTIONS, "EXISTING", "JOB"]
 _TAKE_WORDS: Final = ["COUNT", "TIMEOUT", "KEY", "TTR", "AND"]
 _RELEASE_WORDS: Final = ["DELAY", "TTL", "PRIORITY", "KEY"]
 _DIG_WORDS: Final = ["DELAY", "TTL", "PRIORITY"]
@@ -57,20 +57,23 @@ class Native:
     # Putting
 
     def put(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """PUT tube body [option value ...] [TIMEOUT d]"""
+        """PUT tube body [option value ...] [EXISTING] [TIMEOUT d]"""
         draft = Draft(args[2])
         timeout = 0
+        existing = False
         if len(args) > 3:
             words = Words(args, 3)
             while words.more():
                 word = words.option()
                 if word == b"TIMEOUT":
                     timeout = words.duration()
+                elif word == b"EXISTING":
+                    existing = True
                 elif not read_put(words, draft, word):
                     raise words.unknown(_PUT_WORDS)
             check_kind(draft.body, draft.body_kind)
         self._check_put(caller, args[1])
-        tube = self._engine.tubes.get(args[1])
+        tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, [draft], now)
         else:
@@ -86,10 +89,11 @@ class Native:
         caller.reply.bulk(self.site.id_of(job))
 
     def mput(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """MPUT tube [option value ...] JOB body [option value ...] [JOB body ...]"""
-        drafts = read_drafts(Words(args, 2))
+        """MPUT tube [EXISTING] [option value ...] JOB body [option value ...] [JOB body ...]"""
+        existing = args[2].upper() == b"EXISTING"
+        drafts = read_drafts(Words(args, 3 if existing else 2))
         self._check_put(caller, args[1])
-        tube = self._engine.tubes.get(args[1])
+        tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, drafts, now)
         else:

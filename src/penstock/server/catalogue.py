@@ -13,7 +13,7 @@ from penstock.server.server import Server
 from penstock.server.table import install
 
 
-def commands() -> tuple[list[Command], list[Command]]:
+def tables() -> tuple[list[Command], list[Command]]:
     """Every command over RESP: Disque's and those of the server, and our own. Of families, each member."""
     loop = asyncio.new_event_loop()
     try:

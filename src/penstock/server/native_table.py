@@ -26,9 +26,17 @@ def native_rows(server: Server) -> list[Row]:
     native, tubes, jobs, history = server.native, server.tubes, server.jobs, HistoryCommands(server)
     return [
         # Jobs
-        ("put", -3, "wmF", WRITE, f"tube body {_PUT} [TIMEOUT d]", "Put a job into a tube: its id.", native.put),
         (
-            *("mput", -4, "wm", WRITE, "tube [option value ...] JOB body [option value ...] [JOB body ...]"),
+            "put",
+            -3,
+            "wmF",
+            WRITE,
+            f"tube body {_PUT} [EXISTING] [TIMEOUT d]",
+            "Put a job into a tube: its id.",
+            native.put,
+        ),
+        (
+            *("mput", -4, "wm", WRITE, "tube [EXISTING] [option value ...] JOB body [option value ...] [JOB body ...]"),
             *("Put many jobs, all or none, with the options of PUT: their ids.", native.mput),
         ),
         (

@@ -66,3 +66,27 @@ async def test_a_scan_refuses_what_it_does_not_understand(queue: Any) -> None:
     assert await code_of(queue.scan(tube="name")) == "WRONGTYPE"
     stranger = await (await another(queue)).tube("here")
     assert await queue.scan(tube=stranger) == ([], 0)
+
+
+async def test_a_job_is_found_by_its_number_within_its_tube(queue: Any) -> None:
+    tube = await queue.tube("with#sign")
+    first, second = await tube.put("first"), await tube.put("second")
+    assert await queue.job("with#sign#1") == second and await queue.job("with#sign#0") == first
+    for wrong in ("with#sign#2", "elsewhere#0"):
+        assert await code_of(queue.job(wrong)) == "NOJOB"
+    for wrong in ("with#sign#", "with#sign#-1", "with#sign#1_0"):
+        assert await code_of(queue.job(wrong)) == "BADID"
+
+
+async def test_a_session_that_was_told_to_waits_for_its_token_also_when_it_is_closed(queue: Any) -> None:
+    tube = await queue.tube("held")
+    await tube.put("x")
+    other = await another(queue)
+    await other.identify(grace=60)
+    token, job = other.token, await (await other.tube("held")).take()
+    await other.close()
+    assert (await tube.stats())["taken"] == 1
+    later = await another(queue)
+    await later.identify(token)
+    await (await later.job(job.id)).ack()
+    assert (await tube.stats())["taken"] == 0
