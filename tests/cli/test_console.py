@@ -206,7 +206,6 @@ def test_a_server_that_went_away_is_said_and_found_again(tmp_path: Path) -> None
     assert prompt.ask("PING") == "PONG\n"
     server.kill()
     assert "no server answers" in prompt.type("PING", "not connected> ")
-    assert "ADDJOB queue body" in prompt.type("help addjob", "not connected> ")
     with restarted(server):
         assert prompt.ask("PING") == f"(connected to 127.0.0.1:{server.port})\nPONG\n"
         prompt.key("\x04")

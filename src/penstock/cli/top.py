@@ -52,8 +52,8 @@ def watcher_of(place: Place) -> Watcher:
     directory, url = place.directory, place.url
     if directory is not None:
         return Watcher(lambda: open_directory(directory), DirectorySide(directory))
-    # It looks for a lost server at every look, so one look need not look long.
+    # It looks for a lost server at every look, so one look need not wait for it.
     return Watcher(
-        lambda: penstock.connect(url, retry_for=1, name="penstock-top"),  # type: ignore[return-value, arg-type]
+        lambda: penstock.connect(url, retry_for=0, name="penstock-top"),  # type: ignore[return-value, arg-type]
         ServerSide(Speaker(address_of(url))),
     )
