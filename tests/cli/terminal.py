@@ -8,9 +8,11 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.server.serving import PATIENCE_S, environment
+from tests.server.serving import PATIENCE_S, Server, environment, wait_for
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 
@@ -64,3 +66,16 @@ class Terminal:
             self._process.kill()
             self._process.wait()
             os.close(self._ours)
+
+
+@contextmanager
+def restarted(server: Server) -> Iterator[None]:
+    """A server that was killed, on its port again."""
+    command = [*PENSTOCK, "serve", "--no-journal", "--port", str(server.port)]
+    with subprocess.Popen(command, cwd=server.home, env=environment(), stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_for(server.answers)
+            yield
+        finally:
+            process.terminate()
+            assert process.wait(PATIENCE_S) == 0

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
 from penstock.cli.manual import Manual, Page, offline
-from tests.cli.terminal import PENSTOCK, Terminal
-from tests.server.serving import PATIENCE_S, Server, environment, free_port, wait_for
+from tests.cli.terminal import Terminal, restarted
+from tests.server.serving import Server, free_port, wait_for
 
 # What Disque's README shows, in the section on its set-up.
 TRANSCRIPT = """\
@@ -177,6 +175,7 @@ def test_help_tells_the_grammar_of_a_command(prompt: Prompt) -> None:
     assert "QPEEK queue count" in told and "Look at the first jobs of a queue, or the last." in told
     assert "Ctrl-D" in prompt.ask("help") and "SHOW id" in prompt.ask("? @read")
     assert "There is no bogus." in prompt.ask("help bogus")
+    assert "TUBE DROP name" in prompt.ask("help tube") and "TUBE DROP" not in prompt.ask("help tube create")
 
 
 def test_ctrl_c_leaves_a_command_that_waits_and_not_the_prompt(prompt: Prompt, server: Server) -> None:
@@ -207,21 +206,10 @@ def test_a_server_that_went_away_is_said_and_found_again(tmp_path: Path) -> None
     assert prompt.ask("PING") == "PONG\n"
     server.kill()
     assert "no server answers" in prompt.type("PING", "not connected> ")
-    assert "ADDJOB queue body" in prompt.type("help addjob", "not connected> ")
-    again = subprocess.Popen(
-        [*PENSTOCK, "serve", "--no-journal", "--port", str(server.port)],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        wait_for(server.answers)
+    with restarted(server):
         assert prompt.ask("PING") == f"(connected to 127.0.0.1:{server.port})\nPONG\n"
         prompt.key("\x04")
         assert prompt.ended() == 0
-    finally:
-        again.send_signal(signal.SIGTERM)
-        assert again.wait(PATIENCE_S) == 0
 
 
 def test_lines_are_remembered_but_no_passwords(tmp_path: Path, server: Server) -> None:
@@ -240,13 +228,16 @@ def test_lines_are_remembered_but_no_passwords(tmp_path: Path, server: Server) -
 
 
 def test_offline_the_manual_is_that_of_this_version() -> None:
-    assert "QPEEK queue count" in offline().help(["qpeek"])
+    manual = offline()
+    assert "QPEEK queue count" in manual.help(["qpeek"]) and "TUBE DROP name" in manual.help(["tube", "drop"])
 
 
 MANUAL = Manual(
     [
         Page("PING", "[message]", "Answer PONG.", "read"),
         Page("GETJOB", "[NOHANG] [TIMEOUT ms] FROM queue [queue ...]", "Take jobs.", "write"),
+        Page("TUBE CREATE", "name [TYPE type] [TTL d]", "Make a tube.", "write"),
+        Page("TUBE DROP", "name", "Remove a tube.", "write"),
         Page("CLIENT", "LIST | KILL id | REPLY ON|OFF|SKIP", "Connections.", "admin"),
     ]
 )
@@ -265,6 +256,10 @@ MANUAL = Manual(
         (["client", "list"], "", []),
         (["help"], "cl", ["client"]),
         (["nonsense"], "", []),
+        ([], "TU", ["TUBE"]),
+        (["tube"], "", ["CREATE", "DROP"]),
+        (["tube", "create", "emails"], "t", ["type", "ttl"]),
+        (["help", "tube"], "d", ["drop"]),
     ],
 )
 def test_what_is_begun_is_completed(words: list[str], begun: str, completions: list[str]) -> None:

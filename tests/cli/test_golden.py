@@ -24,7 +24,7 @@ CASES = [
 ]
 # Shown in another way elsewhere: tests of their own, or of those who wrote them.
 ELSEWHERE = {
-    *("serve", "config show", "backup", "restore", "demo", "cli", "completion"),
+    *("serve", "config show", "backup", "restore", "demo", "cli", "top", "completion"),
     *("journal check", "journal repair", "journal stat", "journal export"),
     *("import disque-aof", "import jsonl"),
     *("bench put", "bench take", "bench mixed"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import sys
 import time
@@ -13,7 +12,7 @@ import typer
 from penstock.cli.conversation import Conversation, Form
 from penstock.cli.exits import ERROR, USAGE, fail
 from penstock.cli.shown import as_csv, as_json, as_raw, as_text
-from penstock.cli.speaker import Place, Speaker
+from penstock.cli.speaker import Speaker, address_of
 from penstock.cli.target import Target
 
 
@@ -69,7 +68,7 @@ def cli(
         fail("give -h and -p, or --url", USAGE)
     if host or port:
         url = f"penstock://{_in_url(host or '127.0.0.1')}:{port or 7711}"
-    speaker = Speaker(_place(url, user, password, _tls(cacert, insecure) if tls else None, resp3))
+    speaker = Speaker(address_of(_server_url(url), user, password, _tls(cacert, insecure) if tls else None, resp3))
     conversation = Conversation(speaker, form)
     try:
         if words:
@@ -92,16 +91,12 @@ def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def _place(url: str | None, user: str, password: str, tls: ssl.SSLContext | None, resp3: bool) -> Place:
-    """The server of a URL, or else the one that every other command would go to."""
-    from penstock.client.url import target
-
+def _server_url(url: str | None) -> str:
+    """This URL, or else that of the server that every other command would go to."""
     place = Target(url=url).place()
     if place.directory is not None:
         fail(f"{place.directory} is a directory, and a prompt speaks to a server; name one with -h and -p", USAGE)
-    found = target(place.url)
-    host, port = found.seeds[0]
-    return Place(host, port, user or found.user, os.fsencode(password) or found.password, tls or found.tls, resp3)
+    return place.url
 
 
 def _repeat(conversation: Conversation, words: list[str], times: int, interval: float) -> None:

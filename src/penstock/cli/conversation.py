@@ -39,7 +39,7 @@ class Conversation:
         if self.speaker.is_lost():
             self.speaker.close()
             self.speaker.connect()
-            note(f"the server had closed the connection; connected to {self.speaker.place} again")
+            note(f"the server had closed the connection; connected to {self.speaker.address} again")
         answer = self.speaker.ask([to_bytes(word) for word in words])
         self.failed |= answer.is_error
         self._show(answer, words)

@@ -31,6 +31,7 @@ from penstock.cli import (
     serve,
     stats,
     take,
+    top,
     tube,
 )
 from penstock.cli.exits import Program
@@ -54,6 +55,7 @@ app.add_typer(tube.app, name="tube", rich_help_panel=QUEUE)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=QUEUE)
 app.add_typer(cluster.app, name="cluster", rich_help_panel=QUEUE)
 app.command(rich_help_panel=WATCH)(stats.stats)
+app.command(rich_help_panel=WATCH)(top.top)
 app.add_typer(check.app, name="check", rich_help_panel=WATCH)
 app.add_typer(bench.app, name="bench", rich_help_panel=WATCH)
 app.add_typer(journal.app, name="journal", rich_help_panel=WATCH)

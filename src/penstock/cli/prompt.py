@@ -41,7 +41,7 @@ class Prompt:
     def _run_line(self) -> bool:
         """One line; tell whether to go on."""
         try:
-            line = input(f"{self._speaker.place if self._speaker.is_connected else 'not connected'}> ")
+            line = input(f"{self._speaker.address if self._speaker.is_connected else 'not connected'}> ")
         except EOFError:
             sys.stdout.write("\n")
             return False
@@ -66,7 +66,7 @@ class Prompt:
     def _run(self, words: list[str]) -> None:
         """Run a command; whatever becomes of the connection is said, and the prompt goes on."""
         try:
-            if self._speaker.is_connected or self._connect(f"connected to {self._speaker.place}"):
+            if self._speaker.is_connected or self._connect(f"connected to {self._speaker.address}"):
                 self._conversation.run(words)
         except Trouble as error:
             note(str(error))

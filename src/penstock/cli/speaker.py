@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from penstock.cli.answers import Answer, read
+from penstock.client.url import target
 from penstock.core.errors import CommandError, ConnectionLost, NoServer, ProtocolError, WrongServer
 from penstock.wire.answers import encode
 
@@ -25,7 +26,7 @@ Trouble: Final = (NoServer, ConnectionLost, Unwelcome)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Address:
     """Where a server is, and who we are to it."""
 
     host: str
@@ -39,11 +40,20 @@ class Place:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def address_of(
+    url: str, user: str = "", password: str = "", tls: ssl.SSLContext | None = None, resp3: bool = False
+) -> Address:
+    """The address in a URL. What else is given goes before what the URL says."""
+    found = target(url)
+    host, port = found.seeds[0]
+    return Address(host, port, user or found.user, os.fsencode(password) or found.password, tls or found.tls, resp3)
+
+
 class Speaker:
     """Says commands, one at a time, and connects when it has to."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, address: Address) -> None:
+        self.address = address
         self._socket: socket.socket | None = None
         self._file: BinaryIO | None = None
 
@@ -63,44 +73,44 @@ class Speaker:
 
     def connect(self) -> None:
         """Connect and say who we are; raises NoServer or Unwelcome."""
-        place = self.place
+        address = self.address
         try:
-            connection = socket.create_connection((place.host, place.port), timeout=CONNECT_SECONDS_MAX)
+            connection = socket.create_connection((address.host, address.port), timeout=CONNECT_SECONDS_MAX)
         except OSError as error:
             why = error.strerror or str(error)
             raise NoServer(
-                f"no server answers at {place} ({why}); start one with `penstock serve`, or name another by -h and -p"
+                f"no server answers at {address} ({why}); start one with `penstock serve`, or name another by -h and -p"
             ) from None
         try:
-            if place.tls is not None:
-                connection = place.tls.wrap_socket(connection, server_hostname=place.host)
+            if address.tls is not None:
+                connection = address.tls.wrap_socket(connection, server_hostname=address.host)
             connection.settimeout(None)
             self._socket, self._file = connection, connection.makefile("rb")
             self._greet()
         except ssl.SSLError as error:
             raise Unwelcome(
-                f"{place}: TLS failed ({error.reason or error}); see --cacert, or leave --tls away"
+                f"{address}: TLS failed ({error.reason or error}); see --cacert, or leave --tls away"
             ) from None
         finally:
             if self._socket is not connection:
                 connection.close()
 
     def _greet(self) -> None:
-        place = self.place
-        user = [os.fsencode(place.user)] if place.user else []
-        if place.resp3:
+        address = self.address
+        user = [os.fsencode(address.user)] if address.user else []
+        if address.resp3:
             greeting = [b"HELLO", b"3"]
-            if place.password:
-                greeting += [b"AUTH", *(user or [b"default"]), place.password]
-        elif place.password:
-            greeting = [b"AUTH", *user, place.password]
+            if address.password:
+                greeting += [b"AUTH", *(user or [b"default"]), address.password]
+        elif address.password:
+            greeting = [b"AUTH", *user, address.password]
         else:
             return
         answer = self.ask(greeting)
         if answer.is_error:
             self.close()
             refusal = answer.text.decode("utf-8", "backslashreplace")
-            raise Unwelcome(f"{place} refuses: {refusal}; see -a and --user")
+            raise Unwelcome(f"{address} refuses: {refusal}; see -a and --user")
 
     def say(self, words: list[bytes]) -> None:
         """Send a command; connected or not, the answers to it are read next."""
@@ -120,10 +130,12 @@ class Speaker:
             return read(self._file)
         except (EOFError, OSError):
             self.close()
-            raise ConnectionLost(f"{self.place} closed the connection; whether the command ran is not known") from None
+            raise ConnectionLost(
+                f"{self.address} closed the connection; whether the command ran is not known"
+            ) from None
         except ProtocolError:
             self.close()
-            raise WrongServer(f"what listens at {self.place} does not speak RESP; see -h, -p and --tls") from None
+            raise WrongServer(f"what listens at {self.address} does not speak RESP; see -h, -p and --tls") from None
         except BaseException:
             # An answer that nobody waits for any more must not be taken for the next one.
             self.close()

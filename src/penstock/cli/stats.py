@@ -87,7 +87,7 @@ def _watch(queue: Queue, every: float, times: int, sort: Sort | None, top: int, 
         while True:
             rows = _rows(queue, sort, top)
             now = time.monotonic()
-            before = _add_rates(queue, rows, before, now - at)
+            before = add_rates(queue, rows, before, now - at)
             at = now
             if live is not None:
                 live.update(rich_table(rows, columns), refresh=True)
@@ -103,7 +103,7 @@ def _watch(queue: Queue, every: float, times: int, sort: Sort | None, top: int, 
             live.stop()
 
 
-def _add_rates(
+def add_rates(
     queue: Queue, rows: list[Record], before: dict[str, tuple[int, int]], seconds: float
 ) -> dict[str, tuple[int, int]]:
     """Let every row say how many jobs came and went a second since the last look; tell the counts for the next."""

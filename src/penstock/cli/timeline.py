@@ -68,6 +68,7 @@ _BEING: Final = {
     "buried": "was buried for",
     "done": "was kept for",
     "zombie": "was kept for",
+    "staged": "was staged for",
     "gone": "was gone for",
 }
 
@@ -132,6 +133,10 @@ _WORDS: Final[dict[str, Callable[[Event], str]]] = {
     "put": _into("put into"),
     "put delayed": _into("put into"),
     "put urgent": _into("put before all others into"),
+    "put staged": _into("staged for"),
+    "published": _just("published with its stage"),
+    "published delayed": _just("published with its stage"),
+    "withdrawn": _just("withdrawn: its stage was discarded, or expired"),
     "delay passed": _just("its delay passed"),
     "taken": _taken,
     "undelivered": _just("its taker was gone before it was sent: back in its place"),
