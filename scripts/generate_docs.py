@@ -55,7 +55,7 @@ STATE_MEANINGS = {
 }
 
 # Disque knows two things of a job that is there: whether it is queued, and whether it was acked.
-DISQUE_WORDS = ["", "queued", "active", "active", "active", "acked", "acked"]
+DISQUE_WORDS = ["", "queued", "active", "active", "active", "acked", "acked", "wait-repl"]
 
 EVENT_MEANINGS = {
     s.PUT: "It was put.",
