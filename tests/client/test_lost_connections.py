@@ -368,7 +368,7 @@ def test_a_server_that_stays_away_is_given_up(start: Callable[..., Server]) -> N
 async def test_a_shared_connection_that_falls_silent_is_given_up() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"%2\r\n+server\r\n+penstock\r\n+id\r\n:1\r\n")
-        writer.write(b"%2\r\n+token\r\n+" + b"0" * 32 + b"\r\n+grace\r\n:0\r\n+OK\r\n+OK\r\n")
+        writer.write(b"%2\r\n+token\r\n+" + b"0" * 32 + b"\r\n+max-body\r\n:9\r\n+OK\r\n+OK\r\n")
         await reader.read()
         writer.close()
 

@@ -49,6 +49,7 @@ class AsyncConnection(asyncio.Protocol):
         self.lost: Exception | None = None
         self.token = ""
         self.number = 0
+        self.max_body = 0
 
     async def open(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int) -> None:
         """Connect, and join the session of a token, or begin one."""
@@ -66,6 +67,7 @@ class AsyncConnection(asyncio.Protocol):
             raise
         self.token = greeted.token
         self.number = greeted.number
+        self.max_body = greeted.max_body
 
     # What asyncio calls
 

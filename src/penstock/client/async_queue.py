@@ -184,7 +184,7 @@ class AsyncQueue:
         await self._session.check_belongings()
         found = await self._wait_for_jobs(names, wanted, timeout_ms, key, ttr_ms)
         jobs = [AsyncJob(self, facts) for facts in found]
-        while len(found) == commands.TAKE_JOBS_MAX and len(jobs) < wanted:
+        while len(jobs) < wanted and commands.may_be_more(found):
             found = await self._call(commands.take(names, wanted - len(jobs), 0, key, ttr_ms))
             jobs += [AsyncJob(self, facts) for facts in found]
         return jobs

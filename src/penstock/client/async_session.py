@@ -31,7 +31,7 @@ from penstock.core.errors import (
     UnknownJob,
     UnknownSession,
 )
-from penstock.core.limits import NEVER
+from penstock.core.limits import NEVER, check_body
 from penstock.options import Seconds
 from penstock.wire.answers import Refusal, encode
 
@@ -57,6 +57,7 @@ class AsyncSession:
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Be as new: at first, in another loop, and in a child after a fork; connections belong to one loop only."""
         self.token = ""
+        self.max_body = 0
         self.belongings.forget()
         self._loop = loop
         self._pid = os.getpid()
@@ -80,7 +81,14 @@ class AsyncSession:
         self._check()
         if self._in_doubt:
             await self._settle()
+        if call.largest > self.max_body:
+            await self._check_body(call.largest)
         return await self._call(call)
+
+    async def _check_body(self, length: int) -> None:
+        """Refuse a body that the server would not even read: it hangs up on those who send one."""
+        self.max_body = await self._call(commands.max_body())
+        check_body(length, self.max_body)
 
     def _check(self) -> None:
         if self.closed:
@@ -273,6 +281,7 @@ class AsyncSession:
             self.belongings.forget()
             connection = await self._made(seed, "")
         self.token = connection.token
+        self.max_body = connection.max_body
         return connection
 
     async def _made(self, seed: tuple[str, int], token: str) -> AsyncConnection:

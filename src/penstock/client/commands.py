@@ -47,6 +47,8 @@ NOT_AGAIN: Final = 2  # is not: nobody knows whether it happened.
 
 # A session hands out at most so many jobs a take; a greater count is several takes.
 TAKE_JOBS_MAX: Final = 1_000
+# An answer with fewer bytes of bodies than this was not cut short by a server.
+_TAKE_BYTES: Final = 1024 * 1024
 
 # How many events are asked for at a time.
 EVENTS_COUNT: Final = 1_000
@@ -67,7 +69,7 @@ Reply = Any
 class Call(Generic[T]):
     """One command, and what its answer means."""
 
-    __slots__ = ("happened", "is_take", "read", "repeat", "timeout_at", "wait_ms", "words")
+    __slots__ = ("happened", "is_take", "largest", "read", "repeat", "timeout_at", "wait_ms", "words")
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class Call(Generic[T]):
         self.timeout_at = timeout_at  # and which of the words says so.
         self.is_take = is_take  # Its answer has jobs that are then ours.
         self.happened = happened
+        self.largest = 0  # How many bytes its longest body has.
 
     def waited(self, ms: int) -> None:
         """So much of its time is over."""
@@ -336,6 +339,11 @@ def identify(token: str | None, grace: Seconds | None) -> Call[tuple[str, int]]:
     return Call(words, lambda answer: (answer[b"token"].decode(), answer[b"grace"]))
 
 
+def max_body() -> Call[int]:
+    """How many bytes a body may have."""
+    return Call([b"IDENTIFY"], lambda answer: int(answer[b"max-body"]))
+
+
 def leave_session(left: str, joined: str) -> list[list[bytes]]:
     """End the session that was left for another, if this was the last of its connections: its jobs go back at once."""
     return [[b"IDENTIFY", left.encode(), b"GRACE", b"0"], [b"IDENTIFY", joined.encode()]]
@@ -459,7 +467,9 @@ def put(name: bytes, body: Body, timeout: Duration, options: dict[str, Any]) -> 
     """Add a job."""
     timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
     if isinstance(body, bytes) and not options and not timeout_ms:
-        return Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
+        plain = Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
+        plain.largest = len(body)
+        return plain
     asked = draft(body, **options)
     words = [b"PUT", name, asked.body, b"EXISTING", *_put_words(asked)]
     if asked.body_kind != BODY_BYTES:
@@ -473,6 +483,7 @@ def put(name: bytes, body: Body, timeout: Duration, options: dict[str, Any]) -> 
         timeout_ms,
         len(words) - 1 if timeout_ms else 0,
     )
+    call.largest = len(asked.body)
     if asked.name is not None:
         # The name is taken the second time: by the first, if its job has this body.
         call.happened = Happened(
@@ -555,7 +566,9 @@ def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Ca
         return [_was_put(id, name, body, own, common) for id, (body, own) in zip(answer, encoded, strict=True)]
 
     # A name is for one job, so a batch with a name is a batch of one, or refused.
-    return Call(words, read, NOT_AGAIN if common.name is not None else _put_repeat(common))
+    call = Call(words, read, NOT_AGAIN if common.name is not None else _put_repeat(common))
+    call.largest = max(len(body) for body, _ in encoded)
+    return call
 
 
 # ---- Taking ----------------------------------------------------------------------------------------------------------
@@ -564,6 +577,11 @@ def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Ca
 def take_one(name: bytes) -> Call[list[JobFacts]]:
     """Take the next job, if there is one."""
     return Call([b"TAKE", name], jobs, is_take=True)
+
+
+def may_be_more(found: list[JobFacts]) -> bool:
+    """Whether a take gave so much that there may be more, which did not fit into its answer."""
+    return len(found) == TAKE_JOBS_MAX or sum(len(job.raw_body) for job in found) > _TAKE_BYTES
 
 
 def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr_ms: int) -> Call[list[JobFacts]]:
@@ -620,7 +638,9 @@ def done(id: str, result: Body) -> Call[None]:
     """A job is done, and this came out of it."""
     raw, kind = encode_body(result)
     words = [b"JOB", b"DONE", id.encode(), raw]
-    return _change(id, words if kind == BODY_BYTES else [*words, b"AS", _KIND_WORDS[kind]], "done")
+    call = _change(id, words if kind == BODY_BYTES else [*words, b"AS", _KIND_WORDS[kind]], "done")
+    call.largest = len(raw)
+    return call
 
 
 def _given_back(call: Call[None]) -> Call[None]:

@@ -29,6 +29,7 @@ class Greeted:
 
     number: int  # Of the connection.
     token: str  # Of its session.
+    max_body: int  # How many bytes a body may have.
 
 
 def words(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
@@ -62,7 +63,7 @@ def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
         raise refusal(identity)
     if not isinstance(identity, dict) or not isinstance(hello, dict):
         raise WrongServer(f"{where} does not greet like this Penstock does; check its version")
-    return Greeted(hello[b"id"], identity[b"token"].decode())
+    return Greeted(hello[b"id"], identity[b"token"].decode(), identity[b"max-body"])
 
 
 def refusal(answer: Refusal) -> CommandError:

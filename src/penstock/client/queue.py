@@ -192,7 +192,7 @@ class Queue:
         self._session.check_belongings()
         found = self._wait_for_jobs(names, wanted, timeout_ms, key, ttr_ms)
         jobs = [Job(self, facts) for facts in found]
-        while len(found) == commands.TAKE_JOBS_MAX and len(jobs) < wanted:
+        while len(jobs) < wanted and commands.may_be_more(found):
             found = self._call(commands.take(names, wanted - len(jobs), 0, key, ttr_ms))
             jobs += [Job(self, facts) for facts in found]
         return jobs

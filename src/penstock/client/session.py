@@ -33,7 +33,7 @@ from penstock.core.errors import (
     UnknownJob,
     UnknownSession,
 )
-from penstock.core.limits import NEVER
+from penstock.core.limits import NEVER, check_body
 from penstock.options import Seconds
 from penstock.wire.answers import Refusal, encode
 
@@ -68,6 +68,7 @@ class Session:
     def _begin(self) -> None:
         """Be as new: at first, and in a child after a fork, which must not touch the connections of its parent."""
         self.token = ""
+        self.max_body = 0
         self.closed = False
         self.outlives = False  # It was told how long it waits for whoever comes with its token, when it is closed.
         self.belongings = Belongings()
@@ -88,7 +89,14 @@ class Session:
         """Send a command, and give what its answer means."""
         if self._in_doubt:
             self._settle()
+        if call.largest > self.max_body:
+            self._check_body(call.largest)
         return self._call(call)
+
+    def _check_body(self, length: int) -> None:
+        """Refuse a body that the server would not even read: it hangs up on those who send one."""
+        self.max_body = self._call(commands.max_body())
+        check_body(length, self.max_body)
 
     def _call(self, call: Call[T]) -> T:
         search: Backoff | None = None
@@ -179,6 +187,9 @@ class Session:
     def _call_together(self, data: bytes, calls: list[Call[Any]]) -> list[Any]:
         if self._in_doubt:
             self._settle()
+        largest = max(call.largest for call in calls)
+        if largest > self.max_body:
+            self._check_body(largest)
         connection = self._take_connection()
         try:
             answers = connection.ask(data, len(calls), self._patience(0))
@@ -290,6 +301,7 @@ class Session:
             self.belongings.forget()
             connection = Connection(self.target, seed, "", self.grace_ms)
         self.token = connection.token
+        self.max_body = connection.max_body
         return connection
 
     def identify(self, token: str | None, grace: Seconds | None) -> None:

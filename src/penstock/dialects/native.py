@@ -330,13 +330,15 @@ class Native:
         self._engine.identify(connection, token or connection.session.token, now, grace)
         session = connection.session
         reply = caller.reply
-        reply.map(3)
+        reply.map(4)
         reply.bulk(b"token")
         reply.bulk(session.token.hex().encode())
         reply.bulk(b"session")
         reply.integer(session.number)
         reply.bulk(b"grace")
         reply.integer(self._engine.grace_of(session))
+        reply.bulk(b"max-body")
+        reply.integer(self._engine.body_bytes_max)
 
     # Ids
 
