@@ -54,7 +54,7 @@ STATE_MEANINGS = {
     s.STAGED: "Put into a stage, and not published yet.",
 }
 
-# Disque knows two things of a job that is there: whether it is queued, and whether it was acked.
+# Disque knows of a job whether it is queued, whether it was acked, and whether it waits for its replicas.
 DISQUE_WORDS = ["", "queued", "active", "active", "active", "acked", "acked", "wait-repl"]
 
 EVENT_MEANINGS = {

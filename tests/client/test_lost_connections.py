@@ -217,23 +217,22 @@ def waits_on(server: Server, tube: str) -> bool:
 
 
 def test_a_take_interrupted_by_hand_gives_its_job_back(server: Server, name: str) -> None:
-    with penstock.connect(url(server.port)) as queue, proxy_to(server.port) as proxy:
-        with penstock.connect(url(proxy.port)) as interrupted:
-            tube = interrupted.tube(name, "fifo")
-            connection = interrupted._session._idle[-1]
-            ask = connection.ask
+    with penstock.connect(url(server.port)) as queue, penstock.connect(url(server.port)) as interrupted:
+        tube = interrupted.tube(name, "fifo")
+        connection = interrupted._session._idle[-1]
+        ask = connection.ask
 
-            def interrupt(*args: Any) -> Any:
-                ask(*args)
-                raise KeyboardInterrupt
+        def interrupt(*args: Any) -> Any:
+            ask(*args)
+            raise KeyboardInterrupt
 
-            queue.tube(name).put("x")
-            connection.ask = interrupt  # type: ignore[method-assign]
-            with pytest.raises(KeyboardInterrupt):
-                tube.take()
-            assert connection not in interrupted._session._idle, "nobody knows what would come on it"
-            assert interrupted.tubes() and queue.tube(name).stats()["ready"] == 1
-            assert tube.take() is not None
+        queue.tube(name).put("x")
+        connection.ask = interrupt  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            tube.take()
+        assert connection not in interrupted._session._idle, "nobody knows what would come on it"
+        assert interrupted.tubes() and queue.tube(name).stats()["ready"] == 1
+        assert tube.take() is not None
 
 
 async def test_a_cancelled_take_loses_no_job(server: Server, name: str) -> None:

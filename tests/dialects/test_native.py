@@ -438,7 +438,7 @@ def test_maps_are_flat_in_the_second_version(shop: Shop) -> None:
 
 def test_a_session_is_named_joined_and_given_a_grace_time(shop: Shop) -> None:
     told = shop.call("IDENTIFY", "GRACE", "10s")
-    assert told == {"token": b"token".hex().encode(), "session": 1, "grace": 10_000}
+    assert told == {"token": b"token".hex().encode(), "session": 1, "grace": 10_000, "max-body": 64 << 20}
     assert shop.call("IDENTIFY") == told
     other = shop.another()
     before = shop.call("IDENTIFY", caller=other)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.core.job import Draft
 from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
+from penstock.core.policy import DISQUE
+from penstock.core.states import READY
+from penstock.dialects.site import ANSWER_BYTES_MAX
 
 from .shop import NOW, Shop
 
@@ -64,3 +68,19 @@ def test_what_makes_no_queue_needs_no_room(shop: Shop) -> None:
     assert shop.ask(b"GETJOB", b"NOHANG", b"FROM", b"queue", b"another") == b"*-1\r\n"
     assert shop.ask(b"GETJOB", b"FROM", b"queue", b"queue") == b""
     assert shop.caller.wait is not None
+
+
+@pytest.mark.parametrize("take", ["GETJOB COUNT 10 FROM queue", "TAKE queue COUNT 10 TIMEOUT 1h"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_answer_holds_no_more_than_it_may_however_many_jobs_are_wanted(shop: Shop, take: str, waits: bool) -> None:
+    body = b"x" * (ANSWER_BYTES_MAX // 4)
+    words = take.encode().split()
+    tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
+    if waits:
+        assert shop.ask(*words) == b""
+    shop.engine.put_many(tube, [Draft(body) for _ in range(8)], NOW)
+    if not waits:
+        shop.ask(*words)
+    # It has enough when it has as much as it may have, or more by the rest of one body.
+    assert len(tube.taken) in (4, 5)
+    assert tube.count_in(READY) == 8 - len(tube.taken)

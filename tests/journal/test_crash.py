@@ -107,25 +107,25 @@ def test_a_log_cut_at_every_byte_is_a_prefix() -> None:
     assert seen == len(states) - 1
 
 
-def test_a_flipped_bit_is_a_cut_tail_or_refused_by_file_and_offset_and_never_a_third_thing() -> None:
+def test_a_flipped_bit_is_a_cut_tail_or_refused_by_file_and_offset_and_never_a_third_thing(compiled: bool) -> None:
     disk, known = run(3, 5)
     states = [moment.state for moment in known]
     name = disk.names()[-1]
     end = end_of_frames(disk, name)
     refused = cut = 0
-    for place in range(SEGMENT_HEADER_BYTES, end):
-        for bit in range(8):
-            flipped = disk.copy()
-            flipped.files[name][place] ^= 1 << bit
-            try:
-                opened = reopen(flipped)
-            except DamagedJournal as error:
-                assert name in str(error) and "offset" in str(error)
-                refused += 1
-            else:
-                assert picture(opened.engine, restarted=False) in states
-                assert opened.warnings
-                cut += 1
+    # Every bit; of the interpreted build, which is ten times slower and beside it, every fifth.
+    for place in range(8 * SEGMENT_HEADER_BYTES, 8 * end, 1 if compiled else 5):
+        flipped = disk.copy()
+        flipped.files[name][place // 8] ^= 1 << place % 8
+        try:
+            opened = reopen(flipped)
+        except DamagedJournal as error:
+            assert name in str(error) and "offset" in str(error)
+            refused += 1
+        else:
+            assert picture(opened.engine, restarted=False) in states
+            assert opened.warnings
+            cut += 1
     assert refused > cut > 0
 
 

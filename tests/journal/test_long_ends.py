@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.core import claiming
+from penstock.core import claiming, staging
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.job import Draft
-from penstock.core.limits import FIRED_PER_TURN_MAX
+from penstock.core.limits import FIRED_PER_TURN_MAX, UNSET
 from penstock.journal.recovery import Opened, open_log
+from penstock.journal.snapshot import take_snapshot
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
 
@@ -64,3 +65,86 @@ def test_a_claim_that_was_being_given_back_is_given_back_and_not_acked() -> None
     again = reopen(disk)
     settled(again)
     assert again.engine.tube(b"t").count_in(s.READY) == JOBS - 1
+
+
+def staged(disk: MemoryDisk) -> Opened:
+    """Two stages of one tube, the second of fewer jobs."""
+    opened = reopen(disk)
+    tube = opened.engine.create_tube(b"t", p.FIFO, WALL)
+    for name, first, count in ((b"a", 0, JOBS), (b"b", JOBS, 10)):
+        drafts = [Draft(b"%d" % number) for number in range(first, first + count)]
+        staging.stage_jobs(opened.engine, name, tube, drafts, UNSET, WALL)
+    opened.log.commit(WALL, WALL)
+    return opened
+
+
+def served(opened: Opened) -> list[bytes]:
+    session = opened.engine.connect(b"me").session
+    tube, found = opened.engine.tube(b"t"), []
+    while (job := opened.engine.take(session, tube, WALL)) is not None:
+        found.append(opened.engine.outbox.body_of(job))
+    return found
+
+
+ALL = [b"%d" % number for number in range(JOBS + 10)]
+
+
+def test_what_was_being_published_is_published_in_its_order_and_once() -> None:
+    disk = MemoryDisk()
+    opened = staged(disk)
+    assert staging.publish(opened.engine, [b"a", b"b"], WALL) == JOBS + 10
+    opened.log.commit(WALL, WALL)
+    assert opened.engine.tube(b"t").count_in(s.STAGED) == JOBS + 10 - FIRED_PER_TURN_MAX
+    again = reopen(disk)
+    check(again.engine)
+    assert staging.publish(again.engine, [b"b", b"a"], WALL) == JOBS + 10
+    settled(again)
+    assert served(again) == ALL
+    assert staging.publish(reopen(disk).engine, [b"a", b"b"], WALL) == JOBS + 10
+
+
+def test_the_same_after_a_snapshot_in_the_middle() -> None:
+    disk = MemoryDisk()
+    opened = staged(disk)
+    staging.publish(opened.engine, [b"a", b"b"], WALL)
+    take_snapshot(disk, opened.log, opened.engine, WALL, WALL)
+    again = reopen(disk)
+    settled(again)
+    assert served(again) == ALL
+    assert staging.publish(reopen(disk).engine, [b"a"], WALL) == JOBS
+
+
+def test_what_was_being_discarded_is_discarded() -> None:
+    disk = MemoryDisk()
+    opened = staged(disk)
+    assert staging.discard(opened.engine, [b"a"], WALL) == JOBS
+    opened.log.commit(WALL, WALL)
+    again = reopen(disk)
+    settled(again)
+    assert again.engine.tube(b"t").count_in(s.STAGED) == 10 and served(again) == []
+
+
+def test_what_was_not_published_is_still_staged_and_a_publication_that_was_cut_off_was_none() -> None:
+    disk = MemoryDisk()
+    opened = staged(disk)
+    staging.publish(opened.engine, [b"a", b"b"], WALL)
+    # The frame was never written: neither was published.
+    again = reopen(disk)
+    settled(again)
+    assert again.engine.tube(b"t").count_in(s.STAGED) == JOBS + 10
+    assert staging.publish(again.engine, [b"a", b"b"], WALL) == JOBS + 10
+    settled(again)
+    assert served(again) == ALL
+
+
+def test_a_stage_expires_over_a_restart() -> None:
+    disk = MemoryDisk()
+    opened = reopen(disk)
+    tube = opened.engine.create_tube(b"t", p.FIFOTTL, WALL)
+    staging.stage_jobs(opened.engine, b"a", tube, [Draft(b"1", delay_ms=5, ttl_ms=5)], 1_000, WALL)
+    opened.log.commit(WALL, WALL)
+    again = reopen(disk)
+    again.engine.advance(WALL + 999)
+    assert again.engine.tube(b"t").count_in(s.STAGED) == 1
+    again.engine.advance(WALL + 1_000)
+    assert again.engine.tube(b"t").total() == 0

@@ -349,8 +349,12 @@ class Engine(Moves):
         key: bytes | None = None,
         ttr_ms: int = UNSET,
         tag: object = None,
+        count_bytes: int = NEVER,
     ) -> Wait:
-        """Take when there is something to take: the outbox tells when it is served, or when its time is over."""
+        """Take when there is something to take: the outbox tells when it is served, or when its time is over.
+
+        With `count` jobs, or with `count_bytes` bytes of bodies, it has enough.
+        """
         self.advance(now)
         check_duration(timeout_ms, "timeout")
         check_count(count, "count")
@@ -361,7 +365,7 @@ class Engine(Moves):
                 tube.check_key(key)
             if ttr_ms != UNSET:
                 tube.check_ttr(ttr_ms)
-        wait = Wait(self._number(), connection, count, ttr_ms, tag)
+        wait = Wait(self._number(), connection, count, count_bytes, ttr_ms, tag)
         self._begin_wait(wait, timeout_ms, now)
         for tube in tubes:
             line = _line_of(tube, key)

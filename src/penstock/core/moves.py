@@ -734,7 +734,7 @@ class Moves:
         """Serve one waiting take with as many jobs as there are and it wants."""
         assert isinstance(wait, Wait)
         session = wait.connection.session
-        while len(wait.jobs) < wait.want:
+        while wait.wants_more():
             if key is None and tube.key_lines:
                 self._serve_earlier(tube, wait, now)
             if self.outbox.full():

@@ -61,7 +61,7 @@ class Stage(Timed):
 class Stages(Timed):
     """All stages of a node. Its deadline is now, while jobs have to leave stages that are over."""
 
-    by_name: dict[bytes, Stage]
+    by_name: dict[bytes, Stage]  # In the order in which they were made or over.
     closing: list[Stage]  # Those that are over and have jobs, the first to be emptied first.
     _over: list[Stage]  # Those that are remembered, in the order they were over,
     _start: i64  # from here on.
@@ -82,6 +82,9 @@ class Stages(Timed):
 
     def remember(self, stage: Stage, now: i64) -> None:
         """A stage is over. Forget those that are too old or too many; each is forgotten once."""
+        # Behind all that changed before it.
+        self.by_name.pop(stage.name, None)
+        self.by_name[stage.name] = stage
         over = self._over
         over.append(stage)
         while self._start < len(over):
@@ -96,6 +99,5 @@ class Stages(Timed):
             self._start = 0
 
     def names(self) -> list[bytes]:
-        """The names of all, those that are over first, in the order they were."""
-        over = [stage.name for stage in self._over[self._start :] if self.by_name.get(stage.name) is stage]
-        return over + [stage.name for stage in self.by_name.values() if stage.phase == OPEN]
+        """The names of all, in the order in which they were made or over."""
+        return list(self.by_name)

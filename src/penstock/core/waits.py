@@ -57,13 +57,17 @@ class Wait(Waiting):
     """A take that waits for a job."""
 
     want: i64  # How many jobs it takes at most.
+    want_bytes: i64  # With so many bytes of bodies it has enough, however many jobs that are.
     ttr_ms: i64  # The ttr it asked for, or UNSET.
     jobs: list[Job]  # What it was served with.
     deliveries: list[int]  # Which delivery of each that was.
 
-    def __init__(self, number: i64, connection: Connection, want: i64, ttr_ms: i64, tag: object) -> None:
+    def __init__(
+        self, number: i64, connection: Connection, want: i64, want_bytes: i64, ttr_ms: i64, tag: object
+    ) -> None:
         super().__init__(number, connection, tag)
         self.want = want
+        self.want_bytes = want_bytes
         self.ttr_ms = ttr_ms
         self.jobs = []
         self.deliveries = []
@@ -72,6 +76,11 @@ class Wait(Waiting):
         """Serve it with a job that was just taken for it."""
         self.jobs.append(job)
         self.deliveries.append(job.deliveries)
+        self.want_bytes -= job.body_length()
+
+    def wants_more(self) -> bool:
+        """Whether it can be served with another job."""
+        return len(self.jobs) < self.want and self.want_bytes > 0
 
 
 class PutWait(Waiting):

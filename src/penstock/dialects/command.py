@@ -177,6 +177,18 @@ class Command:
         self.calls = 0
         self.ns = 0
 
+    def refusal(self, caller: Caller, args: list[bytes]) -> bytes:
+        """Why a caller may not run it with so many words; nothing, if it may."""
+        words: i64 = len(args)
+        if (self.arity > 0 and words != self.arity) or (self.arity < 0 and words < -self.arity):
+            return b"ERR wrong number of arguments for '" + self.name + b"' command"
+        if not self.is_open:
+            if not caller.known:
+                return b"NOAUTH Authentication required."
+            if self.group & caller.groups == 0:
+                return b"NOPERM this user has no permission to run the '" + self.name + b"' command"
+        return b""
+
 
 class Family:
     """Commands that share their first word: TUBE CREATE, TUBE DROP. Each has its own words and its own group."""
@@ -210,11 +222,9 @@ class Family:
             words = b", ".join(self.members)
             shown = args[1][:64].decode("utf-8", "backslashreplace").encode()
             raise Refused(b"SYNTAX there is no " + self.name.upper() + b" " + shown + b"; there are " + words)
-        words_count = len(args)
-        if (member.arity > 0 and words_count != member.arity) or (member.arity < 0 and words_count < -member.arity):
-            raise Refused(b"ERR wrong number of arguments for '" + member.name + b"' command")
-        if member.group & caller.groups == 0:
-            raise Refused(b"NOPERM this user has no permission to run the '" + member.name + b"' command")
+        refusal = member.refusal(caller, args)
+        if refusal:
+            raise Refused(refusal)
         member.handler(caller, args, now)
 
 
@@ -300,28 +310,22 @@ class Desk:
         return at
 
     def _run(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
-        words: i64 = len(args)
         reply = caller.reply
-        if (command.arity > 0 and words != command.arity) or (command.arity < 0 and words < -command.arity):
-            reply.error(b"ERR wrong number of arguments for '" + command.name + b"' command")
-            return
-        if not caller.known and not command.is_open:
-            reply.error(b"NOAUTH Authentication required.")
-            return
-        if command.group & caller.groups == 0 and not command.is_open:
-            reply.error(b"NOPERM this user has no permission to run the '" + command.name + b"' command")
+        refusal = command.refusal(caller, args)
+        if refusal:
+            reply.error(refusal)
             return
         before = reply.length
         try:
             command.handler(caller, args, now)
-        except PenstockError as refusal:
+        except PenstockError as error:
             if reply.length != before:
                 # Half an answer was written: whatever comes next would be read as the rest of it.
-                self._failed(caller, refusal)
+                self._failed(caller, error)
                 return
-            reply.error(refusal_line(refusal))
-        except Exception as error:
-            self._failed(caller, error)
+            reply.error(refusal_line(error))
+        except Exception as defect:
+            self._failed(caller, defect)
 
     def answered(self, caller: Caller, before: i64) -> None:
         """A command has ended: take back its answer, which began here, where its caller wants none."""

@@ -29,7 +29,7 @@ from penstock.core.stats import rule_counts
 from penstock.core.tube import Tube
 from penstock.core.waits import Wait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
-from penstock.dialects.site import Site
+from penstock.dialects.site import ANSWER_BYTES_MAX, Site
 from penstock.wire.errors import NOT_AN_INTEGER, SYNTAX, Refused
 from penstock.wire.reply import Reply
 
@@ -40,9 +40,6 @@ STATE_WORDS: Final = [b"acked", b"queued", b"active", b"active", b"active", b"ac
 # What does not parse as a number. Too large for any field, so that it fails every check of a range as well.
 NOT_A_NUMBER: Final = 1 << 70
 _INTEGER_MAX: Final = (1 << 63) - 1
-
-# An answer holds no more bytes of bodies than this, whatever COUNT says; there is always one job in it.
-ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 LEAVING: Final = b"LEAVING This node is leaving the cluster, please connect to a different one"
 _NOREPL: Final = b"NOREPL Not enough reachable nodes for the requested replication level"
@@ -204,7 +201,8 @@ class Disque:
                 self.deliver(caller, [job], counters, now)
                 return
         else:
-            jobs = self._take(caller, names, count, now)
+            tubes = [engine.tubes[name] for name in names if name in engine.tubes]
+            jobs = self.site.take(caller, tubes, count, now)
             if jobs:
                 self.deliver(caller, jobs, counters, now)
                 return
@@ -224,29 +222,9 @@ class Disque:
             NEVER if timeout == 0 else timeout,
             count,
             tag=caller,
+            count_bytes=ANSWER_BYTES_MAX,
         )
         caller.waits(wait, self._counted if counters else self._plain)
-
-    def _take(self, caller: Caller, names: list[bytes], count: int, now: i64) -> list[Job]:
-        """Take up to so many jobs, one of each queue in turn, and not more than fits in an answer."""
-        engine = self._engine
-        session = caller.connection.session
-        jobs: list[Job] = []
-        length = 0
-        tubes = [engine.tubes[name] for name in names if name in engine.tubes]
-        while tubes:
-            # One that had nothing is not asked again: a thousand empty ones would be, for every job of another.
-            had: list[Tube] = []
-            for tube in tubes:
-                if len(jobs) == count or length > ANSWER_BYTES_MAX:
-                    return jobs
-                job = engine.take(session, tube, now)
-                if job is not None:
-                    jobs.append(job)
-                    length += job.body_length()
-                    had.append(tube)
-            tubes = had
-        return jobs
 
     def deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
         """Answer with jobs."""

@@ -27,8 +27,8 @@ from penstock.core.retry import THEN_MOVE, RetryPolicy
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import PutWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
-from penstock.dialects.disque import ANSWER_BYTES_MAX, LEAVING, NOT_A_NUMBER, parse_integer
-from penstock.dialects.site import Site
+from penstock.dialects.disque import LEAVING, NOT_A_NUMBER, parse_integer
+from penstock.dialects.site import ANSWER_BYTES_MAX, Site
 from penstock.dialects.words import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_put
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
@@ -84,7 +84,7 @@ class Native:
                 elif not read_put(words, draft, word):
                     raise words.unknown(_PUT_WORDS)
             check_kind(draft.body, draft.body_kind)
-        self.check_put(caller, args[1])
+        self._check_put(caller, args[1])
         if draft.retry is not None:
             check_target(caller, draft.retry)
         tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
@@ -106,11 +106,7 @@ class Native:
         """MPUT tube [EXISTING] [option value ...] JOB body [option value ...] [JOB body ...]"""
         existing = args[2].upper() == b"EXISTING"
         drafts = read_drafts(Words(args, 3 if existing else 2))
-        self.check_put(caller, args[1])
-        if not caller.any_tube:
-            for draft in drafts:
-                if draft.retry is not None:
-                    check_target(caller, draft.retry)
+        self.check_puts(caller, args[1], drafts)
         tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, drafts, now)
@@ -121,8 +117,15 @@ class Native:
         for job in jobs:
             caller.reply.bulk(self.site.id_of(job))
 
-    def check_put(self, caller: Caller, name: bytes) -> None:
-        """Refuse a caller who may not put into a tube, or to whom nobody may put any more."""
+    def check_puts(self, caller: Caller, name: bytes, drafts: list[Draft]) -> None:
+        """Refuse puts of a caller who may not use their tube, or one that a retry policy of theirs names."""
+        self._check_put(caller, name)
+        if not caller.any_tube:
+            for draft in drafts:
+                if draft.retry is not None:
+                    check_target(caller, draft.retry)
+
+    def _check_put(self, caller: Caller, name: bytes) -> None:
         check_tube(caller, name)
         if self.site.leaving:
             raise Refused(LEAVING)
@@ -166,13 +169,15 @@ class Native:
                 tubes = self._tubes(caller, tube, words)
             else:
                 raise words.unknown(_TAKE_WORDS)
-        jobs = self._take(caller, tubes, min(count, SLICE), key, ttr, now)
+        jobs = self.site.take(caller, tubes, min(count, SLICE), now, key, ttr)
         if jobs or timeout == 0:
             self.deliver(caller, jobs, now)
             return
         if self.site.leaving:
             raise Refused(LEAVING)
-        wait = engine.wait(caller.connection, tubes, now, timeout, min(count, SLICE), key, ttr, caller)
+        wait = engine.wait(
+            caller.connection, tubes, now, timeout, min(count, SLICE), key, ttr, caller, ANSWER_BYTES_MAX
+        )
         caller.waits(wait, self._taking)
 
     def _tubes(self, caller: Caller, first: Tube, words: Words) -> list[Tube]:
@@ -187,26 +192,6 @@ class Native:
         if len(tubes) > WAIT_TUBES_MAX:
             raise OutOfRange(f"a take may name 1 to {WAIT_TUBES_MAX} tubes")
         return tubes
-
-    def _take(self, caller: Caller, tubes: list[Tube], count: int, key: bytes | None, ttr: int, now: i64) -> list[Job]:
-        """Take up to so many jobs, one of each tube in turn, and not more than fits in an answer."""
-        engine = self._engine
-        session = caller.connection.session
-        jobs: list[Job] = []
-        length = 0
-        while tubes:
-            # One that had nothing is not asked again: a thousand empty ones would be, for every job of another.
-            had: list[Tube] = []
-            for tube in tubes:
-                if len(jobs) == count or length > ANSWER_BYTES_MAX:
-                    return jobs
-                job = engine.take(session, tube, now, key, ttr)
-                if job is not None:
-                    jobs.append(job)
-                    length += job.body_length()
-                    had.append(tube)
-            tubes = had
-        return jobs
 
     def deliver(self, caller: Caller, jobs: list[Job], now: i64) -> None:
         """Answer with jobs that were taken."""

@@ -6,7 +6,7 @@ Every dialect of RESP stands on one of these; what they do alike, they do here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import i64
 
@@ -15,12 +15,15 @@ from penstock.core.engine import Engine
 from penstock.core.errors import CommandError
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import Draft, Job
-from penstock.core.limits import REASON_BYTES_MAX
+from penstock.core.limits import REASON_BYTES_MAX, UNSET
 from penstock.core.moves import puts_bytes, tube_bytes
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.dialects.command import Caller, Long, check_tube
 from penstock.wire.reply import Reply
+
+# An answer holds no more bytes of bodies than this, whatever COUNT says; there is always one job in it.
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # Its first argument is a caller, of whatever kind the shell has.
 StartLong = Callable[[Any, Long], None]
@@ -89,6 +92,28 @@ class Site:
         """Try to have room in the log for so many bytes."""
         if needed > self.engine.room_bytes:
             self._make_room(needed)
+
+    def take(
+        self, caller: Caller, tubes: list[Tube], count: int, now: i64, key: bytes | None = None, ttr_ms: int = UNSET
+    ) -> list[Job]:
+        """Take up to so many jobs, one of each tube in turn, and not more than fits in an answer."""
+        engine = self.engine
+        session = caller.connection.session
+        jobs: list[Job] = []
+        length = 0
+        while tubes:
+            # One that had nothing is not asked again: a thousand empty ones would be, for every job of another.
+            had: list[Tube] = []
+            for tube in tubes:
+                if len(jobs) == count or length > ANSWER_BYTES_MAX:
+                    return jobs
+                job = engine.take(session, tube, now, key, ttr_ms)
+                if job is not None:
+                    jobs.append(job)
+                    length += job.body_length()
+                    had.append(tube)
+            tubes = had
+        return jobs
 
     def bodies(self, caller: Caller, jobs: list[Job], now: i64) -> list[bytes]:
         """The bodies of jobs that a caller has just taken, all read before a byte of them is answered.

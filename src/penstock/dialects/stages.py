@@ -35,7 +35,7 @@ class StageCommands:
         if ids:
             words.option()
         drafts = read_drafts(words)
-        self._native.check_put(caller, args[2])
+        self._native.check_puts(caller, args[2], drafts)
         engine = self._engine
         staging.check_stage(engine, args[1], drafts, expire, now)
         tube = engine.tubes.get(args[2])
