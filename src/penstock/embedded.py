@@ -219,6 +219,12 @@ class Queue:
         """A tube as users see it."""
         return driven_types[core.policy.type](self, core.name, {}) if core.driven else Tube(self, core)
 
+    def find_tube(self, name: str | bytes) -> Tube:
+        """The tube of this name, if it is there; it is not made."""
+        raw = to_bytes(name, "a tube's name")
+        with self._session.durable, self._session.lock, self._session:
+            return self._tube(self._host.engine.tube(raw))
+
     def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
         with self._session.durable, self._session.lock, self._session:
@@ -230,8 +236,39 @@ class Queue:
             self._host.advance()
             return {to_text(core.name): _states(core) for core in self._host.engine.tubes.values()}
 
+    def overview(self) -> list[dict[str, Any]]:
+        """Every tube as its `info` tells it, in the order they were made."""
+        found: list[dict[str, Any]] = []
+        cursor = 0
+        while True:
+            with self._session.durable, self._session.lock, self._session:
+                self._host.advance()
+                cores, cursor = self._host.engine.scan_tubes(cursor, _SLICE_JOBS)
+                found += [_info(core, self._host.engine.now) for core in cores]
+            if cursor == 0:
+                return found
+
+    def scan(
+        self, cursor: int = 0, *, tube: Tube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[Job], int]:
+        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
+
+        Of one tube and in some states, if these are given: then a page may be short, or even empty. A job that is there
+        from beginning to end is found; what comes or goes meanwhile may be.
+        """
+        wanted = sum({1 << _state(state) for state in states}) or -1
+        if tube is not None:
+            check_tubes([tube], Tube)
+            tube._check_host(self._host)
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            place = None if tube is None else tube._live()
+            engine = self._host.engine
+            cores, following = engine.scan(integer(cursor, "cursor"), integer(count, "count"), place, wanted)
+            return [self._tube(engine.tube_of(core))._job(core) for core in cores], following
+
     def job(self, id: str) -> Job:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         with self._session.durable, self._session.lock, self._session:
             core = self._host.find(id)
             return self._tube(self._host.engine.tube_of(core))._job(core)
@@ -586,13 +623,12 @@ class Tube:
 
     def jobs(self, state: StateName, limit: int = 1_000) -> list[Job]:
         """Up to `limit` jobs that are in a state, in the order they would be served."""
-        if state not in s.STATE_NAMES[1:]:
-            raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {state!r}")
+        wanted = _state(state)
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
                 raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
-            found = self._live().first_jobs(s.STATE_NAMES.index(state), limit)
+            found = self._live().first_jobs(wanted, limit)
         return [self._job(core) for core in found]
 
     def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
@@ -653,6 +689,12 @@ class Tube:
         self.truncate()
         with self._session.durable, self._session.lock, self._session:
             self._host.engine.drop(self._live(), self._host.now())
+
+    def info(self) -> dict[str, Any]:
+        """How the tube is now: jobs in each state, the age of the next job in seconds, who waits, what is paused."""
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            return _info(self._live(), self._host.engine.now)
 
     def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""
@@ -981,9 +1023,7 @@ class Job:
 
     def switch(self, state: StateName, delay: Seconds = 0) -> None:
         """Turn the job, if it is not taken, into another state; delayed and zombie need a delay."""
-        if state not in s.STATE_NAMES[1:]:
-            raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {state!r}")
-        target = s.STATE_NAMES.index(state)
+        target = _state(state)
         delay_ms = duration_ms(delay, "delay")
         self._do(lambda engine, session, core, now: engine.switch(core, target, now, delay_ms))
 
@@ -1061,6 +1101,26 @@ class Job:
         if outcome != OK:
             refuse(outcome)
         self._finished = self._core.state != s.TAKEN
+
+
+def _state(name: str) -> int:
+    if name not in s.STATE_NAMES[1:]:
+        raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {name!r}")
+    return s.STATE_NAMES.index(name)
+
+
+def _info(core: CoreTube, now: int) -> dict[str, Any]:
+    first = core.first_ready(None)
+    return {
+        "name": to_text(core.name),
+        "type": core.policy.type,
+        **_states(core),
+        "oldest": None if first is None else (now - first.created) / 1000,
+        "waiting": core.line.length + sum(line.length for line in core.key_lines.values()),
+        "keys": 0 if core.keys is None else len(core.keys),
+        "paused_in": core.paused_in,
+        "paused_out": core.paused_out,
+    }
 
 
 def _states(core: CoreTube) -> dict[str, int]:

@@ -165,6 +165,10 @@ class AsyncQueue:
         """The tube of this name, made if it is not there."""
         return AsyncTube(self, await _call(self._host, lambda: self._quick.tube(name, type, **options)))
 
+    async def find_tube(self, name: str | bytes) -> AsyncTube:
+        """The tube of this name, if it is there; it is not made."""
+        return AsyncTube(self, await _call(self._host, self._quick.find_tube, name))
+
     async def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
         return await _call(self._host, self._quick.tubes)
@@ -173,8 +177,20 @@ class AsyncQueue:
         """For each tube, how many jobs are in each state."""
         return await _call(self._host, self._quick.stats)
 
+    async def overview(self) -> list[dict[str, Any]]:
+        """Every tube as its `info` tells it, in the order they were made."""
+        return await _call(self._host, self._quick.overview)
+
+    async def scan(
+        self, cursor: int = 0, *, tube: AsyncTube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[AsyncJob], int]:
+        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end."""
+        place = None if tube is None else check_tubes([tube], AsyncTube)[0]._tube
+        jobs, following = await _call(self._host, self._quick.scan, cursor, tube=place, states=states, count=count)
+        return [AsyncJob(job) for job in jobs], following
+
     async def job(self, id: str) -> AsyncJob:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         return AsyncJob(await _call(self._host, self._quick.job, id))
 
     async def take(self, tubes: Iterable[AsyncTube], count: int = 1, timeout: Duration = 0) -> list[AsyncJob]:
@@ -427,6 +443,10 @@ class AsyncTube:
     async def drop(self) -> None:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
         await _call(self._host, self._tube.drop)
+
+    async def info(self) -> dict[str, Any]:
+        """How the tube is now: jobs in each state, the age of the next job in seconds, who waits, what is paused."""
+        return await _call(self._host, self._tube.info)
 
     async def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import queue
+import re
 import secrets
 import threading
 import time
@@ -41,7 +42,7 @@ from penstock.core.errors import (
     UnknownJob,
     WrongType,
 )
-from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
+from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import BodyRef, Job
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, REASON_BYTES_MAX
 from penstock.core.outbox import Outbox
@@ -62,6 +63,9 @@ from penstock.steward import SNAPSHOT_BYTES, Steward
 
 # How many jobs are looked at at a time, where all are.
 _SLICE_JOBS = 10_000
+
+# A job's number within its tube.
+_LOCAL = re.compile("[0-9]{1,18}", re.ASCII)
 
 # How many bodies are asked for ahead of their turn.
 _AHEAD = 64
@@ -622,9 +626,13 @@ class Host:
                 self.engine.advance(self.now())
 
     def find(self, id: str) -> Job:
-        """The job of an id in either form."""
-        number = self.number_of(id)
-        job = self.engine.find(number, self.now())
+        """The job of an id in either form, or of a number within a tube: `tube#7`."""
+        name, mark, digits = id.rpartition("#") if isinstance(id, str) else ("", "", "")
+        if mark and _LOCAL.fullmatch(digits):
+            tube = self.engine.tubes.get(name.encode("utf-8", "replace"))
+            job = None if tube is None else self.engine.find_local(tube, int(digits), self.now())
+        else:
+            job = self.engine.find(self.number_of(id), self.now())
         if job is None:
             raise UnknownJob()
         return job
@@ -633,12 +641,7 @@ class Host:
         """The number of a job, whose id is given in either form."""
         if not isinstance(id, str):
             raise WrongType(f"a job's id is text, not {type(id).__name__}")
-        raw = id.encode("utf-8", "replace")
-        number = NOT_AN_ID
-        if len(raw) == LONG_ID_BYTES:
-            number = self.ids.parse_long(raw)
-        elif len(raw) == HEX_ID_BYTES:
-            number = self.ids.parse_hex(raw)
+        number = self.ids.parse(id.encode("utf-8", "replace"))
         if number == NOT_AN_ID:
             raise BadId()
         return number

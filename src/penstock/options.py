@@ -45,6 +45,7 @@ class PutOptions(TypedDict, total=False):
     name: str | bytes  # An id of your own, unique in the tube.
     unique: str | bytes  # If an unfinished job of this value is in the tube, that one is returned instead.
     dedup: str | bytes  # If a put of this value was seen lately, its job is returned instead.
+    nacks: int  # How often it has failed already, if it comes from elsewhere.
 
 
 class TubeOptions(TypedDict, total=False):
@@ -91,6 +92,7 @@ def draft(
     name: str | bytes | None = None,
     unique: str | bytes | None = None,
     dedup: str | bytes | None = None,
+    nacks: int = 0,
 ) -> Draft:
     """What a put asks for."""
     raw, kind = encode_body(body)
@@ -109,6 +111,7 @@ def draft(
         None if unique is None else to_bytes(unique, "a unique value"),
         False,
         None if dedup is None else to_bytes(dedup, "a dedup id"),
+        integer(nacks, "nacks"),
     )
 
 

@@ -235,6 +235,7 @@ class Awaited:
 
         async def call(*args: Any, **options: Any) -> Any:
             args = tuple(_plain(arg) for arg in args)
+            options = {name: _plain(option) for name, option in options.items()}
             if _may_sleep(value, args, options):
                 return _awaited(await in_thread(value, *args, **options))
             return _awaited(value(*args, **options))
@@ -276,6 +277,8 @@ def _may_sleep(function: Callable[..., Any], args: tuple[Any, ...], options: dic
 def _awaited(value: Any) -> Any:
     if isinstance(value, list):
         return [_awaited(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_awaited(item) for item in value)
     return Awaited(value) if isinstance(value, _HANDLES) else value
 
 

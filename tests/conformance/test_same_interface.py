@@ -21,9 +21,9 @@ PAIRS = [
     (penstock.AsyncTube, async_queue.AsyncTube),
     (penstock.AsyncJob, async_queue.AsyncJob),
 ]
-# The same object for threads, which is in this process; and commands in one round trip, which is to a server.
+# The same object for threads, which is in this process; and what is sent to a server as it is, or in one round trip.
 EMBEDDED_ONLY = {"sync"}
-CLIENT_ONLY = {"pipeline"}
+CLIENT_ONLY = {"execute", "pipeline"}
 
 
 def public(cls: type) -> dict[str, Any]:

@@ -134,14 +134,14 @@ async def test_a_session_that_is_not_taken_over_ends_with_its_grace(face: Face) 
         assert await code_of(queue.identify(first.token)) == "NOSESSION"
 
 
-async def test_a_session_may_have_a_grace_time_of_its_own(queue: Any, face: Face) -> None:
+async def test_a_session_may_have_a_grace_time_of_its_own(queue: Any) -> None:
     tube, patient, hasty = await queue.tube("own grace"), await another(queue), await another(queue)
     await tube.put_many(["patient", "hasty"])
     await patient.identify(grace=60)
     await hasty.identify(hasty.token, grace=0)
     jobs = [await (await session.tube("own grace")).take() for session in (patient, hasty)]
-    await face.vanish(patient)
-    await face.vanish(hasty)
+    await patient.close()
+    await hasty.close()
     assert [await state_of(await queue.job(job.id)) for job in jobs] == ["taken", "ready"]
     await queue.identify(patient.token)
     await (await queue.job(jobs[0].id)).ack()

@@ -106,7 +106,7 @@ class AsyncQueue:
         """Take over the session of this token, with the jobs it holds; None: stay in this one.
 
         `grace`: how long the jobs of the session wait for us when we are cut off, in seconds, instead of as `connect`
-        says.
+        says; then they do so also when we close.
         """
         await self._session.identify(token, grace)
 
@@ -120,6 +120,11 @@ class AsyncQueue:
         """
         raw = to_bytes(name, "a tube's name")
         return AsyncTube(self, raw, await self._call(commands.tube(raw, type, dict(options))))
+
+    async def find_tube(self, name: str | bytes) -> AsyncTube:
+        """The tube of this name, if it is there; it is not made."""
+        raw = to_bytes(name, "a tube's name")
+        return AsyncTube(self, raw, await self._call(commands.find_tube(raw)))
 
     async def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
@@ -135,8 +140,33 @@ class AsyncQueue:
             if cursor == b"0":
                 return found
 
+    async def overview(self) -> list[dict[str, Any]]:
+        """Every tube as its `info` tells it, in the order they were made."""
+        found: list[dict[str, Any]] = []
+        cursor = b"0"
+        while True:
+            cursor, some = await self._call(commands.overview(cursor))
+            found += some
+            if cursor == b"0":
+                return found
+
+    async def scan(
+        self, cursor: int = 0, *, tube: AsyncTube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[AsyncJob], int]:
+        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
+
+        Of one tube and in some states, if these are given: then a page may be short, or even empty. A job that is there
+        from beginning to end is found; what comes or goes meanwhile may be.
+        """
+        if tube is not None:
+            check_tubes([tube], AsyncTube)
+            tube._check_queue(self)
+        call = commands.scan(cursor, None if tube is None else tube._raw, states, count)
+        found, following = await self._call(call)
+        return [AsyncJob(self, facts) for facts in found], following
+
     async def job(self, id: str) -> AsyncJob:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         return AsyncJob(self, await self._call(commands.peek(id)))
 
     async def take(self, tubes: Iterable[AsyncTube], count: int = 1, timeout: Duration = 0) -> list[AsyncJob]:
@@ -216,6 +246,10 @@ class AsyncQueue:
     async def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         return await self._call(commands.ack_claims(consumer, upto, token))
+
+    async def execute(self, *words: str | bytes | int) -> Any:
+        """Send any command, and give its answer as it came. If that is lost, nobody knows whether it was done."""
+        return await self._call(commands.execute(words))
 
     async def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
         """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""
@@ -453,6 +487,10 @@ class AsyncTube:
     async def drop(self) -> None:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
         await self._call(commands.drop(self._raw))
+
+    async def info(self) -> dict[str, Any]:
+        """How the tube is now: jobs in each state, the age of the next job in seconds, who waits, what is paused."""
+        return await self._call(commands.tube_stats(self._raw, commands.info))
 
     async def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""

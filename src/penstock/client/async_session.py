@@ -48,6 +48,7 @@ class AsyncSession:
         self.target = target
         self.grace_ms = target.grace_ms
         self.closed = False
+        self.outlives = False  # It was told how long it waits for whoever comes with its token, when it is closed.
         self.token = ""
         self.belongings = Belongings()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -292,6 +293,7 @@ class AsyncSession:
     async def identify(self, token: str | None, grace: Seconds | None) -> None:
         """Become the session of another token. The one before ends, unless somebody else is in it."""
         joined, self.grace_ms = await self.call(commands.identify(token, grace))
+        self.outlives = self.outlives or grace is not None
         if joined == self.token:
             return
         left, self.token = self.token, joined
@@ -385,7 +387,7 @@ class AsyncSession:
     # The end
 
     async def close(self) -> None:
-        """End the session: its jobs go back, and whoever waits in it is told that it is closed."""
+        """End the session: its jobs go back, unless it outlives this, and whoever waits in it is told."""
         if self.closed:
             return
         self.closed = True
@@ -401,7 +403,8 @@ class AsyncSession:
         try:
             if shared is None or shared.lost is not None:
                 shared = await self._made(self.target.seeds[self._seed], self.token)
-            await shared.send(encode(commands.end_session()))
+            if not self.outlives:
+                await shared.send(encode(commands.end_session()))
         except (*LOST, PenstockError):
             pass  # Then it ends with its grace.
         await asyncio.gather(*(connection.finish() for connection in list(self._all)))

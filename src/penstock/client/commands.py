@@ -148,6 +148,8 @@ def _put_words(asked: Draft) -> list[bytes]:
         words.append(b"URGENT")
     if asked.once:
         words.append(b"ONCE")
+    if asked.nacks:
+        words += [b"NACKS", b"%d" % asked.nacks]
     if asked.retry is not None:
         words += [b"RETRY", asked.retry.text.encode()]
     for word, value in (
@@ -257,6 +259,21 @@ def states(answer: Reply) -> dict[str, int]:
     return {name: answer[name.encode()] for name in s.STATE_NAMES[1:]}
 
 
+def info(answer: Reply) -> dict[str, Any]:
+    """How a tube is, as the embedded queue tells it."""
+    oldest_ms = answer[b"oldest-ms"]
+    return {
+        "name": to_text(answer[b"name"]),
+        "type": to_text(answer[b"type"]),
+        **states(answer),
+        "oldest": None if oldest_ms is None else oldest_ms / 1000,
+        "waiting": answer[b"waiting"],
+        "keys": answer[b"keys"],
+        "paused_in": answer[b"paused-in"] == 1,
+        "paused_out": answer[b"paused-out"] == 1,
+    }
+
+
 def counts(answer: Reply) -> dict[str, int]:
     """Names and numbers."""
     return {name.decode(): count for name, count in answer.items()}
@@ -361,6 +378,11 @@ def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) ->
     return Call(words, policy)
 
 
+def find_tube(name: bytes) -> Call[TubePolicy]:
+    """Find a tube that is there."""
+    return Call([b"TUBE", b"INFO", name], policy)
+
+
 def tubes() -> Call[list[str]]:
     """The names of all."""
     return Call([b"TUBE", b"LIST"], names)
@@ -372,6 +394,16 @@ def scan_tubes(cursor: bytes) -> Call[tuple[bytes, dict[str, dict[str, int]]]]:
     def read(answer: Reply) -> tuple[bytes, dict[str, dict[str, int]]]:
         after, found = answer
         return bytes(after), {to_text(each[b"name"]): states(each) for each in found}
+
+    return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read)
+
+
+def overview(cursor: bytes) -> Call[tuple[bytes, list[dict[str, Any]]]]:
+    """How some tubes are, and where it goes on; at 0 it ends."""
+
+    def read(answer: Reply) -> tuple[bytes, list[dict[str, Any]]]:
+        after, found = answer
+        return bytes(after), [info(each) for each in found]
 
     return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read)
 
@@ -689,6 +721,18 @@ def move(id: str, tube: bytes, delay: Seconds) -> Call[None]:
     return Call([b"JOB", b"MOVE", id.encode(), tube, *_delay(delay)], nothing, PERHAPS, happened=happened)
 
 
+def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> Call[tuple[list[JobFacts], int]]:
+    """Some jobs, and where it goes on; at 0 it ends."""
+    if not 0 <= integer(cursor, "cursor") < 1 << 63:
+        raise OutOfRange("a cursor is 0, or what the scan before gave")
+    words = [b"JOB", b"SCAN", b"%d" % cursor, b"COUNT", b"%d" % check_count(integer(count, "count"), "count")]
+    if tube is not None:
+        words += [b"TUBE", tube]
+    if in_states := [_state(state) for state in wanted]:
+        words += [b"STATE", *in_states]
+    return Call(words, lambda answer: (jobs(answer[1]), int(answer[0])))
+
+
 def wait(id: str, timeout: Duration) -> Call[bool]:
     """Wait until a job ends."""
     timeout_ms = duration_ms(timeout, "timeout")
@@ -808,6 +852,19 @@ def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[
 def checkpoint() -> Call[None]:
     """Take a snapshot."""
     return Call([b"BGREWRITEAOF"], nothing)
+
+
+def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:
+    """Any command, and its answer as it came."""
+    if not words:
+        raise WrongType("give a command")
+    return Call(
+        [b"%d" % word if isinstance(word, int) else to_bytes(word, "a word") for word in words], _itself, NOT_AGAIN
+    )
+
+
+def _itself(answer: Reply) -> Reply:
+    return answer
 
 
 def is_unknown(refusal: CommandError) -> bool:

@@ -90,6 +90,10 @@ class Pipeline:
         """Ask for more time."""
         return self._add(commands.touch(job.id, seconds))
 
+    def meta(self, job: Job) -> Answer:
+        """Everything the server knows about a job."""
+        return self._add(commands.job_meta(job.id))
+
     def kick(self, tube: Tube, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> Answer:
         """Dig buried jobs up."""
         return self._add(commands.kick(tube._raw, count, delay, ttl))

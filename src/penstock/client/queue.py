@@ -117,7 +117,7 @@ class Queue:
         """Take over the session of this token, with the jobs it holds; None: stay in this one.
 
         `grace`: how long the jobs of the session wait for us when we are cut off, in seconds, instead of as `connect`
-        says.
+        says; then they do so also when we close.
         """
         self._session.identify(token, grace)
 
@@ -131,6 +131,11 @@ class Queue:
         """
         raw = to_bytes(name, "a tube's name")
         return Tube(self, raw, self._call(commands.tube(raw, type, dict(options))))
+
+    def find_tube(self, name: str | bytes) -> Tube:
+        """The tube of this name, if it is there; it is not made."""
+        raw = to_bytes(name, "a tube's name")
+        return Tube(self, raw, self._call(commands.find_tube(raw)))
 
     def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
@@ -146,8 +151,32 @@ class Queue:
             if cursor == b"0":
                 return found
 
+    def overview(self) -> list[dict[str, Any]]:
+        """Every tube as its `info` tells it, in the order they were made."""
+        found: list[dict[str, Any]] = []
+        cursor = b"0"
+        while True:
+            cursor, some = self._call(commands.overview(cursor))
+            found += some
+            if cursor == b"0":
+                return found
+
+    def scan(
+        self, cursor: int = 0, *, tube: Tube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[Job], int]:
+        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
+
+        Of one tube and in some states, if these are given: then a page may be short, or even empty. A job that is there
+        from beginning to end is found; what comes or goes meanwhile may be.
+        """
+        if tube is not None:
+            check_tubes([tube], Tube)
+            tube._check_queue(self)
+        found, following = self._call(commands.scan(cursor, None if tube is None else tube._raw, states, count))
+        return [Job(self, facts) for facts in found], following
+
     def job(self, id: str) -> Job:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         return Job(self, self._call(commands.peek(id)))
 
     def take(self, tubes: Iterable[Tube], count: int = 1, timeout: Duration = 0) -> list[Job]:
@@ -218,6 +247,10 @@ class Queue:
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         return self._call(commands.ack_claims(consumer, upto, token))
+
+    def execute(self, *words: str | bytes | int) -> Any:
+        """Send any command, and give its answer as it came. If that is lost, nobody knows whether it was done."""
+        return self._call(commands.execute(words))
 
     def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
         """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""
@@ -469,6 +502,10 @@ class Tube:
     def drop(self) -> None:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
         self._call(commands.drop(self._raw))
+
+    def info(self) -> dict[str, Any]:
+        """How the tube is now: jobs in each state, the age of the next job in seconds, who waits, what is paused."""
+        return self._call(commands.tube_stats(self._raw, commands.info))
 
     def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""

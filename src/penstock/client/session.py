@@ -70,6 +70,7 @@ class Session:
         self.token = ""
         self.max_body = 0
         self.closed = False
+        self.outlives = False  # It was told how long it waits for whoever comes with its token, when it is closed.
         self.belongings = Belongings()
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
@@ -314,15 +315,9 @@ class Session:
                 raise refusal(answer)
             left = connection.token
             connection.token, self.grace_ms = call.read(answer)
+            self.outlives = self.outlives or grace is not None
             if left != connection.token:
-                with self._lock:
-                    idle, self._idle = self._idle, []
-                    self.token = connection.token
-                self.belongings.forget()
-                for each in idle:
-                    each.finish()
-                words = commands.leave_session(left, self.token)
-                connection.ask(b"".join(map(encode, words)), len(words), self._patience(0))
+                self._change_to(connection, left)
         except CommandError:
             raise
         except BaseException as error:
@@ -331,6 +326,17 @@ class Session:
                 raise ConnectionLost("the connection was lost; identify again") from error
             raise
         self._put_back(connection)
+
+    def _change_to(self, connection: Connection, left: str) -> None:
+        """Go on as the session that a connection has joined, and leave the one that it was of."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self.token = connection.token
+        self.belongings.forget()
+        for each in idle:
+            each.finish()
+        words = commands.leave_session(left, self.token)
+        connection.ask(b"".join(map(encode, words)), len(words), self._patience(0))
 
     # Takes whose answers were lost
 
@@ -389,7 +395,7 @@ class Session:
             connection.close()
 
     def close(self) -> None:
-        """End the session: its jobs go back, and whoever waits in it is told that it is closed."""
+        """End the session: its jobs go back, unless it outlives this, and whoever waits in it is told."""
         with self._lock:
             if self.closed:
                 return
@@ -398,14 +404,19 @@ class Session:
                 return
             idle, self._idle = self._idle, []
         self._interrupt_all()
+        if not self.outlives:
+            self._take_leave(idle)
+        for connection in idle:
+            connection.finish()
+
+    def _take_leave(self, idle: list[Connection]) -> None:
+        """Let the server know that nobody will come back."""
         try:
             last = idle.pop() if idle else Connection(self.target, self.target.seeds[self._seed], self.token, 0)
             idle.append(last)
             last.ask(encode(commands.end_session()), 1, self.target.connect_s)
         except (*LOST, PenstockError):
             pass  # Then it ends with its grace.
-        for connection in idle:
-            connection.finish()
 
     def _forget_parent(self) -> None:
         """This is a child of the process that made the connections: only its own copies of them are closed."""

@@ -170,6 +170,7 @@ class Draft:
     unique: bytes | None  # If an unfinished job of this value is there, this one is not put.
     same_body: bool  # If a ready job of the same body is there (or delayed, for a delayed one), this one is not put.
     dedup: bytes | None  # If a put of this value was seen lately, this one is not put.
+    nacks: int  # How often it has failed already: where it comes from.
 
     def __init__(
         self,
@@ -187,6 +188,7 @@ class Draft:
         unique: bytes | None = None,
         same_body: bool = False,
         dedup: bytes | None = None,
+        nacks: int = 0,
     ) -> None:
         self.body = body
         self.body_kind = body_kind
@@ -202,6 +204,7 @@ class Draft:
         self.unique = unique
         self.same_body = same_body
         self.dedup = dedup
+        self.nacks = nacks
 
     def like(self, body: bytes) -> Draft:
         """The same of another body."""
@@ -220,6 +223,7 @@ class Draft:
             self.unique,
             self.same_body,
             self.dedup,
+            self.nacks,
         )
 
     def log_bytes(self) -> i64:

@@ -75,6 +75,9 @@ WAIT_TUBES_MAX: Final = 1_024
 # How many takes one connection may keep waiting at a time.
 WAITS_PER_CONNECTION_MAX: Final = 1_024
 
+# How often a job that comes from elsewhere may have failed there: it goes on counting in 32 bits.
+NACKS_MAX: Final = 1_000_000
+
 # How many puts of a tube are remembered by their dedup ids, and for how long, unless its policy says otherwise. A
 # hundred thousand cost about 20 MB while they are full.
 DEDUP_COUNT: Final = 100_000
@@ -136,6 +139,14 @@ def check_priority(value: int) -> int:
     check_integer(value, "a priority")
     if value < -PRIORITY_MAX or value > PRIORITY_MAX:
         raise OutOfRange(f"a priority must be between -{PRIORITY_MAX} and {PRIORITY_MAX}; lower is served first")
+    return value
+
+
+def check_nacks(value: int) -> int:
+    """Let a count of failures through, of a job that comes from elsewhere."""
+    check_integer(value, "nacks")
+    if value < 0 or value > NACKS_MAX:
+        raise OutOfRange(f"nacks must be 0 to {NACKS_MAX}")
     return value
 
 

@@ -27,6 +27,7 @@ from penstock.core.limits import (
     UNSET,
     check_duration,
     check_finite,
+    check_nacks,
     check_priority,
 )
 from penstock.core.order import JobBag, JobHeap
@@ -408,6 +409,8 @@ class Tube:
         job.priority = priority
         job.ttr = NEVER if draft.once else ttr_ms
         job.once = draft.once
+        if draft.nacks != 0:
+            job.nacks = i32(check_nacks(draft.nacks))
         job.ttl_minutes = i32(ttl_class(ttl_ms, draft.once))
         if ttl_ms != NEVER:
             job.expiry = now + i64(ttl_ms)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core import states as s
-from penstock.core.errors import DamagedJournal
-from penstock.core.ids import IdForms
+from penstock.core.errors import BadId, DamagedJournal
+from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.limits import NEVER
 from penstock.journal import frame as f
 from penstock.journal.disk import ReadableDisk
@@ -159,6 +159,13 @@ class Reader:
                     if found.frame.position >= end:
                         return
                     yield from self._events_in(found, names, start, end)
+
+    def number_of(self, id: str) -> int:
+        """The number of a job of this directory, whose id is given in either form."""
+        number = self._ids.parse(id.encode("utf-8", "replace"))
+        if number == NOT_AN_ID:
+            raise BadId()
+        return number
 
     def history(self, job: int, newest: int | None = None, end: int = NEVER) -> list[Event]:
         """Every event that is kept of one job, by its number; `newest` is the position of its last one, if known."""

@@ -12,7 +12,7 @@ Row = tuple[str, int, str, int, str, str, object]
 
 _PUT: Final = (
     "[DELAY d] [TTL d] [TTR d] [PRIORITY n] [KEY k] [URGENT] [ONCE] [RETRY policy] [NAME n] [UNIQUE v] [DEDUP id] "
-    "[AS bytes|text|json]"
+    "[NACKS n] [AS bytes|text|json]"
 )
 _TUBE: Final = (
     "[TTL d] [TTR d] [PRIORITY n] [TTL-WHILE-TAKEN waits|kills] [KEY-LIMIT n] [FAIR yes|no] [CAPACITY n] "
