@@ -202,7 +202,7 @@ def test_a_server_that_goes_away_is_said_and_found_again(tmp_path: Path) -> None
                 queue.tube("emails").put("hello")
                 assert "emails" in await screen.press("r")
             assert "penstock-top" in await screen.press("right", "right")
-            assert "registered_jobs" in await screen.press("left", "left", "left", "slash", *"registered", "enter")
+            assert "registered_jobs" in await screen.press("left", "left", "left", "slash", *"regi", "enter")
             await screen.press("escape", "right")
             server.kill()
             now = 12.0

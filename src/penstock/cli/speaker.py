@@ -84,16 +84,17 @@ class Speaker:
         try:
             if address.tls is not None:
                 connection = address.tls.wrap_socket(connection, server_hostname=address.host)
-            connection.settimeout(None)
-            self._socket, self._file = connection, connection.makefile("rb")
-            self._greet()
-        except ssl.SSLError as error:
+        except OSError as error:
+            connection.close()
             raise Unwelcome(
-                f"{address}: TLS failed ({error.reason or error}); see --cacert, or leave --tls away"
+                f"{address}: TLS failed ({error}); see --cacert and --insecure, or leave --tls away"
             ) from None
-        finally:
-            if self._socket is not connection:
-                connection.close()
+        except BaseException:
+            connection.close()
+            raise
+        connection.settimeout(None)
+        self._socket, self._file = connection, connection.makefile("rb")
+        self._greet()
 
     def _greet(self) -> None:
         address = self.address
