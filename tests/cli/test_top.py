@@ -142,6 +142,8 @@ def test_the_tabs_show_jobs_consumers_what_happens_and_the_server(queue: Queue) 
         # Back in the first tab the second tube is chosen, and the jobs are its own; no body orders the terminal about.
         jobs = await screen.press("j", "enter")
         assert "pages: 2 ready" in jobs and "\\x1b[31mred" in jobs and "\x1b" not in jobs
+        queue.tube("pages").drop()
+        assert "There is no tube pages any more." in await screen.press("r") and "no answer" not in screen.text
 
     driven(queue, script)
 
