@@ -11,18 +11,13 @@ from typing import BinaryIO, Final
 
 from penstock.cli.answers import Answer, read
 from penstock.client.url import target
-from penstock.core.errors import CommandError, ConnectionLost, NoServer, ProtocolError, WrongServer
+from penstock.core.errors import CommandError, ConnectionLost, NoServer, ProtocolError, WrongServer, refusal_of
 from penstock.wire.answers import encode
 
 CONNECT_SECONDS_MAX: Final = 5
 
-
-class Unwelcome(CommandError):
-    """There is a server, but it does not let us in."""
-
-
-# Whatever can become of a connection.
-Trouble: Final = (NoServer, ConnectionLost, Unwelcome)
+# Whatever can become of a connection; the last one says that the server does not let us in.
+Trouble: Final = (NoServer, ConnectionLost, CommandError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +67,7 @@ class Speaker:
             return True
 
     def connect(self) -> None:
-        """Connect and say who we are; raises NoServer or Unwelcome."""
+        """Connect and say who we are; raises NoServer, or a CommandError if it does not let us in."""
         address = self.address
         try:
             connection = socket.create_connection((address.host, address.port), timeout=CONNECT_SECONDS_MAX)
@@ -86,7 +81,7 @@ class Speaker:
                 connection = address.tls.wrap_socket(connection, server_hostname=address.host)
         except OSError as error:
             connection.close()
-            raise Unwelcome(
+            raise NoServer(
                 f"{address}: TLS failed ({error}); see --cacert and --insecure, or leave --tls away"
             ) from None
         except BaseException:
@@ -110,8 +105,8 @@ class Speaker:
         answer = self.ask(greeting)
         if answer.is_error:
             self.close()
-            refusal = answer.text.decode("utf-8", "backslashreplace")
-            raise Unwelcome(f"{address} refuses: {refusal}; see -a and --user")
+            code, _, sentence = answer.text.decode("utf-8", "backslashreplace").partition(" ")
+            raise refusal_of(code, f"{address} refuses: {sentence}; see -a and --user")
 
     def say(self, words: list[bytes]) -> None:
         """Send a command; connected or not, the answers to it are read next."""
