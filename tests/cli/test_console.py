@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -148,6 +150,26 @@ def test_passwords_are_given_or_asked_for(tmp_path: Path) -> None:
         assert wrong.exit_code == 4 and "see -a and --user" in wrong.stderr
     finally:
         server.stop()
+
+
+def test_over_tls_it_is_the_same(tmp_path: Path, server: Server, needs: Callable[[object, str], None]) -> None:
+    needs(shutil.which("openssl"), "openssl is not installed")
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost"
+    files = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
+    subprocess.run([*make.split(), *files], check=True, capture_output=True)
+    port = free_port()
+    secure = Server(tmp_path, "--tls-port", str(port), "--tls-cert-file", certificate, "--tls-key-file", key)
+    try:
+        assert cli("-h", "localhost", "--tls", "--cacert", certificate, "ping", port=port).stdout == "PONG\n"
+        assert cli("--tls", "--insecure", "ping", port=port).stdout == "PONG\n"
+        untrusted = cli("-h", "localhost", "--tls", "ping", port=port)
+        assert untrusted.exit_code == 75 and "TLS failed" in untrusted.stderr and "--cacert" in untrusted.stderr
+        plain = cli("--tls", "--insecure", "ping", port=server.port)
+        assert plain.exit_code == 75 and "leave --tls away" in plain.stderr
+        assert cli("--tls", "--cacert", str(tmp_path / "nothing"), "ping", port=port).exit_code == 1
+    finally:
+        secure.stop()
 
 
 # ---- At a prompt -----------------------------------------------------------------------------------------------------

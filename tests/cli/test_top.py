@@ -33,36 +33,44 @@ class Screen:
         self.top = top
         self._pilot = pilot
 
-    async def press(self, *keys: str) -> str:
-        """Press keys, and see what the screen says when all that came of it is done."""
+    async def press(self, *keys: str) -> None:
+        """Press keys, and let all that comes of it happen."""
         for key in keys:
             await self._pilot.press(key)
             await self.settled()
-        return self.text
 
     async def settled(self) -> None:
         # What a thread has found comes as a message, and may start another one.
         for _ in range(3):
             await self.top.workers.wait_for_complete()
             await self._pilot._wait_for_screen()
-        self.top.screen._on_timer_update()
 
-    async def until(self, words: str) -> str:
-        """Look again until the screen says so."""
+    async def sees(self, *words: str) -> None:
+        """Wait until all of this is on the screen: a widget is laid out when nothing else is to be done."""
+        await self.until(lambda: all(word in self.text for word in words), f"see {words}")
+
+    async def sees_not(self, *words: str) -> None:
+        """Wait until nothing of this is on the screen."""
+        await self.until(lambda: not any(word in self.text for word in words), f"not see {words}")
+
+    async def matches(self, pattern: str) -> None:
+        """Wait until the screen looks so."""
+        await self.until(lambda: re.search(pattern, self.text), f"see what is like {pattern}")
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while words not in self.text:
-            assert time.monotonic() < deadline, self.text
-            await self.press("r")
-        return self.text
+        while not condition():
+            assert time.monotonic() < deadline, f"does not {what}:\n{self.text}"
+            await self._pilot.pause()
+
+    async def told(self, words: str) -> None:
+        """Wait until this was told in passing."""
+        await self.until(lambda: words in [note.message for note in self.top._notifications], f"hear {words!r}")
 
     @property
     def text(self) -> str:
         lines = self.top.screen._compositor.render_strips()
         return "\n".join(strip.text.rstrip() for strip in lines)
-
-    def said(self) -> list[str]:
-        """What was told in passing."""
-        return [note.message for note in self.top._notifications]
 
 
 @asynccontextmanager
@@ -118,44 +126,67 @@ SNAPSHOT = """\
 
 
 def test_every_tube_is_seen_at_a_glance(queue: Queue) -> None:
-    async def script(screen: Screen) -> None:
+    def seen(screen: Screen) -> list[list[str]]:
         # How old the jobs are takes more room or less.
-        seen = re.sub(r"[\d.]+ m?s(?= )", "AGE", re.sub("[╸╺━]+", "━", screen.text))
-        told = [line.split() for line in seen.splitlines()]
-        assert told[: SNAPSHOT.count("\n")] == [line.split() for line in SNAPSHOT.splitlines()]
-        await screen.until("? Help")
+        text = re.sub(r"[\d.]+ m?s(?= )", "AGE", re.sub("[╸╺━]+", "━", screen.text))
+        return [line.split() for line in text.splitlines()]
+
+    async def script(screen: Screen) -> None:
+        expected = [line.split() for line in SNAPSHOT.splitlines()]
+        await screen.until(lambda: seen(screen)[: len(expected)] == expected, "look as it should")
+        await screen.sees("? Help", "q Leave")
 
     driven(queue, script)
 
 
 def test_the_tabs_show_jobs_consumers_what_happens_and_the_server(queue: Queue) -> None:
     async def script(screen: Screen) -> None:
-        jobs = await screen.press("enter")
-        assert "emails: 1 ready, 1 taken, 1 delayed, 2 buried" in jobs and re.search(r"taken +1 +0 +\{\"to\"", jobs)
-        assert re.search(r"session +tube +jobs held.*\n +1 +emails +1 +never", await screen.press("right"))
-        assert "Nothing has happened since you look." in await screen.press("tab")
+        await screen.press("enter")
+        await screen.sees("emails: 1 ready, 1 taken, 1 delayed, 2 buried")
+        await screen.matches(r"taken +1 +0 +\{\"to\"")
+        await screen.press("right")
+        await screen.matches(r"session +tube +jobs held.*\n +1 +emails +1 +never")
+        await screen.press("tab")
+        await screen.sees("Nothing has happened since you look.")
         queue.tube("pages").put("news", key="b")
-        await screen.until("put")
-        assert re.search(r"\d\d:\d\d:\d\d\.\d{3} +pages +put +ready +D-", screen.text)
-        assert "memory" in await screen.press("right")
-        assert "emails" in await screen.press("right") and "fifottl" in screen.text
+        # It is told by a thread, which may take its time.
+        await screen.until(lambda: screen.top._watcher._changes, "hear of a change")
+        await screen.press("r")
+        await screen.matches(r"\d\d:\d\d:\d\d\.\d{3} +pages +put +ready +D-")
+        await screen.press("right")
+        await screen.sees("kept in", "memory")
+        await screen.press("right")
+        await screen.sees("emails", "fifottl")
         # Back in the first tab the second tube is chosen, and the jobs are its own; no body orders the terminal about.
-        jobs = await screen.press("j", "enter")
-        assert "pages: 2 ready" in jobs and "\\x1b[31mred" in jobs and "\x1b" not in jobs
+        await screen.press("j", "enter")
+        await screen.sees("pages: 2 ready", "\\x1b[31mred")
+        assert "\x1b" not in screen.text
+        queue.tube("pages").drop()
+        await screen.press("r")
+        await screen.sees("There is no tube pages any more.")
+        assert "no answer" not in screen.text
 
     driven(queue, script)
 
 
 def test_rows_are_filtered_and_looking_is_paused(queue: Queue) -> None:
     async def script(screen: Screen) -> None:
-        assert "emails" not in await screen.press("slash", *"PAGE") and "pages" in screen.text
+        await screen.sees("emails")
+        await screen.press("slash", *"PAGE")
+        await screen.sees_not("emails")
         # Keys are letters while something is typed.
-        assert "No row has 'pagek' in it." in await screen.press("k")
-        assert "fifottl" in await screen.press("backspace", "enter", "escape")
-        assert "paused; p goes on" in await screen.press("p")
-        assert "paused" not in (await screen.press("p")).lower().replace("oldest  waiting  paused", "")
-        assert "Capitals destroy, and ask first" in await screen.press("question_mark")
-        assert "Capitals destroy" not in await screen.press("escape")
+        await screen.press("k")
+        await screen.sees("No row has 'pagek' in it.")
+        await screen.press("backspace", "enter", "escape")
+        await screen.sees("fifottl")
+        await screen.press("p")
+        await screen.sees("paused; p goes on")
+        await screen.press("p")
+        await screen.sees_not("paused; p goes on")
+        await screen.press("question_mark")
+        await screen.sees("Capitals destroy, and ask first")
+        await screen.press("escape")
+        await screen.sees_not("Capitals destroy")
 
     driven(queue, script)
 
@@ -164,27 +195,35 @@ def test_what_destroys_asks_with_the_number_and_the_tube(queue: Queue) -> None:
     emails = queue.tube("emails")
 
     async def script(screen: Screen) -> None:
-        assert "Kick 2 buried jobs of tube emails?" in await screen.press("K")
+        await screen.press("K")
+        await screen.sees("Kick 2 buried jobs of tube emails?")
         await screen.press("n")
+        await screen.sees_not("Kick 2 buried")
         assert emails.stats()["buried"] == 2
         await screen.press("K", "y")
-        assert emails.stats()["buried"] == 0 and "kicked 2 jobs of tube emails" in screen.said()
+        await screen.told("kicked 2 jobs of tube emails")
+        assert emails.stats()["buried"] == 0
         await screen.press("K")
-        assert "tube emails has no buried jobs" in screen.said()
+        await screen.told("tube emails has no buried jobs")
         # A job is chosen in the second tab only.
-        assert "Delete" not in (await screen.press("D")).replace("Delete job", "")
-        await screen.press("enter", "j")
-        assert re.search(r"Delete 1 job of tube emails: D-\S{38}\?", await screen.press("D"))
+        await screen.press("D", "enter", "j")
+        await screen.sees("emails: 3 ready", "later")
+        await screen.press("D")
+        await screen.matches(r"Delete 1 job of tube emails: D-\S{38}\?")
         await screen.press("y")
-        assert emails.stats()["ready"] == 2 and "deleted 1 job of tube emails" in screen.said()
-        assert "Delete all 4 jobs of tube emails, in whatever state?" in await screen.press("T")
+        await screen.told("deleted 1 job of tube emails")
+        assert emails.stats()["ready"] == 2
+        await screen.press("T")
+        await screen.sees("Delete all 4 jobs of tube emails, in whatever state?")
         await screen.press("escape")
+        await screen.sees_not("Delete all")
         assert sum(emails.stats().values()) == 4
         await screen.press("T", "y")
-        assert sum(emails.stats().values()) == 0 and "deleted 4 jobs of tube emails" in screen.said()
-        assert "Tube emails is empty." in screen.text
+        await screen.told("deleted 4 jobs of tube emails")
+        assert sum(emails.stats().values()) == 0
+        await screen.sees("Tube emails is empty.")
         await screen.press("T")
-        assert "tube emails is empty" in screen.said()
+        await screen.told("tube emails is empty")
 
     driven(queue, script)
 
@@ -197,20 +236,29 @@ def test_a_server_that_goes_away_is_said_and_found_again(tmp_path: Path) -> None
     async def script() -> None:
         nonlocal now
         async with shown(watcher_of(place_of(url)), lambda: now) as screen:
-            assert "penstock put emails" in screen.text  # An empty server says what to do.
+            await screen.sees("penstock put emails")  # An empty server says what to do.
             with penstock.connect(url) as queue:
                 queue.tube("emails").put("hello")
-                assert "emails" in await screen.press("r")
-            assert "penstock-top" in await screen.press("right", "right")
-            assert "registered_jobs" in await screen.press("left", "left", "left", "slash", *"registered", "enter")
+            await screen.press("r")
+            await screen.matches("emails +fifottl +1")
+            await screen.press("right", "right")
+            await screen.sees("penstock-top")
+            await screen.press("left", "left", "left", "slash", *"regi", "enter")
+            await screen.sees("registered_jobs")
             await screen.press("escape", "right")
+            await screen.sees("fifottl")
             server.kill()
             now = 12.0
-            assert "no answer since 12 s: " in await screen.press("r") and "emails" in screen.text
+            await screen.press("r")
+            await screen.sees("no answer since 12 s: ", "fifottl")
             with restarted(server):
-                assert "no answer" not in await screen.press("r")
+                await screen.press("r")
+                await screen.sees_not("no answer")
 
-    asyncio.run(script())
+    try:
+        asyncio.run(script())
+    finally:
+        server.kill()
 
 
 def test_without_a_queue_or_a_terminal_it_is_said_in_a_sentence(tmp_path: Path) -> None:

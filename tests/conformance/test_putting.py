@@ -306,3 +306,20 @@ async def test_unique_and_dedup_hold_for_every_put_of_a_batch(queue: Any) -> Non
 async def test_a_body_larger_than_the_queue_allows_is_refused(queue: Any) -> None:
     tube = await queue.tube("big")
     assert await code_of(tube.put(b"\0" * (64 * 1024 * 1024 + 1))) == "TOOBIG"
+
+
+async def test_a_job_that_failed_elsewhere_goes_on_counting(queue: Any) -> None:
+    tube = await queue.tube("moved here")
+    await tube.put("body", nacks=3)
+    job = await tube.take()
+    assert job.nacks == 3
+    await job.nack()
+    assert (await tube.take()).nacks == 4
+
+
+@pytest.mark.parametrize(
+    ("nacks", "code"), [(-1, "RANGE"), (1 << 40, "RANGE"), (1.5, "WRONGTYPE"), (True, "WRONGTYPE")]
+)
+async def test_a_count_of_failures_that_cannot_be_is_refused(queue: Any, nacks: Any, code: str) -> None:
+    tube = await queue.tube("moved here")
+    assert await code_of(tube.put("body", nacks=nacks)) == code

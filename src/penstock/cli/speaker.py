@@ -11,18 +11,13 @@ from typing import BinaryIO, Final
 
 from penstock.cli.answers import Answer, read
 from penstock.client.url import target
-from penstock.core.errors import CommandError, ConnectionLost, NoServer, ProtocolError, WrongServer
+from penstock.core.errors import CommandError, ConnectionLost, NoServer, ProtocolError, WrongServer, refusal_of
 from penstock.wire.answers import encode
 
 CONNECT_SECONDS_MAX: Final = 5
 
-
-class Unwelcome(CommandError):
-    """There is a server, but it does not let us in."""
-
-
-# Whatever can become of a connection.
-Trouble: Final = (NoServer, ConnectionLost, Unwelcome)
+# Whatever can become of a connection; the last one says that the server does not let us in.
+Trouble: Final = (NoServer, ConnectionLost, CommandError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +67,7 @@ class Speaker:
             return True
 
     def connect(self) -> None:
-        """Connect and say who we are; raises NoServer or Unwelcome."""
+        """Connect and say who we are; raises NoServer, or a CommandError if it does not let us in."""
         address = self.address
         try:
             connection = socket.create_connection((address.host, address.port), timeout=CONNECT_SECONDS_MAX)
@@ -84,16 +79,17 @@ class Speaker:
         try:
             if address.tls is not None:
                 connection = address.tls.wrap_socket(connection, server_hostname=address.host)
-            connection.settimeout(None)
-            self._socket, self._file = connection, connection.makefile("rb")
-            self._greet()
-        except ssl.SSLError as error:
-            raise Unwelcome(
-                f"{address}: TLS failed ({error.reason or error}); see --cacert, or leave --tls away"
+        except OSError as error:
+            connection.close()
+            raise NoServer(
+                f"{address}: TLS failed ({error}); see --cacert and --insecure, or leave --tls away"
             ) from None
-        finally:
-            if self._socket is not connection:
-                connection.close()
+        except BaseException:
+            connection.close()
+            raise
+        connection.settimeout(None)
+        self._socket, self._file = connection, connection.makefile("rb")
+        self._greet()
 
     def _greet(self) -> None:
         address = self.address
@@ -109,8 +105,8 @@ class Speaker:
         answer = self.ask(greeting)
         if answer.is_error:
             self.close()
-            refusal = answer.text.decode("utf-8", "backslashreplace")
-            raise Unwelcome(f"{address} refuses: {refusal}; see -a and --user")
+            code, _, sentence = answer.text.decode("utf-8", "backslashreplace").partition(" ")
+            raise refusal_of(code, f"{address} refuses: {sentence}; see -a and --user")
 
     def say(self, words: list[bytes]) -> None:
         """Send a command; connected or not, the answers to it are read next."""

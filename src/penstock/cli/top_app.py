@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import on
 from textual.app import App, ComposeResult
@@ -159,6 +160,7 @@ class Top(App[None]):
         self._view = VIEWS[0]
         self._tube = ""
         self._sheet = Sheet((), {}, "Looking …")
+        self._columns: list[tuple[str, int]] = []  # Headings and widths.
         self._cursors: dict[str, str] = {}  # The row that was chosen in each tab, by its key.
 
     def compose(self) -> ComposeResult:
@@ -227,11 +229,8 @@ class Top(App[None]):
         table, sheet = self.query_one(Rows), self._sheet
         wanted = self.query_one("#filter", Input).value.lower()
         rows = {key: row for key, row in sheet.rows.items() if wanted in "\n".join(row).lower()}
-        if [str(column.label) for column in table.ordered_columns] != list(sheet.headings):
-            table.clear(columns=True)
-            table.add_columns(*sheet.headings)
         with self.prevent(DataTable.RowHighlighted):
-            table.clear()
+            self._lay_out(table, sheet)
             for key, row in rows.items():
                 table.add_row(*map(_cell, row), key=key)
             chosen = self._cursors.get(self._view, "")
@@ -243,6 +242,22 @@ class Top(App[None]):
         empty.update(sheet.empty if not sheet.rows else f"No row has {wanted!r} in it.")
         self.query_one("#summary", Static).update(printable(f"{self._place}  {sheet.summary}"))
         self._show_status()
+
+    def _lay_out(self, table: Rows, sheet: Sheet) -> None:
+        """Empty the table, with columns as wide as what has been in them: they never move while one looks.
+
+        The widths are told, since a table that finds them out itself may have been painted before.
+        """
+        cells = [sheet.headings, *sheet.rows.values()]
+        before = self._columns if [heading for heading, _ in self._columns] == list(sheet.headings) else []
+        wide = [max(cell_len(printable(cell)) for cell in column) for column in zip(*cells)]
+        wide = [max(now, then) for now, (_, then) in zip(wide, before)] or wide
+        columns = list(zip(sheet.headings, wide))
+        table.clear(columns=columns != self._columns)
+        if columns != self._columns:
+            self._columns = columns
+            for heading, width in columns:
+                table.add_column(heading, width=width)
 
     def _show_status(self) -> None:
         status = self.query_one("#status", Static)

@@ -81,7 +81,7 @@ class Watcher:
             return {
                 "tubes": self._tubes,
                 "jobs": lambda: self._jobs(tube),
-                "consumers": lambda: self._side.consumers(self._live()),
+                "consumers": self._consumers,
                 "journal": self._journal,
                 "server": self._server,
             }[view]()
@@ -128,9 +128,14 @@ class Watcher:
         return Sheet(tuple(each.heading for each in columns), cells, EMPTY, _summary(rows))
 
     def _jobs(self, tube: str) -> Sheet:
-        headings = ("id", "state", "tries", "failed", "body")
         if not tube:
-            return Sheet(headings, {}, "Choose a tube first, in the first tab.")
+            return Sheet((), {}, "Choose a tube first, in the first tab.")
+        try:
+            return self._jobs_of(tube)
+        except UnknownTube:
+            return Sheet((), {}, f"There is no tube {tube} any more.")
+
+    def _jobs_of(self, tube: str) -> Sheet:
         place = self._live().find_tube(tube)
         rows = {}
         counts = place.stats()
@@ -138,6 +143,7 @@ class Watcher:
             for job in place.jobs(state, JOBS_SHOWN) if counts[state] else []:  # type: ignore[arg-type]
                 rows[job.id] = _job_row(job, state)
         told = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+        headings = ("id", "state", "tries", "failed", "body")
         return Sheet(headings, rows, f"Tube {tube} is empty.", f"{tube}: {told or 'no jobs'}")
 
     def _journal(self) -> Sheet:
@@ -150,8 +156,19 @@ class Watcher:
             f"{self._changes_count:,} changes since you look",
         )
 
+    def _consumers(self) -> Sheet:
+        queue = self._live()
+        try:
+            return self._side.consumers(queue)
+        except CommandError as error:
+            return Sheet((), {}, str(error))
+
     def _server(self) -> Sheet:
-        rows = {name: (name, value) for name, value in self._side.figures()}
+        try:
+            rows = {name: (name, value) for name, value in self._side.figures()}
+        except CommandError as error:
+            # Not everybody may see it.
+            return Sheet((), {}, str(error))
         return Sheet(("figure", "value"), rows, "Nothing is told.")
 
     # ---- Doing -------------------------------------------------------------------------------------------------------
