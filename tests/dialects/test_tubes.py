@@ -217,9 +217,13 @@ COMMANDS = {
         "publish": "PUBLISH",
         "discard": "DISCARD",
         "close": "closing the connection",
+        "find_tube": "TUBE INFO",
+        "overview": "TUBE SCAN",
+        "scan": "JOB SCAN",
     },
     Tube: {
         "name": "TUBE INFO",
+        "info": "TUBE STATS",
         "type": "TUBE INFO",
         "policy": "TUBE INFO",
         "put": "PUT",
