@@ -21,9 +21,10 @@ DELAYED: Final = 3
 BURIED: Final = 4
 DONE: Final = 5  # Acked, and kept.
 ZOMBIE: Final = 6  # Acked, and kept for a while.
+STAGED: Final = 7  # Put, and not published yet: see stages.py.
 
-STATE_NAMES: Final = ["gone", "ready", "taken", "delayed", "buried", "done", "zombie"]
-STATES_COUNT: Final = 7
+STATE_NAMES: Final = ["gone", "ready", "taken", "delayed", "buried", "done", "zombie", "staged"]
+STATES_COUNT: Final = 8
 
 # Events are what happened, in the past tense. Their numbers are for ever: the log stores them.
 PUT: Final = 0
@@ -69,6 +70,10 @@ CLAIMED: Final = 39  # Taken by a claim: see claims.py.
 CLAIM_ENDED: Final = 40
 PUT_URGENT: Final = 41  # Put before all others.
 DOOMED: Final = 42  # Deleted while a claim holds it: it goes when the claim ends.
+PUT_STAGED: Final = 43  # Put into a stage.
+PUBLISHED: Final = 44  # With its stage.
+PUBLISHED_DELAYED: Final = 45
+WITHDRAWN: Final = 46  # Its stage was discarded, or expired.
 
 EVENT_NAMES: Final = [
     "put",
@@ -114,8 +119,12 @@ EVENT_NAMES: Final = [
     "claim ended",
     "put urgent",
     "doomed",
+    "put staged",
+    "published",
+    "published delayed",
+    "withdrawn",
 ]
-EVENTS_COUNT: Final = 43
+EVENTS_COUNT: Final = 47
 
 _PRESENT: Final = [READY, TAKEN, DELAYED, BURIED, DONE, ZOMBIE]
 _NOT_TAKEN: Final = [READY, DELAYED, BURIED, DONE, ZOMBIE]
@@ -176,8 +185,14 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (CLAIMED, READY, TAKEN),
     (CLAIM_ENDED, TAKEN, READY),
     (DOOMED, TAKEN, TAKEN),
+    (PUT_STAGED, GONE, STAGED),
+    (PUBLISHED, STAGED, READY),
+    (PUBLISHED_DELAYED, STAGED, DELAYED),
+    (WITHDRAWN, STAGED, GONE),
+    (DELETED, STAGED, GONE),
+    (TRUNCATED, STAGED, GONE),
 ]
-RULES_COUNT: Final = 91
+RULES_COUNT: Final = 97
 NO_RULE: Final = 255
 
 
@@ -198,7 +213,7 @@ SOURCE_OF: Final[bytes] = bytes([source for _, source, _ in TRANSITIONS])
 TARGET_OF: Final[bytes] = bytes([target for _, _, target in TRANSITIONS])
 
 
-# How a job arrives from elsewhere in a state: by the state's number.
+# How a job arrives from elsewhere in a state: by the state's number. None arrives gone, or staged.
 ARRIVALS: Final = [
     MOVED_OUT,
     MOVED_IN_READY,
@@ -207,6 +222,7 @@ ARRIVALS: Final = [
     MOVED_IN_BURIED,
     MOVED_IN_DONE,
     MOVED_IN_DONE,
+    MOVED_OUT,
 ]
 
 

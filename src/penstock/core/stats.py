@@ -12,7 +12,7 @@ from penstock.core import states as s
 from penstock.core.tube import Tube
 
 # In transitions only: the job came from, or went to, another tube.
-ELSEWHERE: Final = 7
+ELSEWHERE: Final = s.STATES_COUNT
 TRANSITION_NAMES: Final = [*s.STATE_NAMES, "elsewhere"]
 
 _ARRIVALS: Final = frozenset([s.MOVED_IN_READY, s.MOVED_IN_DELAYED, s.MOVED_IN_BURIED, s.MOVED_IN_DONE])

@@ -44,14 +44,14 @@ from penstock.wire.msgpack import (
     write_value,
 )
 
-# By the number of the state. A zombie is done for those who do not know zombies.
-STATE_LETTERS: Final = ["-", "r", "t", "~", "!", "-", "-"]
+# By the number of the state. A zombie is done for those who do not know zombies, and what is staged is not there yet.
+STATE_LETTERS: Final = ["-", "r", "t", "~", "!", "-", "-", "-"]
 _LETTERS: Final = [ord(letter) for letter in STATE_LETTERS]
 _STATES: Final[dict[str, int]] = {"r": s.READY, "t": s.TAKEN, "~": s.DELAYED, "!": s.BURIED, "-": s.DONE}
 
 # What counts as which call. Each event is in one of them at most, so nothing is counted twice.
 CALLS: Final[dict[str, list[int]]] = {
-    "put": [s.PUT, s.PUT_DELAYED, s.PUT_URGENT],
+    "put": [s.PUT, s.PUT_DELAYED, s.PUT_URGENT, s.PUBLISHED, s.PUBLISHED_DELAYED],
     "take": [s.TOOK, s.CLAIMED],
     "ack": [s.ACKED, s.KEPT, s.LINGERED],
     "release": [

@@ -33,11 +33,11 @@ from penstock.wire.errors import LuaError, Refused
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import NIL, NO_VALUES, write_array, write_text
 
-STATE_WORDS: Final = ["done", "ready", "taken", "delayed", "buried", "done", "done"]
+STATE_WORDS: Final = ["done", "ready", "taken", "delayed", "buried", "done", "done", "done"]
 
 # Its counters that are transitions, and the events they count.
 _COUNTERS: Final[dict[str, list[int]]] = {
-    "put": [s.PUT, s.PUT_DELAYED],
+    "put": [s.PUT, s.PUT_DELAYED, s.PUBLISHED, s.PUBLISHED_DELAYED],
     "urgent": [s.PUT_URGENT],
     "take": [s.TOOK, s.CLAIMED],
     "ack": [s.ACKED],
