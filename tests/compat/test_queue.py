@@ -16,7 +16,7 @@ from tests.server.serving import Server
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server"), "--fsync", "never")
+    server = Server(tmp_path_factory.mktemp("server"))
     yield server
     server.stop()
 
