@@ -6,13 +6,21 @@ A generated part of a page stands between two comments, `<!-- generated: NAME --
 it are written by hand. tests/docs/test_generated.py fails when a page does not say what this script would write.
 """
 
-import asyncio
+import dataclasses
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
 
 import penstock
+import penstock.drivers  # It has a refusal of its own.
+from penstock.cli.exits import MEANINGS
+from penstock.cli.main import app
+from penstock.cli.output import Output
+from penstock.cli.target import Target
 from penstock.core import limits
 from penstock.core import policy as p
 from penstock.core import states as s
@@ -20,12 +28,8 @@ from penstock.core.errors import CommandError
 from penstock.dialects import tarantool, tarantool15, xqueue
 from penstock.dialects.command import EVERYTHING, Command
 from penstock.dialects.command import GROUPS as COMMAND_CLASSES
-from penstock.host import Host
-from penstock.server.config import load
-from penstock.server.native_table import native_rows
-from penstock.server.server import Server
+from penstock.server.catalogue import tables
 from penstock.server.settings import GROUPS, Setting
-from penstock.server.table import install
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -47,10 +51,11 @@ STATE_MEANINGS = {
     s.BURIED: "Put aside until somebody digs it up.",
     s.DONE: "Acked, and kept.",
     s.ZOMBIE: "Acked, and kept for a while.",
+    s.STAGED: "Put into a stage, and not published yet.",
 }
 
-# Disque knows two things of a job that is there: whether it is queued, and whether it was acked.
-DISQUE_WORDS = ["", "queued", "active", "active", "active", "acked", "acked"]
+# Disque knows of a job whether it is queued, whether it was acked, and whether it waits for its replicas.
+DISQUE_WORDS = ["", "queued", "active", "active", "active", "acked", "acked", "wait-repl"]
 
 EVENT_MEANINGS = {
     s.PUT: "It was put.",
@@ -97,6 +102,10 @@ EVENT_MEANINGS = {
     s.CLAIM_ENDED: "The claim that held it ended without an ack.",
     s.PUT_URGENT: "It was put before all others.",
     s.DOOMED: "It was deleted while a claim holds it, and goes when the claim ends.",
+    s.PUT_STAGED: "It was put into a stage.",
+    s.PUBLISHED: "Its stage was published.",
+    s.PUBLISHED_DELAYED: "Its stage was published, and its delay began.",
+    s.WITHDRAWN: "Its stage was discarded, or was not published in time.",
 }
 
 # Left out of the diagram, which would otherwise be a net: what can happen in nearly every state.
@@ -185,7 +194,7 @@ def states_page() -> str:
 
 
 def refusals() -> list[type[CommandError]]:
-    """Every class of refusal that has a code of its own, in the order they were written."""
+    """Every class of refusal that has a code of its own, in the order they were written, module by module."""
     found: list[type[CommandError]] = []
     waiting = [CommandError]
     while waiting:
@@ -193,7 +202,8 @@ def refusals() -> list[type[CommandError]]:
         found.append(kind)
         ours = [each for each in kind.__subclasses__() if each.__module__.startswith("penstock.")]
         waiting.extend(each for each in ours if "code" in vars(each))
-    return found[1:]
+    # Which module is imported first is an accident; the engine's own is the first here.
+    return sorted(found[1:], key=lambda kind: (kind.__module__ != CommandError.__module__, kind.__module__))
 
 
 def errors_table() -> str:
@@ -217,11 +227,16 @@ LIMITS = {
     "TUBE_MEMORY_BYTES": ("what a tube counts against `memory_limit` beside its name and its notes", "bytes"),
     "NOTES_CHARS_MAX": ("what a vocabulary notes of a tube: the options of an xqueue space", "characters"),
     "MEMORY_BYTES_MIN": ("the least that `memory_limit` can be set to", "bytes"),
+    "NACKS_MAX": ("failures elsewhere that a put may tell of", "failures"),
     "WAIT_TUBES_MAX": ("tubes that one waiting take watches", "tubes"),
     "WAITS_PER_CONNECTION_MAX": ("calls of one connection to a server that wait at a time", "calls"),
     "DEDUP_COUNT": ("dedup ids that a tube remembers, unless it says otherwise", "ids"),
     "DEDUP_MS": ("how long it remembers them, unless it says otherwise", "ms"),
     "CLAIMS_OPEN_MAX": ("claims that a consumer has open", "claims"),
+    "STAGE_EXPIRE_MS": ("how long a stage waits to be published, unless it says otherwise", "ms"),
+    "STAGE_REMEMBERED_MS": ("how long it is remembered that a stage was published or discarded", "ms"),
+    "STAGES_REMEMBERED": ("stages of which that is remembered", "stages"),
+    "STAGES_PER_COMMAND_MAX": ("stages that one command publishes or discards", "stages"),
     "FIRED_PER_TURN_MAX": ("deadlines that fire in one turn", "deadlines"),
     "SCAN_EXAMINED_MAX": ("jobs that a scan looks at for one page of results", "jobs"),
 }
@@ -333,20 +348,6 @@ def _classes(command: Command) -> str:
     return ", ".join(name for name, bit in COMMAND_CLASSES.items() if command.group & bit) or "–"
 
 
-def commands() -> tuple[list[Command], list[Command]]:
-    """Every command over RESP: Disque's and those of the server, and our own."""
-    loop = asyncio.new_event_loop()
-    try:
-        server = Server(load(None, [], {}, ROOT), Host(0), loop)
-        install(server)
-        native = {name.partition(" ")[0].encode() for name, *_ in native_rows(server)}
-    finally:
-        loop.close()
-    known = server.desk.commands
-    own = [member for name in known if name in native for member in known[name].members or [known[name]]]
-    return [command for name, command in known.items() if name not in native], own
-
-
 def commands_table(own: bool = False) -> str:
     """The commands of one kind."""
     rows = [
@@ -356,7 +357,7 @@ def commands_table(own: bool = False) -> str:
             command.summary,
             "everybody" if command.group == EVERYTHING else _classes(command),
         ]
-        for command in commands()[own]
+        for command in tables()[own]
     ]
     return table(["command", "what follows", "what it does", "class"], rows)
 
@@ -364,8 +365,77 @@ def commands_table(own: bool = False) -> str:
 # ---- Pages -----------------------------------------------------------------------------------------------------------
 
 # A generated part: the page it is on, and what writes it.
+# ---- The command line ------------------------------------------------------------------------------------------------
+
+
+def _shared() -> set[str]:
+    """The names of options that nearly every command has; they are explained once."""
+    return {field.name for bundle in (Target, Output) for field in dataclasses.fields(bundle)} | {"help"}
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _words(parameter: Any, context: Any) -> str:
+    """How an option or an argument is written."""
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.make_metavar(context)}`"
+    names = [*parameter.opts, *parameter.secondary_opts]
+    metavar = "" if parameter.is_flag else f" {_value(parameter)}"
+    return ", ".join(f"`{name}{metavar if name == parameter.opts[0] else ''}`" for name in names)
+
+
+def _value(parameter: Any) -> str:
+    """What stands for the value of an option."""
+    choices = [getattr(choice, "value", choice) for choice in getattr(parameter.type, "choices", [])]
+    return parameter.metavar or "|".join(choices) or ("N" if parameter.type.name[:3] in ("int", "flo") else "TEXT")
+
+
+def _command_section(path: str, command: Any) -> list[str]:
+    """One command: its usage, what it does, and what may follow."""
+    context = command.context_class(command, info_name=path)
+    shared = _shared()
+    own = [each for each in command.params if each.name not in shared]
+    lines = [f"### {path}", "", *(" ".join(part.split()) + "\n" for part in (command.help or "").split("\n\n"))]
+    if own:
+        rows = [[_words(each, context), _cell(each.help or "")] for each in own]
+        lines += [table(["", ""], rows), ""]
+    return lines
+
+
+def _commands(path: str, group: Any) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(f"{path} {name}", command)
+        else:
+            yield f"{path} {name}", command
+
+
+def command_line_reference() -> str:
+    """Every command of the command line, with every option of its own."""
+    sections = [_command_section(path, command) for path, command in _commands("penstock", get_command(app))]
+    return "\n".join(line for section in sections for line in section).strip()
+
+
+def target_options_table() -> str:
+    """The options that nearly every command has."""
+    command = get_command(app).commands["stats"]
+    context = command.context_class(command, info_name="stats")
+    rows = [[_words(each, context), _cell(each.help or "")] for each in command.params if each.name in _shared()]
+    return table(["option", "what it says"], rows)
+
+
+def exit_codes_table() -> str:
+    """Every exit code."""
+    return table(["code", "meaning"], [[str(code), meaning] for code, meaning in MEANINGS.items()])
+
+
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
+    "command line": ("CLI.md", command_line_reference),
     "commands": ("PROTOCOL.md", commands_table),
+    "exit codes": ("CLI.md", exit_codes_table),
+    "where": ("CLI.md", target_options_table),
     "native": ("PROTOCOL.md", lambda: commands_table(own=True)),
     "errors": ("EMBEDDED.md", errors_table),
     "limits": ("COMPATIBILITY.md", limits_table),

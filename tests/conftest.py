@@ -56,3 +56,7 @@ def needs() -> Callable[[object, str], None]:
         pytest.skip(reason)
 
     return check
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write what commands print now to tests/cli/golden")

@@ -10,9 +10,10 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, Unpack
 
-from penstock.core import claiming, meta, stats
+from penstock.changes import Change
+from penstock.core import claiming, meta, staging, stats
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import (
@@ -43,15 +44,17 @@ from penstock.core.limits import (
 )
 from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
+from penstock.core.stages import Stage as CoreStage
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
-from penstock.host import Change, Host, Session, Store, ThreadSleeper
+from penstock.host import Host, Session, Store, ThreadSleeper
 from penstock.journal.disk import RealDisk
 from penstock.journal.log import FSYNC_CHOICES
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS, Retention
 from penstock.options import (
     Body,
+    ClaimInfo,
     Duration,
     PutOptions,
     Seconds,
@@ -60,6 +63,8 @@ from penstock.options import (
     TubeType,
     altered,
     boolean,
+    check_shard,
+    check_tubes,
     decode_body,
     draft,
     encode_body,
@@ -214,6 +219,12 @@ class Queue:
         """A tube as users see it."""
         return driven_types[core.policy.type](self, core.name, {}) if core.driven else Tube(self, core)
 
+    def find_tube(self, name: str | bytes) -> Tube:
+        """The tube of this name, if it is there; it is not made."""
+        raw = to_bytes(name, "a tube's name")
+        with self._session.durable, self._session.lock, self._session:
+            return self._tube(self._host.engine.tube(raw))
+
     def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
         with self._session.durable, self._session.lock, self._session:
@@ -225,8 +236,39 @@ class Queue:
             self._host.advance()
             return {to_text(core.name): _states(core) for core in self._host.engine.tubes.values()}
 
+    def overview(self) -> list[dict[str, Any]]:
+        """Every tube as its `info` tells it, in the order they were made."""
+        found: list[dict[str, Any]] = []
+        cursor = 0
+        while True:
+            with self._session.durable, self._session.lock, self._session:
+                self._host.advance()
+                cores, cursor = self._host.engine.scan_tubes(cursor, _SLICE_JOBS)
+                found += [_info(core, self._host.engine.now) for core in cores]
+            if cursor == 0:
+                return found
+
+    def scan(
+        self, cursor: int = 0, *, tube: Tube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[Job], int]:
+        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end.
+
+        Of one tube and in some states, if these are given: then a page may be short, or even empty. A job that is there
+        from beginning to end is found; what comes or goes meanwhile may be.
+        """
+        wanted = sum({1 << _state(state) for state in states}) or -1
+        if tube is not None:
+            check_tubes([tube], Tube)
+            tube._check_host(self._host)
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            place = None if tube is None else tube._live()
+            engine = self._host.engine
+            cores, following = engine.scan(integer(cursor, "cursor"), integer(count, "count"), place, wanted)
+            return [self._tube(engine.tube_of(core))._job(core) for core in cores], following
+
     def job(self, id: str) -> Job:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         with self._session.durable, self._session.lock, self._session:
             core = self._host.find(id)
             return self._tube(self._host.engine.tube_of(core))._job(core)
@@ -260,18 +302,85 @@ class Queue:
             journal = self._host.has_journal()
         journal.take_snapshot()
 
+    def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[Job]:
+        """The jobs of a claim as it was given out; of shard `(i, n)`, every n-th of them from the i-th on."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        index, count = check_shard(shard)
+        with self._session.durable, self._session.lock, self._session:
+            found = claiming.read_claim(host.engine, raw, integer(number, "number"), host.now())
+            return [self._tube(host.engine.tube_of(core))._job(core) for core in found.shard(index, count)]
+
     def ack_claims(self, consumer: str, upto: int, *, token: int = 0) -> int:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
-        host = self._host
-        raw, last = to_bytes(consumer, "a consumer"), integer(upto, "upto")
-        acked = 0
-        while True:
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        with self._session.durable, self._session.lock, self._session:
+            acked = claiming.ack_claims(host.engine, raw, integer(token, "token"), integer(upto, "upto"), host.now())
+            more = claiming.is_acking(host.engine, raw)
+        while more:
             # A turn's worth at a time, so that other threads get theirs.
             with self._session.durable, self._session.lock, self._session:
-                some = claiming.ack_claims(host.engine, raw, integer(token, "token"), last, host.now())
-            if some == 0:
-                return acked
-            acked += some
+                host.advance()
+                more = claiming.is_acking(host.engine, raw)
+        return acked
+
+    def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
+        """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        lease_ms = None if lease is None else duration_ms(lease, "lease")
+        with self._session.durable, self._session.lock, self._session:
+            if lease_ms is None:
+                lease_ms = claiming.last_lease(host.engine, raw)
+            return claiming.renew_claims(host.engine, raw, integer(token, "token"), lease_ms, host.now())
+
+    def release_claims(self, consumer: str, *, token: int = 0) -> int:
+        """End all claims of a consumer, whose jobs go back to their tubes; tell how many claims."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        with self._session.durable, self._session.lock, self._session:
+            return claiming.release_claims(host.engine, raw, integer(token, "token"), host.now())
+
+    def claim_info(self, consumer: str) -> ClaimInfo:
+        """How far a consumer is: the last number it acked, its newest, its token, and which are open."""
+        host, raw = self._host, to_bytes(consumer, "a consumer")
+        with self._session.durable, self._session.lock, self._session:
+            host.advance()
+            known = host.engine.consumers.get(raw)
+            if known is None:
+                return ClaimInfo(0, 0, 0, [])
+            return ClaimInfo(known.acked, known.newest, known.token, list(known.claims))
+
+    def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> Stage:
+        """A stage: jobs that are put into it are seen when it is published, all at once, or never.
+
+        `expire`: how long it waits for another put, or to be published, in seconds; a day if it is not said.
+        """
+        return Stage(self, to_bytes(name, "the name of a stage"), expire)
+
+    def publish(self, *stages: Stage | str | bytes) -> int:
+        """Publish all of these stages, or none; tell how many jobs. Doing so again does nothing, and tells the same."""
+        return self._finish_closing(self._close_stages(staging.publish, stage_names(stages)))
+
+    def discard(self, *stages: Stage | str | bytes) -> int:
+        """Remove the jobs of stages that were not published; tell how many."""
+        return self._finish_closing(self._close_stages(staging.discard, stage_names(stages)))
+
+    def _close_stages(self, close: Callable[[Engine, list[bytes], int], int], names: list[bytes]) -> Closing:
+        """Let stages be over; their jobs leave them in this turn and those to come."""
+        engine = self._host.engine
+        with self._session.durable, self._session.lock, self._session:
+            jobs = close(engine, names, self._host.now())
+            return Closing(jobs, staging.of_names(engine, names))
+
+    def _go_on_closing(self, closing: Closing) -> bool:
+        """Let another turn's worth of jobs leave stages that are over; tell whether there are more."""
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            return staging.are_closing(closing.left)
+
+    def _finish_closing(self, closing: Closing) -> int:
+        # A turn's worth at a time, so that other threads get theirs.
+        while staging.are_closing(closing.left) and self._go_on_closing(closing):
+            pass
+        return closing.jobs
 
     def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
@@ -282,6 +391,69 @@ class Queue:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Closing(NamedTuple):
+    """Stages that were published or discarded: how many jobs they had, and those that have some left."""
+
+    jobs: int
+    left: list[CoreStage]
+
+
+def stage_names(stages: Iterable[Stage | str | bytes]) -> list[bytes]:
+    """The names of stages, which may be given by themselves."""
+    return [each._name if isinstance(each, Stage) else to_bytes(each, "the name of a stage") for each in stages]
+
+
+class Stage:
+    """Jobs to be published together. As a context it is published at its end, or discarded where that is an error."""
+
+    __slots__ = ("_expire_ms", "_name", "_queue")
+
+    def __init__(self, queue: Queue, name: bytes, expire: Seconds | None) -> None:
+        self._queue = queue
+        self._name = name
+        self._expire_ms = UNSET if expire is None else duration_ms(expire, "expire")
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return to_text(self._name)
+
+    def __repr__(self) -> str:
+        return f"<penstock stage {self.name!r}>"
+
+    def put(self, tube: Tube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> Job:
+        """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        return self.put_many(tube, [body], **options)[0]
+
+    def put_many(self, tube: Tube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
+        """The same of a job for each body, or of none at all."""
+        place = tube if isinstance(tube, Tube) else self._queue.tube(tube)
+        place._check_host(self._queue._host)
+        engine = self._queue._host.engine
+
+        def stage(core: CoreTube, drafts: list[Draft], now: int) -> list[CoreJob]:
+            return staging.stage_jobs(engine, self._name, core, drafts, self._expire_ms, now)
+
+        return place._put_all(bodies, options, stage)
+
+    def publish(self) -> int:
+        """Let its jobs be in their tubes, all at once; tell how many. Doing so again does nothing."""
+        return self._queue.publish(self)
+
+    def discard(self) -> int:
+        """Remove its jobs; tell how many."""
+        return self._queue.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.publish()
+        else:
+            self.discard()
 
 
 class Tube:
@@ -350,6 +522,11 @@ class Tube:
 
     def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
         """Add a job for each body, or none at all."""
+        return self._put_all(bodies, options, self._host.engine.put_many)
+
+    def _put_all(
+        self, bodies: Iterable[Body], options: PutOptions, put: Callable[[CoreTube, list[Draft], int], list[CoreJob]]
+    ) -> list[Job]:
         if isinstance(bodies, (str, bytes)) or not isinstance(bodies, Iterable):
             raise WrongType("give a list of bodies")
         drafts = [draft(body, **options) for body in bodies]
@@ -358,12 +535,12 @@ class Tube:
         host = self._host
         try:
             with self._session.durable, self._session.lock, self._session:
-                cores = host.engine.put_many(self._live(), drafts, host.now())
+                cores = put(self._live(), drafts, host.now())
         except NoSpace:
             if not host.make_room(sum(asked.log_bytes() + ROW_ROOM_BYTES for asked in drafts)):
                 raise
             with self._session.durable, self._session.lock, self._session:
-                cores = host.engine.put_many(self._live(), drafts, host.now())
+                cores = put(self._live(), drafts, host.now())
         return [Job(self, core) for core in cores]
 
     def take(self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None) -> Job | None:
@@ -446,13 +623,12 @@ class Tube:
 
     def jobs(self, state: StateName, limit: int = 1_000) -> list[Job]:
         """Up to `limit` jobs that are in a state, in the order they would be served."""
-        if state not in s.STATE_NAMES[1:]:
-            raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {state!r}")
+        wanted = _state(state)
         with self._session.durable, self._session.lock, self._session:
             self._host.advance()
             if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
                 raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
-            found = self._live().first_jobs(s.STATE_NAMES.index(state), limit)
+            found = self._live().first_jobs(wanted, limit)
         return [self._job(core) for core in found]
 
     def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
@@ -513,6 +689,12 @@ class Tube:
         self.truncate()
         with self._session.durable, self._session.lock, self._session:
             self._host.engine.drop(self._live(), self._host.now())
+
+    def info(self) -> dict[str, Any]:
+        """How the tube is now: jobs in each state, the age of the next job in seconds, who waits, what is paused."""
+        with self._session.durable, self._session.lock, self._session:
+            self._host.advance()
+            return _info(self._live(), self._host.engine.now)
 
     def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""
@@ -646,19 +828,6 @@ def _take_cores(
     return found
 
 
-def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
-    """Refuse what is not a list of tubes; a tube itself can be iterated, and would be emptied."""
-    if isinstance(tubes, (kind, str, bytes)) or not isinstance(tubes, Iterable):
-        raise WrongType("give a list of tubes")
-    places = list(tubes)
-    if not places:
-        raise OutOfRange("give at least one tube")
-    for tube in places:
-        if not isinstance(tube, kind):
-            raise WrongType(f"a tube is what queue.tube() gave, not {type(tube).__name__}")
-    return places
-
-
 def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
     """Take what there is without waiting; under the lock. Of tubes that are driven, each only by itself."""
     if len(tubes) == 1:
@@ -714,11 +883,6 @@ class Job:
     def id(self) -> str:
         """Its id: 40 characters, the same for ever."""
         return self._tube._host.ids.long(self._core.id, self._core.ttl_minutes).decode()
-
-    @property
-    def number(self) -> int | None:
-        """Its integer within its tube, where the tube numbers its jobs; `tube#number` is another name of it."""
-        return int(self._core.local) if self._core.local >= 0 else None
 
     @property
     def tube(self) -> str:
@@ -859,9 +1023,7 @@ class Job:
 
     def switch(self, state: StateName, delay: Seconds = 0) -> None:
         """Turn the job, if it is not taken, into another state; delayed and zombie need a delay."""
-        if state not in s.STATE_NAMES[1:]:
-            raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {state!r}")
-        target = s.STATE_NAMES.index(state)
+        target = _state(state)
         delay_ms = duration_ms(delay, "delay")
         self._do(lambda engine, session, core, now: engine.switch(core, target, now, delay_ms))
 
@@ -939,6 +1101,26 @@ class Job:
         if outcome != OK:
             refuse(outcome)
         self._finished = self._core.state != s.TAKEN
+
+
+def _state(name: str) -> int:
+    if name not in s.STATE_NAMES[1:]:
+        raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {name!r}")
+    return s.STATE_NAMES.index(name)
+
+
+def _info(core: CoreTube, now: int) -> dict[str, Any]:
+    first = core.first_ready(None)
+    return {
+        "name": to_text(core.name),
+        "type": core.policy.type,
+        **_states(core),
+        "oldest": None if first is None else (now - first.created) / 1000,
+        "waiting": core.line.length + sum(line.length for line in core.key_lines.values()),
+        "keys": 0 if core.keys is None else len(core.keys),
+        "paused_in": core.paused_in,
+        "paused_out": core.paused_out,
+    }
 
 
 def _states(core: CoreTube) -> dict[str, int]:

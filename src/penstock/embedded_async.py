@@ -9,26 +9,43 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import islice
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, ParamSpec, Self, TypeVar, Unpack
 
+from penstock.changes import Change
+from penstock.core import staging
+from penstock.core.engine import Engine
 from penstock.core.errors import Closed, Full
 from penstock.core.job import Job as CoreJob
 from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import CANCELLED, Waiting
-from penstock.embedded import Job, Queue, Tube, as_jobs, check_tubes, open, take_now, time_left
-from penstock.host import Change, Host
+from penstock.embedded import (
+    Closing,
+    Job,
+    Queue,
+    Stage,
+    Tube,
+    as_jobs,
+    open,
+    stage_names,
+    take_now,
+    time_left,
+)
+from penstock.host import Host
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
 from penstock.options import (
     Body,
+    ClaimInfo,
     Duration,
     PutOptions,
     Seconds,
     StateName,
     TubeOptions,
     TubeType,
+    check_tubes,
     draft,
     integer,
     to_bytes,
@@ -62,6 +79,9 @@ def open_async(
         )
     )
 
+
+# How many events are read at a time.
+_EVENTS_TOGETHER: Final = 1_000
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -145,6 +165,10 @@ class AsyncQueue:
         """The tube of this name, made if it is not there."""
         return AsyncTube(self, await _call(self._host, lambda: self._quick.tube(name, type, **options)))
 
+    async def find_tube(self, name: str | bytes) -> AsyncTube:
+        """The tube of this name, if it is there; it is not made."""
+        return AsyncTube(self, await _call(self._host, self._quick.find_tube, name))
+
     async def tubes(self) -> list[str]:
         """The names of all tubes, in the order they were made."""
         return await _call(self._host, self._quick.tubes)
@@ -153,8 +177,20 @@ class AsyncQueue:
         """For each tube, how many jobs are in each state."""
         return await _call(self._host, self._quick.stats)
 
+    async def overview(self) -> list[dict[str, Any]]:
+        """Every tube as its `info` tells it, in the order they were made."""
+        return await _call(self._host, self._quick.overview)
+
+    async def scan(
+        self, cursor: int = 0, *, tube: AsyncTube | None = None, states: Iterable[StateName] = (), count: int = 1_000
+    ) -> tuple[list[AsyncJob], int]:
+        """About `count` jobs from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end."""
+        place = None if tube is None else check_tubes([tube], AsyncTube)[0]._tube
+        jobs, following = await _call(self._host, self._quick.scan, cursor, tube=place, states=states, count=count)
+        return [AsyncJob(job) for job in jobs], following
+
     async def job(self, id: str) -> AsyncJob:
-        """The job of this id, in either form."""
+        """The job of this id, in either form, or of a number within a tube: `emails#7`."""
         return AsyncJob(await _call(self._host, self._quick.job, id))
 
     async def take(self, tubes: Iterable[AsyncTube], count: int = 1, timeout: Duration = 0) -> list[AsyncJob]:
@@ -168,9 +204,9 @@ class AsyncQueue:
         """Call back, from a thread of its own, on every change of every job; call what this returns to end it."""
         return self._quick.subscribe(callback)
 
-    async def events(self, start: int = 1) -> Iterator[Event]:
+    async def events(self, start: int = 1) -> AsyncIterator[Event]:
         """Everything that happened in this queue from a position on, as far as it is durable. It needs a directory."""
-        return self._quick.events(start)
+        return _read_on(self._quick.events(start))
 
     async def history(self, id: str) -> list[Event]:
         """What happened to the job of this id, whether it is there or gone, as far as it is kept and durable."""
@@ -184,6 +220,48 @@ class AsyncQueue:
         """Ack all jobs of all claims of a consumer up to this number; tell how many jobs."""
         return await _call(self._host, lambda: self._quick.ack_claims(consumer, upto, token=token))
 
+    async def read_claim(self, consumer: str, number: int, shard: tuple[int, int] = (0, 1)) -> list[AsyncJob]:
+        """The jobs of a claim as it was given out; of shard `(i, n)`, every n-th of them from the i-th on."""
+        return [AsyncJob(job) for job in await _call(self._host, self._quick.read_claim, consumer, number, shard)]
+
+    async def renew_claims(self, consumer: str, *, lease: Seconds | None = None, token: int = 0) -> int:
+        """Let the leases of all claims of a consumer begin anew, as long as the last one if it is not said."""
+        return await _call(self._host, lambda: self._quick.renew_claims(consumer, lease=lease, token=token))
+
+    async def release_claims(self, consumer: str, *, token: int = 0) -> int:
+        """End all claims of a consumer, whose jobs go back to their tubes; tell how many claims."""
+        return await _call(self._host, lambda: self._quick.release_claims(consumer, token=token))
+
+    async def claim_info(self, consumer: str) -> ClaimInfo:
+        """How far a consumer is: the last number it acked, its newest, its token, and which are open."""
+        return await _call(self._host, self._quick.claim_info, consumer)
+
+    def stage(self, name: str | bytes, *, expire: Seconds | None = None) -> AsyncStage:
+        """A stage: jobs that are put into it are seen when it is published, all at once, or never.
+
+        `expire`: how long it waits for another put, or to be published, in seconds; a day if it is not said.
+        """
+        return AsyncStage(self, self._quick.stage(name, expire=expire))
+
+    async def publish(self, *stages: AsyncStage | str | bytes) -> int:
+        """Publish all of these stages, or none; tell how many jobs. Doing so again does nothing, and tells the same."""
+        return await self._close_stages(staging.publish, stages)
+
+    async def discard(self, *stages: AsyncStage | str | bytes) -> int:
+        """Remove the jobs of stages that were not published; tell how many."""
+        return await self._close_stages(staging.discard, stages)
+
+    async def _close_stages(
+        self, close: Callable[[Engine, list[bytes], int], int], stages: Iterable[AsyncStage | str | bytes]
+    ) -> int:
+        names = stage_names(each._stage if isinstance(each, AsyncStage) else each for each in stages)
+        closing: Closing = await _call(self._host, self._quick._close_stages, close, names)
+        while staging.are_closing(closing.left):
+            # A turn's worth at a time, so that other tasks get theirs.
+            await asyncio.sleep(0)
+            await _call(self._host, self._quick._go_on_closing, closing)
+        return closing.jobs
+
     async def close(self) -> None:
         """End this session: the jobs it has taken go back to their tubes."""
         await asyncio.get_running_loop().run_in_executor(None, self.sync.close)
@@ -193,6 +271,61 @@ class AsyncQueue:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+async def _read_on(events: Iterator[Event]) -> AsyncIterator[Event]:
+    """What is read from disk, some at a time and in a thread."""
+    loop = asyncio.get_running_loop()
+    while some := await loop.run_in_executor(None, list, islice(events, _EVENTS_TOGETHER)):
+        for event in some:
+            yield event
+
+
+class AsyncStage:
+    """Jobs to be published together. As a context it is published at its end, or discarded where that is an error."""
+
+    __slots__ = ("_queue", "_stage")
+
+    def __init__(self, queue: AsyncQueue, stage: Stage) -> None:
+        self._queue = queue
+        self._stage = stage
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self._stage.name
+
+    def __repr__(self) -> str:
+        return repr(self._stage)
+
+    async def put(self, tube: AsyncTube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> AsyncJob:
+        """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        return (await self.put_many(tube, [body], **options))[0]
+
+    async def put_many(
+        self, tube: AsyncTube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]
+    ) -> list[AsyncJob]:
+        """The same of a job for each body, or of none at all."""
+        place = tube._tube if isinstance(tube, AsyncTube) else tube
+        jobs = await _call(self._queue._host, lambda: self._stage.put_many(place, bodies, **options))
+        return [AsyncJob(job) for job in jobs]
+
+    async def publish(self) -> int:
+        """Let its jobs be in their tubes, all at once; tell how many. Doing so again does nothing."""
+        return await self._queue.publish(self)
+
+    async def discard(self) -> int:
+        """Remove its jobs; tell how many."""
+        return await self._queue.discard(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            await self.publish()
+        else:
+            await self.discard()
 
 
 class AsyncTube:
@@ -311,6 +444,10 @@ class AsyncTube:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
         await _call(self._host, self._tube.drop)
 
+    async def info(self) -> dict[str, Any]:
+        """How the tube is now: jobs in each state, the age of the next job in seconds, who waits, what is paused."""
+        return await _call(self._host, self._tube.info)
+
     async def stats(self) -> dict[str, int]:
         """How many jobs are in each state now."""
         return await _call(self._host, self._tube.stats)
@@ -398,11 +535,6 @@ class AsyncJob:
     def id(self) -> str:
         """Its id: 40 characters, the same for ever."""
         return self._job.id
-
-    @property
-    def number(self) -> int | None:
-        """Its integer within its tube, where the tube numbers its jobs; `tube#number` is another name of it."""
-        return self._job.number
 
     @property
     def tube(self) -> str:

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import queue
+import re
 import secrets
 import threading
 import time
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
 from penstock.bell import Bell
+from penstock.changes import Change
 from penstock.committer import Committer
 from penstock.core import states as s
 from penstock.core import waits as w
@@ -40,7 +42,7 @@ from penstock.core.errors import (
     UnknownJob,
     WrongType,
 )
-from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
+from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import BodyRef, Job
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, REASON_BYTES_MAX
 from penstock.core.outbox import Outbox
@@ -55,11 +57,15 @@ from penstock.journal.recovery import open_log
 from penstock.journal.retention import Retention
 from penstock.journal.segment import Progress
 from penstock.journal.snapshot import take_snapshot
+from penstock.journal.tap import Tap
 from penstock.options import to_text
 from penstock.steward import SNAPSHOT_BYTES, Steward
 
 # How many jobs are looked at at a time, where all are.
 _SLICE_JOBS = 10_000
+
+# A job's number within its tube.
+_LOCAL = re.compile("[0-9]{1,18}", re.ASCII)
 
 # How many bodies are asked for ahead of their turn.
 _AHEAD = 64
@@ -97,19 +103,6 @@ class Store:
     progress: Progress | None = None
     snapshot_bytes: int = SNAPSHOT_BYTES
     journal: bool = True  # Whether there is a log in it; who the node is, is there in any case.
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Something that happened to a job, as subscribers are told."""
-
-    id: str
-    tube: str
-    event: str
-    before: str
-    after: str
-    time: float  # Seconds since 1970.
-    number: int | None = None  # Its integer within its tube, where the tube numbers its jobs.
 
 
 class Refusal:
@@ -633,21 +626,13 @@ class Host:
                 self.engine.advance(self.now())
 
     def find(self, id: str) -> Job:
-        """The job of an id: 40 characters, 32 hex digits, or tube#number."""
-        job = self._find_local(id) if isinstance(id, str) and "#" in id else None
-        if job is None:
+        """The job of an id in either form, or of a number within a tube: `tube#7`."""
+        name, mark, digits = id.rpartition("#") if isinstance(id, str) else ("", "", "")
+        if mark and _LOCAL.fullmatch(digits):
+            tube = self.engine.tubes.get(name.encode("utf-8", "replace"))
+            job = None if tube is None else self.engine.find_local(tube, int(digits), self.now())
+        else:
             job = self.engine.find(self.number_of(id), self.now())
-        if job is None:
-            raise UnknownJob()
-        return job
-
-    def _find_local(self, id: str) -> Job | None:
-        """The job of an integer within a tube, if that is what an id says."""
-        name, _, digits = id.rpartition("#")
-        tube = self.engine.tubes.get(name.encode("utf-8", "surrogateescape"))
-        if tube is None or not (digits.isascii() and digits.isdigit() and len(digits) < 19):
-            return None
-        job = self.engine.find_local(tube, int(digits), self.now())
         if job is None:
             raise UnknownJob()
         return job
@@ -656,12 +641,7 @@ class Host:
         """The number of a job, whose id is given in either form."""
         if not isinstance(id, str):
             raise WrongType(f"a job's id is text, not {type(id).__name__}")
-        raw = id.encode("utf-8", "replace")
-        number = NOT_AN_ID
-        if len(raw) == LONG_ID_BYTES:
-            number = self.ids.parse_long(raw)
-        elif len(raw) == HEX_ID_BYTES:
-            number = self.ids.parse_hex(raw)
+        number = self.ids.parse(id.encode("utf-8", "replace"))
         if number == NOT_AN_ID:
             raise BadId()
         return number
@@ -702,6 +682,7 @@ class _Journal:
         self.log = log
         self._host = weakref.ref(host)
         self._reader = Reader(disk)
+        self.tap = Tap(disk, self._reader)
         self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
         self._fetched = 0
         self.closed = False

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from types import EllipsisType
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, NamedTuple, TypedDict, TypeVar
 
 from penstock.core import policy as p
-from penstock.core.errors import Unsupported, WrongType
+from penstock.core.errors import OutOfRange, Unsupported, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
 from penstock.wire.bodies import to_python
 
+T = TypeVar("T")
+
 Seconds = float | int
 # None stands for "for ever".
 Duration = float | int | None
 Body = bytes | bytearray | memoryview | str | int | float | bool | None | list[Any] | dict[str, Any]
 TubeType = Literal["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube", "disque", "queue15", "xqueue"]
-StateName = Literal["ready", "taken", "delayed", "buried", "done", "zombie"]
+StateName = Literal["ready", "taken", "delayed", "buried", "done", "zombie", "staged"]
 
 DEFAULT_TYPE: Final = "fifottl"
 
@@ -43,6 +46,7 @@ class PutOptions(TypedDict, total=False):
     name: str | bytes  # An id of your own, unique in the tube.
     unique: str | bytes  # If an unfinished job of this value is in the tube, that one is returned instead.
     dedup: str | bytes  # If a put of this value was seen lately, its job is returned instead.
+    nacks: int  # How often it has failed already, if it comes from elsewhere.
 
 
 class TubeOptions(TypedDict, total=False):
@@ -66,6 +70,15 @@ class TubeOptions(TypedDict, total=False):
     temporary: bool  # Not in the log.
 
 
+class ClaimInfo(NamedTuple):
+    """How far a consumer of claims is."""
+
+    acked: int  # Every claim up to this number is acked.
+    newest: int
+    token: int
+    open: list[int]
+
+
 def draft(
     body: Body,
     *,
@@ -80,6 +93,7 @@ def draft(
     name: str | bytes | None = None,
     unique: str | bytes | None = None,
     dedup: str | bytes | None = None,
+    nacks: int = 0,
 ) -> Draft:
     """What a put asks for."""
     raw, kind = encode_body(body)
@@ -98,6 +112,7 @@ def draft(
         None if unique is None else to_bytes(unique, "a unique value"),
         False,
         None if dedup is None else to_bytes(dedup, "a dedup id"),
+        integer(nacks, "nacks"),
     )
 
 
@@ -190,6 +205,29 @@ def _retry(retry: str | None, max_deliveries: int | None, dead_letter: str | Non
         raise Unsupported("give retry or max_deliveries, not both: 5 deliveries are 5x in a retry policy")
     end = "bury" if dead_letter is None else f"move {text(dead_letter, 'dead_letter')}"
     return f"{integer(max_deliveries, 'max_deliveries')}x then {end}"
+
+
+def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
+    """Refuse what is not a list of tubes; a tube itself can be iterated, and would be emptied."""
+    if isinstance(tubes, (kind, str, bytes)) or not isinstance(tubes, Iterable):
+        raise WrongType("give a list of tubes")
+    places = list(tubes)
+    if not places:
+        raise OutOfRange("give at least one tube")
+    for tube in places:
+        if not isinstance(tube, kind):
+            raise WrongType(f"a tube is what queue.tube() gave, not {type(tube).__name__}")
+    return places
+
+
+def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
+    """Refuse what is no part of a claim."""
+    if not isinstance(shard, tuple) or len(shard) != 2:
+        raise WrongType("a shard is a pair of whole numbers: which, and of how many")
+    index, count = integer(shard[0], "the number of a shard"), integer(shard[1], "how many shards there are")
+    if not 0 <= index < count:
+        raise OutOfRange("shards are numbered from 0, and there is at least one")
+    return index, count
 
 
 def encode_body(body: Body) -> tuple[bytes, int]:

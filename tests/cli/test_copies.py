@@ -110,4 +110,4 @@ def test_repair_refuses_what_it_cannot_repair(directory: Path, tmp_path: Path) -
     assert result.exit_code == 1 and not (tmp_path / "missing").exists()
     with penstock.open(directory):
         result = run("journal", "repair", directory)
-        assert result.exit_code == 1 and "pid" in result.output
+        assert result.exit_code == 75 and "pid" in result.output

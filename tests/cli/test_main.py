@@ -1,5 +1,8 @@
 """The command line's way in."""
 
+import subprocess
+import sys
+
 from typer.testing import CliRunner
 
 from penstock import __version__
@@ -18,3 +21,12 @@ def test_the_version_says_whether_the_core_is_compiled(compiled: bool) -> None:
 
 def test_without_arguments_it_lists_the_commands() -> None:
     assert "demo" in run()
+
+
+def test_help_is_shown_before_an_engine_is_imported() -> None:
+    seen = (
+        "import sys\nfrom penstock.cli.main import app\ntry:\n    app(['--help'])\nfinally:\n"
+        "    print(sys.modules.keys() & {'penstock.core.engine', 'penstock.server.table', 'penstock.client.queue'})"
+    )
+    done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, check=True)
+    assert "Jobs" in done.stdout and done.stdout.endswith("set()\n")

@@ -11,16 +11,30 @@ import pytest
 
 import penstock
 from penstock.compat.queue import Queue, QueueError, Task
+from tests.server.serving import Server
 
 
-@pytest.fixture(params=["memory", "directory"])
-def below(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[penstock.Queue]:
-    with penstock.open(":memory:" if request.param == "memory" else str(tmp_path / "jobs")) as queue:
-        yield queue
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "directory", "server"])
+def below(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "server":
+        server = request.getfixturevalue("server")
+        server.connect().call("DEBUG", "FLUSHALL")
+        with penstock.connect(f"penstock://127.0.0.1:{server.port}") as connected:
+            yield connected
+    else:
+        with penstock.open(":memory:" if request.param == "memory" else str(tmp_path / "jobs")) as queue:
+            yield queue
 
 
 @pytest.fixture
-def queue(below: penstock.Queue) -> Queue:
+def queue(below: Any) -> Queue:
     return Queue(below)
 
 
@@ -83,7 +97,7 @@ def test_options_mean_what_they_mean_in_the_original(queue: Queue) -> None:
     assert named.take(0) is None and named.take(0, {"stube": "a"}) == (0, "t", "a")
 
 
-def test_what_is_refused_is_refused_in_the_words_of_the_original(below: penstock.Queue, queue: Queue) -> None:
+def test_what_is_refused_is_refused_in_the_words_of_the_original(below: Any, queue: Queue) -> None:
     tube = queue.create_tube("q", "fifo")
     tube.put("x")
     tube.take()
@@ -98,7 +112,7 @@ def test_what_is_refused_is_refused_in_the_words_of_the_original(below: penstock
     assert "a state is one of" in refused(tube.tasks_by_state, "x")
 
 
-def test_statistics_sessions_and_settings(below: penstock.Queue, queue: Queue) -> None:
+def test_statistics_sessions_and_settings(below: Any, queue: Queue) -> None:
     tube = queue.create_tube("q", "fifottl")
     tube.put(1)
     tube.put(2)

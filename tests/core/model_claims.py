@@ -86,8 +86,7 @@ class FullModel(MoreModel):
             for job in claim.jobs:
                 self.end_as_acked(job)
             del consumer.claims[claim.number]
-        # Up to the last that was there; when none is, up to what was asked.
-        consumer.acked = max(consumer.acked, finished[-1].number if finished else upto)
+        consumer.acked = max(consumer.acked, upto)
         self.settle()
         return sum(len(claim.jobs) for claim in finished)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core import claiming, stats
+from penstock.core import claiming, staging, stats
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.job import Draft, Job
@@ -101,6 +101,9 @@ def scenario(story: Scenario) -> Scenario:
 def in_state(desk: Desk, state: int, policy: TubePolicy = EVERYTHING) -> int:
     """A job that got into a state by ordinary means."""
     tube = desk.tube(policy, policy.type.encode())
+    if state == s.STAGED:
+        [job] = staging.stage_jobs(desk.engine, b"stage", tube, [Draft(b"work")], 60_000, desk.clock.ms)
+        return job.id
     first = -len(desk.outbox.happened)  # Before all that are there, so that a take gets this one.
     job = desk.put(tube, ttl_ms=9_000_000, priority=first, delay_ms=5_000 if state == s.DELAYED else 0)
     if state in (s.TAKEN, s.DONE, s.ZOMBIE):
@@ -116,7 +119,7 @@ def in_state(desk: Desk, state: int, policy: TubePolicy = EVERYTHING) -> int:
 
 
 LIVE = range(1, s.STATES_COUNT)
-NOT_TAKEN = [state for state in LIVE if state != s.TAKEN]
+NOT_TAKEN = [state for state in LIVE if state not in (s.TAKEN, s.STAGED)]
 
 
 @scenario
@@ -222,6 +225,17 @@ def claims(desk: Desk) -> None:
     desk.do("delete", jobs[1])
     claiming.ack_claims(desk.engine, b"reader", 1, 1, desk.clock.ms)
     desk.pass_ms(1_000)
+
+
+@scenario
+def stages(desk: Desk) -> None:
+    tube, now = desk.tube(FIFOTTL), desk.clock.ms
+    drafts = [Draft(b"work"), Draft(b"later", delay_ms=50)]
+    for name in (b"published", b"discarded", b"expired"):
+        staging.stage_jobs(desk.engine, name, tube, drafts, 100, now)
+    staging.publish(desk.engine, [b"published"], now)
+    staging.discard(desk.engine, [b"discarded"], now)
+    desk.pass_ms(100)
 
 
 DISQUE_WITH_PRIORITY = dataclasses.replace(DISQUE, type="disque with priority", order=p.BY_PRIORITY)

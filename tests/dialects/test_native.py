@@ -438,7 +438,7 @@ def test_maps_are_flat_in_the_second_version(shop: Shop) -> None:
 
 def test_a_session_is_named_joined_and_given_a_grace_time(shop: Shop) -> None:
     told = shop.call("IDENTIFY", "GRACE", "10s")
-    assert told == {"token": b"token".hex().encode(), "session": 1, "grace": 10_000}
+    assert told == {"token": b"token".hex().encode(), "session": 1, "grace": 10_000, "max-body": 64 << 20}
     assert shop.call("IDENTIFY") == told
     other = shop.another()
     before = shop.call("IDENTIFY", caller=other)
@@ -509,3 +509,22 @@ def test_a_fifo_has_no_delay_whatever_asks_for_it(shop: Shop) -> None:
     shop.call("TAKE", "f")
     for words in (["PUT", "f", "x", "DELAY", 1], ["RELEASE", id, "DELAY", 1], ["JOB", "TOUCH", id]):
         assert shop.call(*words).startswith("UNSUPPORTED a fifo tube has no ")
+
+
+def test_a_session_is_told_what_it_holds_and_its_takes_end(shop: Shop) -> None:
+    ids = [shop.call("PUT", "q", body) for body in ("a", "b", "c")]
+    assert shop.call("JOB", "HELD") == []
+    shop.call("TAKE", "q", "COUNT", 2)
+    assert sorted(shop.call("JOB", "HELD")) == sorted(ids[:2])
+    other = shop.another()
+    assert shop.call("JOB", "HELD", caller=other) == []
+    assert shop.call("JOB", "HELD", "NOW").startswith("SYNTAX ")
+
+
+def test_a_put_may_want_its_tube_to_be_there(shop: Shop) -> None:
+    assert shop.call("PUT", "q", "a", "EXISTING").startswith("NOTUBE ")
+    assert shop.call("MPUT", "q", "EXISTING", "JOB", "a").startswith("NOTUBE ")
+    assert shop.call("TUBE", "LIST") == []
+    shop.call("TUBE", "CREATE", "q")
+    assert len(shop.call("PUT", "q", "a", "EXISTING", "PRIORITY", 1)) == 40
+    assert len(shop.call("MPUT", "q", "existing", "PRIORITY", 1, "JOB", "a", "JOB", "b")) == 2

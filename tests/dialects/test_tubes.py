@@ -208,11 +208,22 @@ COMMANDS = {
         "events": "JOURNAL EVENTS",
         "history": "JOB HISTORY",
         "checkpoint": "BGREWRITEAOF",
+        "read_claim": "CLAIM READ",
         "ack_claims": "CLAIM ACK",
+        "renew_claims": "CLAIM RENEW",
+        "release_claims": "CLAIM RELEASE",
+        "claim_info": "CLAIM INFO",
+        "stage": "STAGE",
+        "publish": "PUBLISH",
+        "discard": "DISCARD",
         "close": "closing the connection",
+        "find_tube": "TUBE INFO",
+        "overview": "TUBE SCAN",
+        "scan": "JOB SCAN",
     },
     Tube: {
         "name": "TUBE INFO",
+        "info": "TUBE STATS",
         "type": "TUBE INFO",
         "policy": "TUBE INFO",
         "put": "PUT",
@@ -236,7 +247,6 @@ COMMANDS = {
     },
     Job: {
         "id": "JOB PEEK",
-        "number": "JOB PEEK",
         "tube": "JOB PEEK",
         "state": "JOB PEEK",
         "deliveries": "JOB PEEK",
@@ -260,8 +270,8 @@ COMMANDS = {
         "meta": "JOB META",
     },
 }
-# What the journal is about has commands of its own, and BGREWRITEAOF is Disque's.
-ELSEWHERE = ("CLAIM ", "JOURNAL ", "BGREWRITEAOF")
+# What pipelines are made of has a table of its own, and BGREWRITEAOF is Disque's.
+ELSEWHERE = ("CLAIM ", "JOURNAL ", "STAGE", "PUBLISH", "DISCARD", "BGREWRITEAOF")
 
 
 @pytest.mark.parametrize("face", COMMANDS, ids=lambda face: face.__name__)

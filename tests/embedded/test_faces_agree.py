@@ -14,6 +14,7 @@ PAIRS = [
     (penstock.Queue, penstock.AsyncQueue),
     (penstock.Tube, penstock.AsyncTube),
     (penstock.Job, penstock.AsyncJob),
+    (penstock.Stage, penstock.AsyncStage),
 ]
 SPECIAL = {
     "__enter__": "__aenter__",

@@ -13,8 +13,7 @@ import penstock
 from penstock.embedded import Queue
 from penstock.host import Host, Session, Store
 from penstock.testing.disk import MemoryDisk
-
-from .faces import AsyncFace, code_of, eventually, in_thread
+from tests.conformance.faces import AsyncFace, code_of, eventually, in_thread
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import penstock
 from penstock.core.limits import BATCH_BYTES_MAX, NAME_BYTES_MAX, TURN_BYTES_MAX
 from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.segment import FrameFile, segment_names
+from tests.conformance.faces import JOURNALS
 
-from .faces import JOURNALS
 from .test_threads import Running, asleep
 
 KEY = b"k" * NAME_BYTES_MAX

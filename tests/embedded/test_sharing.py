@@ -20,8 +20,7 @@ from penstock.host import Host, Session, Store
 from penstock.journal.log import RESERVE_BYTES, Log
 from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk, MemoryFile
-
-from .faces import code_of, eventually
+from tests.conformance.faces import code_of, eventually
 
 T = TypeVar("T")
 

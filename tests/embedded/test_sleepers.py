@@ -15,8 +15,7 @@ import pytest
 
 import penstock
 from penstock.core.waits import WAITING
-
-from .faces import PATIENCE_S
+from tests.conformance.faces import PATIENCE_S
 
 
 class Dozer:

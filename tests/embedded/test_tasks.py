@@ -9,8 +9,7 @@ from typing import Any
 
 import penstock
 from penstock.testing import check
-
-from .faces import AsyncFace, code_of, eventually, in_thread
+from tests.conformance.faces import AsyncFace, code_of, eventually, in_thread
 
 FACE = AsyncFace()
 

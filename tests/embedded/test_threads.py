@@ -20,8 +20,7 @@ import pytest
 import penstock
 from penstock.host import ThreadSleeper
 from penstock.testing import check
-
-from .faces import PATIENCE_S
+from tests.conformance.faces import PATIENCE_S
 
 
 class Running:

@@ -8,12 +8,14 @@ from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
+from penstock.core.stages import Stage
 from penstock.core.tube import Tube, key_of
 
 
 def picture(engine: Engine, restarted: bool) -> dict[str, Any]:
     """The tubes and jobs; with `restarted`, as they will be when the process has started anew."""
-    return {
+    stages = engine.stages
+    return {name.hex(): _stage(stages.by_name[name]) for name in stages.names()} | {
         tube.name.decode(): {
             "policy": tube.policy,
             "paused": (tube.paused_in, tube.paused_out),
@@ -25,6 +27,11 @@ def picture(engine: Engine, restarted: bool) -> dict[str, Any]:
         for tube in engine.tubes.values()
         if not tube.temporary
     }
+
+
+def _stage(stage: Stage) -> tuple[Any, ...]:
+    jobs = [job.id for job in stage.jobs[stage.at :] if job.state == s.STAGED and job.position > 0]
+    return (stage.phase, stage.until, stage.expire_ms, stage.published, jobs)
 
 
 def _jobs(tube: Tube) -> list[Job]:
@@ -52,6 +59,7 @@ def _job(job: Job, tube: Tube, engine: Engine, restarted: bool) -> dict[str, Any
         "extra": (extra.reason, extra.name, extra.unique, extra.priority_given),
         "claim": (extra.consumer, extra.claim, extra.claim_place, extra.doomed),
         "retry": None if extra.retry is None else extra.retry.text,
+        **({"stage": extra.stage} if extra.stage else {}),
     }
 
 

@@ -6,11 +6,12 @@ import dataclasses
 import random
 from collections.abc import Callable
 
-from penstock.core import claiming
+from penstock.core import claiming, staging
 from penstock.core import policy as p
 from penstock.core.engine import Engine
 from penstock.core.errors import CommandError
 from penstock.core.job import Draft
+from penstock.core.limits import UNSET
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection
 
@@ -48,6 +49,7 @@ class Script:
             self.finish,
             self.anyone,
             self.claims,
+            self.stages,
             self.tubes,
         ]
 
@@ -143,6 +145,21 @@ class Script:
             claiming.claim(self.engine, b"reader", 1, newest + 1, self.tube(now), 3, 10**9, now)
         elif b"reader" in self.engine.consumers:
             claiming.ack_claims(self.engine, b"reader", 1, self.engine.consumers[b"reader"].newest, now)
+
+    def stages(self, now: int) -> None:
+        names = [b"stage-%d" % self.chance.randrange(1_000_000) for _ in range(2)]
+        names = [*self.engine.stages.names()[-2:], *names][: self.chance.randrange(1, 3)]
+        what = self.chance.randrange(6)
+        if what == 0:
+            staging.publish(self.engine, names, now)
+        elif what == 1:
+            staging.discard(self.engine, names, now)
+        else:
+            tube = self.tube(now)
+            draft = self.draft(tube)
+            draft.unique = draft.dedup = None
+            expire_ms = self.chance.choice([UNSET, 50, 60_000])
+            staging.stage_jobs(self.engine, names[0], tube, [draft, Draft(b"staged")], expire_ms, now)
 
     def tubes(self, now: int) -> None:
         tube = self.tube(now)

@@ -223,6 +223,15 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "tube scan": (READ, [0]),
     **{f"tube {word}": (ADMIN, ["nosuch"]) for word in ("drop", "truncate", "release")},
     "tube alter": (ADMIN, ["nosuch", "TTL", 5]),
+    "stage": (WRITE, ["stage", "native", "JOB", "b"]),
+    **{name: (WRITE, ["nosuch"]) for name in ("publish", "discard")},
+    "claim take": (WRITE, ["nosuch", "consumer", 1]),
+    "claim read": (READ, ["consumer", 1]),
+    "claim ack": (WRITE, ["consumer", 1]),
+    **{f"claim {word}": (WRITE, ["consumer"]) for word in ("renew", "release")},
+    "claim info": (READ, ["consumer"]),
+    "journal head": (READ, []),
+    **{f"journal {word}": (READ, [1]) for word in ("read", "events")},
 }
 EVERYBODYS = {"hello", "auth", "ping", "time", "command", "client", "identify"}
 USERS = {"reader": READ, "writer": WRITE, "admin": ADMIN, "tester": DEBUG}
@@ -231,7 +240,7 @@ USERS = {"reader": READ, "writer": WRITE, "admin": ADMIN, "tester": DEBUG}
 def test_every_command_belongs_to_somebody(owner: Client) -> None:
     first_words = {name.partition(" ")[0] for name in COMMANDS}
     assert {name.decode() for name in owner.ask("COMMAND", "LIST")} == first_words | EVERYBODYS  # type: ignore[union-attr]
-    for family in ("tube", "job"):
+    for family in ("tube", "job", "claim", "journal"):
         members = owner.ask("COMMAND", "DOCS", family)[1][1][::2]  # type: ignore[index]
         assert {name.decode() for name in members} == {
             name.replace(" ", "|") for name in COMMANDS if name.startswith(f"{family} ")
@@ -484,3 +493,21 @@ def test_everything_is_removed_only_by_one_who_may_use_every_queue(server: Serve
         for words in (["DEBUG", "FLUSHALL"], ["CLUSTER", "RESET"], ["CLUSTER", "RESET", "SOFT"]):
             assert overseer.ask(*words) == Refusal("NOPERM this user has no permission to use every queue")
     assert owner.ask("ACKJOB", id) == 1
+
+
+def test_stages_claims_and_the_journal_know_which_queues_are_whose(owner: Client, mail: Client) -> None:
+    def is_refused(*words: str | int) -> bool:
+        return str(mail.ask(*words)).startswith("NOPERM ")
+
+    assert mail.ask("STAGE", "letters", "mail.in", "JOB", "a") == 1
+    assert is_refused("STAGE", "letters", "other", "JOB", "a")
+    assert owner.ask("STAGE", "letters", "other", "JOB", "b") == 2
+    assert is_refused("PUBLISH", "letters") and is_refused("DISCARD", "letters")
+    assert owner.ask("PUBLISH", "letters") == 2
+    assert is_refused("CLAIM", "TAKE", "other", "reader", 1)
+    assert len(owner.ask("CLAIM", "TAKE", "other", "reader", 1)) == 1  # type: ignore[arg-type]
+    for words in (["READ", "reader", 1], ["ACK", "reader", 1], ["RENEW", "reader"], ["INFO", "reader"]):
+        assert is_refused("CLAIM", *words), words
+    assert is_refused("JOURNAL", "READ", 1) and is_refused("JOURNAL", "EVENTS", 1)
+    assert is_refused("JOURNAL", "EVENTS", 1, "TUBE", "other")
+    assert not is_refused("JOURNAL", "EVENTS", 1, "TUBE", "mail.in")

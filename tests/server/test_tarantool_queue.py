@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from .iproto_wire import IprotoWire, Refusal
-from .serving import Server, wait_for
+from .serving import Server, Wire, wait_for
 
 Connect = Callable[[], IprotoWire]
 Make = Callable[..., "Tube"]
@@ -118,10 +118,13 @@ def test_tubes_are_listed_and_asked_for(iproto: IprotoWire, make: Make) -> None:
     assert refused(iproto.call, "queue.tube", 5) == (32, "argument #1 should be string or nil")
 
 
-def test_odd_names_can_be_used(iproto: IprotoWire) -> None:
+def test_odd_names_can_be_used_and_those_that_are_no_text_are_told_as_bytes(iproto: IprotoWire, wire: Wire) -> None:
     for name in ("a b.c:d", "é", "x" * 1_000):
         iproto.call("queue.create_tube", name, "fifo")
         assert iproto.call(f"queue.tube.{name}:put", 1) == [[0, "r", 1]]
+    wire.call("PUT", b"\xff", b"x")
+    assert b"\xff" in iproto.call("queue.tube")[0] and b"\xff" in iproto.call("queue.statistics")[0]
+    assert b"\xff" in [row[0] for row in iproto.call("box.space._queue:select")[0]]
 
 
 # ---- Order and time --------------------------------------------------------------------------------------------------

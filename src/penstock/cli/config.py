@@ -6,14 +6,14 @@ import json as json_format
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.output import fail
-from penstock.server.config import Config, ConfigError, Setting, load
-from penstock.server.settings import SETTINGS
-from penstock.server.words import printable
+from penstock.cli.exits import fail, printable
+
+if TYPE_CHECKING:
+    from penstock.server.config import Config, Setting
 
 app = typer.Typer(help="Look at how a server is configured.", no_args_is_help=True)
 
@@ -33,6 +33,9 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Show every setting as `penstock serve` would have it. Passwords are not shown."""
+    from penstock.server.config import ConfigError, load
+    from penstock.server.settings import SETTINGS
+
     flags = list(words or [])
     file = flags.pop(0) if flags and not flags[0].startswith("--") else None
     try:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.output import told
-from penstock.cli.progress import bytes_bar
-from penstock.journal.copies import copy_log
-from penstock.journal.disk import ReadOnlyDisk, RealDisk
-from penstock.journal.identity import identity
+
+if TYPE_CHECKING:
+    from penstock.journal.disk import RealDisk
 
 
 def backup(
@@ -41,6 +40,11 @@ def restore(
 
 
 def _copy(what: str, source: str, target: str, to_position: int | None) -> None:
+    from penstock.cli.progress import bytes_bar
+    from penstock.journal.copies import copy_log
+    from penstock.journal.disk import ReadOnlyDisk
+    from penstock.journal.identity import identity
+
     with told(source), bytes_bar(what) as progress:
         disk = ReadOnlyDisk(source)
         identity(disk)  # Before anything is made.
@@ -52,6 +56,8 @@ def _copy(what: str, source: str, target: str, to_position: int | None) -> None:
 @contextmanager
 def _made(path: str) -> Iterator[RealDisk]:
     """A directory that is gone again if nothing comes of it."""
+    from penstock.journal.disk import RealDisk
+
     whole = Path(path).absolute()
     missing = [place for place in (whole, *whole.parents) if not place.exists()]
     try:

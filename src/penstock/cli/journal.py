@@ -8,20 +8,15 @@ import sys
 import time
 from collections import Counter, deque
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from penstock.cli.output import fail, told
-from penstock.cli.progress import bytes_bar
-from penstock.host import boot_id, wall_ms
-from penstock.journal.check import check_log
-from penstock.journal.disk import ReadOnlyDisk, RealDisk
-from penstock.journal.reader import Event, Reader, to_json_line
-from penstock.journal.repair import examine
-from penstock.journal.repair import repair as journal_repair
+from penstock.cli.exits import fail
+from penstock.cli.output import told
+
+if TYPE_CHECKING:
+    from penstock.journal.reader import Event
 
 app = typer.Typer(help="Look into the log of a queue's directory, or repair it.", no_args_is_help=True)
 
@@ -31,6 +26,11 @@ Directory = Annotated[str, typer.Argument(help="The directory that the queue was
 @app.command()
 def check(directory: Directory) -> None:
     """Read every frame, and say whether the log is whole. Exit code 1 if it is damaged. Nothing is changed."""
+    from penstock.cli.progress import bytes_bar
+    from penstock.host import boot_id
+    from penstock.journal.check import check_log
+    from penstock.journal.disk import ReadOnlyDisk
+
     disk = ReadOnlyDisk(directory)
     with told(directory), bytes_bar("checking") as progress:
         checked = check_log(disk, boot_id(), progress)
@@ -59,6 +59,12 @@ def repair(
     What precedes the damage and what follows it is used. Damaged files are kept beside the new ones, as *.damaged. The
     queue must not be in use. Jobs whose end was lost are there again; jobs that may be delivered only once are buried.
     """
+    from penstock.cli.progress import bytes_bar
+    from penstock.host import boot_id, wall_ms
+    from penstock.journal.disk import ReadOnlyDisk, RealDisk
+    from penstock.journal.repair import examine
+    from penstock.journal.repair import repair as journal_repair
+
     if not os.path.isdir(directory):
         fail(f"{directory}: there is no such directory")
     with told(directory), bytes_bar("reading") as progress:
@@ -78,6 +84,13 @@ def repair(
 @app.command()
 def stat(directory: Directory) -> None:
     """Show how much is in the log: segments, positions, times, and how often each thing happened."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from penstock.cli.progress import bytes_bar
+    from penstock.journal.disk import ReadOnlyDisk
+    from penstock.journal.reader import Reader
+
     counts: Counter[str] = Counter()
     first: Event | None = None
     last: Event | None = None
@@ -109,6 +122,9 @@ def tail(
     json: Annotated[bool, typer.Option("--json", help="One line of JSON an event.")] = False,
 ) -> None:
     """Show the last events."""
+    from penstock.journal.disk import ReadOnlyDisk
+    from penstock.journal.reader import Reader
+
     with told(directory):
         reader = Reader(ReadOnlyDisk(directory))
         first, last = reader.positions()
@@ -136,21 +152,22 @@ def export(
     bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="With the bodies of jobs.")] = True,
 ) -> None:
     """Write every event that is kept to standard output."""
-    try:
-        with told(directory), bytes_bar("exporting", quiet=sys.stdout.isatty()) as progress:
-            reader = Reader(ReadOnlyDisk(directory))
-            first, last = reader.positions()
-            for event in reader.events(start):
-                sys.stdout.write(to_json_line(event, bodies) + "\n")
-                if event.position % 1_000 == 0:
-                    progress(event.position - first, last - first)
-            sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read it has read enough; the interpreter must not complain about it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    from penstock.cli.progress import bytes_bar
+    from penstock.journal.disk import ReadOnlyDisk
+    from penstock.journal.reader import Reader, to_json_line
+
+    with told(directory), bytes_bar("exporting", quiet=sys.stdout.isatty()) as progress:
+        reader = Reader(ReadOnlyDisk(directory))
+        first, last = reader.positions()
+        for event in reader.events(start):
+            sys.stdout.write(to_json_line(event, bodies) + "\n")
+            if event.position % 1_000 == 0:
+                progress(event.position - first, last - first)
 
 
 def _show(events: deque[Event] | list[Event], json: bool) -> None:
+    from penstock.journal.reader import to_json_line
+
     for event in events:
         typer.echo(to_json_line(event, bodies=False) if json else _line(event))
 

@@ -3,21 +3,71 @@
 Late imports keep `penstock --help` quick and let a light installation run every command it has the packages for.
 """
 
+import io
+import os
 import platform
+import sys
 from typing import Annotated
 
 import typer
 
 from penstock._build import is_compiled
 from penstock._version import __version__
-from penstock.cli import config, copies, journal, serve
+from penstock.cli import (
+    bench,
+    check,
+    cluster,
+    completion,
+    config,
+    console,
+    context,
+    copies,
+    dlq,
+    finish,
+    importing,
+    job,
+    journal,
+    put,
+    serve,
+    stats,
+    take,
+    top,
+    tube,
+)
+from penstock.cli.exits import Program
 
-app = typer.Typer(name="penstock", no_args_is_help=True)
-app.add_typer(config.app, name="config")
-app.add_typer(journal.app, name="journal")
-app.command()(copies.backup)
-app.command()(copies.restore)
-app.command(context_settings={"ignore_unknown_options": True})(serve.serve)
+app = typer.Typer(name="penstock", cls=Program, no_args_is_help=True, add_completion=False)
+
+JOBS = "Jobs"
+QUEUE = "The queue"
+WATCH = "Watching and measuring"
+SERVER = "Servers and directories"
+SHELL = "The command line itself"
+
+for command in (
+    *(put.put, take.take, finish.ack, finish.nack, finish.release, finish.requeue, finish.bury, finish.touch),
+    *(take.peek, take.wait, finish.delete, finish.dig),
+):
+    app.command(rich_help_panel=JOBS)(command)
+app.command(rich_help_panel=QUEUE)(tube.kick)
+app.add_typer(job.app, name="job", rich_help_panel=JOBS)
+app.add_typer(tube.app, name="tube", rich_help_panel=QUEUE)
+app.add_typer(dlq.app, name="dlq", rich_help_panel=QUEUE)
+app.add_typer(cluster.app, name="cluster", rich_help_panel=QUEUE)
+app.command(rich_help_panel=WATCH)(stats.stats)
+app.command(rich_help_panel=WATCH)(top.top)
+app.add_typer(check.app, name="check", rich_help_panel=WATCH)
+app.add_typer(bench.app, name="bench", rich_help_panel=WATCH)
+app.add_typer(journal.app, name="journal", rich_help_panel=WATCH)
+app.command(rich_help_panel=SERVER, context_settings={"ignore_unknown_options": True})(serve.serve)
+app.add_typer(config.app, name="config", rich_help_panel=SERVER)
+app.command(rich_help_panel=SERVER)(copies.backup)
+app.command(rich_help_panel=SERVER)(copies.restore)
+app.add_typer(importing.app, name="import", rich_help_panel=SERVER)
+# What follows the command's name is its own, dashes or not.
+app.command(rich_help_panel=SHELL, context_settings={"allow_interspersed_args": False})(console.cli)
+app.add_typer(context.app, name="context", rich_help_panel=SHELL)
+app.command(rich_help_panel=SHELL)(completion.completion)
 
 
 def version_line() -> str:
@@ -44,10 +94,13 @@ def penstock(
         typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and how it was built."),
     ] = False,
 ) -> None:
-    """A job queue that speaks the languages of the queues people already use."""
+    """A job queue that speaks the languages of the queues people already use.
+
+    Commands on jobs and tubes go to the server on this machine, unless --url, --dir or --context says otherwise.
+    """
 
 
-@app.command()
+@app.command(rich_help_panel=SHELL)
 def demo() -> None:
     """Crawl made-up pages with a dozen workers, and show that no domain is visited twice at a time."""
     from penstock.cli.demo import run
@@ -57,4 +110,12 @@ def demo() -> None:
 
 def main() -> None:
     """The console script."""
-    app()
+    # A body may hold what the terminal cannot show; that is no reason to fail half-way.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if "_PENSTOCK_COMPLETE" in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
+    app(prog_name="penstock")

@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@contextmanager
+def count_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of things on standard error; it is told how many of how many are done."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @contextmanager
@@ -17,3 +27,15 @@ def bytes_bar(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], N
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def lines_bar(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int], None]]:
+    """A bar of a file that is read on standard error; it is told how many bytes and lines are done."""
+    columns = (
+        TextColumn("{task.description} {task.fields[lines]:,} lines"),
+        *(BarColumn(), DownloadColumn(), TimeRemainingColumn()),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total_bytes, lines=0)
+        yield lambda done, lines: progress.update(task, completed=done, lines=lines)

@@ -12,10 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.output import fail
+from penstock.cli.exits import fail
 from penstock.core.errors import PenstockError
-from penstock.server.config import load
-from penstock.server.serve import serve as run
 
 
 def serve(
@@ -38,6 +36,9 @@ def serve(
     (port = 7712 in TOML, port 7712 in the form of Disque). docs/CONFIGURATION.md lists them all, `penstock config show`
     shows what is in force.
     """
+    from penstock.server.config import load
+    from penstock.server.serve import serve as run
+
     flags = list(words or [])
     file = flags.pop(0) if flags and not flags[0].startswith("--") else None
     try:

@@ -15,6 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
+from penstock.changes import Change
+from penstock.client.queue import Job as ConnectedJob
+from penstock.client.queue import Queue as ConnectedQueue
+from penstock.client.queue import Tube as ConnectedTube
 from penstock.core import states as s
 from penstock.core.errors import (
     CommandError,
@@ -35,7 +39,6 @@ from penstock.drivers import register_driver
 from penstock.embedded import Job as EmbeddedJob
 from penstock.embedded import Queue as EmbeddedQueue
 from penstock.embedded import Tube as EmbeddedTube
-from penstock.host import Change
 
 __all__ = ["Queue", "QueueError", "Task", "Tube"]
 
@@ -46,6 +49,11 @@ _STORAGE: Final = ("engine", "storage_mode")
 _CALL_OF_EVENT: Final = {s.EVENT_NAMES[event]: call for call, events in CALLS.items() for event in events}
 # What is told of a task that ends, whatever ended it.
 _WHAT: Final = {"ack": "delete"}
+
+# A queue in this process or on a server: they have the same methods.
+AnyQueue = EmbeddedQueue | ConnectedQueue
+AnyTube = EmbeddedTube | ConnectedTube
+AnyJob = EmbeddedJob | ConnectedJob
 
 OnChange = Callable[["Task", str], object]
 
@@ -65,7 +73,7 @@ class Task(NamedTuple):
 class Queue:
     """The module: tubes by their names, and what is about all of them."""
 
-    def __init__(self, over: EmbeddedQueue) -> None:
+    def __init__(self, over: AnyQueue) -> None:
         self._over = over
         self.tube = _Tubes(over)
         self.schema = self
@@ -135,7 +143,7 @@ class Queue:
 class _Tubes:
     """`queue.tube`: tubes by name; called, the names of all, or whether there is one."""
 
-    def __init__(self, over: EmbeddedQueue) -> None:
+    def __init__(self, over: AnyQueue) -> None:
         self._over = over
         self._known: dict[str, Tube] = {}
 
@@ -164,7 +172,7 @@ class _Tubes:
 class Tube:
     """A tube."""
 
-    def __init__(self, over: EmbeddedQueue, tube: EmbeddedTube) -> None:
+    def __init__(self, over: AnyQueue, tube: AnyTube) -> None:
         self._queue = over
         self._over = tube
         self._callback: OnChange | None = None
@@ -223,8 +231,9 @@ class Tube:
     def bury(self, id: Any) -> Task:
         """Put a task aside."""
         job = self._find(id)
+        task = Task(_id(job), "!", job.body)
         job.bury()
-        return Task(_id(job), "!", job.body)
+        return task
 
     def kick(self, count: int | None = None) -> int:
         """Dig tasks up, one unless told; tell how many there were."""
@@ -289,13 +298,13 @@ class Tube:
             self._seen[change.id] = task
         callback(task, _WHAT.get(call, call))
 
-    def _find(self, id: Any) -> EmbeddedJob:
+    def _find(self, id: Any) -> AnyJob:
         try:
             return self._over.job(f"{self.name}#{id}" if isinstance(id, int) else id)
         except CommandError:
             raise QueueError(f"Task {id} not found") from None
 
-    def _finish(self, id: Any, do: Callable[[EmbeddedJob], object], state: str) -> Task:
+    def _finish(self, id: Any, do: Callable[[AnyJob], object], state: str) -> Task:
         try:
             job = self._over.job(f"{self.name}#{id}" if isinstance(id, int) else id)
             task = Task(_id(job), state, job.body)
@@ -322,8 +331,13 @@ class Tube:
         return {"tasks": {**tasks, "total": sum(tasks.values()), "done": ended}, "calls": counts}
 
 
-def _id(job: EmbeddedJob) -> Any:
-    return job.id if job.number is None else job.number
+def _id(job: AnyJob) -> Any:
+    """The id of a task. One that is put and gone at once, by somebody else's hand, is known by its long id only."""
+    try:
+        number = job.meta()["number"]
+    except UnknownJob:
+        number = None
+    return job.id if number is None else number
 
 
 def _options(options: dict[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from penstock.core.limits import (
     CLAIMS_OPEN_MAX,
     FIRED_PER_TURN_MAX,
     NEVER,
-    UNSET,
     check_count,
     check_finite,
     check_name,
@@ -25,6 +24,12 @@ def acked_position(engine: Engine, name: bytes) -> int:
     """The number of the last claim that a consumer acked; asking changes nothing."""
     consumer = engine.consumers.get(name)
     return 0 if consumer is None else consumer.acked
+
+
+def last_lease(engine: Engine, name: bytes) -> int:
+    """The lease that a consumer asked for last, ms; for those who want as much again."""
+    consumer = engine.consumers.get(name)
+    return 0 if consumer is None else consumer.lease_ms
 
 
 def claim(
@@ -74,9 +79,9 @@ def renew_claims(engine: Engine, name: bytes, token: int, lease_ms: int, now: i6
 
 
 def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> int:
-    """Ack the jobs of the claims up to this number, a turn's worth of claims; tell how many jobs.
+    """Ack the claims up to this number, all of them at once; tell how many jobs that are.
 
-    Call again until it tells 0. Acking what was acked does nothing.
+    The jobs go a turn's worth at a time: `is_acking` tells whether some are left. Acking what was acked does nothing.
     """
     engine.advance(now)
     _check_number(upto)
@@ -84,36 +89,51 @@ def ack_claims(engine: Engine, name: bytes, token: int, upto: int, now: i64) -> 
     if upto > consumer.newest:
         raise OutOfRange(f"there is no claim {upto} to ack; the newest is {consumer.newest}")
     _admit(engine, consumer, token)
+    finished = [held for held in consumer.claims.values() if held.number <= upto]
     acked = 0
-    for number in [number for number in consumer.claims if number <= upto]:
-        if acked >= FIRED_PER_TURN_MAX or engine.outbox.full():
-            break
-        finished = consumer.claims[number]
-        for job in finished.jobs:
-            tube = engine.tube_of(job)
-            goes = tube.goes or job.rare().doomed
-            event: i64 = s.ACKED if goes else engine._after_ack(job, tube, UNSET, now)
-            engine._move(job, tube, event, now)
-            acked += 1
-        engine._forget_claim(finished)
-        consumer.acked = max(consumer.acked, number)
-    if acked == 0:
+    for each in finished:
+        engine._forget_claim(each)
+        each.acked = True
+        each.jobs.reverse()
+        consumer.acking[each.number] = each
+        engine.deadlines.set(each, now)
+        acked += len(each.jobs)
+    if finished or upto > consumer.acked:
         consumer.acked = max(consumer.acked, upto)
-    engine.outbox.consumer_changed(consumer, now)
-    engine._settle(now)
+        engine.outbox.consumer_changed(consumer, now)
+    _end_some(engine, finished, now)
     return acked
 
 
+def is_acking(engine: Engine, name: bytes) -> bool:
+    """Whether jobs of a consumer's acked claims are left, for turns to come."""
+    consumer = engine.consumers.get(name)
+    return consumer is not None and len(consumer.acking) > 0
+
+
 def release_claims(engine: Engine, name: bytes, token: int, now: i64) -> int:
-    """Give the jobs of all claims of a consumer back; tell how many claims there were."""
+    """End all claims of a consumer; tell how many there were. Their jobs go back, a turn's worth at a time."""
     engine.advance(now)
     consumer = _consumer(engine, name, token)
     _admit(engine, consumer, token)
     held = list(consumer.claims.values())
     for each in held:
-        engine._end_claim(each, now)
-    engine._settle(now)
+        engine._forget_claim(each)
+        engine.deadlines.set(each, now)
+    if held:
+        engine.outbox.consumer_changed(consumer, now)
+    _end_some(engine, held, now)
     return len(held)
+
+
+def _end_some(engine: Engine, claims: list[Claim], now: i64) -> None:
+    """Let as much as one turn may of what ended claims hold go; their deadlines see to the rest."""
+    ended: i64 = 0
+    for each in claims:
+        if ended >= FIRED_PER_TURN_MAX or engine.outbox.full():
+            break
+        ended += engine._end_claim(each, now)
+    engine._settle(now)
 
 
 def _check_number(number: int) -> None:

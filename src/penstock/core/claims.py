@@ -21,12 +21,14 @@ class Claim(Timed):
     consumer: Consumer
     number: i64
     jobs: list[Job]  # In the order they were served.
+    acked: bool  # It has ended so: its jobs are being acked, a turn's worth at a time, the last of the list first.
 
     def __init__(self, consumer: Consumer, number: i64) -> None:
         super().__init__()
         self.consumer = consumer
         self.number = number
         self.jobs = []
+        self.acked = False
 
     def shard(self, index: int, count: int) -> list[Job]:
         """One reader's part of the batch: the same jobs on every read."""
@@ -42,6 +44,7 @@ class Consumer:
     newest: i64  # The number of its newest claim.
     lease_ms: i64  # The lease it asked for last; its claims get it anew after a restart.
     claims: dict[int, Claim]  # Those neither acked nor ended.
+    acking: dict[int, Claim]  # Those that were acked, and of which not all jobs are gone yet.
 
     def __init__(self, name: bytes, token: i64) -> None:
         self.name = name
@@ -50,3 +53,4 @@ class Consumer:
         self.newest = 0
         self.lease_ms = 0
         self.claims = {}
+        self.acking = {}

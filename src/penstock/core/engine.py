@@ -55,7 +55,17 @@ from penstock.core.limits import (
 )
 from penstock.core.moves import Moves, later, puts_bytes, resident_length, tube_bytes
 from penstock.core.outbox import Outbox
-from penstock.core.outcomes import IS_TAKEN, NO_JOB, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK, ONLY_ONCE
+from penstock.core.outcomes import (
+    IS_STAGED,
+    IS_TAKEN,
+    NO_JOB,
+    NOT_BURIED,
+    NOT_KEPT,
+    NOT_OWNER,
+    NOT_TAKEN,
+    OK,
+    ONLY_ONCE,
+)
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
@@ -154,7 +164,7 @@ class Engine(Moves):
         if limit < 0:
             raise OutOfRange("the number of jobs to remove must be 0 or more")
         removed = 0
-        for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.TAKEN):
+        for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.STAGED, s.TAKEN):
             for job in tube.last_jobs(state, limit - removed):
                 if job.holder == HELD_BY_CLAIM:
                     self._doom(job, tube, now)
@@ -304,7 +314,7 @@ class Engine(Moves):
             tube.check_key(key)
         if ttr_ms != UNSET:
             tube.check_ttr(ttr_ms)
-        if session.connections == 0:
+        if not session.connections:
             raise UnknownSession()
 
     def take_many(
@@ -377,7 +387,7 @@ class Engine(Moves):
         """Hand out just this job, ready in a tube that is driven from outside."""
         tube = self.tube_of(job)
         assert tube.driven and job.state == s.READY
-        if session.connections == 0:
+        if not session.connections:
             raise UnknownSession()
         self._deliver(job, tube, session, UNSET, now)
 
@@ -408,7 +418,7 @@ class Engine(Moves):
         connection = wait.connection
         if len(connection.waits) >= self.waits_per_connection_max:
             raise TooManyWaits()
-        if connection.session.connections == 0:
+        if not connection.session.connections:
             raise UnknownSession()
         connection.waits[wait.number] = wait
         wait.since = now
@@ -526,22 +536,6 @@ class Engine(Moves):
         if self._woken:
             self._settle(now)
         return OK
-
-    def _after_ack(self, job: Job, tube: Tube, delay_ms: int, now: i64) -> i64:
-        """How a job ends in a tube that keeps what was acked."""
-        if tube.policy.after_ack == p.KEPT:
-            if delay_ms != UNSET:
-                raise tube.lacks("zombies, so an ack has no delay")
-            job.expiry = NEVER
-            return s.KEPT
-        if delay_ms == UNSET:
-            delay_ms = tube.policy.zombie_ms
-        else:
-            check_finite(delay_ms, "delay")
-        if delay_ms <= 0:
-            return s.ACKED
-        job.wake = now + i64(delay_ms)
-        return s.LINGERED
 
     def done(self, session: Session, job: Job, body: bytes, body_kind: int, now: i64) -> int:
         """The work is done, and its result takes the place of the body: the job stays as done until its ttl ends."""
@@ -838,6 +832,8 @@ class Engine(Moves):
             return NO_JOB
         if job.state == s.TAKEN:
             return IS_TAKEN
+        if job.state == s.STAGED:
+            return IS_STAGED
         if state not in events:
             raise OutOfRange("a job can be switched to ready, delayed, buried, done or zombie")
         check_finite(delay_ms, "delay")
@@ -863,6 +859,8 @@ class Engine(Moves):
         source = self.tube_of(job)
         if source is target:
             raise OutOfRange("the job is in that tube already")
+        if job.state == s.STAGED:
+            return IS_STAGED
         if job.once and target.owned:
             raise target.lacks("at-most-once delivery: what a session holds goes back when it disconnects")
         if target.paused_in:
@@ -898,10 +896,11 @@ class Engine(Moves):
         else:
             self._session_slots[slot] = session
         self.sessions[token] = session
-        session.connections = 1
         if self.session_grace_ms > 0:
             self.outbox.session_made(session, self.now)
-        return Connection(self._number(), session)
+        connection = Connection(self._number(), session)
+        session.connections[connection.number] = connection
+        return connection
 
     def identify(self, connection: Connection, token: bytes, now: i64, grace_ms: int = UNSET) -> Session:
         """Leave the present session and join the one of this token, with all it holds; give it another grace time."""
@@ -915,12 +914,21 @@ class Engine(Moves):
             session.grace_ms = i64(grace_ms)
             self.outbox.session_made(session, now)
         if session is not connection.session:
-            session.connections += 1
+            session.connections[connection.number] = connection
             self.deadlines.clear(session)
             left = connection.session
             connection.session = session
-            self._leave(left, now)
+            self._leave(left, connection, now)
         return session
+
+    def end_takes(self, session: Session, now: i64) -> None:
+        """Let no take of a session wait any longer: it is answered as if its time were over."""
+        for connection in session.connections.values():
+            assert isinstance(connection, Connection)
+            for wait in list(connection.waits.values()):
+                if isinstance(wait, Wait):
+                    self._end_wait(wait, w.TIMED_OUT)
+        self._settle(now)
 
     def grace_of(self, session: Session) -> i64:
         """How long a session outlives its last connection."""
@@ -936,11 +944,11 @@ class Engine(Moves):
         """A client is gone: its waits end, and with its last connection the grace of its session begins."""
         for wait in list(connection.waits.values()):
             self._end_wait(wait, w.CANCELLED)
-        self._leave(connection.session, now)
+        self._leave(connection.session, connection, now)
 
-    def _leave(self, session: Session, now: i64) -> None:
-        session.connections -= 1
-        if session.connections == 0:
+    def _leave(self, session: Session, connection: Connection, now: i64) -> None:
+        del session.connections[connection.number]
+        if not session.connections:
             self.deadlines.set(session, now + self.grace_of(session))
         self.advance(now)
 

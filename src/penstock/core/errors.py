@@ -178,6 +178,24 @@ class Fenced(CommandError):
     code: ClassVar[str] = "FENCED"
 
 
+class UnknownStage(CommandError):
+    """There is no such stage: nothing was put into it, or it was discarded, expired, or published long ago."""
+
+    code: ClassVar[str] = "NOSTAGE"
+
+
+class StageOver(CommandError):
+    """This stage was published or discarded; choose another name."""
+
+    code: ClassVar[str] = "STAGEOVER"
+
+
+class IsStaged(CommandError):
+    """The job waits in a stage; publish that first, or delete the job."""
+
+    code: ClassVar[str] = "ISSTAGED"
+
+
 class Closed(CommandError):
     """The queue is closed; open it again."""
 
@@ -194,6 +212,12 @@ class NoJournal(CommandError):
     """This queue has no journal, so it has neither a memory nor a history; open a directory instead of ":memory:"."""
 
     code: ClassVar[str] = "NOJOURNAL"
+
+
+class Trimmed(CommandError):
+    """What happened at this position is not kept any more; go on at the first that is, or keep history for longer."""
+
+    code: ClassVar[str] = "TRIMMED"
 
 
 class NoSpace(CommandError):
@@ -244,6 +268,57 @@ class TooManyWaits(CommandError):
     code: ClassVar[str] = "TOOMANYWAITS"
 
 
+class Unauthenticated(CommandError):
+    """The server wants a password; put it into the URL: penstock://:password@host, or penstock://user:password@host."""
+
+    code: ClassVar[str] = "NOAUTH"
+
+
+class WrongPassword(CommandError):
+    """The server does not know this user and password; check both in the URL, % as %25 and @ as %40."""
+
+    code: ClassVar[str] = "WRONGPASS"
+
+
+class NotAllowed(CommandError):
+    """This user has no permission to do that; use another user, or let an administrator allow it."""
+
+    code: ClassVar[str] = "NOPERM"
+
+
+class BadUrl(CommandError):
+    """A server's URL reads like: penstock://user:password@host:7711."""
+
+    code: ClassVar[str] = "BADURL"
+
+
+class OtherRefusal(CommandError):
+    """A server refused with a code that this version does not know."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code  # type: ignore[misc]  # The code is of this refusal, not of the class.
+
+
+class Unreachable(PenstockError, ConnectionError):
+    """A server could not be spoken to."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message if message is not None else type(self).__doc__)
+
+
+class NoServer(Unreachable):
+    """No server answers there; start one with `penstock serve`, or check the address."""
+
+
+class WrongServer(NoServer):
+    """What answers there is no Penstock; check the address and the port."""
+
+
+class ConnectionLost(Unreachable):
+    """The connection was lost before the answer came: this may have happened or not; give puts a `dedup=`."""
+
+
 # By the numbers of outcomes.py.
 REFUSALS: Final[list[type[CommandError]]] = [
     CommandError,
@@ -254,9 +329,23 @@ REFUSALS: Final[list[type[CommandError]]] = [
     OnlyOnce,
     IsTaken,
     NotKept,
+    IsStaged,
 ]
 
 
 def refuse(outcome: int) -> NoReturn:
     """Raise the refusal that an outcome other than OK stands for."""
     raise REFUSALS[outcome]()
+
+
+def refusal_of(code: str, message: str) -> CommandError:
+    """The refusal that a server told by its code and a sentence."""
+    known = _BY_CODE.get(code)
+    if known is not None:
+        return known(message)
+    return CommandError(message) if code == CommandError.code else OtherRefusal(code, message)
+
+
+_BY_CODE: Final[dict[str, type[CommandError]]] = {
+    kind.code: kind for kind in CommandError.__subclasses__() if kind is not OtherRefusal
+} | {"OOM": NoMemory}

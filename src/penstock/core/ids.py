@@ -125,6 +125,10 @@ class IdForms:
             return NOT_AN_ID
         return job_id if job_id >= 0 and self.hex(job_id) == text else NOT_AN_ID
 
+    def parse(self, text: bytes) -> i64:
+        """The number behind an id in either form, or NOT_AN_ID."""
+        return self.parse_hex(text) if len(text) == HEX_ID_BYTES else self.parse_long(text)
+
     def _tags(self, job_id: i64) -> bytes:
         """The tags of an id and its neighbours."""
         block = job_id >> _BLOCK_BITS

@@ -62,6 +62,7 @@ class Extra:
     claim: i64  # The number of that claim.
     claim_place: i32  # Its place within that claim.
     doomed: bool  # Deleted while a claim held it: it goes when the claim ends.
+    stage: bytes  # The stage that it waits in; empty if none.
 
     def __init__(self) -> None:
         self.reason = b""
@@ -75,6 +76,7 @@ class Extra:
         self.claim = 0
         self.claim_place = 0
         self.doomed = False
+        self.stage = b""
 
 
 @mypyc_attr(acyclic=True)
@@ -86,7 +88,8 @@ class Job(Timed):
     priority: i64  # Lower is served first.
     order: i64  # Its place among equal priorities. It keeps it when it comes back.
     created: i64  # ms.
-    expiry: i64  # When its ttl ends, ms; NEVER if it has none.
+    expiry: i64  # When its ttl ends, ms; NEVER if it has none. While it is STAGED, this and `wake` stand still: they
+    # are what they would be if it had been published when it was made.
     ttr: i64  # How long a taker may hold it, ms; NEVER if as long as it likes.
     wake: i64  # When its present state ends by itself: of DELAYED, TAKEN and ZOMBIE. NEVER elsewhere.
     position: i64  # Of its newest row in the log; 0 before the first.
@@ -167,6 +170,7 @@ class Draft:
     unique: bytes | None  # If an unfinished job of this value is there, this one is not put.
     same_body: bool  # If a ready job of the same body is there (or delayed, for a delayed one), this one is not put.
     dedup: bytes | None  # If a put of this value was seen lately, this one is not put.
+    nacks: int  # How often it has failed already: where it comes from.
 
     def __init__(
         self,
@@ -184,6 +188,7 @@ class Draft:
         unique: bytes | None = None,
         same_body: bool = False,
         dedup: bytes | None = None,
+        nacks: int = 0,
     ) -> None:
         self.body = body
         self.body_kind = body_kind
@@ -199,6 +204,7 @@ class Draft:
         self.unique = unique
         self.same_body = same_body
         self.dedup = dedup
+        self.nacks = nacks
 
     def like(self, body: bytes) -> Draft:
         """The same of another body."""
@@ -217,6 +223,7 @@ class Draft:
             self.unique,
             self.same_body,
             self.dedup,
+            self.nacks,
         )
 
     def log_bytes(self) -> i64:

@@ -78,6 +78,9 @@ WAIT_TUBES_MAX: Final = 1_024
 # How many takes one connection may keep waiting at a time.
 WAITS_PER_CONNECTION_MAX: Final = 1_024
 
+# How often a job that comes from elsewhere may have failed there: it goes on counting in 32 bits.
+NACKS_MAX: Final = 1_000_000
+
 # How many puts of a tube are remembered by their dedup ids, and for how long, unless its policy says otherwise. A
 # hundred thousand cost about 20 MB while they are full.
 DEDUP_COUNT: Final = 100_000
@@ -85,6 +88,18 @@ DEDUP_MS: Final = 600_000
 
 # How many claims a consumer may have open; each holds its jobs back from everybody else.
 CLAIMS_OPEN_MAX: Final = 64
+
+# How long a stage waits for another put, or to be published, unless it is said; then it is discarded. A batch job that
+# takes longer than a day says so.
+STAGE_EXPIRE_MS: Final = 86_400_000
+
+# For how long, and of how many stages that were published or discarded the names are remembered, so that whoever asks
+# again is told the same. A hundred thousand cost about 30 MB.
+STAGE_REMEMBERED_MS: Final = 86_400_000
+STAGES_REMEMBERED: Final = 100_000
+
+# How many stages one command may publish or discard: it is one row of the log, and one turn.
+STAGES_PER_COMMAND_MAX: Final = 10_000
 
 # How many deadlines fire in one turn: about a millisecond's work, compiled. The rest fire in the next turns, so that
 # a million jobs that fall due at once are a slope and not a wall.
@@ -127,6 +142,14 @@ def check_priority(value: int) -> int:
     check_integer(value, "a priority")
     if value < -PRIORITY_MAX or value > PRIORITY_MAX:
         raise OutOfRange(f"a priority must be between -{PRIORITY_MAX} and {PRIORITY_MAX}; lower is served first")
+    return value
+
+
+def check_nacks(value: int) -> int:
+    """Let a count of failures through, of a job that comes from elsewhere."""
+    check_integer(value, "nacks")
+    if value < 0 or value > NACKS_MAX:
+        raise OutOfRange(f"nacks must be 0 to {NACKS_MAX}")
     return value
 
 

@@ -29,13 +29,16 @@ from penstock.core.limits import (
     NEVER,
     PRIORITY_UNSET,
     ROW_ROOM_BYTES,
+    STAGE_REMEMBERED_MS,
     TUBE_MEMORY_BYTES,
     UNSET,
+    check_finite,
 )
 from penstock.core.outbox import Outbox
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import THEN_BURY, THEN_DROP, RetryPolicy
 from penstock.core.sessions import Session
+from penstock.core.stages import DISCARDED, PUBLISHED, Stage, Stages
 from penstock.core.table import JobTable, NumberSet
 from penstock.core.tube import Tube, key_of
 from penstock.core.unique import DedupWindow
@@ -55,6 +58,7 @@ class Moves:
     tubes: dict[bytes, Tube]
     sessions: dict[bytes, Session]
     consumers: dict[bytes, Consumer]  # Those that claim jobs: see claims.py.
+    stages: Stages
     room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says, after each commit.
     resident_bytes: i64  # Of the bodies that are in memory.
     waiting_bytes: i64  # Of puts that wait for room.
@@ -88,6 +92,7 @@ class Moves:
         self.tubes = {}
         self.sessions = {}
         self.consumers = {}
+        self.stages = Stages()
         self.room_bytes = NEVER
         self.resident_bytes = 0
         self.waiting_bytes = 0
@@ -149,8 +154,14 @@ class Moves:
             return 1
         if isinstance(item, Claim):
             return self._end_claim(item, now)
-        assert isinstance(item, Session)
-        return self._end_session(item, now)
+        if isinstance(item, Session):
+            return self._end_session(item, now)
+        if isinstance(item, Stage):
+            self._close_stage(item, DISCARDED, now)
+            self.outbox.stages_changed([item], now)
+            return 1
+        assert isinstance(item, Stages)
+        return self._empty_stages(now)
 
     def _fire_job(self, job: Job, now: i64) -> None:
         tube = self.tube_of(job)
@@ -192,16 +203,20 @@ class Moves:
         return released + 1
 
     def _end_claim(self, claim: Claim, now: i64) -> i64:
-        """Give back what a claim holds, as much as one turn may. It cannot be read any more."""
-        if claim.number in claim.consumer.claims:
+        """Give back, or ack, what a claim holds, as much as one turn may. It cannot be read any more."""
+        consumer = claim.consumer
+        if claim.number in consumer.claims:
             self._forget_claim(claim)
-            self.outbox.consumer_changed(claim.consumer, now)
+            self.outbox.consumer_changed(consumer, now)
         self.deadlines.clear(claim)
         released: i64 = 0
         while claim.jobs and released < FIRED_PER_TURN_MAX and not self.outbox.full():
             job = claim.jobs.pop()
             tube = self.tube_of(job)
-            if job.extra is not None and job.extra.doomed:
+            doomed = job.extra is not None and job.extra.doomed
+            if claim.acked:
+                self._move(job, tube, s.ACKED if tube.goes or doomed else self._after_ack(job, tube, UNSET, now), now)
+            elif doomed:
                 self._move(job, tube, s.DELETED, now)
             else:
                 job.returns += 1
@@ -209,11 +224,62 @@ class Moves:
             released += 1
         if claim.jobs:
             self.deadlines.set(claim, now)
+        elif claim.acked:
+            del consumer.acking[claim.number]
+            self.outbox.consumer_changed(consumer, now)
         return released + 1
 
     def _forget_claim(self, claim: Claim) -> None:
         self.deadlines.clear(claim)
         claim.consumer.claims.pop(claim.number, None)
+
+    def _close_stage(self, stage: Stage, phase: i64, now: i64) -> None:
+        """A stage that was open is over. Its jobs leave it when all that were over before are empty."""
+        self.deadlines.clear(stage)
+        stage.phase = phase
+        stage.until = now + STAGE_REMEMBERED_MS
+        if phase == PUBLISHED:
+            stage.published = stage.count
+        stage.closing = True
+        self.stages.closing.append(stage)
+        self.deadlines.set(self.stages, now)
+        self.stages.remember(stage, now)
+
+    def _empty_stages(self, now: i64) -> i64:
+        """Let jobs leave the stages that are over, as many as one turn may: to their tubes, or for good."""
+        closing = self.stages.closing
+        moved: i64 = 0
+        while closing and moved < FIRED_PER_TURN_MAX and not self.outbox.full():
+            stage = closing[0]
+            moved += 1
+            if stage.at < len(stage.jobs):
+                job = stage.jobs[stage.at]
+                stage.at += 1
+                # One that was deleted meanwhile is not staged any more.
+                if job.state == s.STAGED and stage.phase == PUBLISHED:
+                    self._publish(job, now)
+                elif job.state == s.STAGED:
+                    self._move(job, self.tube_of(job), s.WITHDRAWN, now)
+            else:
+                stage.jobs = []
+                stage.at = 0
+                stage.closing = False
+                closing.pop(0)
+        self.deadlines.set(self.stages, now if closing else NEVER)
+        return moved + 1
+
+    def _publish(self, job: Job, now: i64) -> None:
+        """Let a staged job arrive: its delay and its ttl begin, and its place is behind all there are."""
+        tube = self.tube_of(job)
+        waited = now - job.created
+        job.wake = later(job.wake, waited)
+        job.expiry = later(job.expiry, waited)
+        if job.extra is not None and job.extra.priority_given != PRIORITY_UNSET:
+            self._next_front -= 1
+            job.order = self._next_front
+        else:
+            job.order = self._newest_order(tube, now)
+        self._move(job, tube, s.PUBLISHED if job.wake == NEVER else s.PUBLISHED_DELAYED, now)
 
     # Jobs
 
@@ -232,11 +298,13 @@ class Moves:
             tube.displace(job, came_from)
             if tube.ready_bodies is not None:
                 _index_body(tube, job, came_from, state)
-            if job.extra is not None and state >= s.DONE and job.extra.unique:
+            if job.extra is not None and (state == s.DONE or state == s.ZOMBIE) and job.extra.unique:
                 _no_longer_unique(tube, job)
             if came_from == s.TAKEN:
                 self._let_go(job, tube)
-            if self._watchers and (state == s.GONE or state >= s.DONE):
+            elif came_from == s.STAGED:
+                self._leave_stage(job)
+            if self._watchers and (state == s.GONE or state == s.DONE or state == s.ZOMBIE):
                 self._tell_end(job, came_from, event)
             if state == s.GONE:
                 self._tell(job, tube, rule, now)
@@ -272,13 +340,20 @@ class Moves:
         if tube.keys is not None:
             self._wake(tube, job)
 
+    def _leave_stage(self, job: Job) -> None:
+        extra = job.rare()
+        stage = self.stages.by_name[extra.stage]
+        extra.stage = b""
+        stage.let_go()
+
     def _arm(self, job: Job, tube: Tube) -> None:
         """Set a job's nearest deadline: the end of its state, or of its ttl where that counts."""
         due = job.wake
         if job.expiry < due and (job.state != s.TAKEN or (tube.ttl_kills and job.holder != HELD_BY_CLAIM)):
             due = job.expiry
-        if job.state == s.ZOMBIE:
-            due = job.wake
+        if job.state >= s.ZOMBIE:
+            # The time of one that is staged has not begun.
+            due = job.wake if job.state == s.ZOMBIE else NEVER
         if due != NEVER or job.deadline_pos != NOWHERE:
             self.deadlines.set(job, due)
 
@@ -321,6 +396,18 @@ class Moves:
             self.outbox.put_seen(job, tube, draft.dedup)
         self.jobs.add(job)
         self._move(job, tube, event, now)
+
+    def _admit_staged(self, job: Job, tube: Tube, draft: Draft, stage: Stage, now: i64) -> None:
+        """Let a job in that was made and checked, to wait in a stage."""
+        self._next_id += 1
+        if self.room_bytes != NEVER:
+            self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
+        job.rare().stage = stage.name
+        stage.jobs.append(job)
+        stage.count += 1
+        self._enter_tube(job, tube, NO_KEY if draft.key is None else draft.key, now)
+        self.jobs.add(job)
+        self._move(job, tube, s.PUT_STAGED, now)
 
     def _twin(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
         """The job that already stands for a draft, because it is unique or was put lately; None if there is none."""
@@ -419,6 +506,22 @@ class Moves:
         job.body = body
         self._enter_tube(job, target, key, now)
         self._move(job, target, event, now)
+
+    def _after_ack(self, job: Job, tube: Tube, delay_ms: int, now: i64) -> i64:
+        """How a job ends in a tube that keeps what was acked."""
+        if tube.policy.after_ack == p.KEPT:
+            if delay_ms != UNSET:
+                raise tube.lacks("zombies, so an ack has no delay")
+            job.expiry = NEVER
+            return s.KEPT
+        if delay_ms == UNSET:
+            delay_ms = tube.policy.zombie_ms
+        else:
+            check_finite(delay_ms, "delay")
+        if delay_ms <= 0:
+            return s.ACKED
+        job.wake = now + i64(delay_ms)
+        return s.LINGERED
 
     def _fail(self, job: Job, tube: Tube, cause: i64, now: i64) -> None:
         """A delivery came to nothing: the job goes back, or wherever its retry policy sends it."""
@@ -701,7 +804,7 @@ class Moves:
         waits = self._watchers.get(job.id)
         if waits is None:
             return
-        processed = event == s.ACKED or job.state >= s.DONE
+        processed = event == s.ACKED or job.state != s.GONE
         for wait in list(waits):
             wait.processed = processed
             wait.before = came_from

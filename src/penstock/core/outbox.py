@@ -12,6 +12,7 @@ from mypy_extensions import i64, mypyc_attr
 from penstock.core.claims import Consumer
 from penstock.core.job import Job
 from penstock.core.sessions import Session
+from penstock.core.stages import Stage
 from penstock.core.tube import Tube
 from penstock.core.waits import Waiting
 
@@ -49,6 +50,9 @@ class Outbox:
 
     def consumer_changed(self, consumer: Consumer, now: i64) -> None:
         """A consumer of claims got further, or was taken over."""
+
+    def stages_changed(self, stages: list[Stage], now: i64) -> None:
+        """Stages were made or got more time, or all of them are over in the same way."""
 
     def body_changed(self) -> None:
         """The job that moves next has another body than before."""

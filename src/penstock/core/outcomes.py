@@ -12,3 +12,4 @@ NOT_BURIED: Final = 4
 ONLY_ONCE: Final = 5
 IS_TAKEN: Final = 6
 NOT_KEPT: Final = 7
+IS_STAGED: Final = 8

@@ -13,10 +13,11 @@ from penstock.core.claims import Claim, Consumer
 from penstock.core.engine import Engine
 from penstock.core.ids import SEQUENCE_BITS
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Job
-from penstock.core.limits import NEVER
+from penstock.core.limits import NEVER, STAGE_EXPIRE_MS
 from penstock.core.moves import resident_length
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
+from penstock.core.stages import OPEN, Stage
 from penstock.core.table import JobTable
 from penstock.core.tube import Tube
 from penstock.core.unique import DedupWindow
@@ -123,12 +124,45 @@ def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64
         claim.jobs.append(job)
 
 
-def end_claims(engine: Engine, consumer: Consumer, still_open: list[int], now: i64) -> None:
-    """End what is left of claims that had ended, and whose jobs had not all gone back when the log stopped."""
+def end_claims(engine: Engine, consumer: Consumer, still_open: list[int], acked: list[int], now: i64) -> None:
+    """End what is left of claims that had ended or were acked, and whose jobs had not all gone when the log stopped."""
     for claim in list(consumer.claims.values()):
         if claim.number not in still_open:
             engine._forget_claim(claim)
             engine.deadlines.set(claim, now)
+            if claim.number in acked:
+                claim.acked = True
+                consumer.acking[claim.number] = claim
+
+
+def restore_stages(engine: Engine, stages: list[Stage], jobs: list[Job]) -> None:
+    """Bring stages back, in the order in which they changed last, and the jobs that wait in them, by their ids.
+
+    Where jobs were leaving one that is over, they go on to.
+    """
+    known = engine.stages.by_name
+    for stage in stages:
+        known[stage.name] = stage
+    for job in jobs:
+        name = job.rare().stage
+        if name not in known:
+            # What was said of it is lost: it is left to whoever knows, or expires.
+            lost = Stage(name, STAGE_EXPIRE_MS)
+            lost.until = engine.now + STAGE_EXPIRE_MS
+            known[name] = lost
+        known[name].jobs.append(job)
+        known[name].count += 1
+    for stage in known.values():
+        if stage.phase == OPEN:
+            engine.deadlines.set(stage, stage.until)
+    for stage in stages:
+        if stage.phase != OPEN:
+            stage.closing = stage.count > 0
+            if stage.closing:
+                engine.stages.closing.append(stage)
+            engine.stages.remember(stage, engine.now)
+    if engine.stages.closing:
+        engine.deadlines.set(engine.stages, engine.now)
 
 
 def release_orphan(engine: Engine, job: Job, now: i64) -> None:

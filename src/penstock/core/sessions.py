@@ -21,7 +21,7 @@ class Session(Timed):
     slot: i32  # How its jobs refer to it.
     token: bytes  # Whoever knows it may join: 16 unguessable bytes.
     grace_ms: i64  # How long it outlives its last connection; UNSET: as long as the engine says.
-    connections: i32
+    connections: dict[int, object]  # Those of waits.py that act for it, by their numbers.
     held: list[Job]  # In no order that matters; job.held_pos is the index.
 
     def __init__(self, number: i64, slot: i32, token: bytes, grace_ms: i64 = UNSET) -> None:
@@ -30,7 +30,7 @@ class Session(Timed):
         self.slot = slot
         self.token = token
         self.grace_ms = grace_ms
-        self.connections = 0
+        self.connections = {}
         self.held = []
 
     def hold(self, job: Job) -> None:

@@ -21,9 +21,10 @@ DELAYED: Final = 3
 BURIED: Final = 4
 DONE: Final = 5  # Acked, and kept.
 ZOMBIE: Final = 6  # Acked, and kept for a while.
+STAGED: Final = 7  # Put, and not published yet: see stages.py.
 
-STATE_NAMES: Final = ["gone", "ready", "taken", "delayed", "buried", "done", "zombie"]
-STATES_COUNT: Final = 7
+STATE_NAMES: Final = ["gone", "ready", "taken", "delayed", "buried", "done", "zombie", "staged"]
+STATES_COUNT: Final = 8
 
 # Events are what happened, in the past tense. Their numbers are for ever: the log stores them.
 PUT: Final = 0
@@ -69,7 +70,11 @@ CLAIMED: Final = 39  # Taken by a claim: see claims.py.
 CLAIM_ENDED: Final = 40
 PUT_URGENT: Final = 41  # Put before all others.
 DOOMED: Final = 42  # Deleted while a claim holds it: it goes when the claim ends.
-MOVED_IN_ZOMBIE: Final = 43
+PUT_STAGED: Final = 43  # Put into a stage.
+PUBLISHED: Final = 44  # With its stage.
+PUBLISHED_DELAYED: Final = 45
+WITHDRAWN: Final = 46  # Its stage was discarded, or expired.
+MOVED_IN_ZOMBIE: Final = 47
 
 EVENT_NAMES: Final = [
     "put",
@@ -115,9 +120,13 @@ EVENT_NAMES: Final = [
     "claim ended",
     "put urgent",
     "doomed",
+    "put staged",
+    "published",
+    "published delayed",
+    "withdrawn",
     "moved in as a zombie",
 ]
-EVENTS_COUNT: Final = 44
+EVENTS_COUNT: Final = 48
 
 _PRESENT: Final = [READY, TAKEN, DELAYED, BURIED, DONE, ZOMBIE]
 _NOT_TAKEN: Final = [READY, DELAYED, BURIED, DONE, ZOMBIE]
@@ -180,8 +189,14 @@ TRANSITIONS: Final[list[tuple[int, int, int]]] = [
     (CLAIMED, READY, TAKEN),
     (CLAIM_ENDED, TAKEN, READY),
     (DOOMED, TAKEN, TAKEN),
+    (PUT_STAGED, GONE, STAGED),
+    (PUBLISHED, STAGED, READY),
+    (PUBLISHED_DELAYED, STAGED, DELAYED),
+    (WITHDRAWN, STAGED, GONE),
+    (DELETED, STAGED, GONE),
+    (TRUNCATED, STAGED, GONE),
 ]
-RULES_COUNT: Final = 93
+RULES_COUNT: Final = 99
 NO_RULE: Final = 255
 
 
@@ -202,7 +217,7 @@ SOURCE_OF: Final[bytes] = bytes([source for _, source, _ in TRANSITIONS])
 TARGET_OF: Final[bytes] = bytes([target for _, _, target in TRANSITIONS])
 
 
-# How a job arrives from elsewhere in a state: by the state's number.
+# How a job arrives from elsewhere in a state: by the state's number. None arrives gone, or staged.
 ARRIVALS: Final = [
     MOVED_OUT,
     MOVED_IN_READY,
@@ -211,6 +226,7 @@ ARRIVALS: Final = [
     MOVED_IN_BURIED,
     MOVED_IN_DONE,
     MOVED_IN_ZOMBIE,
+    MOVED_OUT,
 ]
 
 

@@ -12,10 +12,10 @@ from penstock.core import states as s
 from penstock.core.tube import Tube
 
 # In transitions only: the job came from, or went to, another tube.
-ELSEWHERE: Final = 7
+ELSEWHERE: Final = s.STATES_COUNT
 TRANSITION_NAMES: Final = [*s.STATE_NAMES, "elsewhere"]
 
-_ARRIVALS: Final = frozenset(s.ARRIVALS[s.READY :])
+_ARRIVALS: Final = frozenset(s.ARRIVALS[s.READY : s.STAGED])
 
 
 def rule_counts(tube: Tube, life: bool) -> list[int]:

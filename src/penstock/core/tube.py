@@ -27,6 +27,7 @@ from penstock.core.limits import (
     UNSET,
     check_duration,
     check_finite,
+    check_nacks,
     check_priority,
 )
 from penstock.core.order import JobBag, JobHeap
@@ -91,6 +92,7 @@ class Tube:
     spent: JobBag  # Buried too, but delivered as often as they may be: nobody can kick them.
     done: JobBag
     zombies: JobBag
+    staged: JobBag
 
     locals: JobTable | None  # Jobs by their integer within the tube.
     next_local: i64
@@ -134,6 +136,7 @@ class Tube:
         self.spent = JobBag()
         self.done = JobBag()
         self.zombies = JobBag()
+        self.staged = JobBag()
         self.locals = JobTable(local=True) if policy.ids == p.ID_INTEGER else None
         self.next_local = policy.first_integer
         self.promised = self.next_local
@@ -237,12 +240,15 @@ class Tube:
             return len(self.buried) + len(self.spent)
         if state == s.DONE:
             return len(self.done)
-        return len(self.zombies) if state == s.ZOMBIE else 0
+        if state == s.ZOMBIE:
+            return len(self.zombies)
+        return len(self.staged) if state == s.STAGED else 0
 
     def total(self) -> int:
         """How many jobs it has, in any state."""
         total = self.count_in(s.READY) + self.count_in(s.BURIED)
-        return total + len(self.taken) + len(self.delayed) + len(self.done) + len(self.zombies)
+        total += len(self.taken) + len(self.delayed) + len(self.done) + len(self.zombies)
+        return total + len(self.staged)
 
     def has_room(self, body_length: int) -> bool:
         """Tell whether one more job fits."""
@@ -289,7 +295,9 @@ class Tube:
             return self.buried.items + self.spent.items
         if state == s.DONE:
             return self.done.items
-        return self.zombies.items if state == s.ZOMBIE else []
+        if state == s.ZOMBIE:
+            return self.zombies.items
+        return self.staged.items if state == s.STAGED else []
 
     def first_ready(self, key: bytes | None) -> Job | None:
         """The job to serve next: of any key, or of one."""
@@ -332,8 +340,10 @@ class Tube:
                 self.buried.push(job)
         elif state == s.DONE:
             self.done.push(job)
-        else:
+        elif state == s.ZOMBIE:
             self.zombies.push(job)
+        else:
+            self.staged.push(job)
 
     def displace(self, job: Job, state: i64) -> None:
         """Take a job away from where jobs of the state it was in are."""
@@ -360,6 +370,8 @@ class Tube:
             self.done.remove(job)
         elif state == s.ZOMBIE:
             self.zombies.remove(job)
+        elif state == s.STAGED:
+            self.staged.remove(job)
 
     def make(self, job_id: i64, draft: Draft, now: i64) -> Job:
         """Make the job that a draft asks for, or refuse it. Nothing else changes."""
@@ -400,6 +412,8 @@ class Tube:
         job.priority = priority
         job.ttr = NEVER if draft.once else ttr_ms
         job.once = draft.once
+        if draft.nacks != 0:
+            job.nacks = i32(check_nacks(draft.nacks))
         job.ttl_minutes = i32(ttl_class(ttl_ms, draft.once))
         if ttl_ms != NEVER:
             job.expiry = now + i64(ttl_ms)

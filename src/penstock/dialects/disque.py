@@ -35,7 +35,8 @@ from penstock.wire.errors import NOT_AN_INTEGER, SYNTAX, Refused
 from penstock.wire.reply import Reply
 
 # By the number of the state. A delayed job, and one that was set aside, are active for Disque.
-STATE_WORDS: Final = [b"acked", b"queued", b"active", b"active", b"active", b"acked", b"acked"]
+# One that is staged is Disque's job that waits for its replicas: it is there, and nobody gets it yet.
+STATE_WORDS: Final = [b"acked", b"queued", b"active", b"active", b"active", b"acked", b"acked", b"wait-repl"]
 
 # What does not parse as a number. Too large for any field, so that it fails every check of a range as well.
 NOT_A_NUMBER: Final = 1 << 70

@@ -161,6 +161,17 @@ class Jobs:
         self._engine.advance(now)
         self._native.site.run(caller, _First(self._native, self._engine.tube(args[2]), state, count), now)
 
+    def held(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """JOB HELD [ENDWAITS]"""
+        words = Words(args, 2)
+        session = caller.connection.session
+        while words.more():
+            if words.option() != b"ENDWAITS":
+                raise words.unknown(["ENDWAITS"])
+            self._engine.end_takes(session, now)
+        self._engine.advance(now)
+        self._native.site.run(caller, _Held(self._native, list(session.held)), now)
+
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB SCAN cursor [TUBE t] [STATE s ...] [COUNT n] [IDS]"""
         scan = _Scan(self._native, parse_cursor(args[2]))
@@ -257,6 +268,30 @@ class _Scan(Pages):
             self.found += 1
         self.add(page)
         return True
+
+
+class _Held(Pages):
+    """JOB HELD: the ids of what a session held when it was asked."""
+
+    _native: Native
+    _jobs: list[Job]
+    _at: int
+
+    def __init__(self, native: Native, jobs: list[Job]) -> None:
+        super().__init__()
+        self._native = native
+        self._jobs = jobs
+        self._at = 0
+
+    def look(self, caller: Caller, now: i64) -> bool:
+        """Write the next ids."""
+        page = self.page(caller)
+        for job in self._jobs[self._at : self._at + SLICE]:
+            page.bulk(self._native.site.id_of(job))
+            self.found += 1
+        self.add(page)
+        self._at += SLICE
+        return self._at >= len(self._jobs)
 
 
 class _First(Pages):

@@ -33,8 +33,8 @@ from penstock.dialects.words import KIND_WORDS, PUT_OPTIONS, Words, check_kind, 
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
-_PUT_WORDS: Final = [*PUT_OPTIONS, "TIMEOUT"]
-_MPUT_WORDS: Final = [*PUT_OPTIONS, "JOB"]
+_PUT_WORDS: Final = [*PUT_OPTIONS, "EXISTING", "TIMEOUT"]
+_MPUT_WORDS: Final = [*PUT_OPTIONS, "EXISTING", "JOB"]
 _TAKE_WORDS: Final = ["COUNT", "TIMEOUT", "KEY", "TTR", "AND"]
 _RELEASE_WORDS: Final = ["DELAY", "TTL", "PRIORITY", "KEY"]
 _DIG_WORDS: Final = ["DELAY", "TTL", "PRIORITY"]
@@ -69,22 +69,25 @@ class Native:
     # Putting
 
     def put(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """PUT tube body [option value ...] [TIMEOUT d]"""
+        """PUT tube body [option value ...] [EXISTING] [TIMEOUT d]"""
         draft = Draft(args[2])
         timeout = 0
+        existing = False
         if len(args) > 3:
             words = Words(args, 3)
             while words.more():
                 word = words.option()
                 if word == b"TIMEOUT":
                     timeout = words.duration()
+                elif word == b"EXISTING":
+                    existing = True
                 elif not read_put(words, draft, word):
                     raise words.unknown(_PUT_WORDS)
             check_kind(draft.body, draft.body_kind)
         self._check_put(caller, args[1])
         if draft.retry is not None:
             check_target(caller, draft.retry)
-        tube = self._engine.tubes.get(args[1])
+        tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, [draft], now)
         else:
@@ -100,14 +103,11 @@ class Native:
         caller.reply.bulk(self.site.id_of(job))
 
     def mput(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """MPUT tube [option value ...] JOB body [option value ...] [JOB body ...]"""
-        drafts = read_drafts(Words(args, 2))
-        self._check_put(caller, args[1])
-        if not caller.any_tube:
-            for draft in drafts:
-                if draft.retry is not None:
-                    check_target(caller, draft.retry)
-        tube = self._engine.tubes.get(args[1])
+        """MPUT tube [EXISTING] [option value ...] JOB body [option value ...] [JOB body ...]"""
+        existing = args[2].upper() == b"EXISTING"
+        drafts = read_drafts(Words(args, 3 if existing else 2))
+        self.check_puts(caller, args[1], drafts)
+        tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, drafts, now)
         else:
@@ -116,6 +116,14 @@ class Native:
         caller.reply.array(len(jobs))
         for job in jobs:
             caller.reply.bulk(self.site.id_of(job))
+
+    def check_puts(self, caller: Caller, name: bytes, drafts: list[Draft]) -> None:
+        """Refuse puts of a caller who may not use their tube, or one that a retry policy of theirs names."""
+        self._check_put(caller, name)
+        if not caller.any_tube:
+            for draft in drafts:
+                if draft.retry is not None:
+                    check_target(caller, draft.retry)
 
     def _check_put(self, caller: Caller, name: bytes) -> None:
         check_tube(caller, name)
@@ -307,13 +315,15 @@ class Native:
         self._engine.identify(connection, token or connection.session.token, now, grace)
         session = connection.session
         reply = caller.reply
-        reply.map(3)
+        reply.map(4)
         reply.bulk(b"token")
         reply.bulk(session.token.hex().encode())
         reply.bulk(b"session")
         reply.integer(session.number)
         reply.bulk(b"grace")
         reply.integer(self._engine.grace_of(session))
+        reply.bulk(b"max-body")
+        reply.integer(self._engine.body_bytes_max)
 
     # Ids
 

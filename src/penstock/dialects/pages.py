@@ -83,7 +83,7 @@ class Pages(Long):
         """
         length = page.length + more
         if whole and self._bytes + length > SCAN_BYTES_MAX:
-            raise Refused(b"ERR the answer would be longer than %d bytes; use a cursor and COUNT" % SCAN_BYTES_MAX)
+            raise Refused(b"ERR the answer would be longer than %d bytes; ask for less at a time" % SCAN_BYTES_MAX)
         return page.length == 0 or length <= PAGE_BYTES_MAX
 
     def add(self, page: Reply) -> None:

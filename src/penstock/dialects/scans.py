@@ -32,7 +32,7 @@ _CURSOR_MAX: Final = (1 << 63) - 1
 
 # What Disque's words for states mean here, as bits.
 _STATES: Final[dict[bytes, int]] = {
-    b"wait-repl": 0,
+    b"wait-repl": 1 << s.STAGED,
     b"active": 1 << s.TAKEN | 1 << s.DELAYED | 1 << s.BURIED,
     b"queued": 1 << s.READY,
     b"acked": 1 << s.DONE | 1 << s.ZOMBIE,

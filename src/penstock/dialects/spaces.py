@@ -26,6 +26,7 @@ from penstock.dialects.calls import Family, LongCall, Method, argument, one, run
 from penstock.dialects.command import READ, SLICE, Caller
 from penstock.dialects.site import Site
 from penstock.dialects.tarantool import STATE_LETTERS, Tasks, description, read_options
+from penstock.wire.bodies import name_value, write_name
 from penstock.wire.errors import BoxError, LuaError
 from penstock.wire.iproto import ER_NO_SUCH_SPACE, Request
 from penstock.wire.msgpack import NIL, pack, write_array, write_integer, write_text
@@ -146,7 +147,7 @@ class Spaces(Family):
         if job.local >= 0:
             write_integer(writer, job.local)
         else:
-            write_text(writer, self.tasks.id_text(job))
+            write_name(writer, self.tasks.id_text(job))
         write_text(writer, STATE_LETTERS[job.state].encode())
         if timed:
             ttl = _CENTURY_US if job.expiry == NEVER else (job.expiry - job.created) * 1000
@@ -157,7 +158,7 @@ class Spaces(Family):
             write_integer(writer, job.priority)
             write_integer(writer, job.created * 1000)
         if keyed:
-            write_text(writer, key_of(tube, job))
+            write_name(writer, key_of(tube, job))
         writer.write(self.tasks.data(job))
 
     def rows_about(self, name: bytes, tube: Tube, start: i64) -> list[bytes]:
@@ -179,7 +180,7 @@ class Spaces(Family):
 
     def _taken(self, tube: Tube, job: Job) -> bytes:
         session = self._engine.session_number(job.holder) if job.holder >= 0 else None
-        id: object = job.local if job.local >= 0 else self.tasks.id_text(job).decode("utf-8", "surrogateescape")
+        id: object = job.local if job.local >= 0 else name_value(self.tasks.id_text(job))
         # When a task was taken is known by when its time to run will be over.
         known = job.wake != NEVER and job.ttr != NEVER
         return pack([session, tube.number, id, (job.wake - job.ttr) * 1000 if known else None])

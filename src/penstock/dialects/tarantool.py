@@ -29,7 +29,7 @@ from penstock.dialects.command import ADMIN, READ, SLICE, WRITE, Caller, check_t
 from penstock.dialects.disque import LEAVING
 from penstock.dialects.site import Site
 from penstock.options import altered
-from penstock.wire.bodies import from_value, to_value
+from penstock.wire.bodies import from_value, name_value, to_value, write_name
 from penstock.wire.errors import BoxError, LuaError, NoProcedure, Refused
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import (
@@ -44,14 +44,14 @@ from penstock.wire.msgpack import (
     write_value,
 )
 
-# By the number of the state. A zombie is done for those who do not know zombies.
-STATE_LETTERS: Final = ["-", "r", "t", "~", "!", "-", "-"]
+# By the number of the state. A zombie is done for those who do not know zombies, and what is staged is not there yet.
+STATE_LETTERS: Final = ["-", "r", "t", "~", "!", "-", "-", "-"]
 _LETTERS: Final = [ord(letter) for letter in STATE_LETTERS]
 _STATES: Final[dict[str, int]] = {"r": s.READY, "t": s.TAKEN, "~": s.DELAYED, "!": s.BURIED, "-": s.DONE}
 
 # What counts as which call. Each event is in one of them at most, so nothing is counted twice.
 CALLS: Final[dict[str, list[int]]] = {
-    "put": [s.PUT, s.PUT_DELAYED, s.PUT_URGENT],
+    "put": [s.PUT, s.PUT_DELAYED, s.PUT_URGENT, s.PUBLISHED, s.PUBLISHED_DELAYED],
     "take": [s.TOOK, s.CLAIMED],
     "ack": [s.ACKED, s.KEPT, s.LINGERED],
     "release": [
@@ -208,7 +208,7 @@ class Tasks:
         if job.local >= 0:
             write_integer(writer, job.local)
         else:
-            write_text(writer, self.id_text(job))
+            write_name(writer, self.id_text(job))
         writer.append(0xA1)
         writer.append(letter)
         writer.write(self.data(job))
@@ -802,8 +802,7 @@ def description(tube: Tube) -> dict[str, object]:
         options["pri"] = policy.default_priority
     if policy.capacity:
         options["capacity"] = policy.capacity
-    name = tube.name.decode("utf-8", "surrogateescape")
-    return {"name": name, "type": policy.type, "tube_id": tube.number, "opts": options}
+    return {"name": name_value(tube.name), "type": policy.type, "tube_id": tube.number, "opts": options}
 
 
 class _Names(LongCall):
@@ -824,7 +823,7 @@ class _Names(LongCall):
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, SLICE)
         for tube in tubes:
             if caller.any_tube or caller.may_use(tube.name):
-                self._names.append(tube.name.decode("utf-8", "surrogateescape"))
+                self._names.append(name_value(tube.name))
         return one(self._names) if self._cursor == 0 else None
 
 
@@ -848,7 +847,7 @@ class _Statistics(LongCall):
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
         for tube in tubes:
             if caller.any_tube or caller.may_use(tube.name):
-                write_text(self._writer, tube.name)
+                write_name(self._writer, tube.name)
                 write_value(self._writer, statistics(tube), DEPTH_MAX)
                 self._found += 1
         if self._cursor != 0:

@@ -28,16 +28,16 @@ from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
 from penstock.dialects.disque import LEAVING
 from penstock.dialects.site import Site
 from penstock.dialects.tarantool import Emptying, Kicking
-from penstock.wire.bodies import fields_count, from_fields, to_fields
+from penstock.wire.bodies import fields_count, from_fields, name_value, to_fields, write_name
 from penstock.wire.errors import LuaError, Refused
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import NIL, NO_VALUES, write_array, write_text
 
-STATE_WORDS: Final = ["done", "ready", "taken", "delayed", "buried", "done", "done"]
+STATE_WORDS: Final = ["done", "ready", "taken", "delayed", "buried", "done", "done", "done"]
 
 # Its counters that are transitions, and the events they count.
 _COUNTERS: Final[dict[str, list[int]]] = {
-    "put": [s.PUT, s.PUT_DELAYED],
+    "put": [s.PUT, s.PUT_DELAYED, s.PUBLISHED, s.PUBLISHED_DELAYED],
     "urgent": [s.PUT_URGENT],
     "take": [s.TOOK, s.CLAIMED],
     "ack": [s.ACKED],
@@ -415,7 +415,7 @@ class Queue15:
         given = job.priority if extra.priority_given == PRIORITY_UNSET else extra.priority_given
         told: list[object] = [
             self._site.ids.hex(job.id).decode(),
-            tube.name[len(_prefix(_space(call))) :].decode("utf-8", "surrogateescape"),
+            name_value(tube.name[len(_prefix(_space(call))) :]),
             STATE_WORDS[job.state],
             _seconds(job.due) if job.deadline_pos >= 0 else _seconds(job.expiry),
             str(255 - priority_outside(job.priority)),
@@ -442,7 +442,7 @@ class Queue15:
     def told(self, tube: Tube) -> list[str]:
         """The statistics of a tube."""
         space, name = _split(tube.name)
-        return statistics(space, name.decode("utf-8", "surrogateescape"), tube, self._calls.get(tube.number, {}))
+        return statistics(space, name.decode("utf-8", "backslashreplace"), tube, self._calls.get(tube.number, {}))
 
     def count(self, tube: Tube, what: str) -> None:
         """Count a call that changes no task."""
@@ -482,7 +482,7 @@ class Queue15:
         write_array(writer, 3 + fields_count(body, kind))
         write_text(writer, self._site.ids.hex(job.id))
         tube = self._engine.tube_at(i64(job.tube))
-        write_text(writer, b"" if tube is None else tube.name[len(_prefix(space)) :])
+        write_name(writer, b"" if tube is None else tube.name[len(_prefix(space)) :])
         write_text(writer, status.encode())
         writer.write(to_fields(body, kind))
         return writer.getvalue()

@@ -210,7 +210,7 @@ def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:
 
 def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
     """How a tube is: with what happened in its life, or without."""
-    reply.map(15 if counts else 13)
+    reply.map(16 if counts else 14)
     _write_head(reply, tube)
     states = stats.states(tube)
     for state in range(1, s.STATES_COUNT):

@@ -36,6 +36,7 @@ PUT_OPTIONS: Final = [
     "NAME",
     "UNIQUE",
     "DEDUP",
+    "NACKS",
     "AS",
 ]
 
@@ -130,6 +131,8 @@ def read_put(words: Words, draft: Draft, word: bytes) -> bool:
         draft.unique = words.value()
     elif word == b"DEDUP":
         draft.dedup = words.value()
+    elif word == b"NACKS":
+        draft.nacks = words.integer()
     elif word == b"AS":
         draft.body_kind = body_kind(words.value())
     else:

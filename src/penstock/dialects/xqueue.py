@@ -8,9 +8,9 @@ from penstock.core import states as s
 from penstock.core import stats
 from penstock.core.tube import Tube
 
-# By the number of the state, and one more: S, another tube.
-STATUS_LETTERS: Final = ["X", "R", "T", "W", "B", "D", "Z", "S"]
-STATUS_WORDS: Final = ["none", "ready", "taken", "waiting", "buried", "done", "zombie", "moved"]
+# By the number of the state, and one more: S, another tube. What is staged is not there yet.
+STATUS_LETTERS: Final = ["X", "R", "T", "W", "B", "D", "Z", "X", "S"]
+STATUS_WORDS: Final = ["none", "ready", "taken", "waiting", "buried", "done", "zombie", "none", "moved"]
 
 
 def space_stats(tube: Tube, pretty: bool = False) -> dict[str, object]:
@@ -33,10 +33,13 @@ def space_stats(tube: Tube, pretty: bool = False) -> dict[str, object]:
 
 
 def _counts(states: list[int], names: list[str]) -> dict[str, int]:
-    return {names[state]: states[state] for state in range(s.READY, s.STATES_COUNT)}
+    return {names[state]: states[state] for state in range(s.READY, s.STAGED)}
 
 
 def _transitions(counts: list[int], names: list[str]) -> dict[str, int]:
-    return {
-        f"{names[source]}-{names[target]}": count for (source, target), count in stats.sum_transitions(counts).items()
-    }
+    found: dict[str, int] = {}
+    for (source, target), count in stats.sum_transitions(counts).items():
+        if names[source] != names[target]:
+            name = f"{names[source]}-{names[target]}"
+            found[name] = found.get(name, 0) + count
+    return found

@@ -384,7 +384,7 @@ class Space:
     def count(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """len(), count()"""
         self._engine.advance(now)
-        return [self.tube.total()]
+        return [self.tube.total() - self.tube.count_in(s.STAGED)]
 
     def wait(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """wait(key, timeout)"""
@@ -481,7 +481,8 @@ class Space:
             job = self._unnamed(key)
         if job is not None:
             self._engine.look(job, now)
-        return key, None if job is None or job.state == s.GONE else job
+        # What is staged is not there yet.
+        return key, None if job is None or job.state in (s.GONE, s.STAGED) else job
 
     def _unnamed(self, key: list[Any]) -> Job | None:
         """The task of a key that the queue made of the job itself."""

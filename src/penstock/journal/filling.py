@@ -38,6 +38,8 @@ def fill(engine: Engine, replay: Replay) -> None:
             creation = max(creation, restore.creation_of(jobs))
     restore.used_number(engine, max(replay.highest_number, replay.counters.get("next_number", 0) - 1))
     restore.used_orders(engine, min(replay.lowest_order, replay.counters.get("next_front", 0)), creation)
+    staged = [job for tube in engine.tubes.values() for job in tube.staged.items]
+    restore.restore_stages(engine, list(replay.stages.values()), sorted(staged, key=lambda job: job.id))
     for number, dedup, job_id, ttl_minutes, when in replay.dedups:
         known = engine._tubes_by_number.get(number)
         if known is not None:
@@ -85,7 +87,7 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
     for name, jobs in claimed.items():
         jobs.sort(key=lambda job: (job.rare().claim, job.rare().claim_place))
         restore.restore_claims(engine, replay.consumers[name], jobs, now)
-        restore.end_claims(engine, replay.consumers[name], replay.open_claims[name], now)
+        restore.end_claims(engine, replay.consumers[name], replay.open_claims[name], replay.acked_claims[name], now)
     for session, jobs in held.items():
         restore.restore_session(engine, session, replay.sessions[session], replay.graces.get(session, UNSET), jobs, now)
     # By their ids, so that the same log is always continued in the same way.

@@ -54,6 +54,7 @@ from penstock.core.job import HELD_BY_CLAIM, BodyRef, Extra, Job
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET, TURN_BYTES_MAX, UNSET
 from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session
+from penstock.core.stages import STAGE_WORDS, Stage
 from penstock.core.tube import Tube, key_of
 
 FRAME_MAGIC: Final = 0x464E4550  # "PENF"
@@ -100,6 +101,7 @@ STOPPED: Final = 134  # The log was closed in order: nothing of it can be missin
 PUT_SEEN: Final = 135  # Of a snapshot: a put that is remembered by its dedup id.
 SNAPSHOT_ENDS: Final = 136  # Of a snapshot: that it is whole, and what counters go on from.
 TUBE_NAMED: Final = 137  # A tube is used in this segment, and has this name: each segment can be read by itself.
+STAGES_CHANGED: Final = 138  # Stages of these names are open, published or discarded from now on.
 
 FLAG_ONCE: Final = 1
 FLAG_CLAIMED: Final = 2
@@ -118,6 +120,7 @@ TAG_JSON: Final = 9
 TAG_PRIORITY_GIVEN: Final = 10
 TAG_BURIES: Final = 11
 TAG_CLAIM: Final = 12
+TAG_STAGE: Final = 13
 
 
 class DamagedFrame(PenstockError):
@@ -332,9 +335,24 @@ class RowWriter(Outbox):
             "newest": consumer.newest,
             "lease_ms": consumer.lease_ms,
             "open": list(consumer.claims),
+            "acking": list(consumer.acking),
         }
         self._var(TAG_JSON, json.dumps(told).encode())
         self._plain(CONSUMER_CHANGED, 0, 0, 0, now, start)
+
+    def stages_changed(self, stages: list[Stage], now: i64) -> None:
+        """Write what has become of stages, in one row: that they were published is true of all of them, or of none."""
+        start: i64 = len(self._vars)
+        for stage in stages:
+            self._var(TAG_NAME, stage.name)
+        told = {
+            "phase": STAGE_WORDS[stages[0].phase],
+            "until": stages[0].until,
+            "expire_ms": stages[0].expire_ms,
+            "published": [stage.published for stage in stages],
+        }
+        self._var(TAG_JSON, json.dumps(told).encode())
+        self._plain(STAGES_CHANGED, 0, 0, 0, now, start)
 
     def kept_tube(self, tube: Tube, now: i64) -> None:
         """Write a tube as it is, for a snapshot: with what was counted in its life."""
@@ -445,6 +463,8 @@ class RowWriter(Outbox):
         if extra.consumer:
             self._var(TAG_CONSUMER, extra.consumer)
             self._var(TAG_CLAIM, b"%d %d" % (extra.claim, extra.claim_place))
+        if extra.stage:
+            self._var(TAG_STAGE, extra.stage)
         if extra.priority_given != PRIORITY_UNSET:
             self._var(TAG_PRIORITY_GIVEN, b"%d" % extra.priority_given)
         if extra.buries:

@@ -121,11 +121,12 @@ class Log:
         self.kept = Kept()
         self.bodies = Bodies(disk)
         self.on_growth: Callable[[], None] = _nothing  # Whom to tell that a fair part of a segment was written.
+        self.on_durable: Callable[[], None] = _nothing  # Whom to tell, in whichever thread, that more of it is on disk.
         self.writer.bodies = self.bodies
         self._disk = disk
         self._node = node
         self._boot = boot
-        self._epoch = epoch
+        self.epoch = epoch
         self._segment_bytes = segment_bytes
         self._wall = wall
         self._spare: _Tail | None = None  # The next segment, made ahead.
@@ -213,6 +214,7 @@ class Log:
             self._failed = error
             raise JournalFailed(f"the log could not be synced: {error}") from error
         self.durable = upto
+        self.on_durable()
 
     def _sleep(self, position: int) -> None:
         """Sleep while another thread leads."""
@@ -337,7 +339,7 @@ class Log:
         return SegmentHeader(
             node=self._node,
             segment=number,
-            epoch=self._epoch,
+            epoch=self.epoch,
             boot=self._boot,
             position=self.written,
             fsync=self.fsync,

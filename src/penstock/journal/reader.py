@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core import states as s
-from penstock.core.errors import DamagedJournal
-from penstock.core.ids import IdForms
+from penstock.core.errors import BadId, DamagedJournal
+from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.limits import NEVER
 from penstock.journal import frame as f
 from penstock.journal.disk import ReadableDisk
@@ -42,6 +42,7 @@ _OTHER_NAMES = {
     f.CONSUMER_CHANGED: "consumer changed",
     f.STOPPED: "stopped",
     f.TUBE_NAMED: "tube named",
+    f.STAGES_CHANGED: "stages changed",
 }
 
 
@@ -159,6 +160,13 @@ class Reader:
                         return
                     yield from self._events_in(found, names, start, end)
 
+    def number_of(self, id: str) -> int:
+        """The number of a job of this directory, whose id is given in either form."""
+        number = self._ids.parse(id.encode("utf-8", "replace"))
+        if number == NOT_AN_ID:
+            raise BadId()
+        return number
+
     def history(self, job: int, newest: int | None = None, end: int = NEVER) -> list[Event]:
         """Every event that is kept of one job, by its number; `newest` is the position of its last one, if known."""
         segments = self._segments()
@@ -184,6 +192,29 @@ class Reader:
             # One that was removed meanwhile is not kept any more.
             with contextlib.suppress(FileNotFoundError), FrameFile(self._disk, name) as file:
                 yield _report(file)
+
+    def first(self) -> int | None:
+        """The first position that is kept; None if none is."""
+        segments = self._segments()
+        return segments[0].header.position if segments else None
+
+    def places_from(self, position: int) -> Iterator[tuple[str, int]]:
+        """The files that hold a position and what follows it, and from which offset on to look for it in each."""
+        segments = self._segments()
+        for segment in segments[max(0, _first_behind(segments, position) - 1) :]:
+            offset = SEGMENT_HEADER_BYTES
+            if position > segment.header.position:
+                # One that was removed meanwhile is not kept any more.
+                with contextlib.suppress(FileNotFoundError):
+                    offset = segment.index().offset_of(position)
+            yield segment.name, offset
+
+    def names_in(self, name: str) -> dict[int, bytes]:
+        """What the tubes are called that a file tells of, by their numbers."""
+        segment = self._known.get(name)
+        with contextlib.suppress(FileNotFoundError):
+            return dict((segment or _Segment(self._disk, name)).index().names)
+        return {}
 
     def positions(self) -> tuple[int, int]:
         """The first position that is kept, and about the last."""

@@ -17,6 +17,7 @@ from penstock.core import states as s
 from penstock.core.claims import Consumer
 from penstock.core.job import BodyRef, Job
 from penstock.core.retry import parse_retry
+from penstock.core.stages import STAGE_WORDS, Stage
 from penstock.core.table import JobTable
 from penstock.journal import frame as f
 
@@ -63,6 +64,8 @@ class Replay:
     dedups: list[tuple[int, bytes, int, int, int]]
     consumers: dict[bytes, Consumer]
     open_claims: dict[bytes, list[int]]
+    acked_claims: dict[bytes, list[int]]  # Whose jobs were not all gone.
+    stages: dict[bytes, Stage]  # By name, in the order in which they changed last.
     counters: dict[str, int]  # What the snapshot said that counters go on from.
     bodiless: dict[int, int]  # Jobs whose put was not read, by id: the position of their newest row.
     highest_id: i64
@@ -88,6 +91,8 @@ class Replay:
         self.dedups = []
         self.consumers = {}
         self.open_claims = {}
+        self.acked_claims = {}
+        self.stages = {}
         self.counters = {}
         self.bodiless = {}
         self.highest_id = 0
@@ -304,6 +309,8 @@ class Replay:
             claim, place = value.split()
             job.rare().claim = int(claim)
             job.rare().claim_place = i32(int(place))
+        elif tag == f.TAG_STAGE:
+            job.rare().stage = value
         elif tag == f.TAG_PRIORITY_GIVEN:
             job.rare().priority_given = int(value)
         elif tag == f.TAG_BURIES:
@@ -344,6 +351,8 @@ class Replay:
                 self.graces[number] = json.loads(fields[f.TAG_JSON])["grace_ms"]
         elif event == f.CONSUMER_CHANGED:
             self._apply_consumer(fields)
+        elif event == f.STAGES_CHANGED:
+            self._apply_stages(f.var_fields(data, at, found), fields)
         elif event == f.TUBE_NAMED:
             named = self.tubes[self._tube(number)]
             assert named is not None
@@ -384,6 +393,17 @@ class Replay:
         if at is not None:
             self.tubes[at] = None
 
+    def _apply_stages(self, every: list[tuple[int, bytes]], fields: dict[int, bytes]) -> None:
+        told = json.loads(fields[f.TAG_JSON])
+        names = [value for tag, value in every if tag == f.TAG_NAME]
+        for name, published in zip(names, told["published"], strict=True):
+            stage = Stage(name, told["expire_ms"])
+            stage.phase = STAGE_WORDS.index(told["phase"])
+            stage.until = told["until"]
+            stage.published = published
+            self.stages.pop(name, None)
+            self.stages[name] = stage
+
     def _apply_consumer(self, fields: dict[int, bytes]) -> None:
         told = json.loads(fields[f.TAG_JSON])
         consumer = Consumer(fields[f.TAG_NAME], told["token"])
@@ -392,6 +412,8 @@ class Replay:
         consumer.lease_ms = told["lease_ms"]
         self.consumers[consumer.name] = consumer
         self.open_claims[consumer.name] = told["open"]
+        # What an older version did not say: it acked all of a claim at once.
+        self.acked_claims[consumer.name] = told.get("acking", [])
 
 
 def _add(counts: list[int] | None, rule: i64) -> None:

@@ -20,6 +20,7 @@ _ARRIVALS: Final = {
     s.DONE: [s.MOVED_IN_DONE],
     s.TAKEN: [s.MOVED_IN_READY, s.TOOK],
     s.ZOMBIE: [s.MOVED_IN_READY, s.SWITCHED_ZOMBIE],
+    s.STAGED: [s.PUT_STAGED],
 }
 
 
@@ -89,3 +90,4 @@ def _end_claims(replay: Replay, jobs: list[Job]) -> None:
             consumer = replay.consumers.setdefault(name, Consumer(name, 0))
             consumer.newest = max(consumer.newest, job.extra.claim)
             replay.open_claims.setdefault(name, [])
+            replay.acked_claims.setdefault(name, [])

@@ -21,14 +21,16 @@ SLICE_ROWS: Final = 512
 SLICE_BYTES: Final = 512 * 1024
 # A tube's row is a page of JSON.
 SLICE_TUBES: Final = 16
+SLICE_STAGES: Final = 64
 
 _JOBS: Final = 0
 _SESSIONS: Final = 1
 _CONSUMERS: Final = 2
-_PUTS: Final = 3
-_TUBES: Final = 4
-_END: Final = 5
-_OVER: Final = 6
+_STAGES: Final = 3
+_PUTS: Final = 4
+_TUBES: Final = 5
+_END: Final = 6
+_OVER: Final = 7
 
 
 class Walk:
@@ -45,6 +47,7 @@ class Walk:
     _tubes_end: i64
     _began: i64
     _consumers: list[bytes]
+    _stages: list[bytes]  # The last of them first.
 
     def __init__(self, engine: Engine, writer: f.RowWriter, now: i64, rows_max: i64 = SLICE_ROWS) -> None:
         self.writer = writer
@@ -58,6 +61,7 @@ class Walk:
         self._tubes_end = engine._next_number
         self._began = now
         self._consumers = []
+        self._stages = []
         writer.attach(engine._session_slots)
 
     def slice(self, position: i64, now: i64) -> bool:
@@ -70,6 +74,8 @@ class Walk:
             self._walk_sessions(now)
         elif stage == _CONSUMERS:
             self._walk_consumers(now)
+        elif stage == _STAGES:
+            self._walk_stages(now)
         elif stage == _PUTS:
             self._walk_puts()
         elif stage == _TUBES:
@@ -116,6 +122,15 @@ class Walk:
             if consumer is not None:
                 self.writer.consumer_changed(consumer, now)
         if not self._consumers:
+            self._go_on()
+            self._stages = self._engine.stages.names()[::-1]
+
+    def _walk_stages(self, now: i64) -> None:
+        for _ in range(min(SLICE_STAGES, len(self._stages))):
+            stage = self._engine.stages.by_name.get(self._stages.pop())
+            if stage is not None:
+                self.writer.stages_changed([stage], now)
+        if not self._stages:
             self._go_on()
 
     def _walk_puts(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core import claiming
 from penstock.core.errors import TubeAwaited, TubeTaken
 from penstock.core.tube import Tube
 from penstock.dialects.command import SLICE, Caller, Long
@@ -27,6 +28,11 @@ class _Flush(Long):
     def step(self, caller: Caller, now: int) -> bool:
         """Remove so many jobs and queues as make a slice."""
         engine = self._server.node.engine
+        if self._cursor == 0:
+            # What claims hold, no tube can let go of.
+            for consumer in list(engine.consumers.values()):
+                if consumer.claims:
+                    claiming.release_claims(engine, consumer.name, consumer.token, now)
         left = SLICE
         while left > 0:
             tubes, cursor = engine.scan_tubes(self._cursor, 1)

@@ -12,7 +12,7 @@ Row = tuple[str, int, str, int, str, str, object]
 
 _PUT: Final = (
     "[DELAY d] [TTL d] [TTR d] [PRIORITY n] [KEY k] [URGENT] [ONCE] [RETRY policy] [NAME n] [UNIQUE v] [DEDUP id] "
-    "[AS bytes|text|json|msgpack]"
+    "[NACKS n] [AS bytes|text|json|msgpack]"
 )
 _TUBE: Final = (
     "[TTL d] [TTR d] [PRIORITY n] [TTL-WHILE-TAKEN waits|kills] [KEY-LIMIT n] [FAIR yes|no] [CAPACITY n] "
@@ -26,9 +26,17 @@ def native_rows(server: Server) -> list[Row]:
     native, tubes, jobs, history = server.native, server.tubes, server.jobs, HistoryCommands(server)
     return [
         # Jobs
-        ("put", -3, "wmF", WRITE, f"tube body {_PUT} [TIMEOUT d]", "Put a job into a tube: its id.", native.put),
         (
-            *("mput", -4, "wm", WRITE, "tube [option value ...] JOB body [option value ...] [JOB body ...]"),
+            "put",
+            -3,
+            "wmF",
+            WRITE,
+            f"tube body {_PUT} [EXISTING] [TIMEOUT d]",
+            "Put a job into a tube: its id.",
+            native.put,
+        ),
+        (
+            *("mput", -4, "wm", WRITE, "tube [EXISTING] [option value ...] JOB body [option value ...] [JOB body ...]"),
             *("Put many jobs, all or none, with the options of PUT: their ids.", native.mput),
         ),
         (
@@ -81,6 +89,10 @@ def native_rows(server: Server) -> list[Row]:
         (
             *("job scan", -3, "r", READ, "cursor [TUBE t] [STATE s ...] [COUNT n] [IDS]"),
             *("Go through the jobs.", jobs.scan),
+        ),
+        (
+            *("job held", -2, "r", READ, "[ENDWAITS]"),
+            *("Tell what this session holds; first, let no take of it wait any longer.", jobs.held),
         ),
         ("job history", 3, "r", READ, "id", "Tell what happened to a job, also when it is gone.", history.history),
         # Tubes

@@ -75,6 +75,16 @@ class Client(Caller):
         raise NotImplementedError
 
 
+class Parked(Long):
+    """A long command that waits for something outside of the engine: it goes on when somebody says so."""
+
+    def hurry(self) -> None:
+        """Wait no longer than need be: its client sends no more."""
+
+    def forget(self) -> None:
+        """Its client is gone."""
+
+
 class Node:
     """The engine behind a server, and the turns in which it works."""
 
@@ -94,6 +104,7 @@ class Node:
         self._dirty: list[Client] = []  # Those who have answers to be sent.
         self._to_run: dict[Client, None] = {}  # Those who have more commands than fit in a turn, first come first.
         self._long: deque[tuple[Client, Long]] = deque()
+        self._parked: dict[Client, Parked] = {}  # Those that wait for something outside of the engine.
         self._unread: dict[Client, Long] = {}  # Those whose clients have to read before they can go on.
         self._syncing = False
         self._pause: asyncio.TimerHandle | None = None  # While no command is to be run.
@@ -147,6 +158,18 @@ class Node:
         client.busy = True
         self._long.append((client, long))
 
+    def park(self, client: Client, parked: Parked) -> None:
+        """Let a long command rest until `resume`. One that is under way says so in a step."""
+        client.busy = True
+        self._parked[client] = parked
+
+    def resume(self, client: Client, parked: Parked) -> None:
+        """Go on with a long command that rests, if its client is still there."""
+        if self._parked.get(client) is parked:
+            del self._parked[client]
+            self.begin_turn()
+            self._long.append((client, parked))
+
     def reads_again(self, client: Client) -> None:
         """A client reads again what it is sent: go on with it."""
         long = self._unread.pop(client, None)
@@ -188,7 +211,8 @@ class Node:
                 self._unread[client] = long
                 return
             if not self.desk.step(client, long, self.now):
-                self._long.append((client, long))
+                if client not in self._parked:
+                    self._long.append((client, long))
                 self.answered(client)
                 return
             client.busy = False
@@ -324,6 +348,9 @@ class Node:
         self.begin_turn()
         self._take_back(client)
         self._unread.pop(client, None)
+        parked = self._parked.pop(client, None)
+        if parked is not None:
+            parked.forget()
         client.wait = None
         self.engine.disconnect(client.connection, self.now)
 
@@ -341,6 +368,9 @@ class Node:
 
     def cancel_waits(self, client: Client, refusal: bytes = b"") -> bool:
         """Let a client wait no longer: it is refused, or answered as if its time were over. Tell whether it waited."""
+        parked = self._parked.get(client)
+        if parked is not None:
+            parked.hurry()
         waits = list(client.connection.waits.values())
         for wait in waits:
             self._cancel(wait, refusal)

@@ -17,6 +17,7 @@ from penstock.server.info import Info
 from penstock.server.native_table import Row, native_rows
 from penstock.server.observing import Latency, Slowlog
 from penstock.server.persistence import Persistence
+from penstock.server.pipeline_table import pipeline_rows
 from penstock.server.scan_commands import ScanCommands
 from penstock.server.server import Server
 
@@ -185,7 +186,7 @@ def install(server: Server) -> Info:
         ("shutdown", -1, "arl", ADMIN, "[REWRITE-AOF]", "Stop the server.", persistence.shutdown),
         ("debug", -2, "a", DEBUG, "FLUSHALL | SLEEP seconds | ERROR text | …", "What testing needs.", debugging.debug),
     ]
-    for command in commands_of(rows + native_rows(server)):
+    for command in commands_of([*rows, *native_rows(server), *pipeline_rows(server)]):
         server.desk.add(command, command.name)
     server.desk.on_show = clients.show
     server.node.on_sync = lambda seconds: latency.add(b"aof-fsync-always", int(seconds * 1000))

@@ -20,6 +20,7 @@ from penstock.core.outbox import Outbox
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import RetryPolicy
 from penstock.core.sessions import Session
+from penstock.core.stages import Stage
 from penstock.core.table import JobTable
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Line, Link, Waiting
@@ -50,6 +51,8 @@ def describe(engine: Engine) -> Iterator[str]:
         yield _spelled(consumer)
         for claim in consumer.claims.values():
             yield _spelled(claim)
+    for name in engine.stages.names():
+        yield _spelled(engine.stages.by_name[name])
     for job in engine.jobs.scan(0, engine.jobs.count + 1):
         yield _spelled(job)
     waits = _waits(engine)
@@ -97,7 +100,7 @@ def _shown(value: object) -> str:
         return f"{len(value)} bytes, blake2b {hashlib.blake2b(value, digest_size=16).hexdigest()}"
     if value is None or isinstance(value, (int, str, bytes)):
         return repr(value)
-    if isinstance(value, (Job, Tube, Session, Consumer, Claim, Waiting, Connection, Link)):
+    if isinstance(value, (Job, Tube, Session, Consumer, Claim, Stage, Waiting, Connection, Link)):
         return _name(value)
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_shown, value))}]"
@@ -130,6 +133,8 @@ def _name(thing: object) -> str:
         return f"consumer {thing.name!r}"
     if isinstance(thing, Claim):
         return f"claim {thing.number} of {_name(thing.consumer)}"
+    if isinstance(thing, Stage):
+        return f"stage {thing.name!r}"
     if isinstance(thing, Link):
         return f"link of {_name(thing.wait)}"
     assert isinstance(thing, Waiting)

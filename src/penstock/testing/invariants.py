@@ -11,6 +11,7 @@ cost is linear in everything, so this is for tests, simulations and a debugging 
     E5  a job's deadline is what its ttl, and E6 its ttr, and E7 its delay imply in its state
     E8  a taken job is held by one living session, by one claim or by nobody, and nothing else is held
     E9  who waits and what they could have do not coexist
+    E10 a staged job is in one stage that is known, and a stage that is over and has jobs is about to be emptied
 
 While deadlines are due that a turn has not come to yet, the engine is *behind*, and E9 has to wait for it.
 tube_checks.py looks at one tube, wait_checks.py at those who wait.
@@ -27,6 +28,7 @@ from penstock.core.engine import Engine
 from penstock.core.job import HELD_BY_CLAIM, NO_SLOT, Job
 from penstock.core.limits import NEVER
 from penstock.core.sessions import Session
+from penstock.core.stages import OPEN
 from penstock.core.waits import Waiting
 from penstock.testing.assertions import HEAP_CHILDREN, filled, free, same, same_jobs, shown
 from penstock.testing.tube_checks import check_table, check_tube
@@ -50,6 +52,7 @@ def check(engine: Engine) -> None:
     _check_deadlines(engine, jobs, waits, claims)
     _check_holders(engine, jobs)
     _check_claims(jobs, claims)
+    _check_stages(engine, jobs)
     if not is_behind(engine):
         check_served(engine)
 
@@ -84,6 +87,8 @@ def _check_deadlines(engine: Engine, jobs: list[Job], waits: list[Waiting], clai
     timed += [session for session in engine.sessions.values() if _on_grace(session)]
     timed += [wait for wait in waits if wait.deadline_pos != NOWHERE]
     timed += claims
+    timed += [stage for stage in engine.stages.by_name.values() if stage.phase == OPEN]
+    timed += [engine.stages] if engine.stages.closing else []
     same("E5", "how many have a deadline", len(items), len(timed))
     for item in timed:
         assert items[item.deadline_pos] is item, "E2: a deadline stands where another says it is"
@@ -98,6 +103,8 @@ def _has_deadline(engine: Engine, job: Job) -> bool:
     ttl_waits = job.holder == HELD_BY_CLAIM or not engine.tube_of(job).ttl_kills
     if job.state != s.ZOMBIE and not (job.state == s.TAKEN and ttl_waits):
         due = min(due, job.expiry)
+    if job.state == s.STAGED:
+        due = NEVER
     armed = job.deadline_pos != NOWHERE
     same("E5", f"the deadline of {shown(job)}", job.due if armed else NEVER, due)
     return armed
@@ -106,8 +113,7 @@ def _has_deadline(engine: Engine, job: Job) -> bool:
 def _on_grace(session: Session) -> bool:
     """Tell whether a session is on its grace time, once it is sure that it should be."""
     armed = session.deadline_pos != NOWHERE
-    assert session.connections >= 0, f"E8: session {session.number} has {session.connections} connections"
-    same("E8", f"whether session {session.number} is on its grace time", armed, session.connections == 0)
+    same("E8", f"whether session {session.number} is on its grace time", armed, not session.connections)
     return armed
 
 
@@ -139,6 +145,29 @@ def _check_claims(jobs: Sequence[Job], claims: list[Claim]) -> None:
     claimed = [job for job in jobs if job.holder == HELD_BY_CLAIM]
     same_jobs("E8", "jobs in claims", [job for claim in claims for job in claim.jobs], claimed)
     assert all(job.state == s.TAKEN for job in claimed), "E8: a job is held by a claim and not taken"
+
+
+def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
+    """E10: staged jobs and stages know each other."""
+    stages = engine.stages
+    waiting: dict[bytes, list[Job]] = {name: [] for name in stages.by_name}
+    for job in jobs:
+        name = b"" if job.extra is None else job.extra.stage
+        assert (job.state == s.STAGED) == bool(name), f"E10: {shown(job)} is of stage {name!r}"
+        if name:
+            assert name in waiting, f"E10: {shown(job)} is of a stage that is not there"
+            waiting[name].append(job)
+    for name, stage in stages.by_name.items():
+        left = [job for job in stage.jobs[stage.at :] if job.state == s.STAGED]
+        same("E10", f"the name of stage {name!r}", stage.name, name)
+        same_jobs("E10", f"jobs of stage {name!r}", left, waiting[name])
+        same("E10", f"the order of stage {name!r}", [job.id for job in left], sorted(job.id for job in left))
+        same("E10", f"how many jobs stage {name!r} has", stage.count, len(left))
+        same("E10", f"whether stage {name!r} is being emptied", stage.closing, stage in stages.closing)
+        assert stage.phase == OPEN or stage.closing or not left, f"E10: stage {name!r} is over and has jobs"
+    assert all(stages.by_name.get(stage.name) is stage for stage in stages.closing), (
+        "E10: a stage was forgotten too soon"
+    )
 
 
 def _moment(item: Timed) -> tuple[int, int]:

@@ -102,6 +102,7 @@ def _check_places(tube: Tube, jobs: list[Job]) -> None:
     check_bag(f"spent jobs of {tube.name!r}", tube.spent.items)
     check_bag(f"done jobs of {tube.name!r}", tube.done.items)
     check_bag(f"zombies of {tube.name!r}", tube.zombies.items)
+    check_bag(f"staged jobs of {tube.name!r}", tube.staged.items)
     spent = [job for job in in_state(jobs, s.BURIED) if job.once and job.deliveries > 0]
     same_jobs("E2", f"spent jobs of {tube.name!r}", tube.spent.items, spent)
 

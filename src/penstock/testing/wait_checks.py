@@ -28,7 +28,7 @@ def check_lines(engine: Engine) -> list[Waiting]:
     for job_id, watching in engine._watchers.items():
         job = engine.jobs.find(job_id)
         assert watching and job is not None, f"E2: job {job_id} is watched by nobody, or is gone"
-        assert job.state < s.DONE, f"E9: {shown(job)}, and somebody still waits for its end"
+        assert job.state not in (s.DONE, s.ZOMBIE), f"E9: {shown(job)}, and somebody still waits for its end"
         waits |= {wait.number: wait for wait in watching}
     for wait in waits.values():
         _check_wait(engine, wait, waits)
@@ -42,7 +42,7 @@ def _check_wait(engine: Engine, wait: Waiting, waits: dict[int, Waiting]) -> Non
     assert own.get(wait.number) is wait, f"E2: the connection of wait {wait.number} does not know of it"
     assert all(number in waits for number in own), "E2: a connection remembers a wait that stands in no line"
     session = wait.connection.session
-    alive = engine.sessions.get(session.token) is session and session.connections > 0
+    alive = engine.sessions.get(session.token) is session and bool(session.connections)
     assert alive, f"E8: wait {wait.number} is of a session that has ended"
 
 

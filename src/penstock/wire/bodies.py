@@ -131,6 +131,19 @@ def is_fields(data: bytes) -> bool:
         return False
 
 
+def write_name(writer: BytesWriter, name: bytes) -> None:
+    """The name of something: text, or binary where it is none, since many clients fail on text that is not UTF-8."""
+    if is_utf8(name):
+        write_text(writer, name)
+    else:
+        write_binary(writer, name)
+
+
+def name_value(name: bytes) -> object:
+    """The same as a value."""
+    return name.decode() if is_utf8(name) else name
+
+
 def is_utf8(data: bytes) -> bool:
     """Whether bytes are text."""
     if data.isascii():

@@ -1,0 +1,50 @@
+"""Options that many commands share, in bundles: a dataclass whose fields are options, and what they mean together.
+
+    @app.command()
+    @bundled
+    def peek(tube: Annotated[str, typer.Argument()], target: Target, out: Output) -> None:
+
+The command line sees the fields of `Target` and `Output` as options of `peek`; the function is given the two objects.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Any, get_type_hints
+
+
+def bundled(function: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take the fields of its bundles as options."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters.values()
+    bundles = {each.name: hints[each.name] for each in parameters if dataclasses.is_dataclass(hints[each.name])}
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        for name, bundle in bundles.items():
+            given[name] = bundle(**{field.name: given.pop(field.name) for field in dataclasses.fields(bundle)})
+        function(**given)
+
+    options = [option for bundle in bundles.values() for option in _options(bundle)]
+    own = [
+        each.replace(annotation=hints[each.name], kind=Parameter.KEYWORD_ONLY)
+        for each in parameters
+        if each.name not in bundles
+    ]
+    run.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in [*own, *options]}
+    return run
+
+
+# Read once: nearly every command has the same ones, and annotations are slow to read.
+@functools.cache
+def _options(bundle: Any) -> list[Parameter]:
+    hints = get_type_hints(bundle, include_extras=True)
+    return [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        for field in dataclasses.fields(bundle)
+    ]

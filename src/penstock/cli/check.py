@@ -1,0 +1,307 @@
+"""`penstock check`: for monitoring. Thresholds in, one line out, and the exit codes of monitoring plugins.
+
+0 ok, 1 warning, 2 critical, 3 unknown: what every monitoring system that runs plugins understands. A threshold is a
+metric, a comparison and a value: `ready>1000`, `oldest>=5m`, `waiting<1`.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from penstock.cli.bundles import bundled
+from penstock.cli.exits import UsageError, complain_of_usage, printable, sentence_of
+from penstock.cli.output import Output
+from penstock.cli.records import State, total
+from penstock.cli.spans import span
+from penstock.cli.target import Target
+from penstock.cli.values import TubeName, duration, size
+from penstock.core.errors import NoJournal, PenstockError
+
+
+class Result(typer.Exit):
+    """A check ends with what it found."""
+
+
+class Checks(TyperGroup):
+    """The checks. What goes wrong before anything was measured is unknown, and no alarm."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a check."""
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            complain_of_usage(error)
+        except Result:
+            raise
+        except typer.Exit as end:
+            if end.exit_code == OK:
+                raise  # It has shown its help.
+        raise typer.Exit(UNKNOWN)
+
+
+app = typer.Typer(
+    cls=Checks,
+    help="Check a queue for monitoring: exit code 0 ok, 1 warning, 2 critical, 3 unknown.",
+    no_args_is_help=True,
+)
+
+OK: Final = 0
+WARNING: Final = 1
+CRITICAL: Final = 2
+UNKNOWN: Final = 3
+LEVELS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+
+_COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
+    **{">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": operator.ge}
+}
+_THRESHOLD: Final = re.compile(r"([a-z_]+)(>=|<=|>|<|=)(.+)")
+
+
+class Format(StrEnum):
+    """For whom the line is."""
+
+    TEXT = "text"
+    NAGIOS = "nagios"
+    JSON = "json"
+    PROMETHEUS = "prometheus"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that was measured; nothing, where there is nothing to measure."""
+
+    name: str
+    value: float | None
+    unit: str = ""  # s for seconds, B for bytes.
+
+    def figure(self) -> str:
+        """The number as programs read it."""
+        return f"{self.value:.6f}" if self.unit == "s" else f"{self.value:.0f}"
+
+    def read(self, text: str) -> float:
+        """A threshold's value, as people write it."""
+        if self.unit == "s":
+            return duration(text)
+        if self.unit == "B":
+            return size(text)
+        if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text):
+            raise typer.BadParameter(f"{text!r} is no number")
+        return float(text)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """From where on a metric is worth a word."""
+
+    level: int
+    metric: Metric
+    comparison: str
+    limit: float
+    text: str
+
+    def is_passed(self) -> bool:
+        """Whether it is."""
+        return self.metric.value is not None and _COMPARISONS[self.comparison](self.metric.value, self.limit)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What to warn of, and for whom."""
+
+    warn: Annotated[
+        list[str] | None,
+        typer.Option("--warn", metavar="THRESHOLD", help="Exit code 1 if so: 'ready>1000'. Repeatable."),
+    ] = None
+    crit: Annotated[
+        list[str] | None,
+        typer.Option("--crit", metavar="THRESHOLD", help="Exit code 2 if so: 'oldest>5m'. Repeatable."),
+    ] = None
+    format: Annotated[Format, typer.Option("--format", "-f", help="For whom the line is.")] = Format.TEXT
+
+    def read(self, metrics: list[Metric]) -> list[Threshold]:
+        """The thresholds, of these metrics; a misspelt one is not overlooked."""
+        known = {metric.name: metric for metric in metrics}
+        return [
+            _threshold(text, level, known)
+            for level, texts in ((CRITICAL, self.crit), (WARNING, self.warn))
+            for text in texts or []
+        ]
+
+
+def _threshold(text: str, level: int, known: dict[str, Metric]) -> Threshold:
+    found = _THRESHOLD.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no threshold; write a metric, > or <, and a value: 'ready>1000'")
+    if found[1] not in known:
+        raise typer.BadParameter(f"there is no metric {found[1]!r} here; there are {', '.join(known)}")
+    metric = known[found[1]]
+    return Threshold(level, metric, found[2], metric.read(found[3]), text)
+
+
+def report(what: str, subject: str, metrics: list[Metric], thresholds: Thresholds, problem: str = "") -> None:
+    """Print what was measured, and end with the level that it comes to. A problem is critical by itself."""
+    asked = thresholds.read(metrics)
+    passed = [threshold for threshold in asked if threshold.is_passed()]
+    level = CRITICAL if problem else max((threshold.level for threshold in passed), default=OK)
+    words = [problem] if problem else [f"{each.metric.name} is {_shown(each.metric)} ({each.text})" for each in passed]
+    if not words:
+        words = [", ".join(f"{each.name} {_shown(each)}" for each in metrics)]
+    print_report(what, subject, level, printable("; ".join(words)), metrics, thresholds.format, asked)
+    raise Result(level)
+
+
+def print_report(
+    what: str, subject: str, level: int, words: str, metrics: list[Metric], format: Format, asked: list[Threshold]
+) -> None:
+    """What was measured, for whoever reads it."""
+    known = [metric for metric in metrics if metric.value is not None]
+    if format is Format.JSON:
+        told = {"check": what, "subject": subject, "status": LEVELS[level].lower(), "code": level, "message": words}
+        Output(json=True).line_of_json({**told, "metrics": {metric.name: metric.value for metric in metrics}})
+    elif format is Format.PROMETHEUS:
+        labels = f'{{subject="{_escaped(subject)}"}}'
+        typer.echo(f"penstock_check_{what}_status{labels} {level}")
+        for metric in known:
+            suffix = {"s": "_seconds", "B": "_bytes"}.get(metric.unit, "")
+            typer.echo(f"penstock_check_{what}_{metric.name}{suffix}{labels} {metric.figure()}")
+    elif format is Format.NAGIOS:
+        limits = {(each.level, each.metric.name): f"{each.limit:g}" for each in asked}
+        figures = [
+            f"{each.name}={each.figure()}{each.unit};{limits.get((WARNING, each.name), '')};"
+            f"{limits.get((CRITICAL, each.name), '')}"
+            for each in known
+        ]
+        typer.echo(f"PENSTOCK {LEVELS[level]} - {what} {subject}: {words} | {' '.join(figures)}".rstrip(" |"))
+    else:
+        typer.echo(f"{LEVELS[level]}: {what} {subject}: {words}")
+
+
+def _shown(metric: Metric) -> str:
+    if metric.value is None:
+        return "-"
+    if metric.unit == "s":
+        return span(round(metric.value * 1000))
+    return f"{metric.value:,.0f}{' bytes' if metric.unit == 'B' else ''}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def unknown(what: str, subject: str, error: Exception, format: Format, level: int = UNKNOWN) -> None:
+    """Nothing could be measured."""
+    print_report(what, subject, level, printable(" ".join(sentence_of(error).split())), [], format, [])
+    raise Result(level)
+
+
+@app.command()
+@bundled
+def connection(*, thresholds: Thresholds, target: Target) -> None:
+    """Check that the queue answers, and how quickly. Critical if it does not.
+
+    Metrics: connect and answer, both times.
+    """
+    subject = target.place().shown()
+    thresholds.read([Metric("connect", None, "s"), Metric("answer", None, "s")])  # A misspelt one is no outage.
+    try:
+        start = time.monotonic()
+        with target.open() as queue:
+            connected = time.monotonic()
+            queue.tubes()
+            answered = time.monotonic()
+    except (PenstockError, OSError) as error:
+        unknown("connection", subject, error, thresholds.format, CRITICAL)
+    metrics = [Metric("connect", connected - start, "s"), Metric("answer", answered - connected, "s")]
+    report("connection", subject, metrics, thresholds)
+
+
+@app.command()
+@bundled
+def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
+    """Check a tube: how many jobs are in a state, how old the next one is, whether anybody waits for work.
+
+    Metrics: ready, taken, delayed, buried, done, zombie, staged, jobs, waiting, oldest (a time).
+    """
+    try:
+        with target.open() as queue:
+            info = queue.find_tube(name).info()
+    except (PenstockError, OSError) as error:
+        unknown("tube", name, error, thresholds.format)
+    metrics = [
+        *(Metric(state.value, info[state]) for state in State),
+        Metric("jobs", total(info)),
+        Metric("waiting", info["waiting"]),
+        Metric("oldest", info["oldest"], "s"),
+    ]
+    report("tube", name, metrics, thresholds)
+
+
+@app.command()
+@bundled
+def journal(
+    quick: Annotated[bool, typer.Option("--quick", help="Do not read the log, only look at its files.")] = False,
+    *,
+    thresholds: Thresholds,
+    target: Target,
+) -> None:
+    """Check the log in a directory, also of a queue that is in use, or the log of a server. Critical if it is damaged.
+
+    Metrics of a directory: size and free (sizes: of the log, and what is left on its disk), segments, age (a time:
+    since it was last written). Of a server: size, behind (rows that are not on disk yet), sync (a time: the last one).
+    """
+    place = target.place()
+    subject = place.shown()
+    try:
+        metrics, problem = _server_journal(target) if place.directory is None else _journal(place.directory, quick)
+    except (PenstockError, OSError) as error:
+        unknown("journal", subject, error, thresholds.format)
+    report("journal", subject, metrics, thresholds, problem)
+
+
+def _server_journal(target: Target) -> tuple[list[Metric], str]:
+    from penstock.cli.target import ask
+
+    lines = ask(target, "INFO", "persistence").decode().splitlines()
+    told = dict(line.split(":", 1) for line in lines if ":" in line)
+    if told["aof_enabled"] != "1":
+        raise NoJournal("the server keeps no journal")
+    problem = "" if told["aof_last_write_status"] == "ok" else "the server cannot write its log"
+    return [
+        Metric("size", int(told["aof_current_size"]), "B"),
+        Metric("behind", int(told["journal_written"]) - int(told["journal_durable"])),
+        Metric("sync", float(told["journal_sync_ms"]) / 1000, "s"),
+    ], problem
+
+
+def _journal(directory: Path, quick: bool) -> tuple[list[Metric], str]:
+    import shutil
+
+    from penstock.host import boot_id
+    from penstock.journal.check import check_log
+    from penstock.journal.disk import ReadOnlyDisk
+    from penstock.journal.identity import identity
+
+    disk = ReadOnlyDisk(str(directory))
+    identity(disk)
+    files = [path.stat() for path in directory.iterdir() if path.is_file()]
+    segments = len(list(directory.glob("segment-*.log")))
+    problem = ""
+    if not quick:
+        checked = check_log(disk, boot_id(), lambda done, total: None)
+        problem = checked.refused or (checked.problems[0] if checked.problems else "")
+    return [
+        Metric("size", sum(file.st_blocks * 512 for file in files), "B"),
+        Metric("free", shutil.disk_usage(directory).free, "B"),
+        Metric("segments", segments),
+        Metric("age", max(0.0, time.time() - max(file.st_mtime for file in files)), "s"),
+    ], problem

@@ -1,0 +1,129 @@
+"""`penstock context`: names for the places that you work with."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.bundles import bundled
+from penstock.cli.contexts import Contexts
+from penstock.cli.exits import NOT_FOUND, fail
+from penstock.cli.output import Column, Output, column
+from penstock.cli.target import Target, place_of
+from penstock.cli.values import Yes
+
+app = typer.Typer(help="Give servers and directories names, and choose the one to work with.", no_args_is_help=True)
+
+
+def _names(incomplete: str) -> list[str]:
+    return [name for name in Contexts.load().urls if name.startswith(incomplete)]
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The context's name.", autocompletion=_names)]
+
+
+@app.command()
+@bundled
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, dots, dashes and _.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="A server's URL, or the path of a queue's directory.")],
+    select: Annotated[bool, typer.Option("--select", help="And use it from now on.")] = False,
+    *,
+    out: Output,
+) -> None:
+    """Give a place a name; one that has the name already is replaced."""
+    contexts = Contexts.load()
+    place = place_of(url)
+    contexts.add(name, str(place))
+    if select:
+        contexts.select(name)
+    contexts.save()
+    out.done(
+        f"{name} is {place.shown()}{', and selected' if select else ''}", name=name, url=place.shown(), selected=select
+    )
+
+
+@app.command("ls")
+@bundled
+def list_(*, out: Output) -> None:
+    """List the contexts. Passwords are not shown."""
+    contexts = Contexts.load()
+    rows = [
+        {"name": name, "url": place_of(url).shown(), "selected": name == contexts.selected}
+        for name, url in sorted(contexts.urls.items())
+    ]
+    marked = Column("", lambda row: "*" if row["selected"] else " ")
+    out.table(
+        rows, [marked, column("name"), column("url")], "No context yet: penstock context add prod penstock://HOST:7711"
+    )
+
+
+@app.command()
+@bundled
+def select(name: Name, *, out: Output) -> None:
+    """Use a context where no other place is named."""
+    contexts = Contexts.load()
+    contexts.select(name)
+    contexts.save()
+    out.done(f"{name} is selected", selected=name, previous=contexts.previous)
+
+
+@app.command()
+@bundled
+def previous(*, out: Output) -> None:
+    """Go back to the context that was selected before."""
+    contexts = Contexts.load()
+    if contexts.previous is None:
+        fail("no context was selected before; see `penstock context ls`", NOT_FOUND)
+    contexts.select(contexts.previous)
+    contexts.save()
+    out.done(f"{contexts.selected} is selected", selected=contexts.selected, previous=contexts.previous)
+
+
+@app.command("rm")
+@bundled
+def remove(name: Name, yes: Yes = False, *, out: Output) -> None:
+    """Forget a context. What is there stays."""
+    from penstock.cli.output import confirm
+
+    contexts = Contexts.load()
+    contexts.url_of(name)
+    confirm(f"Forget the context {name}?", yes)
+    contexts.remove(name)
+    contexts.save()
+    out.done(f"{name} is forgotten", removed=name)
+
+
+@app.command()
+@bundled
+def validate(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="The context's name; without one, all.", autocompletion=_names),
+    ] = None,
+    *,
+    out: Output,
+) -> None:
+    """Connect to the place of a context, or of all, and say whether it answers. Exit code 1 if one does not."""
+    contexts = Contexts.load()
+    names = sorted(contexts.urls) if name is None else [name]
+    rows = [_validated(each, contexts.url_of(each)) for each in names]
+    out.table(rows, [column("name"), column("url"), column("answer")], "No context yet.")
+    if any(not row["ok"] for row in rows):
+        raise typer.Exit(1)
+
+
+def _validated(name: str, url: str) -> dict[str, object]:
+    from penstock.cli.exits import sentence_of
+    from penstock.core.errors import PenstockError
+
+    told: dict[str, object] = {"name": name, "url": place_of(url).shown(), "ok": True, "answer": "ok"}
+    try:
+        with Target(url=url).open() as queue:
+            queue.tubes()
+    except typer.Exit:
+        told |= {"ok": False, "answer": "there is no queue there"}
+    except (PenstockError, OSError) as error:
+        told |= {"ok": False, "answer": sentence_of(error)}
+    return told

@@ -1,0 +1,153 @@
+"""`penstock dlq`: jobs that failed too often, grouped by why, and how they are given another try.
+
+They are the buried jobs of a tube. Where a retry policy moves what failed to a tube of its own, they are the jobs of
+that tube, and `--to` says where they go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.bundles import bundled
+from penstock.cli.exits import NOTHING, OK, code_of, complain, fail
+from penstock.cli.job import Where, matching
+from penstock.cli.output import Column, Output, Record, body_text, column, confirm, jobs_text, seconds_text
+from penstock.cli.records import State
+from penstock.cli.target import Target
+from penstock.cli.values import Delay, DryRun, TubeName, Yes
+from penstock.cli.where import condition
+from penstock.core.errors import CommandError
+
+if TYPE_CHECKING:
+    from penstock.embedded import Job, Tube
+
+app = typer.Typer(help="Look at jobs that failed too often, and give them another try.", no_args_is_help=True)
+
+_NO_REASON = "(no reason was given)"
+
+
+@app.command("ls")
+@bundled
+def list_(*, target: Target, out: Output) -> None:
+    """List the tubes that have buried jobs, and those that failed jobs are moved to."""
+    from penstock.core.retry import THEN_MOVE, parse_retry
+    from penstock.options import to_text
+
+    with target.open() as queue:
+        overview = {row["name"]: row for row in queue.overview()}
+        gets: dict[str, list[str]] = {}
+        for name in overview:
+            retry = queue.find_tube(name).policy.retry
+            if retry and (policy := parse_retry(retry)).then == THEN_MOVE:
+                gets.setdefault(to_text(policy.target), []).append(name)
+    rows = [
+        {"tube": name, "buried": row["buried"], "ready": row["ready"], "dead_letters_of": gets.get(name, [])}
+        for name, row in overview.items()
+        if row["buried"] or name in gets
+    ]
+    of = Column("dead letters of", lambda row: ", ".join(row["dead_letters_of"]))
+    out.table(rows, [column("tube"), column("buried"), column("ready"), of], "Nothing is buried anywhere.")
+
+
+@app.command()
+@bundled
+def show(
+    tube: TubeName,
+    where: Where = None,
+    jobs: Annotated[bool, typer.Option("--jobs", help="Every job, instead of how many for each reason.")] = False,
+    *,
+    target: Target,
+    out: Output,
+) -> None:
+    """Show why jobs of a tube are buried: each reason, how often, since when, and an example."""
+    with target.open() as queue:
+        found = [record for record, _ in matching(queue, tube, [State.BURIED], condition(where))]
+    if jobs:
+        reason = Column("reason", lambda record: record["reason"], wide=True)
+        columns = [column("id"), Column("tries", lambda record: record["deliveries"]), reason]
+        out.table(found, [*columns, Column("body", body_text, wide=True)], f"No such job of {tube} is buried.")
+        return
+    groups: dict[str, list[Record]] = {}
+    for record in found:
+        groups.setdefault(record["reason"] or _NO_REASON, []).append(record)
+    rows = [
+        {
+            "reason": why,
+            "jobs": len(some),
+            "oldest": max(record["age"] for record in some),
+            "example": some[0]["id"],
+        }
+        for why, some in sorted(groups.items(), key=lambda group: -len(group[1]))
+    ]
+    oldest = Column("oldest", lambda row: seconds_text(row["oldest"]))
+    columns = [column("jobs"), oldest, column("example"), Column("reason", lambda row: row["reason"], wide=True)]
+    out.table(rows, columns, f"No such job of {tube} is buried.")
+
+
+@app.command()
+@bundled
+def redrive(
+    tube: TubeName,
+    where: Where = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TUBE", help="Move the jobs of a dead-letter tube to this one.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="So many jobs a second at most.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Up to so many; 0 for no limit.")] = 0,
+    delay: Delay = 0.0,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    *,
+    target: Target,
+    out: Output,
+) -> None:
+    """Give jobs that failed too often another try. Exit code 5 if there was none.
+
+    Buried jobs of the tube go back to their place in it. With --to, the buried and the ready jobs of the tube go to
+    another one, as they do when it is the dead-letter tube of that one.
+    """
+    states = [State.BURIED] if to is None else [State.BURIED, State.READY]
+    with target.open() as queue:
+        place = None if to is None else queue.find_tube(to)
+        found = [job for _, job in matching(queue, tube, states, condition(where))]
+        found = found[:limit] if limit else found
+        if dry_run:
+            would = f"would redrive {jobs_text(len(found))} of {tube}{'' if to is None else f' to {to}'}"
+            out.done(would, tube=tube, to=to or tube, would_redrive=len(found))
+            return
+        if not found:
+            fail(f"no such job of {tube} is there", NOTHING)
+        confirm(f"Redrive {jobs_text(len(found))} of {tube}{'' if to is None else f' to {to}'}?", yes)
+        done, code = _redrive(found, place, rate, delay)
+    out.done(f"redrove {jobs_text(done)} of {tube}", tube=tube, to=to or tube, redriven=done)
+    if code:
+        raise typer.Exit(code)
+
+
+def _redrive(jobs: list[Job], to: Tube | None, rate: float | None, delay: float) -> tuple[int, int]:
+    """Bring jobs back one by one; tell how many, and the exit code of the first that refused."""
+    done, code = 0, OK
+    for job in _paced(jobs, rate):
+        try:
+            if to is None:
+                job.dig(delay)
+            else:
+                job.move(to, delay)
+            done += 1
+        except CommandError as error:
+            complain(f"{job.id}: {error}")
+            code = code or code_of(error)
+    return done, code
+
+
+def _paced(jobs: list[Job], rate: float | None) -> Iterator[Job]:
+    """One after another, and not faster than so many a second."""
+    start = time.monotonic()
+    for number, job in enumerate(jobs):
+        if rate is not None and (early := start + number / rate - time.monotonic()) > 0:
+            time.sleep(early)
+        yield job

@@ -1,0 +1,152 @@
+"""How the command line ends: its exit codes, and every failure as one sentence on standard error.
+
+Commands raise, or `fail`; nobody else catches. What a command was refused, a server that is gone, a misspelt option:
+here it becomes `penstock: …` and a code, and never a traceback. (`penstock check` has the codes of monitoring plugins.)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from difflib import get_close_matches
+from typing import Any, Final, NoReturn, cast
+
+import typer
+from typer.core import TyperGroup
+
+from penstock.core import errors as e
+
+OK: Final = 0
+ERROR: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+REFUSED: Final = 4
+NOTHING: Final = 5  # Nothing was there, or did not come in time.
+TEMPORARY: Final = 75  # Try again later: no server, or it went away, or the directory is in use.
+INTERRUPTED: Final = 130
+
+MEANINGS: Final = {
+    OK: "It was done.",
+    ERROR: "It failed: a damaged log, a full disk, a file that cannot be read.",
+    USAGE: "It was not understood: an unknown option, a value that makes no sense.",
+    NOT_FOUND: "There is no such tube, job, session, context or queue.",
+    REFUSED: "It was understood and refused: the job is not yours, the tube is full, the password is wrong.",
+    NOTHING: "There was nothing to take, or what was waited for did not come in time.",
+    TEMPORARY: "Try again later: there is no server, it went away, or another process has the directory open.",
+    INTERRUPTED: "You pressed Ctrl-C.",
+}
+
+# What is refused with another code than REFUSED.
+_CODES: Final[dict[type[Exception], int]] = {
+    e.UnknownTube: NOT_FOUND,
+    e.UnknownJob: NOT_FOUND,
+    e.UnknownSession: NOT_FOUND,
+    e.BadId: NOT_FOUND,
+    e.WrongType: USAGE,
+    e.OutOfRange: USAGE,
+    e.BadName: USAGE,
+    e.BadRetry: USAGE,
+    e.UnknownType: USAGE,
+    e.BadUrl: USAGE,
+    e.BadSyntax: USAGE,
+    e.DamagedJournal: ERROR,
+    e.JournalFailed: ERROR,
+    e.Interrupted: ERROR,
+    e.InUse: TEMPORARY,
+    e.Closed: TEMPORARY,
+}
+
+# Of the parser of arguments, whose own name differs between releases of typer.
+UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
+
+
+def complain(message: str) -> None:
+    """Say on standard error what went wrong."""
+    typer.echo(f"penstock: {printable(' '.join(message.split()))}", err=True)
+
+
+def fail(message: str, code: int = ERROR) -> NoReturn:
+    """Say on standard error what went wrong, and end."""
+    complain(message)
+    raise typer.Exit(code)
+
+
+def printable(text: str) -> str:
+    """A text on one line, without what a terminal would obey."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def code_of(error: Exception) -> int:
+    """The exit code that an error stands for."""
+    for kind in type(error).__mro__:
+        if kind in _CODES:
+            return _CODES[kind]
+    if isinstance(error, e.CommandError):
+        return REFUSED
+    return TEMPORARY if isinstance(error, (ConnectionError, TimeoutError)) else ERROR
+
+
+def sentence_of(error: Exception) -> str:
+    """An error as one sentence."""
+    if isinstance(error, e.DamagedJournal):
+        return f"{error}; see `penstock journal repair`"
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    return str(error) or type(error).__name__
+
+
+class Program(TyperGroup):
+    """The command `penstock` itself."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command and end the process."""
+        options["standalone_mode"] = False
+        code = OK
+        try:
+            result = super().main(*args, **options)
+            code = result if isinstance(result, int) else OK
+        except UsageError as error:
+            code = USAGE
+            complain_of_usage(error)
+        except typer.Abort:
+            code = INTERRUPTED
+        sys.exit(code)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command whose arguments were understood so far."""
+        try:
+            result = super().invoke(ctx)
+            # A reader that has gone is met here, and not at the end of the interpreter, which would complain.
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            # Whoever reads has read enough.
+            forget_output()
+            raise typer.Exit(OK) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except (e.PenstockError, OSError) as error:
+            fail(sentence_of(error), code_of(error))
+        except (typer.Exit, typer.Abort, UsageError):
+            raise
+        except Exception as error:
+            if "PENSTOCK_TRACEBACK" in os.environ:
+                raise
+            fail(f"this is a bug: {type(error).__name__}: {error}; PENSTOCK_TRACEBACK=1 shows where: please report it")
+
+
+def forget_output() -> None:
+    """Let what is still to be written go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def complain_of_usage(error: Any) -> None:
+    """A command line that was not understood, in a sentence that says where to look."""
+    message = error.message if hasattr(error, "possibilities") else error.format_message()
+    if not message:
+        return  # It was given nothing at all, and has shown its help.
+    message = message.strip().rstrip(".").replace(". Did you mean", "; did you mean")
+    if near := get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [], 1):
+        message += f"; did you mean {near[0]}?"
+    path = error.ctx.command_path if error.ctx is not None else "penstock"
+    complain(f"{message[:1].lower()}{message[1:]}{'' if message.endswith('?') else ';'} see `{path} --help`")

@@ -1,0 +1,132 @@
+"""What a prompt knows of the commands: what they do, and with which words; told by the server or, offline, by us."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.cli.answers import Answer
+
+_WORD: Final = re.compile(r"\b[A-Z][A-Z0-9]+(?:-[A-Z0-9]+)*\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One command."""
+
+    name: str  # In capitals.
+    grammar: str
+    summary: str
+    group: str
+
+    def text(self) -> str:
+        return f"\n  {self.name} {self.grammar}".rstrip() + f"\n  {self.summary}\n  group: {self.group}\n"
+
+
+class Manual:
+    """All commands. The name of one that is a member of a family has two words."""
+
+    def __init__(self, pages: list[Page]) -> None:
+        self._pages = {page.name: page for page in sorted(pages, key=lambda page: page.name)}
+
+    def help(self, words: list[str]) -> str:
+        """What is told about a command, a family or a group of them, or help itself."""
+        if not words:
+            return _ABOUT
+        name = " ".join(words[:2]).upper()
+        found = [page for page in self._pages.values() if page.name == name or page.name.startswith(f"{name} ")]
+        if words[0].startswith("@"):
+            found = [page for page in self._pages.values() if page.group == words[0][1:].lower()]
+        return "".join(page.text() for page in found) or self._unknown(" ".join(words))
+
+    def _unknown(self, name: str) -> str:
+        groups = ", ".join(f"@{group}" for group in sorted({page.group for page in self._pages.values()}))
+        near = [each for each in self._pages if each.startswith(name.upper()[:3])]
+        return f"\n  There is no {name}. Commands like it: {', '.join(near) or 'none'}. Groups: {groups}\n"
+
+    def completions(self, words: list[str], begun: str) -> list[str]:
+        """How a word that is begun may go on, behind these words; in the case it is typed in."""
+        typed = [word.upper() for word in words]
+        if typed[:1] in (["HELP"], ["?"]):
+            found = self._names(typed[1:])
+        else:
+            found = self._names(typed) or self._options(typed)
+            found += ["HELP", "QUIT"] if not typed else []
+        fitting = dict.fromkeys(word for word in found if word.startswith(begun.upper()))
+        return [word.lower() if begun and begun == begun.lower() else word for word in fitting]
+
+    def _names(self, typed: list[str]) -> list[str]:
+        """The next words of the names that begin so."""
+        names = [name.split() for name in self._pages]
+        return [name[len(typed)] for name in names if len(name) > len(typed) and name[: len(typed)] == typed]
+
+    def _options(self, typed: list[str]) -> list[str]:
+        """The words that may follow a command."""
+        page = self._pages.get(" ".join(typed[:2])) or self._pages.get(typed[0])
+        return [] if page is None else _options(page.grammar, typed[len(page.name.split()) :])
+
+
+def _options(grammar: str, typed: list[str]) -> list[str]:
+    """The words in capitals of a grammar; where it offers alternatives, only those of the one that was begun."""
+    alternatives = [part.strip() for part in grammar.strip("[]").split(" | ")]
+    if len(alternatives) == 1:
+        return _WORD.findall(grammar)
+    if not typed:
+        return [word for part in alternatives for word in _WORD.findall(part)[:1]]
+    begun = [part for part in alternatives if part.split(" ")[0].upper() == typed[0]]
+    return [word for part in begun for word in _WORD.findall(part)[1:]]
+
+
+_ABOUT: Final = """
+  help COMMAND     what a command does, and with which words
+  help @GROUP      all commands of a group: @read, @write, @admin
+  quit             leave; so does Ctrl-D. Ctrl-C leaves a command that waits.
+  Tab completes commands and their words.
+"""
+
+
+def from_docs(answer: Answer) -> Manual:
+    """What COMMAND DOCS told, in version 2 or 3."""
+    return Manual(list(_pages_of(answer)))
+
+
+def _pages_of(answer: Answer) -> Iterator[Page]:
+    for name, told in _pairs(answer):
+        about = dict(_pairs(told))
+        if "subcommands" in about:
+            yield from _pages_of(about["subcommands"])
+            continue
+        arguments = [dict(_pairs(each)).get("name") for each in about.get("arguments", Answer("*")).items]
+        grammar = " ".join(_text(each) for each in arguments if each is not None)
+        summary, group = (_text(about.get(what, Answer("$"))) for what in ("summary", "group"))
+        yield Page(name.upper().replace("|", " "), grammar, summary, group)
+
+
+def offline() -> Manual:
+    """What a server of this version would tell."""
+    from penstock.dialects.command import GROUPS
+    from penstock.server.catalogue import tables
+
+    return Manual(
+        [
+            Page(
+                command.name.decode().upper(),
+                command.grammar,
+                command.summary,
+                next(name for name, bit in GROUPS.items() if command.group & bit),
+            )
+            for kind in tables()
+            for command in kind
+        ]
+    )
+
+
+def _pairs(answer: Answer) -> Iterator[tuple[str, Answer]]:
+    for name, value in zip(answer.items[::2], answer.items[1::2]):
+        yield _text(name), value
+
+
+def _text(answer: Answer) -> str:
+    return answer.text.decode("utf-8", "backslashreplace")

@@ -1,0 +1,93 @@
+"""A job and a tube as records: what commands print of them, for people and for programs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.cli.output import Column, Record, body_text, column, seconds_text
+from penstock.core.errors import UnknownJob
+
+if TYPE_CHECKING:
+    from penstock.embedded import Job, Queue
+
+
+class State(StrEnum):
+    """What a job that is there can be."""
+
+    READY = "ready"
+    TAKEN = "taken"
+    DELAYED = "delayed"
+    BURIED = "buried"
+    DONE = "done"
+    ZOMBIE = "zombie"
+    STAGED = "staged"
+
+
+def total(info: Record) -> int:
+    """How many jobs a tube has, in any state."""
+    return sum(int(info[state]) for state in State)
+
+
+def job_record(job: Job) -> Record:
+    """A job as it is now, with its body."""
+    return _record(job, job.meta())
+
+
+def _record(job: Job, meta: Record) -> Record:
+    now = meta.pop("now")
+    return {**meta, "age": round(now - meta["created"], 3), **body_fields(job.body)}
+
+
+def job_records(queue: Queue, jobs: Iterable[Job]) -> Iterator[tuple[Record, Job]]:
+    """Jobs as they are now; those that went meanwhile are left out."""
+    for job, ask in _asked(queue, list(jobs)):
+        try:
+            yield _record(job, ask()), job
+        except UnknownJob:
+            continue
+
+
+def _asked(queue: Queue, jobs: list[Job]) -> Iterator[tuple[Job, Callable[[], Record]]]:
+    """Jobs, and what tells about each. A server is asked about all of them at once."""
+    if not hasattr(queue, "pipeline"):
+        yield from ((job, job.meta) for job in jobs)
+        return
+    pipeline = queue.pipeline()
+    answers = [pipeline.meta(job) for job in jobs]
+    pipeline.send()
+    yield from ((job, lambda answer=answer: answer.value) for job, answer in zip(jobs, answers))
+
+
+def body_fields(body: Any) -> Record:
+    """A body in JSON: a value as it is, text and bytes as text; bytes that are no text in base64."""
+    if not isinstance(body, bytes):
+        return {"as": "text" if isinstance(body, str) else "json", "body": body}
+    try:
+        return {"as": "bytes", "body": body.decode()}
+    except UnicodeDecodeError:
+        return {"as": "bytes", "body": None, "body_base64": base64.b64encode(body).decode()}
+
+
+JOB_COLUMNS: Final = (
+    column("id"),
+    column("tube"),
+    column("state"),
+    Column("age", lambda record: seconds_text(record["age"])),
+    Column("tries", lambda record: record["deliveries"]),
+    Column("body", body_text, wide=True),
+)
+
+_PAUSED: Final = {(False, False): "", (True, False): "in", (False, True): "out", (True, True): "in and out"}
+
+TUBE_COLUMNS: Final = (
+    Column("tube", lambda record: record["name"]),
+    column("type"),
+    *(column(state) for state in ("ready", "taken", "delayed", "buried")),
+    Column("kept", lambda record: record["done"] + record["zombie"]),
+    Column("oldest", lambda record: seconds_text(record["oldest"])),
+    column("waiting"),
+    Column("paused", lambda record: _PAUSED[bool(record["paused_in"]), bool(record["paused_out"])]),
+)

@@ -1,0 +1,23 @@
+"""How long something took, in words for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def span(ms: int) -> str:
+    """`250 ms`, `3.2 s`, `41 s`, `12 min 5 s`, `3 h 20 min`, `2 d 4 h`: two figures at most, nothing that is zero."""
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 10_000:
+        return f"{ms // 100 / 10:g} s"
+    seconds = ms // 1_000
+    at = next(at for at, (_, unit) in enumerate(_UNITS) if seconds >= unit)
+    parts = []
+    for name, unit in _UNITS[at : at + 2]:
+        if count := seconds // unit:
+            parts.append(f"{count} {name}")
+        seconds %= unit
+    return " ".join(parts)

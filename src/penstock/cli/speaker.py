@@ -1,0 +1,150 @@
+"""A connection that says any command to any server that speaks RESP, and hears its answers as they are."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from penstock.cli.answers import Answer, read
+from penstock.client.url import target
+from penstock.core.errors import CommandError, ConnectionLost, NoServer, ProtocolError, WrongServer, refusal_of
+from penstock.wire.answers import encode
+
+CONNECT_SECONDS_MAX: Final = 5
+
+# Whatever can become of a connection; the last one says that the server does not let us in.
+Trouble: Final = (NoServer, ConnectionLost, CommandError)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is, and who we are to it."""
+
+    host: str
+    port: int
+    user: str = ""
+    password: bytes = b""
+    tls: ssl.SSLContext | None = None
+    resp3: bool = False
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def address_of(
+    url: str, user: str = "", password: str = "", tls: ssl.SSLContext | None = None, resp3: bool = False
+) -> Address:
+    """The address in a URL. What else is given goes before what the URL says."""
+    found = target(url)
+    host, port = found.seeds[0]
+    return Address(host, port, user or found.user, os.fsencode(password) or found.password, tls or found.tls, resp3)
+
+
+class Speaker:
+    """Says commands, one at a time, and connects when it has to."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._socket: socket.socket | None = None
+        self._file: BinaryIO | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        return self._socket is not None
+
+    def is_lost(self) -> bool:
+        """Whether the server has closed a connection while we said nothing."""
+        if self._socket is None or not select.select([self._socket], [], [], 0)[0]:
+            return False
+        try:
+            # Under TLS this looks at what is encrypted; what matters is whether there is anything at all.
+            return not socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
+    def connect(self) -> None:
+        """Connect and say who we are; raises NoServer, or a CommandError if it does not let us in."""
+        address = self.address
+        try:
+            connection = socket.create_connection((address.host, address.port), timeout=CONNECT_SECONDS_MAX)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise NoServer(
+                f"no server answers at {address} ({why}); start one with `penstock serve`, or name another by -h and -p"
+            ) from None
+        try:
+            if address.tls is not None:
+                connection = address.tls.wrap_socket(connection, server_hostname=address.host)
+        except OSError as error:
+            connection.close()
+            raise NoServer(
+                f"{address}: TLS failed ({error}); see --cacert and --insecure, or leave --tls away"
+            ) from None
+        except BaseException:
+            connection.close()
+            raise
+        connection.settimeout(None)
+        self._socket, self._file = connection, connection.makefile("rb")
+        self._greet()
+
+    def _greet(self) -> None:
+        address = self.address
+        user = [os.fsencode(address.user)] if address.user else []
+        if address.resp3:
+            greeting = [b"HELLO", b"3"]
+            if address.password:
+                greeting += [b"AUTH", *(user or [b"default"]), address.password]
+        elif address.password:
+            greeting = [b"AUTH", *user, address.password]
+        else:
+            return
+        answer = self.ask(greeting)
+        if answer.is_error:
+            self.close()
+            code, _, sentence = answer.text.decode("utf-8", "backslashreplace").partition(" ")
+            raise refusal_of(code, f"{address} refuses: {sentence}; see -a and --user")
+
+    def say(self, words: list[bytes]) -> None:
+        """Send a command; connected or not, the answers to it are read next."""
+        if self._socket is None:
+            self.connect()
+        assert self._socket is not None
+        try:
+            self._socket.sendall(encode(words))
+        except OSError:
+            # Perhaps it has said why, before it closed.
+            pass
+
+    def hear(self) -> Answer:
+        """The next answer; raises ConnectionLost when there will be none. The connection is closed then."""
+        assert self._file is not None
+        try:
+            return read(self._file)
+        except (EOFError, OSError):
+            self.close()
+            raise ConnectionLost(
+                f"{self.address} closed the connection; whether the command ran is not known"
+            ) from None
+        except ProtocolError:
+            self.close()
+            raise WrongServer(f"what listens at {self.address} does not speak RESP; see -h, -p and --tls") from None
+        except BaseException:
+            # An answer that nobody waits for any more must not be taken for the next one.
+            self.close()
+            raise
+
+    def ask(self, words: list[bytes]) -> Answer:
+        """The answer to a command."""
+        self.say(words)
+        return self.hear()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self._file = None

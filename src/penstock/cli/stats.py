@@ -1,0 +1,119 @@
+"""`penstock stats`: every tube at a glance, once or again and again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from penstock.cli.bundles import bundled
+from penstock.cli.output import Column, Output, Record, rich_table
+from penstock.cli.records import TUBE_COLUMNS
+from penstock.cli.target import Target
+from penstock.cli.values import duration
+
+if TYPE_CHECKING:
+    from penstock.embedded import Queue
+
+
+class Sort(StrEnum):
+    """What tubes are sorted by; the greatest come first, but names in their order."""
+
+    NAME = "name"
+    READY = "ready"
+    TAKEN = "taken"
+    DELAYED = "delayed"
+    BURIED = "buried"
+    OLDEST = "oldest"
+
+
+EMPTY: Final = 'There is no tube yet: penstock put emails \'{"to": "ann@example.org"}\''
+# What counts as work that came in, and as work that was finished.
+_IN: Final = ("put", "put delayed", "put urgent")
+_OUT: Final = ("acked", "kept", "lingered")
+
+
+@bundled
+def stats(
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            "--watch", parser=duration, metavar="TIME", help="Again every so often, with rates; Ctrl-C ends it."
+        ),
+    ] = None,
+    times: Annotated[int, typer.Option("--times", min=0, help="With --watch: so many times; 0 for ever.")] = 0,
+    sort: Annotated[Sort | None, typer.Option("--sort", help="By what; else in the order they were made.")] = None,
+    top: Annotated[int, typer.Option("--top", min=0, help="Only the first so many; 0 for all.")] = 0,
+    *,
+    target: Target,
+    out: Output,
+) -> None:
+    """Show every tube: how many jobs are in each state, how old the next one is, who waits, what is paused."""
+    with target.open() as queue:
+        if watch is None:
+            out.table(_rows(queue, sort, top), TUBE_COLUMNS, EMPTY)
+        else:
+            _watch(queue, watch, times, sort, top, out)
+
+
+def _rows(queue: Queue, sort: Sort | None, top: int) -> list[Record]:
+    rows = queue.overview()
+    if sort is Sort.NAME:
+        rows.sort(key=lambda row: row["name"])
+    elif sort is not None:
+        rows.sort(key=lambda row: row[sort.value] or 0, reverse=True)
+    return rows[:top] if top else rows
+
+
+def _watch(queue: Queue, every: float, times: int, sort: Sort | None, top: int, out: Output) -> None:
+    columns = [
+        *TUBE_COLUMNS,
+        Column("in/s", lambda row: row.get("in_rate")),
+        Column("out/s", lambda row: row.get("out_rate")),
+    ]
+    before: dict[str, tuple[int, int]] = {}
+    at = time.monotonic()
+    shown = 0
+    live = None
+    if sys.stdout.isatty() and not out.json:
+        from rich.live import Live
+
+        live = Live(auto_refresh=False)
+        live.start()
+    try:
+        while True:
+            rows = _rows(queue, sort, top)
+            now = time.monotonic()
+            before = add_rates(queue, rows, before, now - at)
+            at = now
+            if live is not None:
+                live.update(rich_table(rows, columns), refresh=True)
+            else:
+                out.table(rows, columns, EMPTY)
+                sys.stdout.flush()
+            shown += 1
+            if shown == times:
+                return
+            time.sleep(every)
+    finally:
+        if live is not None:
+            live.stop()
+
+
+def add_rates(
+    queue: Queue, rows: list[Record], before: dict[str, tuple[int, int]], seconds: float
+) -> dict[str, tuple[int, int]]:
+    """Let every row say how many jobs came and went a second since the last look; tell the counts for the next."""
+    counts: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        events = queue.find_tube(row["name"]).events()
+        came, went = (sum(events.get(name, 0) for name in names) for names in (_IN, _OUT))
+        counts[row["name"]] = came, went
+        if row["name"] in before and seconds > 0:
+            came_before, went_before = before[row["name"]]
+            row["in_rate"] = round((came - came_before) / seconds)
+            row["out_rate"] = round((went - went_before) / seconds)
+    return counts

@@ -1,0 +1,145 @@
+"""Where a command goes: to a server, or into a directory that is opened in this process.
+
+Both have one interface, that of the embedded queue, so no command knows which it is. In order: what the command line
+says (`--url`, `--dir`, `--context`), PENSTOCK_URL, PENSTOCK_CONTEXT, the context that was selected, and at last the
+server on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from penstock.cli.exits import NOT_FOUND, USAGE, complain, fail
+from penstock.cli.output import told
+
+if TYPE_CHECKING:
+    from penstock.embedded import Queue
+
+DEFAULT_URL: Final = "penstock://127.0.0.1:7711"
+
+_HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):[0-9]{1,5}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server's address, or a directory."""
+
+    url: str = ""
+    directory: Path | None = None
+
+    def __str__(self) -> str:
+        return self.url if self.directory is None else str(self.directory)
+
+    def shown(self) -> str:
+        """As it may be shown: without its password."""
+        return re.sub(r"//([^/@:]*):[^/@]*@", r"//\1:***@", str(self))
+
+
+def place_of(url: str) -> Place:
+    """What a URL names; a path is a directory, and so is file:PATH."""
+    if url.startswith("file:"):
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost"):
+            fail(f"{url} names a file on another machine; name a directory of this one, like file:./jobs", USAGE)
+        return Place(directory=Path(unquote(parts.path)).expanduser().absolute())
+    if "://" in url:
+        return Place(url)
+    if _HOST_AND_PORT.fullmatch(url):
+        return Place(f"penstock://{url}")
+    return Place(directory=Path(url).expanduser().absolute())
+
+
+@dataclass(frozen=True)
+class Target:
+    """Which queue a command is for."""
+
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url", "-u", metavar="URL", help=f"A server, or a directory as a path. [env: PENSTOCK_URL; {DEFAULT_URL}]"
+        ),
+    ] = None
+    directory: Annotated[
+        str | None, typer.Option("--dir", "-d", metavar="DIR", help="A queue's directory, opened in this process.")
+    ] = None
+    context: Annotated[
+        str | None,
+        typer.Option("--context", "-c", metavar="NAME", help="A place that has a name. [env: PENSTOCK_CONTEXT]"),
+    ] = None
+
+    def place(self) -> Place:
+        """Where it is."""
+        from penstock.cli.contexts import Contexts
+
+        given = [each for each in (self.url, self.directory, self.context) if each is not None]
+        if len(given) > 1:
+            fail("give one of --url, --dir and --context", USAGE)
+        if self.directory is not None:
+            return Place(directory=Path(self.directory).expanduser().absolute())
+        if self.url is not None:
+            return place_of(self.url)
+        if self.context is not None:
+            return place_of(Contexts.load().url_of(self.context))
+        if url := os.environ.get("PENSTOCK_URL"):
+            return place_of(url)
+        if context := os.environ.get("PENSTOCK_CONTEXT"):
+            return place_of(Contexts.load().url_of(context))
+        return place_of(Contexts.load().selected_url() or DEFAULT_URL)
+
+    @contextmanager
+    def open(self, makes: bool = False) -> Iterator[Queue]:
+        """The queue that is there. A directory without one is refused, unless the command `makes` what is missing."""
+        place = self.place()
+        if place.directory is None:
+            queue = connect(place.url)
+        else:
+            queue = open_directory(place.directory, makes)
+        try:
+            yield queue
+        finally:
+            queue.close()
+
+
+def connect(url: str) -> Queue:
+    """A queue on a server."""
+    import penstock
+
+    # Another class of the same interface: one suite of tests runs over both.
+    return cast("Queue", penstock.connect(url))
+
+
+def ask(target: Target, *words: str) -> Any:
+    """What the server answers to a command."""
+    with target.open() as queue:
+        return queue.execute(*words)  # type: ignore[attr-defined]
+
+
+def open_directory(directory: Path, makes: bool = False) -> Queue:
+    """A queue in a directory. What its recovery warns of is said like an error."""
+    import penstock
+    from penstock.cli.progress import bytes_bar
+
+    if not makes and not (directory / "node.json").exists():
+        fail(f"{directory}: there is no queue here; put a job to make one, or see whether the path is right", NOT_FOUND)
+    with told(str(directory)), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with bytes_bar("opening") if sys.stderr.isatty() else nullcontext() as progress:
+            queue = penstock.open(directory, progress=progress)
+    for warning in warned:
+        complain(f"warning: {warning.message}")
+    return queue
+
+
+# How long what `take` took stays with whoever runs the next command.
+HOLD_S: Final = 60

@@ -1,0 +1,180 @@
+"""The history of a job, told in words: what happened to it, and how long it was what it was in between.
+
+Pure: it is given events and, if the job may still be there, what time it is. An event becomes a line with its moment;
+the time between two changes of state becomes a line without one, before the change that ended it:
+
+    2026-11-16 05:49:40.387  put into emails
+                             waited 3.2 s
+    2026-11-16 05:49:43.587  taken by session 7 (delivery 1)
+                             ran 41 s, ttr 1 min
+    2026-11-16 05:50:24.587  acked, 44 s after it was put
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.cli.spans import span
+from penstock.journal.reader import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the story."""
+
+    words: str
+    event: Event | None = None  # What happened; None where the line tells how long nothing did.
+
+
+def tell(events: list[Event], now_ms: int | None = None) -> list[Line]:
+    """The story of one job: its events, oldest first, and up to `now_ms` if it is still there."""
+    lines: list[Line] = []
+    if events and events[0].before != "gone":
+        lines.append(Line("what happened before is not kept any more"))
+    since: Event | None = None  # What made the job what it is now.
+    for event in events:
+        if since is not None and event.before != event.after and (words := _between(since, event.time_ms)):
+            lines.append(Line(words))
+        lines.append(Line(_WORDS[event.event](event) + _age(events[0], event), event))
+        if event.before != event.after:
+            since = event
+    if since is not None and since.after != "gone" and now_ms is not None:
+        lines.append(Line(_so_far(since, now_ms)))
+    return lines
+
+
+def text(lines: list[Line]) -> Iterator[str]:
+    """The story as lines for a terminal."""
+    for line in lines:
+        moment = "" if line.event is None else _moment(line.event.time_ms)
+        yield f"{moment:<23}  {line.words}"
+
+
+def _between(since: Event, now_ms: int) -> str:
+    """How long the job was what it had become."""
+    lasted = max(0, now_ms - since.time_ms)
+    if since.after == "taken":
+        return f"ran {span(lasted)}{_ttr(since)}"
+    # A failure and what follows from it are two events of one moment: nobody waited in between.
+    return f"{_BEING[since.after or 'gone']} {span(lasted)}" if lasted else ""
+
+
+_BEING: Final = {
+    "ready": "waited",
+    "delayed": "was delayed for",
+    "buried": "was buried for",
+    "done": "was kept for",
+    "zombie": "was kept for",
+    "staged": "was staged for",
+    "gone": "was gone for",
+}
+
+
+def _so_far(since: Event, now_ms: int) -> str:
+    """What the job is, at the end of the story."""
+    lasted = span(max(0, now_ms - since.time_ms))
+    if since.after == "taken":
+        return f"runs since {lasted}{_ttr(since)}"
+    return f"is {since.after} since {lasted}" + _ready_in(since, now_ms)
+
+
+def _ttr(take: Event) -> str:
+    return "" if take.wake_ms is None else f", ttr {span(take.wake_ms - take.time_ms)}"
+
+
+def _ready_in(event: Event, now_ms: int) -> str:
+    if event.after != "delayed" or event.wake_ms is None:
+        return ""
+    return f", ready in {span(max(0, event.wake_ms - now_ms))}"
+
+
+def _age(first: Event, event: Event) -> str:
+    if event.after != "gone" or event.event == "moved out" or first.before != "gone":
+        return ""
+    return f", {span(max(0, event.time_ms - first.time_ms))} after it was put"
+
+
+def _moment(time_ms: int) -> str:
+    return datetime.datetime.fromtimestamp(time_ms / 1_000).isoformat(" ", "milliseconds")
+
+
+# ---- What each event is called ---------------------------------------------------------------------------------------
+
+
+def _just(words: str) -> Callable[[Event], str]:
+    return lambda event: words + _ready_in(event, event.time_ms)
+
+
+def _into(words: str) -> Callable[[Event], str]:
+    return lambda event: f"{words} {event.tube}{_expiry(event)}{_ready_in(event, event.time_ms)}"
+
+
+def _because(words: str) -> Callable[[Event], str]:
+    return lambda event: words + (f" because {event.reason}" if event.reason else "")
+
+
+def _expiry(event: Event) -> str:
+    return "" if event.expiry_ms is None else f", ttl {span(event.expiry_ms - event.time_ms)}"
+
+
+def _taken(event: Event) -> str:
+    by = "" if event.session is None else f" by session {event.session}"
+    return f"taken{by} (delivery {event.deliveries})"
+
+
+def _touched(event: Event) -> str:
+    return "touched" + ("" if event.wake_ms is None else f": it may run {span(event.wake_ms - event.time_ms)} from now")
+
+
+_WORDS: Final[dict[str, Callable[[Event], str]]] = {
+    "put": _into("put into"),
+    "put delayed": _into("put into"),
+    "put urgent": _into("put before all others into"),
+    "put staged": _into("staged for"),
+    "published": _just("published with its stage"),
+    "published delayed": _just("published with its stage"),
+    "withdrawn": _just("withdrawn: its stage was discarded, or expired"),
+    "delay passed": _just("its delay passed"),
+    "taken": _taken,
+    "undelivered": _just("its taker was gone before it was sent: back in its place"),
+    "released": _just("released"),
+    "postponed": _just("released"),
+    "requeued": _just("released to behind all others"),
+    "nacked": _because("failed"),
+    "ttr passed": _just("released because its ttr passed"),
+    "disconnected": _just("released because its taker went away"),
+    "acked": _just("acked"),
+    "kept": _just("acked, and kept"),
+    "lingered": _just("acked, and kept for a while"),
+    "zombie passed": _just("no longer kept"),
+    "buried": _because("buried"),
+    "kicked": _just("kicked"),
+    "kicked delayed": _just("kicked"),
+    "deleted": _just("deleted"),
+    "expired": _just("expired: its ttl passed"),
+    "truncated": _just("deleted with all jobs of its tube"),
+    "touched": _touched,
+    "held back": _just("held back by its retry policy"),
+    "exhausted": _because("buried by its retry policy"),
+    "discarded": _because("dropped by its retry policy"),
+    "snatched": _just("taken away from its holder"),
+    "snatched delayed": _just("taken away from its holder"),
+    "restarted": _just("restarted"),
+    "restarted delayed": _just("restarted"),
+    "switched to ready": _just("switched to ready"),
+    "switched to delayed": _just("switched to delayed"),
+    "switched to buried": _just("switched to buried"),
+    "switched to done": _just("switched to done"),
+    "switched to zombie": _just("switched to zombie"),
+    "moved out": lambda event: f"moved out of {event.tube}",
+    "moved in": _into("moved into"),
+    "moved in delayed": _into("moved into"),
+    "moved in buried": _into("moved into"),
+    "moved in done": _into("moved into"),
+    "claimed": lambda event: f"taken by a claim (delivery {event.deliveries})",
+    "claim ended": _just("given back by its claim"),
+    "doomed": _just("deleted while a claim holds it: it goes when the claim ends"),
+}

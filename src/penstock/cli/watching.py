@@ -1,0 +1,297 @@
+"""What `penstock top` sees: one look at a queue at a time, through the interface that every queue has.
+
+A look may take long, or fail because the server is gone; then the next one begins with a new connection.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from penstock.cli.output import Column, Record, body_text, text_of
+from penstock.cli.records import TUBE_COLUMNS, body_fields
+from penstock.cli.spans import span
+from penstock.cli.stats import EMPTY, add_rates
+from penstock.core.errors import CommandError, PenstockError, UnknownJob, UnknownTube
+from penstock.core.limits import BATCH_JOBS_MAX
+
+if TYPE_CHECKING:
+    from penstock.changes import Change
+    from penstock.cli.speaker import Speaker
+    from penstock.embedded import Job, Queue
+
+VIEWS: Final = ("tubes", "jobs", "consumers", "journal", "server")
+
+# So many jobs of each state are shown, and so many of those that are taken are looked at for who has them.
+JOBS_SHOWN: Final = 50
+TAKEN_LOOKED_AT: Final = 200
+CHANGES_KEPT: Final = 500
+
+_RATES: Final = (
+    Column("in/s", lambda row: row.get("in_rate")),
+    Column("out/s", lambda row: row.get("out_rate")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What a look saw: rows of text by their keys, and a line about all of it."""
+
+    headings: tuple[str, ...]
+    rows: Mapping[str, tuple[str, ...]]
+    empty: str  # What to say if there are none.
+    summary: str = ""
+
+
+class Side(Protocol):
+    """What is told about a queue by where it is: a server, or a directory."""
+
+    def consumers(self, queue: Queue) -> Sheet: ...
+    def figures(self) -> list[tuple[str, str]]: ...
+    def close(self) -> None: ...
+
+
+class Watcher:
+    """Looks at one queue, and does to it what is asked for. Any thread may."""
+
+    def __init__(
+        self, open_queue: Callable[[], Queue], side: Side, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._open = open_queue
+        self._side = side
+        self._clock = clock
+        self._opening = threading.Lock()
+        self._queue: Queue | None = None
+        self._changes: deque[tuple[int, Change]] = deque(maxlen=CHANGES_KEPT)
+        self._changes_count = 0
+        self._no_changes = ""  # Why there will be none.
+        self._counts: dict[str, tuple[int, int]] = {}
+        self._counted = 0.0
+
+    def look(self, view: str, tube: str) -> Sheet:
+        """One look. Raises PenstockError or OSError if nobody answers."""
+        try:
+            return {
+                "tubes": self._tubes,
+                "jobs": lambda: self._jobs(tube),
+                "consumers": self._consumers,
+                "journal": self._journal,
+                "server": self._server,
+            }[view]()
+        except (PenstockError, OSError):
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the queue; the next look opens it again."""
+        self._side.close()
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            with suppress(PenstockError, OSError):
+                queue.close()
+
+    def _live(self) -> Queue:
+        with self._opening:
+            if self._queue is None:
+                queue = self._open()
+                try:
+                    queue.subscribe(self._note)
+                    self._no_changes = ""
+                except CommandError as error:
+                    self._no_changes = str(error)
+                self._queue = queue
+            return self._queue
+
+    def _note(self, change: Change) -> None:
+        self._changes_count += 1
+        self._changes.append((self._changes_count, change))
+
+    # ---- Looking -----------------------------------------------------------------------------------------------------
+
+    def _tubes(self) -> Sheet:
+        queue = self._live()
+        rows = queue.overview()
+        now = self._clock()
+        with suppress(UnknownTube):
+            # A tube that was dropped in between is not there at the next look.
+            self._counts = add_rates(queue, rows, self._counts, now - self._counted)
+        self._counted = now
+        columns = (*TUBE_COLUMNS, *_RATES)
+        cells = {row["name"]: tuple(text_of(each.cell(row)) for each in columns) for row in rows}
+        return Sheet(tuple(each.heading for each in columns), cells, EMPTY, _summary(rows))
+
+    def _jobs(self, tube: str) -> Sheet:
+        if not tube:
+            return Sheet((), {}, "Choose a tube first, in the first tab.")
+        try:
+            return self._jobs_of(tube)
+        except UnknownTube:
+            return Sheet((), {}, f"There is no tube {tube} any more.")
+
+    def _jobs_of(self, tube: str) -> Sheet:
+        place = self._live().find_tube(tube)
+        rows = {}
+        counts = place.stats()
+        for state in counts:
+            for job in place.jobs(state, JOBS_SHOWN) if counts[state] else []:  # type: ignore[arg-type]
+                rows[job.id] = _job_row(job, state)
+        told = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+        headings = ("id", "state", "tries", "failed", "body")
+        return Sheet(headings, rows, f"Tube {tube} is empty.", f"{tube}: {told or 'no jobs'}")
+
+    def _journal(self) -> Sheet:
+        self._live()
+        rows = {str(number): _change_row(change) for number, change in reversed(self._changes)}
+        return Sheet(
+            ("time", "tube", "what happened", "became", "job"),
+            rows,
+            self._no_changes or "Nothing has happened since you look.",
+            f"{self._changes_count:,} changes since you look",
+        )
+
+    def _consumers(self) -> Sheet:
+        queue = self._live()
+        try:
+            return self._side.consumers(queue)
+        except CommandError as error:
+            return Sheet((), {}, str(error))
+
+    def _server(self) -> Sheet:
+        try:
+            rows = {name: (name, value) for name, value in self._side.figures()}
+        except CommandError as error:
+            # Not everybody may see it.
+            return Sheet((), {}, str(error))
+        return Sheet(("figure", "value"), rows, "Nothing is told.")
+
+    # ---- Doing -------------------------------------------------------------------------------------------------------
+
+    def count(self, tube: str, state: str | None = None) -> int:
+        """How many jobs of a tube are in a state, or in any."""
+        counts = self._live().find_tube(tube).stats()
+        return counts[state] if state is not None else sum(counts.values())
+
+    def kick(self, tube: str, number: int) -> int:
+        """Kick so many buried jobs of a tube; tell how many there were."""
+        place, kicked = self._live().find_tube(tube), 0
+        while kicked < number and (some := place.kick(min(number - kicked, BATCH_JOBS_MAX))):
+            kicked += some
+        return kicked
+
+    def delete(self, id: str) -> int:
+        """Delete a job; tell how many there were."""
+        try:
+            self._live().job(id).delete()
+        except UnknownJob:
+            return 0
+        return 1
+
+    def truncate(self, tube: str) -> int:
+        """Delete every job of a tube; tell how many there were."""
+        return self._live().find_tube(tube).truncate()
+
+
+def _summary(rows: list[Record]) -> str:
+    told = ", ".join(
+        f"{sum(row[state] for row in rows):,} {state}" for state in ("ready", "taken", "delayed", "buried")
+    )
+    return f"{len(rows):,} tube{'' if len(rows) == 1 else 's'}: {told}"
+
+
+def _job_row(job: Job, state: str) -> tuple[str, ...]:
+    return job.id, state, str(job.deliveries), str(job.nacks), body_text(body_fields(job.body))[:200]
+
+
+def _change_row(change: Change) -> tuple[str, ...]:
+    moment = time.strftime("%H:%M:%S", time.localtime(change.time)) + f".{int(change.time * 1_000) % 1_000:03d}"
+    return moment, change.tube, change.event, "" if change.before == change.after else change.after, change.id
+
+
+# ---- Where it is -----------------------------------------------------------------------------------------------------
+
+
+class DirectorySide:
+    """A queue that was opened in this process."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory  # None: in memory.
+
+    def consumers(self, queue: Queue) -> Sheet:
+        """The sessions that hold jobs, as far as the jobs that are taken tell."""
+        held: Counter[tuple[int, str]] = Counter()
+        next_due: dict[tuple[int, str], float | None] = {}
+        looked_at = 0
+        for name in [name for name, counts in queue.stats().items() if counts["taken"]]:
+            for job in queue.find_tube(name).jobs("taken", TAKEN_LOOKED_AT - looked_at):
+                looked_at += 1
+                with suppress(UnknownJob):
+                    meta = job.meta()
+                    who = meta["holder"] or 0, name
+                    held[who] += 1
+                    due = meta["wakes"] and meta["wakes"] - meta["now"]
+                    next_due[who] = min(filter(None, (due, next_due.get(who))), default=None)
+        rows = {
+            f"{session} {tube}": (str(session or "a claim"), tube, f"{count:,}", _left(next_due[session, tube]))
+            for (session, tube), count in held.most_common()
+        }
+        return Sheet(("session", "tube", "jobs held", "first ttr ends in"), rows, "Nobody holds a job.")
+
+    def figures(self) -> list[tuple[str, str]]:
+        if self._directory is None:
+            return [("kept in", "memory")]
+        files = [entry.stat().st_size for entry in os.scandir(self._directory) if entry.is_file()]
+        return [
+            ("kept in", str(self._directory)),
+            ("files", f"{len(files):,}"),
+            ("bytes", f"{sum(files):,}"),
+        ]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ServerSide:
+    """A server, asked on a connection of its own."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+
+    def consumers(self, queue: Queue) -> Sheet:
+        """Every connection."""
+        rows = {}
+        for line in self._text(b"CLIENT", b"LIST").splitlines():
+            told = dict(word.partition("=")[::2] for word in line.split(" "))
+            rows[told["id"]] = (
+                *(told["id"], told["addr"], told["name"] or told["lib-name"], told["user"]),
+                *(span(int(told["age"]) * 1_000), span(int(told["idle"]) * 1_000)),
+                *(told.get("held", ""), told.get("waits", "").strip("-"), told["cmd"]),
+            )
+        headings = ("number", "address", "name", "user", "age", "idle", "jobs held", "waits for", "last command")
+        return Sheet(headings, rows, "Nobody is connected.")
+
+    def figures(self) -> list[tuple[str, str]]:
+        lines = self._text(b"INFO").splitlines()
+        return [(name, value) for name, colon, value in (line.partition(":") for line in lines) if colon]
+
+    def close(self) -> None:
+        self._speaker.close()
+
+    def _text(self, *words: bytes) -> str:
+        if self._speaker.is_lost():
+            self._speaker.close()
+        answer = self._speaker.ask(list(words))
+        text = answer.text.decode("utf-8", "backslashreplace")
+        if answer.is_error:
+            raise CommandError(text)
+        return text
+
+
+def _left(seconds: Any) -> str:
+    return "never" if seconds is None else span(max(0, round(seconds * 1_000)))

@@ -1,0 +1,410 @@
+"""A session on a server, for asyncio: what `session.py` is for threads, by the same rules.
+
+All tasks share one connection for what need not wait; what waits has a connection to itself. A task that is cancelled
+while it waits for a job hangs up politely: the server then answers at once, and if that answer has jobs after all, they
+go back to their tubes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any, Final, TypeVar
+
+from penstock.client import commands
+from penstock.client.async_connection import AsyncConnection
+from penstock.client.backoff import Backoff
+from penstock.client.belongings import Belongings
+from penstock.client.commands import NOT_AGAIN, Call, Happened
+from penstock.client.facts import JobFacts
+from penstock.client.greeting import no_answer, refusal
+from penstock.client.session import LOST
+from penstock.client.url import Target
+from penstock.core.errors import (
+    Closed,
+    CommandError,
+    ConnectionLost,
+    NoServer,
+    OnlyOnce,
+    PenstockError,
+    UnknownJob,
+    UnknownSession,
+)
+from penstock.core.limits import NEVER, check_body
+from penstock.options import Seconds
+from penstock.wire.answers import Refusal, encode
+
+T = TypeVar("T")
+
+_IDLE_MAX: Final = 8
+_HOME_S: Final = 2.0
+
+
+class AsyncSession:
+    """One session, and its connections. It connects when it is used first."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.grace_ms = target.grace_ms
+        self.closed = False
+        self.outlives = False  # It was told how long it waits for whoever comes with its token, when it is closed.
+        self.token = ""
+        self.belongings = Belongings()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Be as new: at first, in another loop, and in a child after a fork; connections belong to one loop only."""
+        self.token = ""
+        self.max_body = 0
+        self.belongings.forget()
+        self._loop = loop
+        self._pid = os.getpid()
+        self._connected = False
+        self._shared: AsyncConnection | None = None
+        self._idle: list[AsyncConnection] = []
+        self._alone: set[AsyncConnection] = set()
+        self._all: set[AsyncConnection] = set()  # Every connection that is not gone yet.
+        self._opening = asyncio.Lock()
+        self._seed = 0
+        self._takes = 0
+        self._settling: asyncio.Future[None] | None = None
+        self._home: asyncio.Event = asyncio.Event()
+        self._in_doubt = False
+        self._chores: set[asyncio.Task[None]] = set()
+
+    # Calls
+
+    async def call(self, call: Call[T]) -> T:
+        """Send a command, and give what its answer means."""
+        self._check()
+        if self._in_doubt:
+            await self._settle()
+        if call.largest > self.max_body:
+            await self._check_body(call.largest)
+        return await self._call(call)
+
+    async def _check_body(self, length: int) -> None:
+        """Refuse a body that the server would not even read: it hangs up on those who send one."""
+        self.max_body = await self._call(commands.max_body())
+        check_body(length, self.max_body)
+
+    def _check(self) -> None:
+        if self.closed:
+            raise Closed()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop or self._pid != os.getpid():
+            self._begin(loop)
+
+    def check_open(self) -> None:
+        """Refuse to be used after the end."""
+        if self.closed:
+            raise Closed()
+
+    async def connect(self) -> None:
+        """Connect now, so that what is wrong is said now."""
+        self._check()
+        await self._open(True)
+
+    async def _call(self, call: Call[T]) -> T:
+        search: Backoff | None = None
+        began = 0.0
+        while True:
+            if call.wait_ms:
+                began = time.monotonic()
+            try:
+                return await (self._try_take(call) if call.is_take else self._try(call))
+            except LOST as error:
+                if self.closed:
+                    raise Closed() from None
+                if isinstance(error, NoServer):
+                    raise
+                if call.repeat == NOT_AGAIN:
+                    raise ConnectionLost() from error
+                if search is None:
+                    search = Backoff(self.target.retry_s)
+                elif (pause_s := search.pause()) is None:
+                    raise ConnectionLost("the connection was lost again and again, until time was over") from error
+                else:
+                    await asyncio.sleep(pause_s)
+            except CommandError as refused:
+                if search is None or call.happened is None:
+                    raise
+                return await self._unless_it_happened(call.happened, refused)
+            if call.wait_ms:
+                call.waited(int((time.monotonic() - began) * 1000))
+            if call.is_take:
+                await self._settle()
+
+    async def _try(self, call: Call[T]) -> T:
+        if call.wait_ms:
+            connection = await self._own_connection()
+            try:
+                answer = await self._send(connection, call)
+            finally:
+                self._leave(connection)
+        else:
+            shared = self._shared
+            connection = shared if shared is not None and shared.lost is None else await self._open(True)
+            if connection.is_full():
+                await connection.drained()
+            answer = await self._send(connection, call)
+        if isinstance(answer, Refusal):
+            raise refusal(answer)
+        return call.read(answer)
+
+    async def _send(self, connection: AsyncConnection, call: Call[Any]) -> Any:
+        wait_s = None if call.wait_ms == NEVER else call.wait_ms / 1000
+        waiting = connection.send(encode(call.words), call.is_take, wait_s)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            # The answer may have come in the same turn.
+            if call.is_take and waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                self._unseen(waiting.result())
+            raise
+
+    async def _try_take(self, call: Call[T]) -> T:
+        while self._settling is not None:
+            await asyncio.shield(self._settling)
+        self._takes += 1
+        try:
+            found = await self._try(call)
+            self.belongings.add([job.id for job in found])  # type: ignore[attr-defined]
+            return found
+        except LOST:
+            # Perhaps it was answered with jobs that nobody will see.
+            self._in_doubt = True
+            raise
+        finally:
+            self._end_take()
+
+    def _end_take(self) -> None:
+        self._takes -= 1
+        if self._takes == 0:
+            self._home.set()
+
+    async def _unless_it_happened(self, happened: Happened[T], refused: CommandError) -> T:
+        """A call was refused that had been sent before: perhaps because it has happened then."""
+        try:
+            there: JobFacts | None = await self._call(Call(happened.ask, commands.job))
+        except UnknownJob:
+            there = None
+        if happened.judge(refused, there):
+            return happened.value(there)
+        raise refused
+
+    # Connections
+
+    async def _own_connection(self) -> AsyncConnection:
+        """A connection that nobody else uses."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.lost is None:
+                break
+        else:
+            connection = await self._open(False)
+        self._alone.add(connection)
+        return connection
+
+    def _leave(self, connection: AsyncConnection) -> None:
+        """Nobody waits on a connection any more. If its answer is still to come, because whoever asked was cancelled,
+        the server is told not to wait, and the take counts until it has answered."""
+        self._alone.discard(connection)
+        if connection.lost is not None:
+            return
+        if connection.is_idle():
+            if connection.token == self.token and len(self._idle) < _IDLE_MAX and not self.closed:
+                self._idle.append(connection)
+            else:
+                connection.abort(ConnectionAbortedError("nobody needs it"))
+        elif connection.can_hang_up_politely():
+            self._takes += 1
+            connection.hang_up()
+            self._do_later(self._see_off(connection))
+        else:
+            connection.abort(ConnectionAbortedError("its caller was cancelled"))
+
+    async def _see_off(self, connection: AsyncConnection) -> None:
+        try:
+            async with asyncio.timeout(_HOME_S):
+                await connection.gone()
+        except TimeoutError:
+            connection.abort(ConnectionAbortedError("its caller was cancelled"))
+        finally:
+            self._end_take()
+
+    async def _open(self, shared: bool) -> AsyncConnection:
+        """The connection of all tasks, or one of one's own. A server that was there before is looked for."""
+        search = Backoff(self.target.retry_s) if self._connected else None
+        while True:
+            # One at a time: the first begins the session, the others join it.
+            async with self._opening:
+                if shared and self._shared is not None and self._shared.lost is None:
+                    return self._shared
+                found = await self._try_seeds()
+                if isinstance(found, AsyncConnection):
+                    if self.closed:
+                        await found.finish()
+                        raise Closed()
+                    self._connected = True
+                    if shared:
+                        self._shared = found
+                    return found
+            pause_s = None if search is None else search.pause()
+            if pause_s is None:
+                raise found
+            await asyncio.sleep(pause_s)
+
+    async def _try_seeds(self) -> AsyncConnection | NoServer:
+        """A connection to the first address that answers, or why the last does not."""
+        seeds = self.target.seeds
+        for _ in seeds:
+            if self.closed:
+                raise Closed()
+            seed = seeds[self._seed]
+            try:
+                return await self._join(seed)
+            except LOST as error:
+                wrong = no_answer(self.target, seed, error)
+                self._seed = (self._seed + 1) % len(seeds)
+        return wrong
+
+    async def _join(self, seed: tuple[str, int]) -> AsyncConnection:
+        """A connection of this session; of a new one, if it has ended."""
+        try:
+            connection = await self._made(seed, self.token)
+        except UnknownSession:
+            # Its grace has passed, and its jobs went back to their tubes.
+            self._in_doubt = False
+            self.belongings.forget()
+            connection = await self._made(seed, "")
+        self.token = connection.token
+        self.max_body = connection.max_body
+        return connection
+
+    async def _made(self, seed: tuple[str, int], token: str) -> AsyncConnection:
+        connection = AsyncConnection(self._unseen, self._doubt, self._all.discard, self.target.answer_s)
+        self._all.add(connection)
+        await connection.open(self.target, seed, token, self.grace_ms)
+        return connection
+
+    async def identify(self, token: str | None, grace: Seconds | None) -> None:
+        """Become the session of another token. The one before ends, unless somebody else is in it."""
+        joined, self.grace_ms = await self.call(commands.identify(token, grace))
+        self.outlives = self.outlives or grace is not None
+        if joined == self.token:
+            return
+        left, self.token = self.token, joined
+        self.belongings.forget()
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(connection.finish() for connection in idle))
+        shared = self._shared
+        if shared is not None:
+            shared.token = joined
+            words = commands.leave_session(left, joined)
+            await asyncio.gather(*(shared.send(encode(each)) for each in words))
+
+    # Jobs in answers that nobody saw
+
+    def _unseen(self, answer: Any) -> None:
+        """An answer to a take came whose task was cancelled."""
+        if isinstance(answer, list) and answer and not self.closed:
+            self._do_later(self._give_back_all([job.id for job in commands.jobs(answer)]))
+
+    def _doubt(self) -> None:
+        """The answer to a take will not come, and its task was cancelled."""
+        if not self.closed:
+            self._in_doubt = True
+            self._do_later(self._settle())
+
+    def _do_later(self, chore: Any) -> None:
+        self.keep(asyncio.ensure_future(self._quietly(chore)))
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Let a task run until it ends, or the session does."""
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    async def _quietly(self, chore: Any) -> None:
+        try:
+            await chore
+        except (PenstockError, OSError):
+            pass  # The server is gone; what was not given back is when the session is settled, or has ended.
+
+    async def _settle(self) -> None:
+        """Give back what the session holds and nobody was given: see `Session._settle`."""
+        while self._settling is not None:
+            await asyncio.shield(self._settling)
+        if not self._in_doubt or self.closed:
+            return
+        assert self._loop is not None
+        self._settling = self._loop.create_future()
+        self._in_doubt = False
+        try:
+            held = await self._call(commands.held(end_waits=True))
+            if not await self._are_home():
+                for connection in list(self._alone):
+                    connection.abort(ConnectionResetError("the server did not end its wait"))
+                await self._are_home()
+            await self._give_back_all(self.belongings.unknown(held))
+        except BaseException:
+            self._in_doubt = True
+            raise
+        finally:
+            settling, self._settling = self._settling, None
+            settling.set_result(None)
+
+    async def _are_home(self) -> bool:
+        """Wait until no take is under way; tell whether none is."""
+        try:
+            async with asyncio.timeout(_HOME_S):
+                while self._takes:
+                    self._home.clear()
+                    await self._home.wait()
+        except TimeoutError:
+            pass
+        return self._takes == 0
+
+    async def _give_back_all(self, ids: list[str]) -> None:
+        for id in ids:
+            try:
+                await self._call(commands.release(id, 0, None, None, None))
+            except OnlyOnce:
+                # It may have been seen, so nobody may see it again; buried, it can still be looked at.
+                await self._call(commands.bury(id, "its delivery was lost with a connection"))
+            except CommandError:
+                pass  # It is not ours any more.
+
+    async def check_belongings(self) -> None:
+        """Forget jobs that were taken and left to themselves, when there are many."""
+        asked = self.belongings.to_check()
+        if asked is not None:
+            held = await self.call(commands.held(end_waits=False))
+            self.belongings.keep(asked, held)
+
+    # The end
+
+    async def close(self) -> None:
+        """End the session: its jobs go back, unless it outlives this, and whoever waits in it is told."""
+        if self.closed:
+            return
+        self.closed = True
+        if not self.token or self._loop is not asyncio.get_running_loop() or self._pid != os.getpid():
+            return
+        for connection in list(self._alone):
+            connection.abort(ConnectionAbortedError("the queue was closed"))
+        chores = list(self._chores)
+        for chore in chores:
+            chore.cancel()
+        await asyncio.gather(*chores, return_exceptions=True)
+        shared = self._shared
+        try:
+            if shared is None or shared.lost is not None:
+                shared = await self._made(self.target.seeds[self._seed], self.token)
+            if not self.outlives:
+                await shared.send(encode(commands.end_session()))
+        except (*LOST, PenstockError):
+            pass  # Then it ends with its grace.
+        await asyncio.gather(*(connection.finish() for connection in list(self._all)))

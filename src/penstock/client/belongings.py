@@ -1,0 +1,55 @@
+"""Which jobs a client was given and has not finished, so that those it was never given can be told apart.
+
+When the answer to a take is lost, the session holds jobs that nobody works on. The server knows what the session holds,
+and this what its client knows of; the difference goes back to its tubes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+# Jobs that were taken and then left to themselves stay here. From so many on it is worth asking which are still held.
+_ASK_FROM: Final = 10_000
+
+
+class Belongings:
+    """The ids of jobs that were given to this client's user."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is held any more: the session ended, or is the parent's."""
+        self._lock = threading.Lock()
+        self._ids: set[str] = set()
+        self._ask_at = _ASK_FROM
+
+    def add(self, ids: Iterable[str]) -> None:
+        """These are handed to the user."""
+        with self._lock:
+            self._ids.update(ids)
+
+    def remove(self, id: str) -> None:
+        """This one was finished."""
+        # A set loses an item in one step, whatever other threads do.
+        self._ids.discard(id)
+
+    def unknown(self, held: Iterable[str]) -> list[str]:
+        """Of what the session holds, what its user was never given."""
+        with self._lock:
+            return [id for id in held if id not in self._ids]
+
+    def to_check(self) -> set[str] | None:
+        """What to ask about, if there is so much that it is time to; `keep` is to be told the answer."""
+        if len(self._ids) < self._ask_at:
+            return None
+        with self._lock:
+            return set(self._ids)
+
+    def keep(self, asked: set[str], held: Iterable[str]) -> None:
+        """Of those that were asked about, only these are held. What was added meanwhile stays."""
+        with self._lock:
+            self._ids -= asked.difference(held)
+            self._ask_at = max(_ASK_FROM, 2 * len(self._ids))

@@ -1,0 +1,880 @@
+"""Every call of a client as what is sent and what its answer means. Pure, and written once for threads and asyncio.
+
+A `Call` also says whether it may be sent again when its answer was lost: most may, because sending them twice does what
+sending them once does. Of those that change a job, the second may be refused because the first was not; then `happened`
+tells from how the job is now whether it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Generic, TypeVar
+
+from penstock.changes import Change
+from penstock.client.facts import JobFacts
+from penstock.core import states as s
+from penstock.core.errors import CommandError, NameTaken, NotOwner, OutOfRange, UnknownJob, UnknownSession, WrongType
+from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
+from penstock.core.limits import BATCH_BYTES_MAX, BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, check_count, duration_ms
+from penstock.core.policy import PRESETS, TubePolicy
+from penstock.journal.reader import Event
+from penstock.options import (
+    DEFAULT_TYPE,
+    Body,
+    ClaimInfo,
+    Duration,
+    Seconds,
+    altered,
+    boolean,
+    check_shard,
+    draft,
+    encode_body,
+    integer,
+    policy_from,
+    text,
+    to_bytes,
+    to_text,
+)
+
+T = TypeVar("T")
+
+# A call whose answer was lost
+AGAIN: Final = 0  # is sent again;
+PERHAPS: Final = 1  # is sent again, and if it is refused then, `happened` has the last word;
+NOT_AGAIN: Final = 2  # is not: nobody knows whether it happened.
+
+# A session hands out at most so many jobs a take; a greater count is several takes.
+TAKE_JOBS_MAX: Final = 1_000
+# An answer with fewer bytes of bodies than this was not cut short by a server.
+_TAKE_BYTES: Final = 1024 * 1024
+
+# How many events are asked for at a time.
+EVENTS_COUNT: Final = 1_000
+# How long a subscriber waits for more.
+EVENTS_WAIT_MS: Final = 30_000
+
+# An MPUT has to fit into what a server reads of one client, 1 GB unless it is told otherwise; with all its lengths.
+_JOB_WORDS_BYTES: Final = 64
+
+_TOKEN_BYTES: Final = 16
+
+_KIND_WORDS: Final = {BODY_BYTES: b"bytes", BODY_TEXT: b"text", BODY_JSON: b"json"}
+_KINDS: Final = {word: kind for kind, word in _KIND_WORDS.items()}
+
+Reply = Any
+
+
+class Call(Generic[T]):
+    """One command, and what its answer means."""
+
+    __slots__ = ("happened", "is_take", "largest", "read", "repeat", "timeout_at", "wait_ms", "words")
+
+    def __init__(
+        self,
+        words: list[bytes],
+        read: Callable[[Reply], T],
+        repeat: int = AGAIN,
+        wait_ms: int = 0,
+        timeout_at: int = 0,
+        is_take: bool = False,
+        happened: Happened[T] | None = None,
+    ) -> None:
+        self.words = words
+        self.read = read
+        self.repeat = repeat
+        self.wait_ms = wait_ms  # How long the server may let it wait; NEVER for ever,
+        self.timeout_at = timeout_at  # and which of the words says so.
+        self.is_take = is_take  # Its answer has jobs that are then ours.
+        self.happened = happened
+        self.largest = 0  # How many bytes its longest body has.
+
+    def waited(self, ms: int) -> None:
+        """So much of its time is over."""
+        if self.timeout_at and self.wait_ms != NEVER:
+            self.wait_ms = max(0, self.wait_ms - ms)
+            self.words[self.timeout_at] = duration(self.wait_ms)
+
+
+class Happened(Generic[T]):
+    """How to find out whether a call whose answer was lost has happened, when it is refused the second time."""
+
+    __slots__ = ("ask", "judge", "value")
+
+    def __init__(
+        self,
+        ask: list[bytes],
+        judge: Callable[[CommandError, JobFacts | None], bool],
+        value: Callable[[JobFacts | None], T],
+    ) -> None:
+        self.ask = ask  # A command that answers with a job.
+        self.judge = judge  # Tells it from the refusal, and how the job is; None: it is gone.
+        self.value = value  # What the call gives if it has.
+
+
+# ---- Words -----------------------------------------------------------------------------------------------------------
+
+
+def duration(ms: int) -> bytes:
+    """A time as a word."""
+    return b"forever" if ms == NEVER else b"%dms" % ms
+
+
+def _id(id: str) -> bytes:
+    if not isinstance(id, str):
+        raise WrongType(f"a job's id is text, not {type(id).__name__}")
+    return id.encode("utf-8", "replace")
+
+
+def _state(state: str) -> bytes:
+    if state not in s.STATE_NAMES[1:]:
+        raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {state!r}")
+    return state.encode()
+
+
+def _put_words(asked: Draft) -> list[bytes]:
+    """The options of a put, without its kind of body."""
+    words: list[bytes] = []
+    if asked.delay_ms:
+        words += [b"DELAY", duration(asked.delay_ms)]
+    if asked.ttl_ms != UNSET:
+        words += [b"TTL", duration(asked.ttl_ms)]
+    if asked.ttr_ms != UNSET:
+        words += [b"TTR", duration(asked.ttr_ms)]
+    if asked.priority != PRIORITY_UNSET:
+        words += [b"PRIORITY", b"%d" % asked.priority]
+    if asked.urgent:
+        words.append(b"URGENT")
+    if asked.once:
+        words.append(b"ONCE")
+    if asked.nacks:
+        words += [b"NACKS", b"%d" % asked.nacks]
+    if asked.retry is not None:
+        words += [b"RETRY", asked.retry.text.encode()]
+    for word, value in (
+        (b"KEY", asked.key),
+        (b"NAME", asked.name),
+        (b"UNIQUE", asked.unique),
+        (b"DEDUP", asked.dedup),
+    ):
+        if value is not None:
+            words += [word, value]
+    return words
+
+
+_TIME, _NUMBER, _TEXT, _YES_NO = range(4)
+_TUBE_OPTIONS: Final = {
+    "ttl": _TIME,
+    "ttr": _TIME,
+    "priority": _NUMBER,
+    "ttl_while_taken": _TEXT,
+    "key_limit": _NUMBER,
+    "fair": _YES_NO,
+    "capacity": _NUMBER,
+    "capacity_bytes": _NUMBER,
+    "retry": _TEXT,
+    "max_deliveries": _NUMBER,
+    "dead_letter": _TEXT,
+    "keep": _YES_NO,
+    "zombie": _TIME,
+    "dedup_window": _TIME,
+    "dedup_count": _NUMBER,
+    "temporary": _YES_NO,
+}
+
+
+def _tube_words(options: dict[str, Any]) -> list[bytes]:
+    """The options of a tube. None stands for a value in times only; elsewhere nothing was said."""
+    words: list[bytes] = []
+    for name, value in options.items():
+        kind = _TUBE_OPTIONS[name]
+        if value is None and kind != _TIME:
+            continue
+        if kind == _TIME:
+            word = duration(duration_ms(value, name))
+        elif kind == _YES_NO:
+            word = b"yes" if value else b"no"
+        else:
+            word = str(value).encode()
+        words += [name.upper().replace("_", "-").encode(), word]
+    return words
+
+
+# ---- What answers mean -----------------------------------------------------------------------------------------------
+
+
+def nothing(answer: Reply) -> None:
+    """An answer that says only that it is done."""
+
+
+def number(answer: Reply) -> int:
+    """A count."""
+    return int(answer)
+
+
+def job(answer: Reply) -> JobFacts:
+    """One job."""
+    state = answer.get(b"state")
+    return JobFacts(
+        answer[b"id"].decode(),
+        answer[b"tube"],
+        answer[b"body"],
+        _KINDS.get(answer[b"as"], BODY_BYTES),
+        answer[b"deliveries"],
+        answer[b"nacks"],
+        answer[b"once"] == 1,
+        "taken" if state is None else state.decode(),
+    )
+
+
+def jobs(answer: Reply) -> list[JobFacts]:
+    """Several."""
+    return [job(each) for each in answer]
+
+
+def names(answer: Reply) -> list[str]:
+    """Names of tubes."""
+    return [to_text(name) for name in answer]
+
+
+def policy(answer: Reply) -> TubePolicy:
+    """What a tube promises, out of what TUBE INFO tells."""
+    kinds = {field.name: field.default for field in dataclasses.fields(TubePolicy)}
+    fields: dict[str, Any] = {}
+    for raw, value in answer[b"policy"].items():
+        name = raw.decode()
+        if isinstance(value, bytes):
+            value = value.decode()
+        elif isinstance(value, list):
+            value = [each.decode() for each in value]
+        elif isinstance(kinds.get(name), bool):
+            value = value == 1
+        fields[name] = value
+    return policy_from(fields)
+
+
+def states(answer: Reply) -> dict[str, int]:
+    """How many jobs are in each state."""
+    return {name: answer[name.encode()] for name in s.STATE_NAMES[1:]}
+
+
+def info(answer: Reply) -> dict[str, Any]:
+    """How a tube is, as the embedded queue tells it."""
+    oldest_ms = answer[b"oldest-ms"]
+    return {
+        "name": to_text(answer[b"name"]),
+        "type": to_text(answer[b"type"]),
+        **states(answer),
+        "oldest": None if oldest_ms is None else oldest_ms / 1000,
+        "waiting": answer[b"waiting"],
+        "keys": answer[b"keys"],
+        "paused_in": answer[b"paused-in"] == 1,
+        "paused_out": answer[b"paused-out"] == 1,
+    }
+
+
+def counts(answer: Reply) -> dict[str, int]:
+    """Names and numbers."""
+    return {name.decode(): count for name, count in answer.items()}
+
+
+_MOMENTS: Final = ("created", "expires", "wakes", "next_event", "ttl", "ttr", "now")
+
+
+def meta(answer: Reply) -> dict[str, Any]:
+    """Everything about a job: times in seconds, as the embedded queue has them."""
+    told: dict[str, Any] = {}
+    for raw, value in answer.items():
+        name = raw.decode()
+        if name in _MOMENTS and value is not None:
+            value = value / 1000
+        told[name] = to_text(value) if isinstance(value, bytes) else value
+    return told
+
+
+_EVENT_TEXTS: Final = ("event", "tube", "job", "before", "after", "key", "reason")
+_EVENT_FIELDS: Final = {field.name for field in dataclasses.fields(Event)}
+
+
+def event(answer: Reply) -> Event:
+    """Something that happened."""
+    fields: dict[str, Any] = {}
+    for raw, value in answer.items():
+        name = raw.decode().replace("-", "_")
+        if name in _EVENT_FIELDS:  # A newer server may tell more.
+            fields[name] = to_text(value) if name in _EVENT_TEXTS and value is not None else value
+    return Event(**fields)
+
+
+def events(answer: Reply) -> tuple[int, list[Event]]:
+    """Some of what happened, and where it goes on."""
+    position, found = answer
+    return int(position), [event(each) for each in found]
+
+
+def change(event: Event) -> Change | None:
+    """What subscribers are told of an event; nothing if it happened to no job."""
+    if event.job is None:
+        return None
+    return Change(
+        event.job,
+        event.tube or "",
+        event.event,
+        event.before or "",
+        event.after or "",
+        event.time_ms / 1000,
+        event.number,
+    )
+
+
+# ---- The session -----------------------------------------------------------------------------------------------------
+
+
+def identify(token: str | None, grace: Seconds | None) -> Call[tuple[str, int]]:
+    """Join the session of a token, or stay, and give it another grace time: its token, and its grace."""
+    words = [b"IDENTIFY"]
+    if token is not None:
+        try:
+            raw = bytes.fromhex(token)
+        except (TypeError, ValueError):
+            raise WrongType("a session's token is 32 hexadecimal digits") from None
+        if len(raw) != _TOKEN_BYTES:
+            raise UnknownSession()
+        words.append(raw.hex().encode())
+    if grace is not None:
+        words += [b"GRACE", duration(duration_ms(grace, "grace"))]
+    return Call(words, lambda answer: (answer[b"token"].decode(), answer[b"grace"]))
+
+
+def max_body() -> Call[int]:
+    """How many bytes a body may have."""
+    return Call([b"IDENTIFY"], lambda answer: int(answer[b"max-body"]))
+
+
+def leave_session(left: str, joined: str) -> list[list[bytes]]:
+    """End the session that was left for another, if this was the last of its connections: its jobs go back at once."""
+    return [[b"IDENTIFY", left.encode(), b"GRACE", b"0"], [b"IDENTIFY", joined.encode()]]
+
+
+def end_session() -> list[bytes]:
+    """The last words of a client that closes: its jobs go back at once."""
+    return [b"IDENTIFY", b"GRACE", b"0"]
+
+
+def held(end_waits: bool) -> Call[list[str]]:
+    """The ids of all jobs that this session holds; perhaps first every wait for a job of it ends."""
+    words = [b"JOB", b"HELD", b"ENDWAITS"] if end_waits else [b"JOB", b"HELD"]
+    return Call(words, lambda answer: [id.decode() for id in answer])
+
+
+# ---- Tubes -----------------------------------------------------------------------------------------------------------
+
+
+def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) -> Call[TubePolicy]:
+    """Make a tube, or find it."""
+    words = [b"TUBE", b"CREATE", name]
+    if isinstance(type, TubePolicy):
+        wanted = dataclasses.asdict(altered(type, **options))
+        told = {field: None if value == NEVER else value for field, value in wanted.items()}
+        words += [b"POLICY", json.dumps(told).encode()]
+    elif type is not None or options:
+        named = DEFAULT_TYPE if type is None else text(type, "the type of a tube")
+        # What is wrong with an option, it is here as well; a server may know more types than this.
+        altered(PRESETS.get(named, PRESETS[DEFAULT_TYPE]), **options)
+        words += [b"TYPE", named.encode(), *_tube_words(options)]
+    return Call(words, policy)
+
+
+def find_tube(name: bytes) -> Call[TubePolicy]:
+    """Find a tube that is there."""
+    return Call([b"TUBE", b"INFO", name], policy)
+
+
+def tubes() -> Call[list[str]]:
+    """The names of all."""
+    return Call([b"TUBE", b"LIST"], names)
+
+
+def scan_tubes(cursor: bytes) -> Call[tuple[bytes, dict[str, dict[str, int]]]]:
+    """How many jobs are in each state in some tubes, and where it goes on; at 0 it ends."""
+
+    def read(answer: Reply) -> tuple[bytes, dict[str, dict[str, int]]]:
+        after, found = answer
+        return bytes(after), {to_text(each[b"name"]): states(each) for each in found}
+
+    return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read)
+
+
+def overview(cursor: bytes) -> Call[tuple[bytes, list[dict[str, Any]]]]:
+    """How some tubes are, and where it goes on; at 0 it ends."""
+
+    def read(answer: Reply) -> tuple[bytes, list[dict[str, Any]]]:
+        after, found = answer
+        return bytes(after), [info(each) for each in found]
+
+    return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read)
+
+
+def tube_info(name: bytes) -> Call[TubePolicy]:
+    """What a tube promises."""
+    return Call([b"TUBE", b"INFO", name], policy)
+
+
+def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:
+    """What is in a tube, and what happened there."""
+    return Call([b"TUBE", b"STATS", name], read)
+
+
+def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
+    """Change what a tube promises."""
+    altered(PRESETS[DEFAULT_TYPE], **options)
+    words = _tube_words(options)
+    if not words:
+        return tube_info(name)
+    return Call([b"TUBE", b"ALTER", name, *words], policy)
+
+
+def pause(name: bytes, puts: bool, takes: bool) -> Call[None]:
+    """Close a tube for puts, for takes, for both, or open it."""
+    inward, outward = boolean(puts, "puts"), boolean(takes, "takes")
+    word = {(True, True): b"all", (True, False): b"in", (False, True): b"out", (False, False): b"none"}
+    return Call([b"TUBE", b"PAUSE", name, word[inward, outward]], nothing)
+
+
+def truncate(name: bytes) -> Call[int]:
+    """Remove every job."""
+    return Call([b"TUBE", b"TRUNCATE", name], number)
+
+
+def drop(name: bytes) -> Call[None]:
+    """Remove a tube."""
+    return Call([b"TUBE", b"DROP", name], nothing, NOT_AGAIN)
+
+
+def release_all(name: bytes) -> Call[int]:
+    """Give every taken job back."""
+    return Call([b"TUBE", b"RELEASE", name], number)
+
+
+def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[int]:
+    """Dig buried jobs up."""
+    delay_ms = duration_ms(delay, "delay")
+    words = [b"KICK", name, b"%d" % check_count(integer(count, "count"), "the number of jobs to kick")]
+    if delay_ms:
+        words += [b"DELAY", duration(delay_ms)]
+    if ttl is not None:
+        words += [b"TTL", duration(duration_ms(ttl, "ttl"))]
+    return Call(words, number, NOT_AGAIN)
+
+
+# ---- Putting ---------------------------------------------------------------------------------------------------------
+
+
+def put(name: bytes, body: Body, timeout: Duration, options: dict[str, Any]) -> Call[JobFacts]:
+    """Add a job."""
+    timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
+    if isinstance(body, bytes) and not options and not timeout_ms:
+        plain = Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
+        plain.largest = len(body)
+        return plain
+    asked = draft(body, **options)
+    words = [b"PUT", name, asked.body, b"EXISTING", *_put_words(asked)]
+    if asked.body_kind != BODY_BYTES:
+        words += [b"AS", _KIND_WORDS[asked.body_kind]]
+    if timeout_ms:
+        words += [b"TIMEOUT", duration(timeout_ms)]
+    call = Call(
+        words,
+        lambda id: _was_put(id, name, asked.body, asked.body_kind, asked),
+        _put_repeat(asked),
+        timeout_ms,
+        len(words) - 1 if timeout_ms else 0,
+    )
+    call.largest = len(asked.body)
+    if asked.name is not None:
+        # The name is taken the second time: by the first, if its job has this body.
+        call.happened = Happened(
+            [b"JOB", b"NAMED", name, asked.name],
+            lambda refusal, there: (
+                isinstance(refusal, NameTaken) and there is not None and there.is_of(asked.body, asked.body_kind)
+            ),
+            _there,
+        )
+    return call
+
+
+def _put_repeat(asked: Draft) -> int:
+    if asked.dedup is not None or asked.unique is not None:
+        return AGAIN
+    return PERHAPS if asked.name is not None else NOT_AGAIN
+
+
+def _there(job: JobFacts | None) -> JobFacts:
+    assert job is not None
+    return job
+
+
+def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None = None) -> JobFacts:
+    facts = JobFacts(id.decode(), tube, body, kind, 0, 0, asked is not None and asked.once, "ready")
+    if asked is not None:
+        if asked.delay_ms:
+            facts.state = "delayed"
+        # Then it may be one that was there before, with a body and a state of its own.
+        facts.is_guess = asked.unique is not None or asked.dedup is not None
+    return facts
+
+
+def stage(
+    stage: bytes, name: bytes, expire_ms: int, bodies: Iterable[Body], options: dict[str, Any]
+) -> Call[Any] | None:
+    """Put a job for each body into a stage, for a tube; nothing if there are no bodies."""
+    call = put_many(name, bodies, options)
+    if call is not None:
+        head = [b"STAGE", stage, name]
+        if expire_ms != UNSET:
+            head += [b"EXPIRE", duration(expire_ms)]
+        # MPUT, the tube and EXISTING are said in other words here.
+        call.words[:3] = [*head, b"IDS"]
+    return call
+
+
+def close_stages(word: bytes, stages: Iterable[str | bytes]) -> Call[int]:
+    """Publish or discard stages: doing it again does nothing."""
+    names = [to_bytes(stage, "the name of a stage") for stage in stages]
+    if not names:
+        raise OutOfRange("name at least one stage")
+    return Call([word, *names], number)
+
+
+def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Call[list[JobFacts]] | None:
+    """Add a job for each body in one command, or none at all; nothing if there are no bodies."""
+    if isinstance(bodies, (str, bytes)) or not isinstance(bodies, Iterable):
+        raise WrongType("give a list of bodies")
+    encoded = [encode_body(body) for body in bodies]
+    if not encoded:
+        return None
+    if len(encoded) > BATCH_JOBS_MAX:
+        raise OutOfRange(f"a batch may have up to {BATCH_JOBS_MAX} jobs, all or nothing; put them in several")
+    length = sum(len(body) for body, _ in encoded) + _JOB_WORDS_BYTES * len(encoded)
+    if length > BATCH_BYTES_MAX:
+        raise OutOfRange(f"a batch may have up to {BATCH_BYTES_MAX} bytes, all or nothing; put it in several")
+    common = draft(b"", **options)
+    kind = encoded[0][1]
+    words = [b"MPUT", name, b"EXISTING", *_put_words(common)]
+    if kind != BODY_BYTES:
+        words += [b"AS", _KIND_WORDS[kind]]
+    for body, own in encoded:
+        words.append(b"JOB")
+        words.append(body)
+        if own != kind:
+            words += [b"AS", _KIND_WORDS[own]]
+
+    def read(answer: Reply) -> list[JobFacts]:
+        return [_was_put(id, name, body, own, common) for id, (body, own) in zip(answer, encoded, strict=True)]
+
+    # A name is for one job, so a batch with a name is a batch of one, or refused.
+    call = Call(words, read, NOT_AGAIN if common.name is not None else _put_repeat(common))
+    call.largest = max(len(body) for body, _ in encoded)
+    return call
+
+
+# ---- Taking ----------------------------------------------------------------------------------------------------------
+
+
+def take_one(name: bytes) -> Call[list[JobFacts]]:
+    """Take the next job, if there is one."""
+    return Call([b"TAKE", name], jobs, is_take=True)
+
+
+def may_be_more(found: list[JobFacts]) -> bool:
+    """Whether a take gave so much that there may be more, which did not fit into its answer."""
+    return len(found) == TAKE_JOBS_MAX or sum(len(job.raw_body) for job in found) > _TAKE_BYTES
+
+
+def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr_ms: int) -> Call[list[JobFacts]]:
+    """Take up to so many jobs, or wait for the first."""
+    words = [b"TAKE", names[0], b"TIMEOUT", duration(timeout_ms)]
+    if count != 1:
+        words += [b"COUNT", b"%d" % count]
+    if key is not None:
+        words += [b"KEY", key]
+    if ttr_ms != UNSET:
+        words += [b"TTR", duration(ttr_ms)]
+    if len(names) > 1:
+        words += [b"AND", *names[1:]]
+    return Call(words, jobs, AGAIN, timeout_ms, 3, True)
+
+
+# ---- One job ---------------------------------------------------------------------------------------------------------
+
+
+def peek(id: str) -> Call[JobFacts]:
+    """How a job is."""
+    return Call([b"JOB", b"PEEK", _id(id)], job)
+
+
+def named(name: bytes, of: str | bytes) -> Call[JobFacts]:
+    """The job that was put under a name."""
+    return Call([b"JOB", b"NAMED", name, to_bytes(of, "a job's name")], job)
+
+
+def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
+    """The jobs of a tube that are in a state."""
+    word = _state(state)
+    if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
+        raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
+    return Call([b"JOB", b"LIST", name, word, b"COUNT", b"%d" % limit], jobs)
+
+
+def _change(id: str, words: list[bytes], *ends: str) -> Call[None]:
+    """Something that is done to a job; after it, the job is in one of these states."""
+    happened: Happened[None] = Happened(
+        [b"JOB", b"PEEK", id.encode()],
+        lambda refusal, there: ("gone" if there is None else there.state) in ends,
+        lambda there: None,
+    )
+    return Call(words, nothing, PERHAPS, happened=happened)
+
+
+def ack(id: str) -> Call[None]:
+    """A job is done."""
+    return _change(id, [b"ACK", id.encode()], "gone", "done", "zombie")
+
+
+def done(id: str, result: Body) -> Call[None]:
+    """A job is done, and this came out of it."""
+    raw, kind = encode_body(result)
+    words = [b"JOB", b"DONE", id.encode(), raw]
+    call = _change(id, words if kind == BODY_BYTES else [*words, b"AS", _KIND_WORDS[kind]], "done")
+    call.largest = len(raw)
+    return call
+
+
+def _given_back(call: Call[None]) -> Call[None]:
+    """One that gives a job back: whoever has it now, it was given back."""
+    assert call.happened is not None
+    judge = call.happened.judge
+    call.happened = Happened(
+        call.happened.ask,
+        lambda refusal, there: isinstance(refusal, NotOwner) or judge(refusal, there),
+        call.happened.value,
+    )
+    return call
+
+
+def release(id: str, delay: Seconds, ttl: Duration | None, priority: int | None, key: str | bytes | None) -> Call[None]:
+    """Give a job back."""
+    words = [b"RELEASE", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)]
+    if key is not None:
+        words += [b"KEY", to_bytes(key, "a key")]
+    return _given_back(_change(id, words, "ready", "delayed", "gone"))
+
+
+def requeue(id: str) -> Call[None]:
+    """Give a job back to behind all others."""
+    return _given_back(_change(id, [b"REQUEUE", id.encode()], "ready", "gone"))
+
+
+def nack(id: str, reason: str) -> Call[None]:
+    """Give a job back because it failed."""
+    words = [b"JOB", b"NACK", id.encode(), *_reason(reason)]
+    return _given_back(_change(id, words, "ready", "delayed", "buried", "gone"))
+
+
+def bury(id: str, reason: str) -> Call[None]:
+    """Put a job aside."""
+    return _change(id, [b"BURY", id.encode(), *_reason(reason)], "buried")
+
+
+def touch(id: str, seconds: Seconds | None) -> Call[None]:
+    """Ask for more time."""
+    words = [b"JOB", b"TOUCH", id.encode()]
+    return Call(words if seconds is None else [*words, duration(duration_ms(seconds, "the time to add"))], nothing)
+
+
+def dig(id: str, delay: Seconds, ttl: Duration | None, priority: int | None) -> Call[None]:
+    """Dig a buried job up."""
+    words = [b"DIG", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)]
+    return _change(id, words, "ready", "delayed", "taken", "gone")
+
+
+def delete(id: str) -> Call[None]:
+    """Remove a job."""
+    return _change(id, [b"JOB", b"DELETE", id.encode()], "gone")
+
+
+def snatch(id: str, delay: Seconds) -> Call[None]:
+    """Take a job away from its holder."""
+    return _change(id, [b"JOB", b"SNATCH", id.encode(), *_delay(delay)], "ready", "delayed", "gone")
+
+
+def restart(id: str, delay: Seconds) -> Call[None]:
+    """Bring a job back that is delayed or kept."""
+    return _change(id, [b"JOB", b"RESTART", id.encode(), *_delay(delay)], "ready", "delayed", "taken", "gone")
+
+
+def switch(id: str, state: str, delay: Seconds) -> Call[None]:
+    """Turn a job into another state."""
+    return _change(id, [b"JOB", b"SWITCH", id.encode(), _state(state), *_delay(delay)], state)
+
+
+def move(id: str, tube: bytes, delay: Seconds) -> Call[None]:
+    """Move a job to another tube."""
+    happened: Happened[None] = Happened(
+        [b"JOB", b"PEEK", id.encode()],
+        lambda refusal, there: there is not None and there.raw_tube == tube,
+        lambda there: None,
+    )
+    return Call([b"JOB", b"MOVE", id.encode(), tube, *_delay(delay)], nothing, PERHAPS, happened=happened)
+
+
+def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> Call[tuple[list[JobFacts], int]]:
+    """Some jobs, and where it goes on; at 0 it ends."""
+    if not 0 <= integer(cursor, "cursor") < 1 << 63:
+        raise OutOfRange("a cursor is 0, or what the scan before gave")
+    words = [b"JOB", b"SCAN", b"%d" % cursor, b"COUNT", b"%d" % check_count(integer(count, "count"), "count")]
+    if tube is not None:
+        words += [b"TUBE", tube]
+    if in_states := [_state(state) for state in wanted]:
+        words += [b"STATE", *in_states]
+    return Call(words, lambda answer: (jobs(answer[1]), int(answer[0])))
+
+
+def wait(id: str, timeout: Duration) -> Call[bool]:
+    """Wait until a job ends."""
+    timeout_ms = duration_ms(timeout, "timeout")
+    words = [b"JOB", b"WAIT", id.encode(), b"TIMEOUT", duration(timeout_ms)]
+    return Call(words, lambda answer: bool(answer == 1), AGAIN, timeout_ms, 4)
+
+
+def job_meta(id: str) -> Call[dict[str, Any]]:
+    """Everything that is known about a job."""
+    return Call([b"JOB", b"META", _id(id)], meta)
+
+
+def state_of(id: str) -> Call[str]:
+    """What a job is now."""
+    return Call([b"JOB", b"META", _id(id)], lambda answer: str(answer[b"state"].decode()))
+
+
+def history(id: str) -> Call[list[Event]]:
+    """What happened to a job."""
+    return Call([b"JOB", b"HISTORY", _id(id)], lambda answer: [event(each) for each in answer])
+
+
+def _delay(delay: Seconds) -> list[bytes]:
+    delay_ms = duration_ms(delay, "delay")
+    return [b"DELAY", duration(delay_ms)] if delay_ms else []
+
+
+def _ttl_and_priority(ttl: Duration | None, priority: int | None) -> list[bytes]:
+    words: list[bytes] = []
+    if ttl is not None:
+        words += [b"TTL", duration(duration_ms(ttl, "ttl"))]
+    if priority is not None:
+        words += [b"PRIORITY", b"%d" % integer(priority, "priority")]
+    return words
+
+
+def _reason(reason: str) -> list[bytes]:
+    raw = to_bytes(reason, "a reason")
+    return [b"REASON", raw] if raw else []
+
+
+def leave(facts: JobFacts, kind: type[BaseException] | None, error: BaseException | None) -> Call[None]:
+    """What becomes of a job at the end of its `with` block."""
+    if kind is None:
+        return ack(facts.id)
+    reason = f"{kind.__name__}: {error}"[:1_000].encode("utf-8", "backslashreplace").decode()
+    if facts.once:
+        # It may be delivered once only, so it cannot go back; buried, it can still be looked at.
+        return bury(facts.id, reason)
+    if issubclass(kind, Exception):
+        return nack(facts.id, reason)
+    # An interrupt or a cancelled task says nothing about the job: that is no failed try.
+    return release(facts.id, 0, None, None, None)
+
+
+# ---- Claims and the journal ------------------------------------------------------------------------------------------
+
+
+def claim(tube: bytes, consumer: str, number: int, count: int, lease: Seconds, token: int) -> Call[Any]:
+    """Claim number n of a consumer; the same jobs each time, so it may be asked for again."""
+    words = [
+        *(b"CLAIM", b"TAKE", tube, to_bytes(consumer, "a consumer"), b"%d" % integer(number, "number")),
+        *(b"COUNT", b"%d" % integer(count, "count"), b"LEASE", duration(duration_ms(lease, "lease"))),
+        *(b"TOKEN", b"%d" % integer(token, "token")),
+    ]
+    return Call(words, lambda answer: None if answer is None else jobs(answer))
+
+
+def read_claim(consumer: str, number: int, shard: tuple[int, int]) -> Call[list[JobFacts]]:
+    """The jobs of a claim, or of a part of it."""
+    index, count = check_shard(shard)
+    words = [b"CLAIM", b"READ", to_bytes(consumer, "a consumer"), b"%d" % integer(number, "number")]
+    return Call([*words, b"SHARD", b"%d" % index, b"%d" % count], jobs)
+
+
+def renew_claims(consumer: str, lease: Seconds | None, token: int) -> Call[int]:
+    """Let the leases of all claims begin anew."""
+    words = [b"CLAIM", b"RENEW", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
+    return Call(words if lease is None else [*words, b"LEASE", duration(duration_ms(lease, "lease"))], number)
+
+
+def release_claims(consumer: str, token: int) -> Call[int]:
+    """End all claims."""
+    words = [b"CLAIM", b"RELEASE", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
+    return Call(words, number)
+
+
+def claim_info(consumer: str) -> Call[ClaimInfo]:
+    """How far a consumer is."""
+    return Call(
+        [b"CLAIM", b"INFO", to_bytes(consumer, "a consumer")],
+        lambda answer: ClaimInfo(answer[b"acked"], answer[b"newest"], answer[b"token"], answer[b"open"]),
+    )
+
+
+def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
+    """Ack all claims of a consumer up to a number."""
+    words = [b"CLAIM", b"ACK", to_bytes(consumer, "a consumer"), b"%d" % integer(upto, "upto")]
+    return Call([*words, b"TOKEN", b"%d" % integer(token, "token")], number)
+
+
+def journal_head() -> Call[int]:
+    """The position behind everything that has been written."""
+    return Call([b"JOURNAL", b"HEAD"], lambda answer: int(answer[b"written"]) + 1)
+
+
+def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[tuple[int, list[Event]]]:
+    """What happened from a position on."""
+    words = [b"JOURNAL", b"EVENTS", b"%d" % integer(position, "start"), b"COUNT", b"%d" % EVENTS_COUNT]
+    if wait_ms:
+        words += [b"TIMEOUT", duration(wait_ms)]
+    if tube is not None:
+        words += [b"TUBE", tube]
+    return Call(words, events, AGAIN, wait_ms)
+
+
+def checkpoint() -> Call[None]:
+    """Take a snapshot."""
+    return Call([b"BGREWRITEAOF"], nothing)
+
+
+def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:
+    """Any command, and its answer as it came."""
+    if not words:
+        raise WrongType("give a command")
+    return Call(
+        [b"%d" % word if isinstance(word, int) else to_bytes(word, "a word") for word in words], _itself, NOT_AGAIN
+    )
+
+
+def _itself(answer: Reply) -> Reply:
+    return answer
+
+
+def is_unknown(refusal: CommandError) -> bool:
+    """Whether a refusal says that the job is not there."""
+    return isinstance(refusal, UnknownJob)

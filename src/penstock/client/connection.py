@@ -1,0 +1,106 @@
+"""One connection to a server, for threads: commands out, answers in. Whatever goes wrong on it, it is closed then:
+a connection with half an answer on it is never used again."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from typing import Final
+
+from penstock.client import greeting
+from penstock.client.url import Target
+from penstock.core.errors import ProtocolError
+from penstock.wire.answers import AnswerParser, Push, encode
+
+_RECEIVE_BYTES: Final = 1 << 16
+_CLOSE_S: Final = 2.0
+
+
+class Connection:
+    """One connection, used by one thread at a time."""
+
+    def __init__(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int) -> None:
+        """Connect, and join the session of a token, or begin one."""
+        self._parser = AnswerParser()
+        self._timeout: float | None = target.connect_s
+        self._socket = socket.create_connection(seed, target.connect_s)
+        try:
+            keep_alive(self._socket)
+            if target.tls is not None:
+                self._socket = target.tls.wrap_socket(self._socket, server_hostname=seed[0])
+            # What waits to be read on an idle connection is its end; but TLS has things to say of its own.
+            self._poll: select.poll | None = None
+            if target.tls is None:
+                self._poll = select.poll()
+                self._poll.register(self._socket, select.POLLIN)
+            first = greeting.words(target, token, grace_ms)
+            answers = self.ask(b"".join(encode(words) for words in first), len(first), target.connect_s)
+            greeted = greeting.read(seed, answers)
+        except BaseException:
+            self.close()
+            raise
+        self.token = greeted.token
+        self.number = greeted.number
+        self.max_body = greeted.max_body
+
+    def is_stale(self) -> bool:
+        """Whether the server has hung up since it was used last."""
+        return self._poll is not None and bool(self._poll.poll(0))
+
+    def ask(self, data: bytes, count: int, timeout_s: float | None) -> list[object]:
+        """Send commands, and give their answers. Every single read may take so long."""
+        connection = self._socket
+        if timeout_s != self._timeout:
+            connection.settimeout(timeout_s)
+            self._timeout = timeout_s
+        connection.sendall(data)
+        parser = self._parser
+        answers: list[object] = []
+        while True:
+            received = connection.recv(_RECEIVE_BYTES)
+            if not received:
+                raise EOFError("the server hung up")
+            parser.feed(received)
+            for answer in parser.parse():
+                if not isinstance(answer, Push):
+                    answers.append(answer)
+            if len(answers) >= count:
+                if len(answers) > count or not parser.is_idle():
+                    raise ProtocolError("the server said more than it was asked")
+                return answers
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def interrupt(self) -> None:
+        """Hang up on whoever waits for an answer in another thread."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def finish(self) -> None:
+        """Hang up, and see the server do so too: then it has let go of everything that this connection had."""
+        until = time.monotonic() + _CLOSE_S
+        try:
+            if not isinstance(self._socket, ssl.SSLSocket):
+                self._socket.shutdown(socket.SHUT_WR)
+                while (left := until - time.monotonic()) > 0:
+                    self._socket.settimeout(left)
+                    if not self._socket.recv(_RECEIVE_BYTES):
+                        break
+        except OSError:
+            pass
+        self.close()
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Send at once, and notice within a minute that a silent server is gone: who waits for a job may wait for days."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

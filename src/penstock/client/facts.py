@@ -1,0 +1,42 @@
+"""What a client knows of a job, from when it last heard of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.options import decode_body
+
+
+class JobFacts:
+    """A job as a server told it."""
+
+    __slots__ = ("body_kind", "deliveries", "id", "is_guess", "nacks", "once", "raw_body", "raw_tube", "state")
+
+    def __init__(
+        self,
+        id: str,
+        raw_tube: bytes,
+        raw_body: bytes,
+        body_kind: int,
+        deliveries: int,
+        nacks: int,
+        once: bool,
+        state: str,
+    ) -> None:
+        self.id = id
+        self.raw_tube = raw_tube
+        self.raw_body = raw_body
+        self.body_kind = body_kind
+        self.deliveries = deliveries
+        self.nacks = nacks
+        self.once = once
+        self.state = state
+        self.is_guess = False  # It was put, but may be another that was there before; only its id is certain.
+
+    def body(self) -> Any:
+        """What was put: bytes as bytes, text as text, any other value as it came out of JSON."""
+        return decode_body(self.raw_body, self.body_kind)
+
+    def is_of(self, body: bytes, kind: int) -> bool:
+        """Whether this is its body."""
+        return self.raw_body == body and self.body_kind == kind

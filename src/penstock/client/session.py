@@ -1,0 +1,436 @@
+"""A session on a server, for threads: connections that come and go, and one owner of jobs behind them.
+
+Each call has a connection to itself while it lasts, so a take that waits holds nobody up. A connection that is lost is
+made again, and the session with all it holds is resumed if that is within its grace. A call whose answer was lost is
+sent again if that is safe (`commands.py`). After a lost take, the session may hold jobs that nobody was given; before
+the next call these go back (`_settle`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from typing import Any, Final, TypeVar
+
+from penstock.client import commands
+from penstock.client.backoff import Backoff
+from penstock.client.belongings import Belongings
+from penstock.client.commands import NOT_AGAIN, Call, Happened
+from penstock.client.connection import Connection
+from penstock.client.facts import JobFacts
+from penstock.client.greeting import no_answer, refusal
+from penstock.client.url import Target
+from penstock.core.errors import (
+    Closed,
+    CommandError,
+    ConnectionLost,
+    NoServer,
+    OnlyOnce,
+    PenstockError,
+    ProtocolError,
+    UnknownJob,
+    UnknownSession,
+)
+from penstock.core.limits import NEVER, check_body
+from penstock.options import Seconds
+from penstock.wire.answers import Refusal, encode
+
+T = TypeVar("T")
+
+# So many connections that nobody uses are kept.
+_IDLE_MAX: Final = 8
+
+# What means that a connection is of no more use.
+LOST: Final = (OSError, EOFError, ProtocolError)
+
+# How long takes that were ended have to come home, before their connections count as lost.
+_HOME_S: Final = 2.0
+
+# How many commands of a pipeline are sent before their answers are read, and how many bytes of them.
+_TOGETHER_MAX: Final = 1_000
+_TOGETHER_BYTES: Final = 64 * 1024
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+class Session:
+    """One session, and its connections."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.grace_ms = target.grace_ms
+        self._begin()
+        _sessions.add(self)
+        self._put_back(self._open(None))
+
+    def _begin(self) -> None:
+        """Be as new: at first, and in a child after a fork, which must not touch the connections of its parent."""
+        self.token = ""
+        self.max_body = 0
+        self.closed = False
+        self.outlives = False  # It was told how long it waits for whoever comes with its token, when it is closed.
+        self.belongings = Belongings()
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self._seed = 0  # Which address was good last.
+        # Takes: how many are under way, and whether new ones have to wait until what was lost is settled.
+        self._gate = threading.Condition(threading.Lock())
+        self._takes = 0
+        self._settling = False
+        self._in_doubt = False
+
+    # Calls
+
+    def call(self, call: Call[T]) -> T:
+        """Send a command, and give what its answer means."""
+        if self._in_doubt:
+            self._settle()
+        if call.largest > self.max_body:
+            self._check_body(call.largest)
+        return self._call(call)
+
+    def _check_body(self, length: int) -> None:
+        """Refuse a body that the server would not even read: it hangs up on those who send one."""
+        self.max_body = self._call(commands.max_body())
+        check_body(length, self.max_body)
+
+    def _call(self, call: Call[T]) -> T:
+        search: Backoff | None = None
+        began = 0.0
+        while True:
+            if call.wait_ms:
+                began = time.monotonic()
+            try:
+                return self._try_take(call) if call.is_take else self._try(call)
+            except LOST as error:
+                if self.closed:
+                    raise Closed() from None
+                if isinstance(error, NoServer):
+                    raise
+                if call.repeat == NOT_AGAIN:
+                    raise ConnectionLost() from error
+                if search is None:
+                    search = Backoff(self.target.retry_s)
+                elif (pause_s := search.pause()) is None:
+                    raise ConnectionLost("the connection was lost again and again, until time was over") from error
+                else:
+                    time.sleep(pause_s)
+            except CommandError as refused:
+                if search is None or call.happened is None:
+                    raise
+                return self._unless_it_happened(call.happened, refused)
+            if call.wait_ms:
+                call.waited(int((time.monotonic() - began) * 1000))
+            if call.is_take:
+                self._settle()
+
+    def _try(self, call: Call[T]) -> T:
+        connection = self._take_connection()
+        try:
+            answer = connection.ask(encode(call.words), 1, self._patience(call.wait_ms))[0]
+        except BaseException:
+            self._discard(connection)
+            raise
+        self._put_back(connection)
+        if isinstance(answer, Refusal):
+            raise refusal(answer)
+        return call.read(answer)
+
+    def _try_take(self, call: Call[T]) -> T:
+        with self._gate:
+            while self._settling:
+                self._gate.wait()
+            self._takes += 1
+        try:
+            found = self._try(call)
+            self.belongings.add([job.id for job in found])  # type: ignore[attr-defined]
+            return found
+        except CommandError:
+            raise
+        except BaseException:
+            # Perhaps it was answered with jobs that nobody will see.
+            self._in_doubt = True
+            raise
+        finally:
+            with self._gate:
+                self._takes -= 1
+                self._gate.notify_all()
+
+    def _unless_it_happened(self, happened: Happened[T], refused: CommandError) -> T:
+        """A call was refused that had been sent before: perhaps because it has happened then."""
+        try:
+            there: JobFacts | None = self._call(Call(happened.ask, commands.job))
+        except UnknownJob:
+            there = None
+        if happened.judge(refused, there):
+            return happened.value(there)
+        raise refused
+
+    def call_all(self, calls: list[Call[Any]]) -> list[Any]:
+        """Send many commands at once, and give what each of their answers means, or the error that each ended with."""
+        outcomes: list[Any] = []
+        while len(outcomes) < len(calls):
+            data, count = bytearray(), 0
+            # While many are sent, their answers wait; no more than fit on the way, or both sides would wait.
+            for call in calls[len(outcomes) : len(outcomes) + _TOGETHER_MAX]:
+                data += encode(call.words)
+                count += 1
+                if len(data) > _TOGETHER_BYTES:
+                    break
+            outcomes += self._call_together(bytes(data), calls[len(outcomes) : len(outcomes) + count])
+        return outcomes
+
+    def _call_together(self, data: bytes, calls: list[Call[Any]]) -> list[Any]:
+        if self._in_doubt:
+            self._settle()
+        largest = max(call.largest for call in calls)
+        if largest > self.max_body:
+            self._check_body(largest)
+        connection = self._take_connection()
+        try:
+            answers = connection.ask(data, len(calls), self._patience(0))
+        except BaseException as error:
+            self._discard(connection)
+            if not isinstance(error, LOST):
+                raise
+            return [self._call_again(call, error) for call in calls]
+        self._put_back(connection)
+        return [
+            refusal(answer) if isinstance(answer, Refusal) else call.read(answer)
+            for call, answer in zip(calls, answers, strict=True)
+        ]
+
+    def _call_again(self, call: Call[Any], lost: BaseException) -> Any:
+        """One of many whose answers were lost."""
+        try:
+            if call.repeat == NOT_AGAIN:
+                raise ConnectionLost() from lost
+            try:
+                return self._call(call)
+            except CommandError as refused:
+                if call.happened is None:
+                    raise
+                return self._unless_it_happened(call.happened, refused)
+        except PenstockError as error:
+            return error
+
+    def _patience(self, wait_ms: int) -> float | None:
+        """How long an answer may take."""
+        answer_s = self.target.answer_s
+        return None if answer_s is None or wait_ms == NEVER else answer_s + wait_ms / 1000
+
+    def check_open(self) -> None:
+        """Refuse to be used after the end."""
+        if self.closed:
+            raise Closed()
+
+    # Connections
+
+    def _take_connection(self) -> Connection:
+        """A connection that nobody else uses."""
+        with self._lock:
+            while True:
+                if self.closed:
+                    raise Closed()
+                if not self._idle:
+                    break
+                connection = self._idle.pop()
+                if not connection.is_stale():
+                    self._busy.add(connection)
+                    return connection
+                connection.close()
+        return self._open(Backoff(self.target.retry_s))
+
+    def _put_back(self, connection: Connection) -> None:
+        with self._lock:
+            self._busy.discard(connection)
+            if not self.closed and connection.token == self.token and len(self._idle) < _IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _discard(self, connection: Connection) -> None:
+        """A connection on which a call was interrupted or went wrong: nobody knows what else would come on it."""
+        with self._lock:
+            self._busy.discard(connection)
+        connection.close()
+
+    def _open(self, search: Backoff | None) -> Connection:
+        """Make a connection to one of the addresses; look for them as long as the search lasts, or once."""
+        while True:
+            # One at a time: the first begins the session, the others join it.
+            with self._opening:
+                found = self._try_seeds()
+            if isinstance(found, Connection):
+                with self._lock:
+                    if not self.closed:
+                        self._busy.add(found)
+                        return found
+                found.close()
+                raise Closed()
+            pause_s = None if search is None else search.pause()
+            if pause_s is None:
+                raise found
+            time.sleep(pause_s)
+
+    def _try_seeds(self) -> Connection | NoServer:
+        """A connection to the first address that answers, or why the last does not."""
+        seeds = self.target.seeds
+        for _ in seeds:
+            if self.closed:
+                raise Closed()
+            seed = seeds[self._seed]
+            try:
+                return self._join(seed)
+            except LOST as error:
+                wrong = no_answer(self.target, seed, error)
+                self._seed = (self._seed + 1) % len(seeds)
+        return wrong
+
+    def _join(self, seed: tuple[str, int]) -> Connection:
+        """A connection of this session; of a new one, if it has ended."""
+        try:
+            connection = Connection(self.target, seed, self.token, self.grace_ms)
+        except UnknownSession:
+            # Its grace has passed, and its jobs went back to their tubes.
+            self._in_doubt = False
+            self.belongings.forget()
+            connection = Connection(self.target, seed, "", self.grace_ms)
+        self.token = connection.token
+        self.max_body = connection.max_body
+        return connection
+
+    def identify(self, token: str | None, grace: Seconds | None) -> None:
+        """Become the session of another token. The one before ends, unless somebody else is in it."""
+        call = commands.identify(token, grace)
+        connection = self._take_connection()
+        try:
+            answer = connection.ask(encode(call.words), 1, self._patience(0))[0]
+            if isinstance(answer, Refusal):
+                self._put_back(connection)
+                raise refusal(answer)
+            left = connection.token
+            connection.token, self.grace_ms = call.read(answer)
+            self.outlives = self.outlives or grace is not None
+            if left != connection.token:
+                self._change_to(connection, left)
+        except CommandError:
+            raise
+        except BaseException as error:
+            self._discard(connection)
+            if isinstance(error, LOST) and not isinstance(error, NoServer):
+                raise ConnectionLost("the connection was lost; identify again") from error
+            raise
+        self._put_back(connection)
+
+    def _change_to(self, connection: Connection, left: str) -> None:
+        """Go on as the session that a connection has joined, and leave the one that it was of."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self.token = connection.token
+        self.belongings.forget()
+        for each in idle:
+            each.finish()
+        words = commands.leave_session(left, self.token)
+        connection.ask(b"".join(map(encode, words)), len(words), self._patience(0))
+
+    # Takes whose answers were lost
+
+    def _settle(self) -> None:
+        """Give back what the session holds and nobody was given. No take may be under way meanwhile: of its answer,
+        nobody could say which it is. So those that wait are ended by the server, and begin again afterwards."""
+        with self._gate:
+            while self._settling:
+                self._gate.wait()
+            if not self._in_doubt:
+                return
+            self._settling = True
+            self._in_doubt = False
+        try:
+            held = self._call(commands.held(end_waits=True))
+            with self._gate:
+                if not self._gate.wait_for(lambda: self._takes == 0, _HOME_S):
+                    self._interrupt_all()
+                    self._gate.wait_for(lambda: self._takes == 0, _HOME_S)
+            for id in self.belongings.unknown(held):
+                self._give_back(id)
+        except BaseException:
+            self._in_doubt = True
+            raise
+        finally:
+            with self._gate:
+                self._settling = False
+                self._gate.notify_all()
+
+    def _give_back(self, id: str) -> None:
+        try:
+            self._call(commands.release(id, 0, None, None, None))
+        except OnlyOnce:
+            # It may have been seen, so nobody may see it again; buried, it can still be looked at.
+            self._call(commands.bury(id, "its delivery was lost with a connection"))
+        except CommandError:
+            pass  # It is not ours any more.
+
+    def check_belongings(self) -> None:
+        """Forget jobs that were taken and left to themselves, when there are many."""
+        asked = self.belongings.to_check()
+        if asked is not None:
+            held = self.call(commands.held(end_waits=False))
+            self.belongings.keep(asked, held)
+
+    def _interrupt_all(self) -> None:
+        with self._lock:
+            for connection in self._busy:
+                connection.interrupt()
+
+    # The end
+
+    def __del__(self) -> None:
+        """Nobody can use it any more: hang up. Its jobs go back after its grace."""
+        for connection in getattr(self, "_idle", []):
+            connection.close()
+
+    def close(self) -> None:
+        """End the session: its jobs go back, unless it outlives this, and whoever waits in it is told."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            if not self.token:
+                return
+            idle, self._idle = self._idle, []
+        self._interrupt_all()
+        if not self.outlives:
+            self._take_leave(idle)
+        for connection in idle:
+            connection.finish()
+
+    def _take_leave(self, idle: list[Connection]) -> None:
+        """Let the server know that nobody will come back."""
+        try:
+            last = idle.pop() if idle else Connection(self.target, self.target.seeds[self._seed], self.token, 0)
+            idle.append(last)
+            last.ask(encode(commands.end_session()), 1, self.target.connect_s)
+        except (*LOST, PenstockError):
+            pass  # Then it ends with its grace.
+
+    def _forget_parent(self) -> None:
+        """This is a child of the process that made the connections: only its own copies of them are closed."""
+        connections = [*self._idle, *self._busy]
+        closed = self.closed
+        self._begin()
+        self.closed = closed
+        for connection in connections:
+            connection.close()
+
+
+def _forget_parents() -> None:
+    for session in list(_sessions):
+        session._forget_parent()
+
+
+os.register_at_fork(after_in_child=_forget_parents)

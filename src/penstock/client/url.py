@@ -1,0 +1,210 @@
+"""Where a server is, and how to speak to it: `penstock://[user:password@]host[:port][,host…][?option=value&…]`.
+
+What the URL does not say, the arguments of `connect` do, and before both comes the default. In a URL, signs that mean
+something there are written as %XX: a password of `p@ss` is `p%40ss`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import ssl
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from penstock.core.durations import NO_DURATION, read_duration
+from penstock.core.errors import BadUrl, OutOfRange, WrongType
+from penstock.core.limits import NEVER, duration_ms
+from penstock.options import Duration, Seconds
+
+DEFAULT_URL: Final = "penstock://127.0.0.1:7711"
+DEFAULT_PORT: Final = 7711
+VARIABLE: Final = "PENSTOCK_URL"
+
+# How long the session of a client that vanished waits for it, with its jobs.
+GRACE_S: Final = 10
+# How long making one connection may take,
+CONNECT_S: Final = 5
+# how long an answer may, beyond what was asked to wait,
+ANSWER_S: Final = 60
+# and for how long a server that is gone is looked for.
+RETRY_S: Final = 20
+
+_SCHEME: Final = "penstock://"
+_DURATIONS: Final = ("grace", "connect_timeout", "timeout", "retry_for")
+_FILES: Final = ("ca", "cert", "key")
+_OPTIONS: Final = ("tls", *_FILES, "name", *_DURATIONS)
+_YES: Final = ("1", "yes", "true")
+_NO: Final = ("0", "no", "false")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A server, and how to speak to it."""
+
+    seeds: tuple[tuple[str, int], ...]  # Addresses, tried in turn.
+    user: str
+    password: bytes
+    tls: ssl.SSLContext | None
+    name: str  # Of this client, for CLIENT LIST.
+    grace_ms: int
+    connect_s: float
+    answer_s: float | None  # None: for ever.
+    retry_s: float | None
+
+    def __str__(self) -> str:
+        """For people: without the password."""
+        return ", ".join(address(*seed) for seed in self.seeds)
+
+
+def address(host: str, port: int) -> str:
+    """One address as people write it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def target(
+    url: str | None = None,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    tls: bool | ssl.SSLContext | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    cert: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    grace: Seconds | None = None,
+    connect_timeout: Seconds | None = None,
+    timeout: Duration | None = None,
+    retry_for: Duration | None = None,
+) -> Target:
+    """The server of a URL, or else of PENSTOCK_URL, or else on this machine. Arguments go before what the URL says."""
+    if url is None:
+        url = os.environ.get(VARIABLE) or DEFAULT_URL
+    if not isinstance(url, str):
+        raise WrongType(f"a server's URL is text, not {type(url).__name__}")
+    url_user, url_password, seeds, said = _split(url)
+    times = {
+        "grace": (grace, GRACE_S),
+        "connect_timeout": (connect_timeout, CONNECT_S),
+        "timeout": (timeout, ANSWER_S),
+        "retry_for": (retry_for, RETRY_S),
+    }
+    ms = {what: _time(what, given, said, default) for what, (given, default) in times.items()}
+    if ms["grace"] == NEVER or ms["connect_timeout"] in (0, NEVER):
+        raise OutOfRange("grace and connect_timeout end some time, and a connection takes more than 0 seconds")
+    files = [_file(given, what, said) for what, given in zip(_FILES, (ca, cert, key), strict=True)]
+    return Target(
+        seeds=tuple(seeds),
+        user=url_user if user is None else user,
+        password=url_password if password is None else password.encode(),
+        tls=_context(tls, said.get("tls"), *files),
+        name=said.get("name", "") if name is None else name,
+        grace_ms=ms["grace"],
+        connect_s=ms["connect_timeout"] / 1000,
+        answer_s=None if ms["timeout"] == NEVER else ms["timeout"] / 1000,
+        retry_s=None if ms["retry_for"] == NEVER else ms["retry_for"] / 1000,
+    )
+
+
+def _split(url: str) -> tuple[str, bytes, list[tuple[str, int]], dict[str, str]]:
+    """User, password, addresses and options of a URL."""
+    if not url.lower().startswith(_SCHEME):
+        scheme = url.partition("://")[0] if "://" in url else ""
+        got = f"this one begins with {scheme}://" if scheme else "this one does not begin with penstock://"
+        raise BadUrl(f"a server's URL reads like penstock://host:7711, and {got}")
+    rest, _, query = url[len(_SCHEME) :].partition("?")
+    rest = rest.removesuffix("/")
+    who, _, where = rest.rpartition("@")
+    user, _, password = who.partition(":")
+    if "/" in where or "#" in where:
+        raise BadUrl("a server's URL has nothing behind its hosts but options, as in ?tls=1")
+    seeds = [_seed(part) for part in where.split(",")] if where else [("127.0.0.1", DEFAULT_PORT)]
+    return _plain(user, "the user").decode(), _plain(password, "the password"), seeds, _options(query)
+
+
+def _seed(text: str) -> tuple[str, int]:
+    """One host, perhaps with a port; IPv6 in brackets."""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise BadUrl(f"an address of IPv6 stands in brackets, as in [::1]:7711, not {text!r}")
+        port = rest[1:]
+        has_port = bool(rest)
+    else:
+        host, colon, port = text.partition(":")
+        has_port = bool(colon)
+        if ":" in port:
+            raise BadUrl(f"an address of IPv6 stands in brackets, as in [::1]:7711, not {text!r}")
+    if not host:
+        raise BadUrl("a server's URL has an empty host")
+    if has_port and not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
+        raise BadUrl(f"a port is a number of 1 to 65535, not {port!r}")
+    return _plain(host, "the host").decode(), int(port) if has_port else DEFAULT_PORT
+
+
+def _plain(text: str, what: str) -> bytes:
+    """What stands behind %XX."""
+    for at, sign in enumerate(text):
+        if sign == "%":
+            digits = text[at + 1 : at + 3]
+            if len(digits) < 2 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+                raise BadUrl(f"{what} in a server's URL has a % without two hexadecimal digits; write % as %25")
+    raw = unquote_to_bytes(text)
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        raise BadUrl(f"{what} in a server's URL is no UTF-8") from None
+    return raw
+
+
+def _options(query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict")
+    except ValueError:
+        raise BadUrl("the options of a server's URL read like ?tls=1&grace=30s") from None
+    for name, _ in pairs:
+        if name not in _OPTIONS:
+            close = difflib.get_close_matches(name, _OPTIONS, 1, 0.6)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_OPTIONS)}"
+            raise BadUrl(f"a server's URL has no option {name!r}; {hint}")
+    return dict(pairs)
+
+
+def _time(what: str, given: Duration | None, said: dict[str, str], default: int) -> int:
+    if given is not None:
+        return duration_ms(given, what)
+    if what not in said:
+        return default * 1000
+    ms = read_duration(said[what].encode())
+    if ms == NO_DURATION:
+        raise BadUrl(f"{what} in a server's URL is a time like 30, 1.5s, 250ms or forever, not {said[what]!r}")
+    return ms
+
+
+def _file(given: str | os.PathLike[str] | None, what: str, said: dict[str, str]) -> str | None:
+    return said.get(what) if given is None else os.fspath(given)
+
+
+def _context(
+    given: bool | ssl.SSLContext | None, said: str | None, ca: str | None, cert: str | None, key: str | None
+) -> ssl.SSLContext | None:
+    if isinstance(given, ssl.SSLContext):
+        return given
+    if said is not None and said.lower() not in (*_YES, *_NO):
+        raise BadUrl(f"tls in a server's URL is 1 or 0, not {said!r}")
+    wanted = given if given is not None else said.lower() in _YES if said is not None else None
+    if wanted is False and (ca or cert or key):
+        raise BadUrl("ca, cert and key are for TLS: leave them out, or say tls=1")
+    if not (wanted or ca or cert or key):
+        return None
+    if key and not cert:
+        raise BadUrl("a key goes with a certificate: give cert as well")
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert:
+            context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(file for file in (ca, cert, key) if file)
+        raise BadUrl(f"the certificates cannot be used ({files}): {error}") from None
+    return context

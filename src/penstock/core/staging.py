@@ -1,0 +1,131 @@
+"""The commands of stages: to put into one, to publish and to discard. See stages.py for what a stage is."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from penstock.core import states as s
+from penstock.core.engine import Engine, shown
+from penstock.core.errors import OutOfRange, StageOver, UnknownStage, Unsupported
+from penstock.core.job import Draft, Job
+from penstock.core.limits import STAGE_EXPIRE_MS, STAGES_PER_COMMAND_MAX, UNSET, check_finite, check_name
+from penstock.core.stages import DISCARDED, OPEN, PUBLISHED, STAGE_WORDS, Stage
+from penstock.core.tube import Tube
+
+
+def check_stage(engine: Engine, name: bytes, drafts: list[Draft], expire_ms: int, now: i64) -> None:
+    """Refuse what cannot be put into a stage of this name, whatever the tube."""
+    engine.advance(now)
+    check_name(name, "the name of a stage")
+    if expire_ms != UNSET:
+        check_finite(expire_ms, "expire")
+    for draft in drafts:
+        if draft.unique is not None or draft.dedup is not None or draft.same_body:
+            # Another put would find this one in its place, and this one may never be published.
+            raise Unsupported("a staged job has no unique value and no dedup id: it may never be published")
+    stage = engine.stages.find(name, now)
+    if stage is not None and stage.phase != OPEN:
+        raise StageOver(f"stage {shown(name)} was {STAGE_WORDS[stage.phase]}; choose another name")
+
+
+def stage_jobs(engine: Engine, name: bytes, tube: Tube, drafts: list[Draft], expire_ms: int, now: i64) -> list[Job]:
+    """Put all of these jobs into a stage, or none. It is made if it is not there, and its time begins anew.
+
+    With UNSET it has as much time as before; a new one has a day.
+    """
+    check_stage(engine, name, drafts, expire_ms, now)
+    if tube.driven:
+        raise tube.lacks("staged puts: what it serves is decided elsewhere")
+    engine._check_many(tube, drafts, now, 0)
+    stage = engine.stages.find(name, now)
+    if stage is None:
+        stage = Stage(name, STAGE_EXPIRE_MS)
+        engine.stages.by_name[name] = stage
+    if expire_ms != UNSET:
+        stage.expire_ms = i64(expire_ms)
+    stage.until = now + stage.expire_ms
+    engine.deadlines.set(stage, stage.until)
+    engine.outbox.stages_changed([stage], now)
+    jobs: list[Job] = []
+    for draft in drafts:
+        job = tube.make(engine._next_id, draft, now)
+        engine._admit_staged(job, tube, draft, stage, now)
+        jobs.append(job)
+    return jobs
+
+
+def publish(engine: Engine, names: list[bytes], now: i64) -> int:
+    """Publish all of these stages, or none; tell how many jobs they have. Doing so again does nothing, tells the same.
+
+    The jobs move to their tubes a turn's worth at a time: `are_closing` tells whether some are left.
+    """
+    engine.advance(now)
+    found = _all(engine, names, now)
+    total = 0
+    for stage in found:
+        if stage.phase == DISCARDED:
+            raise UnknownStage(f"stage {shown(stage.name)} was discarded, or expired; nothing was published")
+        total += stage.count if stage.phase == OPEN else stage.published
+    if len(found) < len(set(names)):
+        missing = next(name for name in names if engine.stages.find(name, now) is None)
+        raise UnknownStage(f"there is no stage {shown(missing)}; nothing was published")
+    _close(engine, found, PUBLISHED, now)
+    return total
+
+
+def discard(engine: Engine, names: list[bytes], now: i64) -> int:
+    """Remove the jobs of all of these stages; tell how many. Those that are not there, or were discarded, have none."""
+    engine.advance(now)
+    found = _all(engine, names, now)
+    total = 0
+    for stage in found:
+        if stage.phase == PUBLISHED:
+            raise StageOver(
+                f"stage {shown(stage.name)} was published, and its jobs are in their tubes; nothing was discarded"
+            )
+        total += stage.count if stage.phase == OPEN else 0
+    _close(engine, found, DISCARDED, now)
+    return total
+
+
+def are_closing(stages: list[Stage]) -> bool:
+    """Whether jobs have to leave any of these stages; those that have none are taken off the list."""
+    while stages and not stages[-1].closing:
+        stages.pop()
+    return len(stages) > 0
+
+
+def of_names(engine: Engine, names: list[bytes]) -> list[Stage]:
+    """The stages of these names that are there."""
+    return [engine.stages.by_name[name] for name in names if name in engine.stages.by_name]
+
+
+def tubes_of(engine: Engine, names: list[bytes]) -> set[bytes]:
+    """The names of the tubes that the jobs of these stages are for."""
+    return {
+        engine.tube_of(job).name for stage in of_names(engine, names) for job in stage.jobs if job.state == s.STAGED
+    }
+
+
+def _all(engine: Engine, names: list[bytes], now: i64) -> list[Stage]:
+    """The stages of these names that are known, each once, in this order."""
+    if len(names) < 1 or len(names) > STAGES_PER_COMMAND_MAX:
+        raise OutOfRange(f"a command may name 1 to {STAGES_PER_COMMAND_MAX} stages")
+    found: list[Stage] = []
+    for name in dict.fromkeys(names):
+        check_name(name, "the name of a stage")
+        stage = engine.stages.find(name, now)
+        if stage is not None:
+            found.append(stage)
+    return found
+
+
+def _close(engine: Engine, stages: list[Stage], phase: i64, now: i64) -> None:
+    """Let the stages that are open be over, all in one row of the log, and let the first jobs leave them."""
+    opened = [stage for stage in stages if stage.phase == OPEN]
+    for stage in opened:
+        engine._close_stage(stage, phase, now)
+    if opened:
+        engine.outbox.stages_changed(opened, now)
+        engine._empty_stages(now)
+    engine._settle(now)

@@ -1,0 +1,216 @@
+"""CLAIM: numbered batches that can be read again, in the words of RESP. See core/claims.py for what a claim is.
+
+A claim is made in one turn, and so has as many jobs as a turn may claim at most. It is answered and acked in slices.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.core import claiming
+from penstock.core.claims import Claim
+from penstock.core.engine import Engine
+from penstock.core.errors import ClaimGone, OutOfRange, WrongType
+from penstock.core.job import Job
+from penstock.core.limits import check_count
+from penstock.dialects.command import SLICE, Caller, Long, check_tube
+from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
+from penstock.dialects.native import Native
+from penstock.dialects.pages import LOOK_SLICE, Pages
+from penstock.dialects.words import Words, shown
+
+# How many jobs a claim has unless it is said, and at most: they are claimed in one turn.
+_COUNT: Final = 100
+CLAIM_JOBS_MAX: Final = 4 * SLICE
+
+_LEASE_MS: Final = 60_000
+
+# What is told of a job beside its body.
+JOB_BYTES: Final = 400
+
+
+class Claims:
+    """The commands of consumers that read in batches."""
+
+    _native: Native
+    _engine: Engine
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._engine = native.site.engine
+
+    def take(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM TAKE tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n]"""
+        check_tube(caller, args[2])
+        number = _number(args[4])
+        count = _COUNT
+        lease = _LEASE_MS
+        token = 0
+        shard = _ALL
+        words = Words(args, 5)
+        while words.more():
+            word = words.option()
+            if word == b"COUNT":
+                count = check_count(words.integer(), "COUNT")
+            elif word == b"LEASE":
+                lease = words.duration()
+            elif word == b"TOKEN":
+                token = words.integer()
+            elif word == b"SHARD":
+                shard = _shard(words)
+            else:
+                raise words.unknown(["COUNT", "LEASE", "TOKEN", "SHARD"])
+        tube = self._engine.tube(args[2])
+        made = claiming.claim(self._engine, args[3], token, number, tube, min(count, CLAIM_JOBS_MAX), lease, now)
+        if made is None:
+            caller.reply.null_array()
+        else:
+            self._read(caller, made, shard, now)
+
+    def read(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM READ consumer number [SHARD i n]"""
+        shard = _ALL
+        words = Words(args, 4)
+        while words.more():
+            if words.option() != b"SHARD":
+                raise words.unknown(["SHARD"])
+            shard = _shard(words)
+        self._read(caller, claiming.read_claim(self._engine, args[2], _number(args[3]), now), shard, now)
+
+    def _read(self, caller: Caller, claim: Claim, shard: tuple[int, int], now: i64) -> None:
+        # All of it is of one tube.
+        check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
+        self._native.site.run(caller, _Batch(self._native, claim, claim.shard(shard[0], shard[1])), now)
+
+    def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM ACK consumer upto [TOKEN t]"""
+        upto = _number(args[3])
+        token, _ = _token_and_lease(Words(args, 4), False)
+        self._check_consumer(caller, args[2])
+        acked = claiming.ack_claims(self._engine, args[2], token, upto, now)
+        self._native.site.run(caller, _Acking(self._engine, args[2], acked), now)
+
+    def renew(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM RENEW consumer [LEASE d] [TOKEN t]"""
+        token, lease = _token_and_lease(Words(args, 3), True)
+        self._check_consumer(caller, args[2])
+        if lease is None:
+            lease = claiming.last_lease(self._engine, args[2])
+        caller.reply.integer(claiming.renew_claims(self._engine, args[2], token, lease, now))
+
+    def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM RELEASE consumer [TOKEN t]"""
+        token, _ = _token_and_lease(Words(args, 3), False)
+        self._check_consumer(caller, args[2])
+        caller.reply.integer(claiming.release_claims(self._engine, args[2], token, now))
+
+    def info(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CLAIM INFO consumer"""
+        self._engine.advance(now)
+        self._check_consumer(caller, args[2])
+        consumer = self._engine.consumers.get(args[2])
+        reply = caller.reply
+        reply.map(4)
+        reply.bulk(b"acked")
+        reply.integer(0 if consumer is None else consumer.acked)
+        reply.bulk(b"newest")
+        reply.integer(0 if consumer is None else consumer.newest)
+        reply.bulk(b"token")
+        reply.integer(0 if consumer is None else consumer.token)
+        reply.bulk(b"open")
+        numbers: list[int] = [] if consumer is None else list(consumer.claims)
+        reply.array(len(numbers))
+        for number in numbers:
+            reply.integer(number)
+
+    def _check_consumer(self, caller: Caller, name: bytes) -> None:
+        """Refuse a consumer that has claimed from tubes which the caller may not use."""
+        consumer = self._engine.consumers.get(name)
+        if consumer is not None and not caller.any_tube:
+            for claim in consumer.claims.values():
+                check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
+
+
+class _Batch(Pages):
+    """The jobs of a claim, or of one shard of it, while the claim holds."""
+
+    _native: Native
+    _claim: Claim
+    _jobs: list[Job]
+
+    def __init__(self, native: Native, claim: Claim, jobs: list[Job]) -> None:
+        super().__init__()
+        self._native = native
+        self._claim = claim
+        self._jobs = jobs
+
+    def look(self, caller: Caller, now: i64) -> bool:
+        """Write the next jobs."""
+        claim = self._claim
+        if claim.number not in claim.consumer.claims:
+            raise ClaimGone()
+        page = self.page(caller)
+        jobs = self._jobs
+        end = min(self.found + LOOK_SLICE, len(jobs))
+        while self.found < end and self.fits(page, JOB_BYTES + jobs[self.found].body_length(), True):
+            page.map(10)
+            self._native.write_job(page, jobs[self.found], None)
+            self.found += 1
+        self.add(page)
+        return self.found == len(jobs)
+
+
+class _Acking(Long):
+    """Answers when all jobs of the claims that were acked are gone."""
+
+    _engine: Engine
+    _consumer: bytes
+    _acked: int
+
+    def __init__(self, engine: Engine, consumer: bytes, acked: int) -> None:
+        self._engine = engine
+        self._consumer = consumer
+        self._acked = acked
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Let a turn's worth of them go."""
+        if claiming.is_acking(self._engine, self._consumer):
+            self._engine.advance(now)
+            return False
+        caller.reply.integer(self._acked)
+        return True
+
+
+# All of a claim: the first of one shard.
+_ALL: Final = (0, 1)
+
+
+def _shard(words: Words) -> tuple[int, int]:
+    index = words.integer()
+    count = _number(words.value())
+    if not 0 <= index < count:
+        raise OutOfRange(f"SHARD {index} {count}: shards are numbered from 0, and there are fewer than that")
+    return index, count
+
+
+def _number(word: bytes) -> int:
+    number = parse_integer(word)
+    if number == NOT_A_NUMBER:
+        raise WrongType(f"{shown(word)} is no whole number")
+    return number
+
+
+def _token_and_lease(words: Words, leased: bool) -> tuple[int, int | None]:
+    token = 0
+    lease: int | None = None
+    while words.more():
+        word = words.option()
+        if word == b"TOKEN":
+            token = words.integer()
+        elif leased and word == b"LEASE":
+            lease = words.duration()
+        else:
+            raise words.unknown(["LEASE", "TOKEN"] if leased else ["TOKEN"])
+    return token, lease

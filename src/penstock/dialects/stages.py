@@ -1,0 +1,92 @@
+"""STAGE, PUBLISH and DISCARD: puts that become visible together. See core/stages.py for what a stage is."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from penstock.core import staging
+from penstock.core.engine import Engine
+from penstock.core.limits import UNSET
+from penstock.core.policy import FIFOTTL
+from penstock.core.stages import Stage
+from penstock.dialects.command import Caller, Long, check_tube
+from penstock.dialects.native import Native, read_drafts
+from penstock.dialects.words import Words
+
+
+class StageCommands:
+    """The commands of those who put in stages."""
+
+    _native: Native
+    _engine: Engine
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._engine = native.site.engine
+
+    def stage(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """STAGE stage tube [EXPIRE d] [IDS] [option value ...] JOB body [option value ...] [JOB body ...]"""
+        words = Words(args, 3)
+        expire = UNSET
+        if args[3].upper() == b"EXPIRE":
+            words.option()
+            expire = words.duration()
+        ids = words.more() and args[words.at].upper() == b"IDS"
+        if ids:
+            words.option()
+        drafts = read_drafts(words)
+        self._native.check_puts(caller, args[2], drafts)
+        engine = self._engine
+        staging.check_stage(engine, args[1], drafts, expire, now)
+        tube = engine.tubes.get(args[2])
+        if tube is None:
+            tube = self._native.site.new_tube(args[2], FIFOTTL, drafts, now)
+        else:
+            self._native.site.have_room_for(drafts)
+        jobs = staging.stage_jobs(engine, args[1], tube, drafts, expire, now)
+        if ids:
+            caller.reply.bulks([self._native.site.id_of(job) for job in jobs])
+        else:
+            caller.reply.integer(engine.stages.by_name[args[1]].count)
+
+    def publish(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """PUBLISH stage [stage ...]"""
+        names = self._names(caller, args)
+        self._close(caller, names, staging.publish(self._engine, names, now), now)
+
+    def discard(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """DISCARD stage [stage ...]"""
+        names = self._names(caller, args)
+        self._close(caller, names, staging.discard(self._engine, names, now), now)
+
+    def _names(self, caller: Caller, args: list[bytes]) -> list[bytes]:
+        """The stages that are named, if the caller may use the tubes of all their jobs."""
+        names = args[1:]
+        if not caller.any_tube:
+            for tube in staging.tubes_of(self._engine, names):
+                check_tube(caller, tube)
+        return names
+
+    def _close(self, caller: Caller, names: list[bytes], jobs: int, now: i64) -> None:
+        self._native.site.run(caller, _Closing(self._engine, staging.of_names(self._engine, names), jobs), now)
+
+
+class _Closing(Long):
+    """Answers when all jobs have left the stages that were published or discarded."""
+
+    _engine: Engine
+    _left: list[Stage]
+    _jobs: int
+
+    def __init__(self, engine: Engine, left: list[Stage], jobs: int) -> None:
+        self._engine = engine
+        self._left = left
+        self._jobs = jobs
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Let a turn's worth of them go."""
+        if staging.are_closing(self._left):
+            self._engine.advance(now)
+            return False
+        caller.reply.integer(self._jobs)
+        return True

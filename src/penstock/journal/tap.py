@@ -1,0 +1,156 @@
+"""The log for those who follow it from elsewhere: whole frames by position, byte for byte, and only durable ones.
+
+A frame is found without reading a segment for it: whoever goes on where it ended does so at a place that was noted, and
+anybody else by the index of the segment. Files are opened for each read, so nothing keeps history from being removed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.core.errors import DamagedJournal, Trimmed
+from penstock.journal import frame as f
+from penstock.journal.disk import ReadableDisk
+from penstock.journal.reader import Event, Reader
+from penstock.journal.segment import FrameFile, Piece
+
+# How many ends of reads are noted.
+_PLACES_MAX: Final = 1_024
+
+# How many events are looked at for one page, so that a filter which matches nothing comes to an end.
+EXAMINED_MAX: Final = 10_000
+
+# How many events are decoded before other threads get their turn.
+_SLICE_EVENTS: Final = 64
+
+
+@dataclass
+class Frames:
+    """What was found from a position on."""
+
+    next: int  # The position to go on from.
+    data: bytes = b""
+    names: dict[int, bytes] = field(default_factory=dict)  # Of tubes that were named before the first of the frames.
+
+
+@dataclass
+class Events:
+    """The same, decoded."""
+
+    next: int
+    found: list[Event] = field(default_factory=list)
+    examined: int = 0
+
+
+class Tap:
+    """Reads a log for those who follow it, in any thread."""
+
+    def __init__(self, disk: ReadableDisk, reader: Reader) -> None:
+        self._disk = disk
+        self._reader = reader
+        self._lock = threading.Lock()
+        self._places: dict[int, tuple[str, int]] = {}  # File and offset by the position of the frame that begins there.
+
+    def first(self, end: int) -> int:
+        """The oldest position that is kept; the end, where none is."""
+        first = self._reader.first()
+        return end if first is None else first
+
+    def read(self, position: int, end: int, bytes_max: int, names: bool) -> Frames:
+        """Whole frames that hold a position or follow it, up to the end; about so many bytes, one frame at least.
+
+        With `names`, also those of the tubes that the segment named so far: rows call tubes by their numbers.
+        """
+        parts: list[bytes] = []
+        called: dict[int, bytes] = {}
+        length, upto = 0, position
+        place: tuple[str, int] | None = None  # Where the next frame will begin, if it is in the same file.
+        for name, data, frame, base in self._frames(position, end):
+            if parts and length + frame.length > bytes_max:
+                break
+            if not parts and names:
+                called = self._reader.names_in(name)
+            parts.append(data[frame.at : frame.at + frame.length])
+            length += frame.length
+            upto = frame.position + frame.rows
+            place = (name, base + frame.at + frame.length)
+        if place is not None:
+            self._note(upto, place)
+        return Frames(upto, b"".join(parts), called)
+
+    def events(self, position: int, end: int, count: int, bytes_max: int, tube: str | None) -> Events:
+        """Events from a position on, up to the end; so many, or about so many bytes of bodies, and one at least.
+
+        Fewer, perhaps none, where a filter passed over many: then there is more to come before the end.
+        """
+        self._check(position, end)
+        page = Events(position)
+        length = 0
+        for event in self._reader.events(position, end):
+            if len(page.found) == count or length > bytes_max or page.examined == EXAMINED_MAX:
+                return page
+            page.examined += 1
+            if page.examined % _SLICE_EVENTS == 0:
+                time.sleep(0)
+            if tube is None or event.tube == tube:
+                page.found.append(event)
+                length += len(event.body or b"")
+            page.next = event.position + 1
+        page.next = max(page.next, end)
+        return page
+
+    def _check(self, position: int, end: int) -> None:
+        first = self.first(end) if position < end else 0
+        if position < first:
+            raise Trimmed(f"position {position} is not kept any more; the first that is kept is {first}")
+
+    def _note(self, position: int, place: tuple[str, int]) -> None:
+        with self._lock:
+            # Anew, so that those which are used stay.
+            self._places.pop(position, None)
+            self._places[position] = place
+            if len(self._places) > _PLACES_MAX:
+                del self._places[next(iter(self._places))]
+
+    def _frames(self, position: int, end: int) -> Iterator[tuple[str, bytes, f.Frame, int]]:
+        """The frames from the one on that holds a position: the file each is in, and where."""
+        place = self._places.get(position)
+        at = position
+        if place is not None:
+            for found in self._frames_at(place[0], place[1], position, end):
+                if found[2].position != at and at == position:
+                    # The file was written anew since, and this is another place in it.
+                    break
+                yield found
+                at = found[2].position + found[2].rows
+        while at < end:
+            self._check(at, end)
+            before = at
+            for name, offset in self._reader.places_from(at):
+                for found in self._frames_at(name, offset, at, end):
+                    yield found
+                    at = found[2].position + found[2].rows
+            if at == before:
+                # What is durable is not there: it has just been removed, or it is damaged.
+                self._check(at, end)
+                raise DamagedJournal(f"position {at} of the log cannot be read; see penstock journal check")
+
+    def _frames_at(self, name: str, offset: int, position: int, end: int) -> Iterator[tuple[str, bytes, f.Frame, int]]:
+        """The frames of one file from an offset on that hold a position or follow it."""
+        try:
+            file = FrameFile(self._disk, name)
+        except FileNotFoundError:
+            return
+        with file:
+            piece: Piece
+            for piece in file.run(offset, f.MARK_BYTES):
+                for frame in piece.frames:
+                    if frame.position >= end:
+                        return
+                    if frame.position + frame.rows > position:
+                        yield name, piece.data, frame, piece.base
+                time.sleep(0)

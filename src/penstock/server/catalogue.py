@@ -1,0 +1,28 @@
+"""Which commands there are, for those who want to know without a server: the documentation, and a prompt's help."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from penstock.dialects.command import Command
+from penstock.host import Host
+from penstock.server.config import load
+from penstock.server.native_table import native_rows
+from penstock.server.pipeline_table import pipeline_rows
+from penstock.server.server import Server
+from penstock.server.table import install
+
+
+def tables() -> tuple[list[Command], list[Command]]:
+    """Every command over RESP: Disque's and those of the server, and our own. Of families, each member."""
+    loop = asyncio.new_event_loop()
+    try:
+        server = Server(load(None, [], {}, Path()), Host(0), loop)
+        install(server)
+        native = {name.partition(" ")[0].encode() for name, *_ in [*native_rows(server), *pipeline_rows(server)]}
+    finally:
+        loop.close()
+    known = server.desk.commands
+    own = [member for name in known if name in native for member in known[name].members or [known[name]]]
+    return [command for name, command in known.items() if name not in native], own

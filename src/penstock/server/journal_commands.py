@@ -1,0 +1,319 @@
+"""JOURNAL: the log of this node by position, for those who follow it from elsewhere; at its head they wait for more.
+
+Files are read in a thread of their own, so a cold disk holds nobody up. Those who wait at the head are one list: a sync
+costs a look at whether there is anybody in it, and they are served after those who wait for the sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+from penstock.core.errors import NoJournal, OutOfRange
+from penstock.core.limits import NEVER
+from penstock.dialects.command import Caller, check_tube
+from penstock.dialects.disque import parse_integer
+from penstock.dialects.words import Words, shown, text
+from penstock.journal.tap import Events, Frames, Tap
+from penstock.server.connection import Connection
+from penstock.server.history_commands import write_event
+from penstock.server.node import Parked
+from penstock.server.server import Server
+from penstock.wire.errors import Refused
+from penstock.wire.reply import Reply
+
+# How many bytes of frames a READ answers, and the most it can be asked for. There is always one frame in it.
+_BYTES: Final = 1024 * 1024
+_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# The same for EVENTS, which are decoded here.
+_COUNT: Final = 100
+_COUNT_MAX: Final = 1_000
+
+# How many threads read the log. Not those that sync it: whoever reads must not hold up whoever commits.
+_THREADS: Final = 2
+
+
+class _Query(NamedTuple):
+    """What somebody asks of the log."""
+
+    position: int
+    most: int  # Bytes of frames, or events.
+    decoded: bool
+    names: bool = False
+    tube: str | None = None
+
+
+class JournalCommands:
+    """JOURNAL HEAD, READ and EVENTS."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._threads = ThreadPoolExecutor(_THREADS, "penstock-history")
+        self._followers: dict[_Follow, None] = {}  # Those who wait at the head.
+        self._told = False  # The loop will look at them soon.
+        self._reads: dict[tuple[_Query, int], list[_Follow]] = {}  # Who waits for what is being read.
+
+    def head(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JOURNAL HEAD"""
+        self._start(caller, _Head(self, caller), now)
+
+    def read(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JOURNAL READ position [BYTES n] [TIMEOUT d] [NAMES]"""
+        _check_every_tube(caller)
+        position, words = _position(args)
+        most, names, timeout_ms = _BYTES, False, 0
+        while words.more():
+            word = words.option()
+            if word == b"BYTES":
+                most = _within(words.integer(), "BYTES", _BYTES_MAX)
+            elif word == b"TIMEOUT":
+                timeout_ms = words.duration()
+            elif word == b"NAMES":
+                names = True
+            else:
+                raise words.unknown(["BYTES", "TIMEOUT", "NAMES"])
+        self._start(caller, _Follow(self, caller, _Query(position, most, False, names), timeout_ms), now)
+
+    def events(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JOURNAL EVENTS position [COUNT n] [TIMEOUT d] [TUBE tube]"""
+        position, words = _position(args)
+        most, tube, timeout_ms = _COUNT, None, 0
+        while words.more():
+            word = words.option()
+            if word == b"COUNT":
+                most = _within(words.integer(), "COUNT", _COUNT_MAX)
+            elif word == b"TIMEOUT":
+                timeout_ms = words.duration()
+            elif word == b"TUBE":
+                tube = words.value()
+                check_tube(caller, tube)
+            else:
+                raise words.unknown(["COUNT", "TIMEOUT", "TUBE"])
+        if tube is None:
+            _check_every_tube(caller)
+        asked = None if tube is None else text(tube, "TUBE")
+        self._start(caller, _Follow(self, caller, _Query(position, most, True, tube=asked), timeout_ms), now)
+
+    def _start(self, caller: Connection, parked: _OfTheLog, now: int) -> None:
+        if not parked.step(caller, now):
+            caller.busy = True
+
+    # What those who were asked for something use
+
+    @property
+    def server(self) -> Server:
+        return self._server
+
+    def follow(self, follower: _Follow) -> None:
+        """Let somebody wait at the head."""
+        journal = self._server.host.has_journal()
+        journal.log.on_durable = self._tell
+        self._followers[follower] = None
+        if follower.position < journal.log.durable:
+            # It has grown before we said that we want to know.
+            self._tell()
+
+    def unfollow(self, follower: _Follow) -> None:
+        """Somebody waits at the head no more."""
+        self._followers.pop(follower, None)
+
+    def _tell(self) -> None:
+        """More of the log is on disk, says whichever thread; tell the loop once, if anybody waits for it."""
+        if self._followers and not self._told:
+            self._told = True
+            self._server.loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        """Let those go on who have something to read; or to be told, where the journal was switched off."""
+        self._told = False
+        journal = self._server.host.journal
+        for follower in list(self._followers):
+            if journal is None or follower.position < journal.log.durable:
+                self.unfollow(follower)
+                follower.go_on()
+
+    def look_up(self, work: Callable[[Tap], object], done: Callable[[asyncio.Future[object]], None]) -> None:
+        """Do something with the log in a thread, and then something else in the loop."""
+        tap = self._server.host.has_journal().tap
+        future = self._server.loop.run_in_executor(self._threads, work, tap)
+        future.add_done_callback(done)
+
+    def fetch(self, follower: _Follow, query: _Query, end: int) -> None:
+        """Read for somebody. Who asks for the same meanwhile gets the same: they all stand at one head."""
+        key = (query, end)
+        waiting = self._reads.setdefault(key, [])
+        waiting.append(follower)
+        if len(waiting) == 1:
+            self.look_up(lambda tap: _look(tap, query, end), lambda done: self._fetched(key, done))
+
+    def _fetched(self, key: tuple[_Query, int], done: asyncio.Future[object]) -> None:
+        error = done.exception()
+        for follower in self._reads.pop(key):
+            follower.found = error if error is not None else done.result()
+            follower.go_on()
+
+
+def _look(tap: Tap, query: _Query, end: int) -> Frames | Events:
+    if query.decoded:
+        return tap.events(query.position, end, query.most, _BYTES, query.tube)
+    return tap.read(query.position, end, query.most, query.names)
+
+
+class _OfTheLog(Parked):
+    """A command that waits for a thread to look at the log."""
+
+    def __init__(self, commands: JournalCommands, caller: Connection) -> None:
+        self._commands = commands
+        self._caller = caller
+        self.found: object = None
+
+    def park(self) -> bool:
+        """Go on when somebody says so."""
+        self._commands.server.node.park(self._caller, self)
+        return False
+
+    def go_on(self) -> None:
+        """What it waits for is there."""
+        self._commands.server.node.resume(self._caller, self)
+
+
+class _Head(_OfTheLog):
+    """JOURNAL HEAD"""
+
+    def step(self, caller: Caller, now: int) -> bool:
+        """Find out what is kept, then tell it."""
+        if self.found is None:
+            end = self._commands.server.host.has_journal().log.durable
+            self._commands.look_up(lambda tap: tap.first(end), self._looked_up)
+            return self.park()
+        if isinstance(self.found, BaseException):
+            raise self.found
+        host = self._commands.server.host
+        log = host.has_journal().log
+        reply = caller.reply
+        told = {b"epoch": log.epoch, b"first": self.found, b"durable": log.durable - 1, b"written": log.written - 1}
+        reply.map(1 + len(told))
+        reply.bulk(b"node")
+        reply.bulk(host.node.encode())
+        for name, number in told.items():
+            assert isinstance(number, int)
+            reply.bulk(name)
+            reply.integer(number)
+        return True
+
+    def _looked_up(self, done: asyncio.Future[object]) -> None:
+        self.found = done.exception() or done.result()
+        self.go_on()
+
+
+class _Follow(_OfTheLog):
+    """JOURNAL READ and EVENTS: what is there from a position on; at the head, wait for more."""
+
+    def __init__(self, commands: JournalCommands, caller: Connection, query: _Query, timeout_ms: int) -> None:
+        super().__init__(commands, caller)
+        self._query = query
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_over = timeout_ms == 0  # Its time.
+        if not self._is_over and timeout_ms != NEVER:
+            # A millisecond more: the loop counts from the beginning of its turn, and never early is promised.
+            self._timer = commands.server.loop.call_later((timeout_ms + 1) / 1000, self.hurry)
+
+    @property
+    def position(self) -> int:
+        """From where on it wants to read."""
+        return self._query.position
+
+    def step(self, caller: Caller, now: int) -> bool:
+        """Answer with what was found; or look, or wait for it."""
+        found = self.found
+        if isinstance(found, BaseException):
+            self.forget()
+            raise found
+        if isinstance(found, Events) and not found.found and not self._is_over:
+            # A filter passed over all of it, and there may be more.
+            self._query = self._query._replace(position=found.next)
+            self.found = found = None
+        if found is None and not self._is_at_end():
+            return self.park()
+        self.forget()
+        self._answer(caller.reply, found)
+        return True
+
+    def _is_at_end(self) -> bool:
+        """Whether there is nothing to read and no time to wait; otherwise begin to."""
+        journal = self._commands.server.host.journal
+        if journal is None:
+            self.forget()
+            raise NoJournal("this server keeps no journal, so it has no history; start it with appendonly yes")
+        log, position = journal.log, self._query.position
+        if position > log.written:
+            self.forget()
+            raise OutOfRange(f"the log ends before position {position}: the next one is {log.written}")
+        if position < log.durable:
+            self._commands.fetch(self, self._query, log.durable)
+        elif self._is_over:
+            return True
+        else:
+            self._commands.follow(self)
+        return False
+
+    def _answer(self, reply: Reply, found: object) -> None:
+        if isinstance(found, Frames):
+            reply.array(3 if self._query.names else 2)
+            reply.integer(found.next)
+            reply.bulk(found.data)
+            self._write_names(reply, found.names)
+        elif isinstance(found, Events):
+            reply.array(2)
+            reply.integer(found.next)
+            reply.array(len(found.found))
+            for event in found.found:
+                write_event(reply, event)
+        elif self._query.decoded:
+            self._answer(reply, Events(self._query.position))
+        else:
+            self._answer(reply, Frames(self._query.position))
+
+    def _write_names(self, reply: Reply, names: dict[int, bytes]) -> None:
+        if self._query.names:
+            reply.map(len(names))
+            for number, name in names.items():
+                reply.integer(number)
+                reply.bulk(name)
+
+    def hurry(self) -> None:
+        """Its time is over: answer with what there is, unless it is being read."""
+        self._is_over = True
+        if self in self._commands._followers:
+            self._commands.unfollow(self)
+            self.go_on()
+
+    def forget(self) -> None:
+        """It has ended, or its client has left."""
+        self._commands.unfollow(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _position(args: list[bytes]) -> tuple[int, Words]:
+    """The position that a command names, and the words behind it."""
+    position = parse_integer(args[2])
+    if not 1 <= position < NEVER:
+        raise OutOfRange(f"positions of the log are numbered from 1; {shown(args[2])} is none")
+    return position, Words(args, 3)
+
+
+def _within(number: int, what: str, most: int) -> int:
+    if not 1 <= number <= most:
+        raise OutOfRange(f"{what} must be 1 to {most}")
+    return number
+
+
+def _check_every_tube(caller: Connection) -> None:
+    if not caller.any_tube:
+        raise Refused(
+            b"NOPERM the journal tells of every queue, and this user may not use every one; EVENTS takes a TUBE"
+        )

@@ -1,0 +1,81 @@
+"""A terminal with a program in it. A dumb one: what is seen is what was typed and printed, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.server.serving import PATIENCE_S, Server, environment, wait_for
+
+PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
+
+# With a terminal of its own, so that Ctrl-C reaches it and nobody else.
+_AT_A_TERMINAL = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from penstock.cli.main import main
+main()
+"""
+
+
+class Terminal:
+    """`penstock` with these words, at a terminal."""
+
+    def __init__(self, home: Path, *words: str) -> None:
+        self._ours, theirs = pty.openpty()
+        env = environment() | {"TERM": "dumb", "XDG_STATE_HOME": str(home), "INPUTRC": os.devnull, "COLUMNS": "200"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _AT_A_TERMINAL, *words],
+            **dict.fromkeys(["stdin", "stdout", "stderr"], theirs),
+            env=env,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def until(self, end: str) -> str:
+        """Everything that was seen since the last time, once it ends so."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.seen.endswith(end):
+            ready, _, _ = select.select([self._ours], [], [], max(0, deadline - time.monotonic()))
+            assert ready, f"{end!r} does not come: {self.seen!r}"
+            self.seen += os.read(self._ours, 65_536).decode().replace("\r\n", "\n")
+        seen, self.seen = self.seen, ""
+        return seen
+
+    def key(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def type(self, line: str, end: str) -> str:
+        """What is printed, from behind the line to the next prompt."""
+        self.key(f"{line}\n")
+        return self.until(end).removeprefix(f"{line}\n").removesuffix(end)
+
+    def ended(self) -> int:
+        """Its exit code, once it has ended."""
+        try:
+            return self._process.wait(PATIENCE_S)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            os.close(self._ours)
+
+
+@contextmanager
+def restarted(server: Server) -> Iterator[None]:
+    """A server that was killed, on its port again."""
+    command = [*PENSTOCK, "serve", "--no-journal", "--port", str(server.port)]
+    with subprocess.Popen(command, cwd=server.home, env=environment(), stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_for(server.answers)
+            yield
+        finally:
+            process.terminate()
+            assert process.wait(PATIENCE_S) == 0

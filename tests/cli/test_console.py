@@ -1,0 +1,288 @@
+"""`penstock cli` says any command to a server, from a shell, from a file and at a prompt."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from penstock.cli.main import app
+from penstock.cli.manual import Manual, Page, offline
+from tests.cli.terminal import Terminal, restarted
+from tests.server.serving import Server, free_port, wait_for
+
+# What Disque's README shows, in the section on its set-up.
+TRANSCRIPT = """\
+127.0.0.1:7711> ADDJOB queue body 0
+D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1
+127.0.0.1:7711> GETJOB FROM queue
+1) 1) "queue"
+   2) "D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1"
+   3) "body"
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server"), "--appendfsync", "never")
+    yield server
+    server.stop()
+
+
+def cli(*words: str, port: int, stdin: str = "", **environment: str) -> Result:
+    return CliRunner().invoke(app, ["cli", "-p", str(port), *words], input=stdin, env=environment)
+
+
+class Prompt(Terminal):
+    """`penstock cli` at a terminal."""
+
+    def __init__(self, home: Path, port: int, *words: str) -> None:
+        super().__init__(home, "cli", "-p", str(port), *words)
+        self.prompt = f"127.0.0.1:{port}> "
+
+    def ask(self, line: str) -> str:
+        return self.type(line, self.prompt)
+
+
+@pytest.fixture
+def prompt(tmp_path: Path, server: Server) -> Iterator[Prompt]:
+    prompt = Prompt(tmp_path, server.port)
+    prompt.until(prompt.prompt)
+    yield prompt
+    prompt.key("quit\n")
+    assert prompt.ended() == 0
+
+
+# ---- From a shell ----------------------------------------------------------------------------------------------------
+
+
+def test_one_command_from_a_shell(server: Server) -> None:
+    id = cli("addjob", "shell", "body", "0", port=server.port).stdout.strip()
+    assert re.fullmatch(r"D-\S{8}-\S{24}-05a1", id)
+    assert cli("getjob", "from", "shell", port=server.port).stdout == f"shell\n{id}\nbody\n"
+    assert cli("--no-raw", "ackjob", id, port=server.port).stdout == "(integer) 1\n"
+    assert cli("-r", "3", "-i", "0.001", "ping", port=server.port).stdout == "PONG\n" * 3
+    assert json.loads(cli("--json", "-3", "qstat", "shell", port=server.port).stdout)[0] == "name"
+    assert cli("--csv", "time", port=server.port).stdout.count(",") == 1
+
+
+def test_words_behind_the_command_are_its_own(server: Server) -> None:
+    assert cli("ping", "--raw", port=server.port).stdout == "--raw\n"
+    assert cli("-3", "ping", "-1", port=server.port).stdout == "-1\n"
+
+
+def test_a_refusal_is_exit_code_1(server: Server) -> None:
+    done = cli("nonsense", port=server.port)
+    assert done.exit_code == 1 and "ERR unknown command" in done.stdout
+
+
+def test_many_commands_from_a_file(server: Server) -> None:
+    lines = "".join(f"ADDJOB lines {number} 0\n" for number in range(100)) + '\nADDJOB lines "two words\nQLEN lines\n'
+    done = cli(port=server.port, stdin=lines)
+    assert len(set(re.findall(r"^D-.*$", done.stdout, re.MULTILINE))) == 100
+    assert done.stdout.endswith("(error) a quote is not closed, or closed in the middle of a word\n100\n")
+    assert done.exit_code == 1 and cli(port=server.port, stdin="ping\nquit\nnonsense\n").exit_code == 0
+
+
+def test_without_a_server_it_says_so_in_a_sentence() -> None:
+    port = free_port()
+    done = cli("ping", port=port)
+    assert done.exit_code == 75 and done.stdout == ""
+    assert done.stderr.startswith(f"penstock: no server answers at 127.0.0.1:{port}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH\r\n", b"\x15\x03\x01\n"])
+def test_what_does_not_speak_resp_is_said_in_a_sentence(said: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def answer() -> None:
+            connection = other.accept()[0]
+            with connection:
+                connection.recv(4096)
+                connection.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        done = cli("ping", port=other.getsockname()[1])
+        thread.join()
+    assert done.exit_code == 75 and "does not speak RESP" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_server_that_goes_away_in_the_middle_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def hang_up() -> None:
+            other.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        done = cli("ping", port=other.getsockname()[1])
+        thread.join()
+    assert done.exit_code == 75 and "whether the command ran is not known" in done.stderr
+
+
+def test_a_url_names_a_server_too(server: Server, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["cli", "-u", f"penstock://127.0.0.1:{server.port}", "ping"])
+    assert result.stdout == "PONG\n"
+    result = CliRunner().invoke(app, ["cli", "ping"], env={"PENSTOCK_URL": f"penstock://127.0.0.1:{server.port}"})
+    assert result.stdout == "PONG\n"
+    assert "not a server" not in cli("-h", "::1", "ping", port=free_port()).stderr
+    wrong = CliRunner().invoke(app, ["cli", "-u", str(tmp_path), "ping"])
+    assert wrong.exit_code == 2 and "is a directory, and a prompt speaks to a server" in wrong.stderr
+
+
+def test_passwords_are_given_or_asked_for(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--requirepass", "open sesame", password="open sesame")
+    try:
+        assert cli("-a", "open sesame", "ping", port=server.port).stdout == "PONG\n"
+        assert cli("-3", "-a", "open sesame", "ping", port=server.port).stdout == "PONG\n"
+        assert cli("ping", port=server.port, PENSTOCK_PASSWORD="open sesame").stdout == "PONG\n"
+        assert "NOAUTH" in cli("ping", port=server.port).stdout
+        wrong = cli("-a", "guess", "ping", port=server.port)
+        assert wrong.exit_code == 4 and "see -a and --user" in wrong.stderr
+    finally:
+        server.stop()
+
+
+def test_over_tls_it_is_the_same(tmp_path: Path, server: Server, needs: Callable[[object, str], None]) -> None:
+    needs(shutil.which("openssl"), "openssl is not installed")
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost"
+    files = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
+    subprocess.run([*make.split(), *files], check=True, capture_output=True)
+    port = free_port()
+    secure = Server(tmp_path, "--tls-port", str(port), "--tls-cert-file", certificate, "--tls-key-file", key)
+    try:
+        assert cli("-h", "localhost", "--tls", "--cacert", certificate, "ping", port=port).stdout == "PONG\n"
+        assert cli("--tls", "--insecure", "ping", port=port).stdout == "PONG\n"
+        untrusted = cli("-h", "localhost", "--tls", "ping", port=port)
+        assert untrusted.exit_code == 75 and "TLS failed" in untrusted.stderr and "--cacert" in untrusted.stderr
+        plain = cli("--tls", "--insecure", "ping", port=server.port)
+        assert plain.exit_code == 75 and "leave --tls away" in plain.stderr
+        assert cli("--tls", "--cacert", str(tmp_path / "nothing"), "ping", port=port).exit_code == 1
+    finally:
+        secure.stop()
+
+
+# ---- At a prompt -----------------------------------------------------------------------------------------------------
+
+
+def test_what_disques_readme_shows_is_what_is_seen(prompt: Prompt, server: Server) -> None:
+    seen = prompt.prompt + "ADDJOB queue body 0\n" + prompt.ask("ADDJOB queue body 0")
+    seen += prompt.prompt + "GETJOB FROM queue\n" + prompt.ask("GETJOB FROM queue")
+    id = re.findall(r"D-\S{8}-\S{24}-05a1", seen)[0]
+    assert seen.replace(str(server.port), "7711").replace(id, "D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1") == TRANSCRIPT
+
+
+def test_other_answers_and_errors_as_they_are_seen(prompt: Prompt) -> None:
+    assert prompt.ask("QLEN typed") == "(integer) 0\n"
+    assert prompt.ask("QSTAT typed") == "(nil)\n"
+    assert prompt.ask("QPEEK typed 5") == "(empty array)\n"
+    assert prompt.ask("ACKJOB nonsense") == "(error) BADID Invalid Job ID format.\n"
+    assert prompt.ask('PING "two words') == "(error) a quote is not closed, or closed in the middle of a word\n"
+    assert prompt.ask("") == ""
+    assert "registered_jobs:" in prompt.ask("INFO jobs").splitlines()[1]
+
+
+def test_help_tells_the_grammar_of_a_command(prompt: Prompt) -> None:
+    told = prompt.ask("help qpeek")
+    assert "QPEEK queue count" in told and "Look at the first jobs of a queue, or the last." in told
+    assert "Ctrl-D" in prompt.ask("help") and "SHOW id" in prompt.ask("? @read")
+    assert "There is no bogus." in prompt.ask("help bogus")
+    assert "TUBE DROP name" in prompt.ask("help tube") and "TUBE DROP" not in prompt.ask("help tube create")
+
+
+def test_ctrl_c_leaves_a_command_that_waits_and_not_the_prompt(prompt: Prompt, server: Server) -> None:
+    wire = server.connect()
+    prompt.key("GETJOB FROM nothing-comes\n")
+    wait_for(lambda: b"cmd=getjob" in wire.call("CLIENT", "LIST"))
+    prompt.key("\x03")
+    assert "(left; this is a new connection" in prompt.until(prompt.prompt)
+    assert prompt.ask("PING") == "PONG\n"
+    prompt.key("half a line\x03")
+    prompt.until(prompt.prompt)
+    assert prompt.ask("PING") == "PONG\n"
+
+
+def test_monitor_shows_what_happens_until_it_is_left(prompt: Prompt, server: Server) -> None:
+    prompt.key("MONITOR\n")
+    prompt.until("OK\n")
+    server.connect().call("QLEN", "watched")
+    prompt.until('"QLEN" "watched"\n')
+    prompt.key("\x03")
+    prompt.until(prompt.prompt)
+
+
+def test_a_server_that_went_away_is_said_and_found_again(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--no-journal")
+    prompt = Prompt(tmp_path, server.port)
+    prompt.until(prompt.prompt)
+    assert prompt.ask("PING") == "PONG\n"
+    server.kill()
+    assert "no server answers" in prompt.type("PING", "not connected> ")
+    with restarted(server):
+        assert prompt.ask("PING") == f"(connected to 127.0.0.1:{server.port})\nPONG\n"
+        prompt.key("\x04")
+        assert prompt.ended() == 0
+
+
+def test_lines_are_remembered_but_no_passwords(tmp_path: Path, server: Server) -> None:
+    prompt = Prompt(tmp_path, server.port)
+    prompt.until(prompt.prompt)
+    for line in ("PING first", "AUTH secret", "HELLO 3 AUTH somebody secret", "CONFIG SET requirepass ''"):
+        prompt.ask(line)
+    prompt.key("quit\n")
+    assert prompt.ended() == 0
+    history = tmp_path / "penstock" / "cli-history"
+    assert history.read_text().splitlines() == ["PING first", "quit"]
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+# ---- The manual ------------------------------------------------------------------------------------------------------
+
+
+def test_offline_the_manual_is_that_of_this_version() -> None:
+    manual = offline()
+    assert "QPEEK queue count" in manual.help(["qpeek"]) and "TUBE DROP name" in manual.help(["tube", "drop"])
+
+
+MANUAL = Manual(
+    [
+        Page("PING", "[message]", "Answer PONG.", "read"),
+        Page("GETJOB", "[NOHANG] [TIMEOUT ms] FROM queue [queue ...]", "Take jobs.", "write"),
+        Page("TUBE CREATE", "name [TYPE type] [TTL d]", "Make a tube.", "write"),
+        Page("TUBE DROP", "name", "Remove a tube.", "write"),
+        Page("CLIENT", "LIST | KILL id | REPLY ON|OFF|SKIP", "Connections.", "admin"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "completions"),
+    [
+        ([], "g", ["getjob"]),
+        ([], "G", ["GETJOB"]),
+        ([], "x", []),
+        (["getjob"], "", ["NOHANG", "TIMEOUT", "FROM"]),
+        (["getjob", "nohang"], "fr", ["from"]),
+        (["client"], "", ["LIST", "KILL", "REPLY"]),
+        (["client", "reply"], "", ["ON", "OFF", "SKIP"]),
+        (["client", "list"], "", []),
+        (["help"], "cl", ["client"]),
+        (["nonsense"], "", []),
+        ([], "TU", ["TUBE"]),
+        (["tube"], "", ["CREATE", "DROP"]),
+        (["tube", "create", "emails"], "t", ["type", "ttl"]),
+        (["help", "tube"], "d", ["drop"]),
+    ],
+)
+def test_what_is_begun_is_completed(words: list[str], begun: str, completions: list[str]) -> None:
+    assert MANUAL.completions(words, begun) == completions

@@ -1,0 +1,363 @@
+"""`penstock import` brings jobs from elsewhere: none twice, none missing, wherever it is interrupted."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import struct
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import penstock
+from penstock.cli.disque_aof import AofJob, DamagedAof, contents, decode
+from penstock.cli.main import app
+from tests.cli.terminal import PENSTOCK
+from tests.server.serving import PATIENCE_S, Server, environment, wait_for
+
+NODE = "dcb833cf" + "0" * 32
+QUEUED, ACTIVE, ACKED = 2, 1, 3
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, ["import", *map(str, words)])
+
+
+def bodies(directory: Path, *tubes: str) -> Counter[Any]:
+    """What is in the tubes of a queue, and how often."""
+    with penstock.open(directory) as queue:
+        return Counter(
+            str(job.body)
+            for tube in tubes
+            for state in ("ready", "delayed")
+            for job in queue.tube(tube).jobs(state, 100_000)
+        )
+
+
+# ---- Disque's file ---------------------------------------------------------------------------------------------------
+
+
+def id_of(number: int) -> bytes:
+    return b"D-dcb833cf-%s-05a1" % base64.b64encode(struct.pack(">QQH", 0, number, 0))
+
+
+def serialized(
+    number: int,
+    queue: bytes = b"emails",
+    body: bytes | None = None,
+    *,
+    state: int = QUEUED,
+    flags: int = 0,
+    ttl: int = 86_400,
+    age: int = 0,
+    delay: int = 0,
+    retry: int = 300,
+    nacks: int = 0,
+) -> bytes:
+    """A job as Disque writes it, field by field."""
+    text = b"body %d" % number if body is None else body
+    now = int(time.time())
+    made = (now - age) * 1_000 * 1_000_000 + number
+    fields = struct.pack("<40sBBHIQIIHH", id_of(number), state, flags, 1, now + ttl, made, delay, retry, nacks, 0)
+    strings = b"".join(struct.pack("<I", len(each)) + each for each in (queue, text))
+    told = fields + strings + struct.pack("<I", 1) + NODE.encode()
+    return struct.pack("<I", len(told)) + told
+
+
+def line(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def loadjob(number: int, *args: Any, **fields: Any) -> bytes:
+    return line(b"LOADJOB", serialized(number, *args, **fields))
+
+
+def deljob(number: int) -> bytes:
+    return line(b"DELJOB", id_of(number))
+
+
+@pytest.fixture
+def aof(tmp_path: Path) -> Path:
+    """A file in which there is one of everything."""
+    path = tmp_path / "disque.aof"
+    path.write_bytes(
+        loadjob(1)
+        + loadjob(2)
+        + deljob(1)
+        + loadjob(3, b"pages", b"\x00\xff", retry=60, nacks=7, ttl=600)
+        + loadjob(4, state=ACTIVE, delay=500, ttl=3_600)
+        + loadjob(5, state=ACKED)
+        + loadjob(6, ttl=-1)
+        + loadjob(7, retry=0)
+        + loadjob(8, retry=0, state=ACTIVE, delay=500, ttl=3_600)
+        + loadjob(9, state=ACTIVE, age=100, delay=700, ttl=500)
+        + loadjob(10, b"")
+    )
+    return path
+
+
+def test_the_bytes_of_a_job_are_read_as_disque_wrote_them() -> None:
+    # Written down by hand: every number in hexadecimal, its lowest byte first.
+    raw = bytes.fromhex(
+        "81000000"  # 129 bytes follow
+        + b"D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1".hex()
+        + "02 00 0100".replace(" ", "")  # queued; no flags; one replica
+        + "0094c356"  # expires 1455657984
+        + "0080c6d5d6b92c14"  # made 1453903200.000 s
+        + "05000000"  # delay 5
+        + "2c010000"  # retry 300
+        + "0300"
+        + "0100"  # three nacks, one delivery more
+        + "05000000"
+        + b"queue".hex()
+        + "04000000"
+        + b"body".hex()
+        + "01000000"
+        + NODE.encode().hex()
+    )
+    job = decode(raw)
+    assert job == AofJob(
+        id=b"D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1",
+        state=QUEUED,
+        flags=0,
+        expires_ms=0x56C39400 * 1_000,
+        created=0x142CB9D6D5C68000,
+        delay_ms=5_000,
+        retry_s=300,
+        nacks=3,
+        queue=b"queue",
+        body=b"body",
+    )
+    made_ms = job.created // 1_000_000
+    assert [job.delay_left_ms(made_ms + ms) for ms in (-9_000, 0, 4_000, 6_000)] == [5_000, 5_000, 1_000, 0]
+
+
+def test_jobs_keep_what_they_were_told(tmp_path: Path, aof: Path) -> None:
+    result = run("disque-aof", aof, "--into", tmp_path / "queue")
+    assert result.exit_code == 1, result.output  # A queue without a name cannot be.
+    with penstock.open(tmp_path / "queue") as queue:
+        assert sorted(queue.tubes()) == ["emails", "pages"]
+        emails = queue.tube("emails")
+        assert emails.type == "disque"
+        assert [job.body for job in emails.jobs("ready")] == [b"body 2"]
+        assert sorted(job.body for job in emails.jobs("delayed")) == [b"body 4", b"body 8"]
+        page = queue.tube("pages").named(id_of(3).decode())
+        told = page.meta()
+        assert page.body == b"\x00\xff" and page.nacks == told["nacks"] == 7 and told["ttr"] == 60
+        assert 0 < told["expires"] - time.time() <= 600
+        delayed = emails.named(id_of(4)).meta()
+        assert 490 < delayed["wakes"] - time.time() <= 500 and 3_590 < delayed["expires"] - time.time() <= 3_600
+
+
+def test_what_was_passed_over_is_told_with_its_reason(tmp_path: Path, aof: Path) -> None:
+    output = run("disque-aof", aof, "--into", tmp_path / "queue").output
+    assert "4 jobs are imported" in output
+    assert "2 were passed over: acked, deleted or expired before the file ended" in output
+    assert "1 were passed over: expired since" in output
+    assert "1 were passed over: to be delivered once at most, and perhaps were (see --once)" in output
+    assert "1 were passed over: expiring before their delay ends" in output
+    assert "1 were passed over: refused" in output and f"job {id_of(10).decode()}: a tube's name" in output
+
+
+def test_jobs_of_at_most_once_come_when_asked_for(tmp_path: Path) -> None:
+    aof = tmp_path / "disque.aof"
+    aof.write_bytes(loadjob(1, retry=0) + loadjob(2, retry=0, flags=4))
+    assert run("disque-aof", aof, "--into", tmp_path / "queue", "--once").exit_code == 0
+    assert bodies(tmp_path / "queue", "emails") == {"b'body 1'": 1}
+
+
+def test_jobs_come_in_the_order_they_were_made(tmp_path: Path) -> None:
+    # A file that was rewritten has them in any order.
+    aof = tmp_path / "disque.aof"
+    aof.write_bytes(loadjob(3) + loadjob(1) + loadjob(2, age=-10) + loadjob(4, age=50))
+    assert run("disque-aof", aof, "--into", tmp_path / "queue").exit_code == 0
+    with penstock.open(tmp_path / "queue") as queue:
+        assert [job.body for job in queue.tube("emails").jobs("ready")] == [b"body 4", b"body 1", b"body 3", b"body 2"]
+
+
+def test_half_a_command_at_the_end_is_passed_over_wherever_it_is_cut(tmp_path: Path) -> None:
+    whole, half = loadjob(1), loadjob(2)
+    for end in range(1, len(half)):
+        found = contents(io.BytesIO(whole + half[:end]), len(whole) + end, lambda done, total: None)
+        assert len(found.offsets) == 1 and found.torn_bytes == end
+    path = tmp_path / "disque.aof"
+    path.write_bytes(whole + half[:end])
+    assert (
+        f"the last {end} bytes of the file are half a command"
+        in run("disque-aof", path, "--into", tmp_path / "q").output
+    )
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"hello\r\n",
+        b"*1\r\n$5\r\nFLUSH\r\n",
+        b"*2\r\n$7\r\nLOADJOB\r\n$3\r\nabc\r\n",
+        b"*2\r\n$7\r\nLOADJOB\r\n$3\r\nabcdef",
+        b"*0\r\n",
+        b"*-1\r\n",
+        b"*99999999999999999999999999999999999999999999\r\n",
+        line(b"LOADJOB", serialized(1)[:-1]),
+        line(b"LOADJOB", serialized(1) + b"x"),
+        line(b"LOADJOB", serialized(1)[:75] + b"\xff" + serialized(1)[76:]),
+    ],
+)
+def test_what_is_no_such_file_is_said_in_a_sentence(tmp_path: Path, raw: bytes) -> None:
+    aof = tmp_path / "disque.aof"
+    aof.write_bytes(loadjob(1) + raw + loadjob(2))
+    result = run("disque-aof", aof, "--into", tmp_path / "queue")
+    assert result.exit_code == 1 and f"at byte {len(loadjob(1))} " in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_any_damage_to_a_job_is_found_or_changes_what_it_says() -> None:
+    raw = serialized(1)
+    for end in range(len(raw)):
+        with pytest.raises(DamagedAof):
+            decode(raw[:end])
+
+
+# ---- JSON lines ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "jobs.jsonl"
+    path.write_text(
+        '{"tube": "emails", "body": {"to": "ann"}, "delay": "2m", "ttr": 30, "nacks": 2}\n'
+        "\n"
+        '{"body": "plain", "priority": 5}\n'
+        '{"body_base64": "AP8=", "ttl": null}\n'
+        '{"tube": "emails", "body": "twice", "dedup": "a"}\n'
+        '{"tube": "emails", "body": "twice", "dedup": "a"}'
+    )
+    return path
+
+
+def test_each_line_is_a_job_with_its_options(tmp_path: Path, lines: Path) -> None:
+    result = run("jsonl", lines, "--into", tmp_path / "queue", "--tube", "rest")
+    assert result.exit_code == 0, result.output
+    with penstock.open(tmp_path / "queue") as queue:
+        (delayed,) = queue.tube("emails").jobs("delayed")
+        assert delayed.body == {"to": "ann"} and delayed.meta()["ttr"] == 30 and delayed.nacks == 2
+        assert [job.body for job in queue.tube("emails").jobs("ready")] == ["twice"]
+        assert [job.body for job in queue.tube("rest").jobs("ready")] == [b"\x00\xff", "plain"]
+
+
+BAD_LINES = {
+    "nonsense": "it is not JSON",
+    "[1]": 'no object with a "body"',
+    '{"tube": "t"}': 'no object with a "body"',
+    '{"body": 1}': 'it has no "tube"',
+    '{"body": 1, "tube": 7}': 'it has no "tube"',
+    '{"tube": "t", "body": 1, "dely": 3}': "it has an option 'dely'; there are",
+    '{"tube": "t", "body": 1, "delay": "soon"}': "its delay is no time",
+    '{"tube": "t", "body_base64": "?"}': "its body_base64 is not base64",
+    '{"tube": "t", "body": 1, "delay": -1}': "delay must be",
+    '{"tube": "t", "body": 1, "key": "k"}': "key",
+    '{"tube": "", "body": 1}': "a tube's name must have",
+    '{"tube": "t", "body": 1, "nacks": -1}': "nacks must be 0 to",
+}
+
+
+def test_a_line_that_is_no_job_is_told_and_the_others_come(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.jsonl"
+    file.write_text("\n".join(['{"tube": "t", "body": "before"}', *BAD_LINES, '{"tube": "t", "body": "behind"}']))
+    result = run("jsonl", file, "--into", tmp_path / "queue")
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
+    for number, wrong in enumerate(BAD_LINES.values(), 2):
+        assert re.search(rf"line {number}: .*{re.escape(wrong)}", result.output), (number, wrong)
+    assert "2 jobs are imported" in result.output and bodies(tmp_path / "queue", "t") == {"before": 1, "behind": 1}
+
+
+# ---- Going on --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_done_when_only_counting(tmp_path: Path, lines: Path) -> None:
+    result = run("jsonl", lines, "--into", tmp_path / "queue", "--tube", "rest", "--dry-run", "--json")
+    told = json.loads(result.output)
+    assert told["imported"] == 5 and told["passed_over"] == {"empty lines": 1} and told["dry_run"] is True
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["jobs.jsonl"]
+
+
+def test_a_batch_that_was_put_and_not_noted_is_put_once(tmp_path: Path) -> None:
+    file, state, queue = tmp_path / "jobs.jsonl", tmp_path / "state", tmp_path / "queue"
+    file.write_text("".join(f'{{"tube": "t", "body": {number}}}\n' for number in range(600)))
+    assert run("jsonl", file, "--into", queue, "--state", state).exit_code == 0
+    told = json.loads(state.read_text())
+    assert told["done"] == told["imported"] == 600 and told["finished"]
+    # As if it had been killed after the second batch was put, and before that was noted.
+    state.write_text(json.dumps({**told, "done": 500, "imported": 500, "finished": False}))
+    assert "600 jobs are imported" in run("jsonl", file, "--into", queue, "--state", state).output
+    # And once more, when what was lately put is forgotten.
+    with penstock.open(queue) as opened:
+        opened.tube("t").alter(dedup_count=0)
+    state.unlink()
+    assert run("jsonl", file, "--into", queue, "--state", state).exit_code == 0
+    assert bodies(queue, "t") == {str(number): 1 for number in range(600)}
+
+
+def test_jobs_of_disque_are_put_once_however_often(tmp_path: Path) -> None:
+    aof, queue = tmp_path / "disque.aof", tmp_path / "queue"
+    aof.write_bytes(b"".join(loadjob(number) for number in range(50)))
+    for _ in range(2):
+        assert run("disque-aof", aof, "--into", queue).exit_code == 0
+        with penstock.open(queue) as opened:
+            opened.tube("emails").alter(dedup_count=0)
+        (tmp_path / "disque.aof.penstock-import").unlink()
+    assert bodies(queue, "emails") == {f"b'body {number}'": 1 for number in range(50)}
+
+
+def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    file, queue, count = tmp_path / "jobs.jsonl", tmp_path / "queue", 3_000
+    file.write_text("".join(f'{{"tube": "t", "body": {number}}}\n' for number in range(count)))
+    state = tmp_path / "jobs.jsonl.penstock-import"
+    command = [*PENSTOCK, "import", "jsonl", str(file), "--into", str(queue)]
+
+    def done() -> int:
+        return int(json.loads(state.read_text())["done"]) if state.exists() else 0
+
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL) as process:
+        wait_for(done)
+        process.kill()
+        process.wait(PATIENCE_S)
+    assert 0 < done() < count
+    assert "3,000 jobs are imported" in run("jsonl", file, "--into", queue).output
+    assert bodies(queue, "t") == {str(number): 1 for number in range(count)}
+
+
+def test_jobs_go_to_a_server_as_well(tmp_path: Path, aof: Path, lines: Path) -> None:
+    server = Server(tmp_path, "--appendfsync", "never")
+    url = f"penstock://127.0.0.1:{server.port}"
+    try:
+        assert "4 jobs are imported" in run("disque-aof", aof, "--into", url).output
+        assert run("jsonl", lines, "--into", url, "--tube", "rest").exit_code == 0
+        with penstock.connect(url) as queue:
+            page = queue.tube("pages").named(id_of(3))
+            assert page.body == b"\x00\xff" and page.nacks == 7 and page.meta()["ttr"] == 60
+            assert queue.stats()["emails"] == {**dict.fromkeys(queue.stats()["emails"], 0), "ready": 2, "delayed": 3}
+    finally:
+        server.stop()
+    lines.write_text('{"tube": "t", "body": 1}')
+    result = run("jsonl", lines, "--into", f"{url}?retry_for=0", "--state", tmp_path / "other")
+    assert result.exit_code == 75 and "run the same command again to go on" in result.output
+
+
+def test_a_state_of_something_else_is_refused(tmp_path: Path, lines: Path) -> None:
+    state = tmp_path / "state"
+    words = ("jsonl", lines, "--tube", "rest", "--state", state, "--into")
+    assert run(*words, tmp_path / "queue").exit_code == 0
+    assert "is of an import into" in run(*words, tmp_path / "elsewhere").output
+    lines.write_text(lines.read_text() + "\n")
+    assert "is of another file" in run(*words, tmp_path / "queue").output
+    state.write_text("nonsense")
+    result = run(*words, tmp_path / "queue")
+    assert result.exit_code == 1 and "cannot be understood" in result.output

@@ -1,0 +1,200 @@
+"""`penstock job history` tells in words what happened to a job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import penstock
+from penstock.cli import timeline
+from penstock.cli.main import app
+from penstock.cli.spans import span
+from penstock.core import states as s
+from penstock.journal.reader import Event
+
+START_MS = 1_794_808_180_000
+TTR_MS = 60_000
+
+
+class Life:
+    """Events of one job as the journal has them, written down by hand."""
+
+    def __init__(self) -> None:
+        self.now = START_MS
+        self.events: list[Event] = []
+        self.deliveries = 0
+
+    def then(self, event: str, after_ms: int, to: str, **more: object) -> Life:
+        self.now += after_ms
+        self.deliveries += event == "taken"
+        before = self.events[-1].after if self.events else "gone"
+        told = {"tube": "emails", "job": "D-1", "before": before, "after": to, "deliveries": self.deliveries, **more}
+        position = len(self.events) + 1
+        self.events.append(Event(position=position, time_ms=self.now, event=event, **told))  # type: ignore[arg-type]
+        return self
+
+    def taken(self, after_ms: int, session: int, ttr_ms: int | None = TTR_MS) -> Life:
+        wake = None if ttr_ms is None else self.now + after_ms + ttr_ms
+        return self.then("taken", after_ms, "taken", session=session, wake_ms=wake)
+
+    def words(self, now_ms: int | None = None) -> list[str]:
+        return [line.words for line in timeline.tell(self.events, now_ms)]
+
+
+def test_a_life_is_told_with_how_long_everything_took() -> None:
+    life = Life().then("put", 0, "ready", expiry_ms=START_MS + 3_600_000).taken(3_200, session=7)
+    life.then("disconnected", 41_000, "ready").taken(0, session=8).then("acked", 250, "gone")
+    assert life.words() == [
+        "put into emails, ttl 1 h",
+        "waited 3.2 s",
+        "taken by session 7 (delivery 1)",
+        "ran 41 s, ttr 1 min",
+        "released because its taker went away",
+        "taken by session 8 (delivery 2)",
+        "ran 250 ms, ttr 1 min",
+        "acked, 44 s after it was put",
+    ]
+
+
+def test_a_failure_and_what_follows_are_one_moment() -> None:
+    life = Life().then("put", 0, "ready").taken(0, session=1, ttr_ms=None).then("nacked", 9, "ready", reason="no route")
+    life.then("held back", 0, "delayed", reason="no route", wake_ms=life.now + 2_000)
+    life.then("delay passed", 2_001, "ready", reason="no route").taken(0, session=1, ttr_ms=None)
+    life.then("nacked", 5, "ready", reason="no host").then("exhausted", 0, "buried", reason="no host")
+    assert life.words()[2:] == [
+        "ran 9 ms",
+        "failed because no route",
+        "held back by its retry policy, ready in 2 s",
+        "was delayed for 2 s",
+        "its delay passed",
+        "taken by session 1 (delivery 2)",
+        "ran 5 ms",
+        "failed because no host",
+        "buried by its retry policy because no host",
+    ]
+
+
+def test_a_touch_is_part_of_a_run() -> None:
+    life = Life().then("put", 0, "ready").taken(0, session=1)
+    life.then("touched", 50_000, "taken", wake_ms=life.now + 110_000).then("released", 20_000, "ready")
+    assert life.words()[2:] == [
+        "touched: it may run 1 min from now",
+        "ran 1 min 10 s, ttr 1 min",
+        "released",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("life", "words"),
+    [
+        (Life().then("put", 0, "ready"), "is ready since 5 s"),
+        (Life().then("put", 0, "ready").taken(0, session=3), "runs since 5 s, ttr 1 min"),
+        (
+            Life().then("put delayed", 0, "delayed", wake_ms=START_MS + 8_000),
+            "is delayed since 5 s, ready in 3 s",
+        ),
+    ],
+)
+def test_the_story_of_a_job_that_is_there_ends_with_what_it_is(life: Life, words: str) -> None:
+    assert life.words(START_MS + 5_000)[-1] == words
+    assert life.words()[-1] != words
+
+
+def test_a_beginning_that_is_not_kept_is_said() -> None:
+    life = Life().then("put", 0, "ready").taken(0, session=1).then("acked", 1_500, "gone")
+    told = [line.words for line in timeline.tell(life.events[1:])]
+    assert told == ["what happened before is not kept any more", *life.words()[1:3], "acked"]
+
+
+def test_everything_that_can_happen_has_words() -> None:
+    for name in s.EVENT_NAMES:
+        event = Event(position=1, time_ms=1, event=name, tube="t", job="D-1", before="gone", after="gone")
+        assert timeline.tell([event])[-1].words
+
+
+def test_lines_begin_with_the_moment_of_what_happened() -> None:
+    life = Life().then("put", 0, "ready").taken(3_200, session=7)
+    first, gap, second = timeline.text(timeline.tell(life.events))
+    assert first[23:] == "  put into emails" and gap == " " * 25 + "waited 3.2 s" and first[:23] < second[:23]
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_000, "1 s"),
+        (3_250, "3.2 s"),
+        (59_999, "59 s"),
+        (60_000, "1 min"),
+        (725_000, "12 min 5 s"),
+        (12_000_000, "3 h 20 min"),
+        (86_400_000, "1 d"),
+        (187_200_001, "2 d 4 h"),
+    ],
+)
+def test_a_span_has_two_figures_at_most(ms: int, words: str) -> None:
+    assert span(ms) == words
+
+
+# ---- The command -----------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["job", "history", *map(str, arguments)])
+
+
+@pytest.fixture
+def acked(tmp_path: Path) -> str:
+    """The id of a job that was given back once, and acked."""
+    with penstock.open(tmp_path / "queue") as queue:
+        tube = queue.tube("emails")
+        job = tube.put("hello", ttr=60)
+        for finish in ("nack", "ack"):
+            taken = tube.take()
+            assert taken is not None
+            getattr(taken, finish)(*(["no answer"] if finish == "nack" else []))
+        return job.id
+
+
+def test_the_history_of_a_job_that_is_gone(tmp_path: Path, acked: str) -> None:
+    result = run(acked, "-d", tmp_path / "queue")
+    lines = result.output.splitlines()
+    assert result.exit_code == 0 and lines[0] == f"Job {acked}"
+    told = [line[25:] for line in lines[1:] if line[0] != " "]
+    assert told[:4] == [
+        "put into emails",
+        "taken by session 1 (delivery 1)",
+        "failed because no answer",
+        "taken by session 1 (delivery 2)",
+    ]
+    assert told[4].startswith("acked, ") and told[4].endswith(" after it was put") and len(told) == 5
+    assert sum("ttr 1 min" in line for line in lines) == 2
+
+
+def test_it_can_be_read_while_the_queue_is_in_use(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "queue") as queue:
+        id = queue.tube("emails").put("hello").id
+        result = run(id, "-d", tmp_path / "queue")
+    assert result.exit_code == 0 and "is ready since" in result.output
+
+
+def test_as_json_each_event_is_a_line_with_its_words(tmp_path: Path, acked: str) -> None:
+    lines = [json.loads(line) for line in run(acked, "--dir", tmp_path / "queue", "--json").output.splitlines()]
+    assert [line["event"] for line in lines] == ["put", "taken", "nacked", "taken", "acked"]
+    assert lines[2]["words"] == "failed because no answer" and lines[0]["body"] == "hello"
+    assert all(line["job"] == acked for line in lines)
+
+
+def test_what_is_no_id_and_what_is_not_known_is_said_in_a_sentence(tmp_path: Path, acked: str) -> None:
+    result = run("D-nonsense", "-d", tmp_path / "queue")
+    assert result.exit_code == 1 and "not the id of a job here" in result.output
+    result = run(acked, "-d", tmp_path / "nowhere")
+    assert result.exit_code == 1 and "is not there" in result.output
+    with penstock.open(tmp_path / "queue") as queue:
+        id = queue.tube("cache", temporary=True).put("not in the log").id
+    result = run(id, "-d", tmp_path / "queue")
+    assert result.exit_code == 3 and "nothing is known of this job" in result.output

@@ -1,0 +1,172 @@
+"""What commands are made of: how they print, what they read, and how they end."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import pytest
+import typer
+
+import penstock
+from penstock.cli import put
+from penstock.cli.contexts import Contexts
+from penstock.cli.exits import MEANINGS, code_of
+from penstock.cli.output import Column, Output, column, text_of
+from penstock.cli.records import State
+from penstock.cli.target import DEFAULT_URL, Place, Target, place_of
+from penstock.cli.tube import TubeFlags, Type
+from penstock.cli.values import duration, size
+from penstock.core import errors
+from penstock.core.policy import PRESETS
+from penstock.core.states import STATE_NAMES
+from penstock.options import PutOptions, TubeOptions
+
+from .transcript import run
+
+ROWS = [{"name": "a", "jobs": 7, "body": "one\ntwo"}, {"name": "longer", "jobs": 12_345, "body": ""}]
+COLUMNS = [column("name"), column("jobs"), Column("body", lambda row: row["body"], wide=True)]
+
+
+def test_in_a_pipe_a_table_is_aligned_and_numbers_stand_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().table(ROWS, COLUMNS, "")
+    assert capsys.readouterr().out == "NAME     JOBS  BODY\na           7  one\\ntwo\nlonger  12345  -\n"
+
+
+def test_as_json_each_row_is_a_line_and_nothing_is_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(json=True).table(ROWS, COLUMNS, "nothing")
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS
+    Output(json=True).table([], COLUMNS, "nothing")
+    assert capsys.readouterr() == ("", "")
+    Output().table([], COLUMNS, "nothing")
+    assert capsys.readouterr() == ("", "nothing\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "-"), ("", "-"), (True, "yes"), (0, "0"), ("\x1b[2J", "\\x1b[2J"), ({"a": "\x07"}, '{"a": "\\u0007"}')],
+)
+def test_a_value_is_shown_on_one_line_without_what_a_terminal_obeys(value: object, shown: str) -> None:
+    assert text_of(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 30), ("1.5", 1.5), ("250ms", 0.25), ("5m", 300), ("1d", 86_400), ("forever", float("inf"))],
+)
+def test_a_time_is_read(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("read", [duration, size])
+@pytest.mark.parametrize("text", ["", "soon", "-2", "1e5", "1_0", " 1", "٣"])
+def test_what_is_no_time_and_no_size_is_refused(read: object, text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=r"is no (time|size); write"):
+        read(text)  # type: ignore[operator]
+
+
+def test_every_refusal_has_an_exit_code_that_is_documented() -> None:
+    kinds: list[type[errors.CommandError]] = [errors.CommandError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        assert code_of(kind.__new__(kind)) in MEANINGS
+    assert code_of(ConnectionRefusedError()) == 75 and code_of(FileNotFoundError()) == 1
+
+
+def test_every_option_of_a_put_and_of_a_tube_can_be_said() -> None:
+    assert {field.name for field in dataclasses.fields(put.PutFlags)} == set(PutOptions.__annotations__)
+    assert {field.name for field in dataclasses.fields(TubeFlags)} == set(TubeOptions.__annotations__)
+    assert [each.value for each in Type] == list(PRESETS)
+    assert [each.value for each in State] == STATE_NAMES[1:]
+
+
+# ---- Where a command goes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("penstock://u:p@h:1,i:2?tls=1", Place("penstock://u:p@h:1,i:2?tls=1")),
+        ("localhost:7712", Place("penstock://localhost:7712")),
+        ("[::1]:7712", Place("penstock://[::1]:7712")),
+        ("/var/jobs", Place(directory=Path("/var/jobs"))),
+        ("file:/var/my%20jobs", Place(directory=Path("/var/my jobs"))),
+        ("file:///var/jobs", Place(directory=Path("/var/jobs"))),
+        ("jobs", Place(directory=Path.cwd() / "jobs")),
+        ("file:jobs", Place(directory=Path.cwd() / "jobs")),
+    ],
+)
+def test_a_url_names_a_server_or_a_directory(url: str, place: Place) -> None:
+    assert place_of(url) == place
+
+
+def test_what_the_command_line_says_goes_before_the_environment_and_that_before_what_is_selected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("PENSTOCK_URL", "PENSTOCK_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    assert Target().place().url == DEFAULT_URL
+    contexts = Contexts({"one": "one:1", "two": "two:2"}, selected="one")
+    contexts.save()
+    assert Target().place().url == "penstock://one:1"
+    monkeypatch.setenv("PENSTOCK_CONTEXT", "two")
+    assert Target().place().url == "penstock://two:2"
+    monkeypatch.setenv("PENSTOCK_URL", "three:3")
+    assert Target().place().url == "penstock://three:3"
+    assert Target(context="one").place().url == "penstock://one:1"
+    assert Target(directory="x").place().directory == Path.cwd() / "x"
+
+
+@pytest.mark.parametrize("held", ["{", "[]", '{"contexts": 3}', "{}"])
+def test_a_damaged_file_of_contexts_is_named(held: str, tmp_path: Path) -> None:
+    path = tmp_path / "penstock" / "contexts.json"
+    path.parent.mkdir()
+    path.write_text(held)
+    _, shown, code = run(["context", "ls"], b"", {"XDG_CONFIG_HOME": str(tmp_path)})
+    assert code == 1 and str(path) in shown.replace("\n", "") and "damaged" in shown
+
+
+# ---- Many jobs, and speed --------------------------------------------------------------------------------------------
+
+
+def test_neighbours_with_the_same_options_are_put_together() -> None:
+    text = b"".join(b'{"body": %d, "priority": %d}\n' % (n, n // 4) for n in range(10))
+    jobs = put.read_lines(io.BytesIO(text), put.Lines.OPTIONS, 1, {"ttl": 60})
+    assert [[line.body for line in some] for some in put.batches(jobs, 3)] == [[1, 2, 3], [4, 5, 6], [7], [8, 9]]
+
+
+def test_a_large_file_is_loaded_and_a_full_tube_stops_it_where_it_can_go_on(empty_server: str, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.jsonl"
+    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(20_000)))
+    env: dict[str, str | None] = {"PENSTOCK_URL": empty_server}
+    assert run(["tube", "create", "big", "--type", "limfifottl", "--capacity", "5500"], b"", env)[2] == 0
+    _, shown, code = run(["put", "big", "--from", str(path)], b"", env)
+    assert code == 4 and "5,000 jobs of the first 5000 lines are put; go on with --skip 5000" in shown
+    assert run(["tube", "alter", "big", "--capacity", "0"], b"", env)[2] == 0
+    _, shown, code = run(["put", "big", "--from", str(path), "--skip", "5000", "--batch", "10000"], b"", env)
+    assert code == 0 and "put 15,000 jobs into big" in shown
+    with penstock.connect(empty_server) as queue:
+        bodies = [job.body["n"] for job in queue.tube("big").jobs("ready", 20_000)]
+        assert bodies == list(range(20_000))
+
+
+@pytest.mark.parametrize("what", ["put", "take", "mixed"])
+def test_a_bench_tells_how_fast_it_was_and_leaves_nothing(what: str, place: str) -> None:
+    env: dict[str, str | None] = {"PENSTOCK_URL": place}
+    options = ["--duration", "100ms", "--clients", "2", "--batch", "5", "--size", "1kb"]
+    stdout, shown, code = run(["bench", what, "--json", *options], b"", env)
+    assert code == 0, shown
+    told = json.loads(stdout)
+    assert told["jobs"] > 0 and told["jobs"] % 5 == 0 and told["jobs_per_second"] > 0
+    assert 0 < told["p50_ms"] <= told["p99_ms"] <= told["max_ms"]
+    assert run(["tube", "ls", "--json"], b"", env)[0] == b""
+
+
+def test_a_bench_keeps_to_its_rate_and_to_a_tube_that_it_was_given(empty_server: str) -> None:
+    env: dict[str, str | None] = {"PENSTOCK_URL": empty_server}
+    stdout, _, code = run(["bench", "put", "--json", "--rate", "50", "--duration", "200ms", "--tube", "mine"], b"", env)
+    assert code == 0 and 1 <= json.loads(stdout)["jobs"] <= 11
+    assert run(["tube", "ls", "--names"], b"", env)[0] == b"mine\n"

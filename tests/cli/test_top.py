@@ -1,0 +1,276 @@
+"""`penstock top`, driven by keys: what is on the screen, and what is asked before anything is destroyed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from typer.testing import CliRunner
+
+import penstock
+from penstock.cli.main import app
+from penstock.cli.target import place_of
+from penstock.cli.top import watcher_of
+from penstock.cli.top_app import Top
+from penstock.cli.watching import DirectorySide, Watcher
+from penstock.embedded import Queue
+from tests.cli.terminal import Terminal, restarted
+from tests.server.serving import PATIENCE_S, Server, environment
+
+
+class Screen:
+    """The terminal as somebody who types sees it."""
+
+    def __init__(self, top: Top, pilot: Pilot[None]) -> None:
+        self.top = top
+        self._pilot = pilot
+
+    async def press(self, *keys: str) -> None:
+        """Press keys, and let all that comes of it happen."""
+        for key in keys:
+            await self._pilot.press(key)
+            await self.settled()
+
+    async def settled(self) -> None:
+        # What a thread has found comes as a message, and may start another one.
+        for _ in range(3):
+            await self.top.workers.wait_for_complete()
+            await self._pilot._wait_for_screen()
+
+    async def sees(self, *words: str) -> None:
+        """Wait until all of this is on the screen: a widget is laid out when nothing else is to be done."""
+        await self.until(lambda: all(word in self.text for word in words), f"see {words}")
+
+    async def sees_not(self, *words: str) -> None:
+        """Wait until nothing of this is on the screen."""
+        await self.until(lambda: not any(word in self.text for word in words), f"not see {words}")
+
+    async def matches(self, pattern: str) -> None:
+        """Wait until the screen looks so."""
+        await self.until(lambda: re.search(pattern, self.text), f"see what is like {pattern}")
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"does not {what}:\n{self.text}"
+            await self._pilot.pause()
+
+    async def told(self, words: str) -> None:
+        """Wait until this was told in passing."""
+        await self.until(lambda: words in [note.message for note in self.top._notifications], f"hear {words!r}")
+
+    @property
+    def text(self) -> str:
+        lines = self.top.screen._compositor.render_strips()
+        return "\n".join(strip.text.rstrip() for strip in lines)
+
+
+@asynccontextmanager
+async def shown(watcher: Watcher, clock: Callable[[], float] = lambda: 0.0) -> AsyncIterator[Screen]:
+    top = Top(watcher, "here", every_s=0, clock=clock)
+    top.animation_level = "none"
+    async with top.run_test(size=(150, 24)) as pilot:
+        screen = Screen(top, pilot)
+        await screen.settled()
+        yield screen
+    watcher.close()
+
+
+@pytest.fixture
+def queue() -> Iterator[Queue]:
+    """A queue with something in every state."""
+    with penstock.open(":memory:") as queue:
+        emails, pages = queue.tube("emails"), queue.tube("pages", "utube")
+        for number in range(4):
+            emails.put({"to": f"user{number}"})
+        emails.put("later", delay=900)
+        for reason in ("no route", "no host"):
+            job = emails.take()
+            assert job is not None
+            job.bury(reason)
+        emails.take()
+        pages.put("\x1b[31mred", key="a")
+        yield queue
+
+
+def looking_at(queue: Queue) -> Watcher:
+    return Watcher(queue.session, DirectorySide(None), clock=lambda: 0.0)
+
+
+def driven(queue: Queue, script: Callable[[Screen], Awaitable[None]]) -> None:
+    """Run a script of keys against a queue."""
+
+    async def run() -> None:
+        async with shown(looking_at(queue)) as screen:
+            await script(screen)
+
+    asyncio.run(run())
+
+
+SNAPSHOT = """\
+ here  2 tubes: 2 ready, 1 taken, 1 delayed, 2 buried
+ Tubes  Jobs  Consumers  Journal  Server
+━
+ tube    type     ready  taken  delayed  buried  kept  oldest  waiting  paused  in/s  out/s
+ emails  fifottl      1      1        1       2     0  AGE            0  -       -     -
+ pages   utube        1      0        0       0     0  AGE            0  -       -     -
+"""
+
+
+def test_every_tube_is_seen_at_a_glance(queue: Queue) -> None:
+    def seen(screen: Screen) -> list[list[str]]:
+        # How old the jobs are takes more room or less.
+        text = re.sub(r"[\d.]+ m?s(?= )", "AGE", re.sub("[╸╺━]+", "━", screen.text))
+        return [line.split() for line in text.splitlines()]
+
+    async def script(screen: Screen) -> None:
+        expected = [line.split() for line in SNAPSHOT.splitlines()]
+        await screen.until(lambda: seen(screen)[: len(expected)] == expected, "look as it should")
+        await screen.sees("? Help", "q Leave")
+
+    driven(queue, script)
+
+
+def test_the_tabs_show_jobs_consumers_what_happens_and_the_server(queue: Queue) -> None:
+    async def script(screen: Screen) -> None:
+        await screen.press("enter")
+        await screen.sees("emails: 1 ready, 1 taken, 1 delayed, 2 buried")
+        await screen.matches(r"taken +1 +0 +\{\"to\"")
+        await screen.press("right")
+        await screen.matches(r"session +tube +jobs held.*\n +1 +emails +1 +never")
+        await screen.press("tab")
+        await screen.sees("Nothing has happened since you look.")
+        queue.tube("pages").put("news", key="b")
+        # It is told by a thread, which may take its time.
+        await screen.until(lambda: screen.top._watcher._changes, "hear of a change")
+        await screen.press("r")
+        await screen.matches(r"\d\d:\d\d:\d\d\.\d{3} +pages +put +ready +D-")
+        await screen.press("right")
+        await screen.sees("kept in", "memory")
+        await screen.press("right")
+        await screen.sees("emails", "fifottl")
+        # Back in the first tab the second tube is chosen, and the jobs are its own; no body orders the terminal about.
+        await screen.press("j", "enter")
+        await screen.sees("pages: 2 ready", "\\x1b[31mred")
+        assert "\x1b" not in screen.text
+        queue.tube("pages").drop()
+        await screen.press("r")
+        await screen.sees("There is no tube pages any more.")
+        assert "no answer" not in screen.text
+
+    driven(queue, script)
+
+
+def test_rows_are_filtered_and_looking_is_paused(queue: Queue) -> None:
+    async def script(screen: Screen) -> None:
+        await screen.sees("emails")
+        await screen.press("slash", *"PAGE")
+        await screen.sees_not("emails")
+        # Keys are letters while something is typed.
+        await screen.press("k")
+        await screen.sees("No row has 'pagek' in it.")
+        await screen.press("backspace", "enter", "escape")
+        await screen.sees("fifottl")
+        await screen.press("p")
+        await screen.sees("paused; p goes on")
+        await screen.press("p")
+        await screen.sees_not("paused; p goes on")
+        await screen.press("question_mark")
+        await screen.sees("Capitals destroy, and ask first")
+        await screen.press("escape")
+        await screen.sees_not("Capitals destroy")
+
+    driven(queue, script)
+
+
+def test_what_destroys_asks_with_the_number_and_the_tube(queue: Queue) -> None:
+    emails = queue.tube("emails")
+
+    async def script(screen: Screen) -> None:
+        await screen.press("K")
+        await screen.sees("Kick 2 buried jobs of tube emails?")
+        await screen.press("n")
+        await screen.sees_not("Kick 2 buried")
+        assert emails.stats()["buried"] == 2
+        await screen.press("K", "y")
+        await screen.told("kicked 2 jobs of tube emails")
+        assert emails.stats()["buried"] == 0
+        await screen.press("K")
+        await screen.told("tube emails has no buried jobs")
+        # A job is chosen in the second tab only.
+        await screen.press("D", "enter", "j")
+        await screen.sees("emails: 3 ready", "later")
+        await screen.press("D")
+        await screen.matches(r"Delete 1 job of tube emails: D-\S{38}\?")
+        await screen.press("y")
+        await screen.told("deleted 1 job of tube emails")
+        assert emails.stats()["ready"] == 2
+        await screen.press("T")
+        await screen.sees("Delete all 4 jobs of tube emails, in whatever state?")
+        await screen.press("escape")
+        await screen.sees_not("Delete all")
+        assert sum(emails.stats().values()) == 4
+        await screen.press("T", "y")
+        await screen.told("deleted 4 jobs of tube emails")
+        assert sum(emails.stats().values()) == 0
+        await screen.sees("Tube emails is empty.")
+        await screen.press("T")
+        await screen.told("tube emails is empty")
+
+    driven(queue, script)
+
+
+def test_a_server_that_goes_away_is_said_and_found_again(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--appendfsync", "never")
+    url = f"penstock://127.0.0.1:{server.port}"
+    now = 0.0
+
+    async def script() -> None:
+        nonlocal now
+        async with shown(watcher_of(place_of(url)), lambda: now) as screen:
+            await screen.sees("penstock put emails")  # An empty server says what to do.
+            with penstock.connect(url) as queue:
+                queue.tube("emails").put("hello")
+            await screen.press("r")
+            await screen.matches("emails +fifottl +1")
+            await screen.press("right", "right")
+            await screen.sees("penstock-top")
+            await screen.press("left", "left", "left", "slash", *"regi", "enter")
+            await screen.sees("registered_jobs")
+            await screen.press("escape", "right")
+            await screen.sees("fifottl")
+            server.kill()
+            now = 12.0
+            await screen.press("r")
+            await screen.sees("no answer since 12 s: ", "fifottl")
+            with restarted(server):
+                await screen.press("r")
+                await screen.sees_not("no answer")
+
+    try:
+        asyncio.run(script())
+    finally:
+        server.kill()
+
+
+def test_without_a_queue_or_a_terminal_it_is_said_in_a_sentence(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["top", "-d", str(tmp_path)])
+    assert result.exit_code == 2 and "this needs a terminal" in result.stderr
+    terminal = Terminal(tmp_path, "top", "-d", str(tmp_path / "nothing"))
+    assert "there is no queue here" in terminal.until("is right\n")
+    assert terminal.ended() == 3
+
+
+def test_without_textual_it_says_what_to_install(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['textual'] = None; from penstock.cli.main import app; app()"
+    words = [sys.executable, "-c", code, "top", "-d", str(tmp_path)]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1 and "pip install 'penstock[cli]'" in done.stderr and "Traceback" not in done.stderr

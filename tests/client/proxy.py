@@ -1,0 +1,94 @@
+"""A way to a server that breaks where a test wants it to."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections.abc import Iterator
+
+
+class Proxy:
+    """Passes bytes on, until so many have passed in one direction; then that connection is cut, and later ones are not.
+
+    `to_client`, `to_server`: how many bytes pass before the cut; None: all. What came before the cut has arrived.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.to_client: int | None = None
+        self.to_server: int | None = None
+        self.cuts = 0
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut_all(self) -> None:
+        """Cut every connection that is open now."""
+        with self._lock:
+            for each in self._open:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+        self.cut_all()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._pass, args=(client,), daemon=True).start()
+
+    def _pass(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self._port))
+        except OSError:
+            client.close()
+            return
+        with self._lock:
+            self._open |= {client, server}
+        try:
+            self._copy(client, server)
+        except OSError:
+            pass
+        finally:
+            with self._lock:
+                self._open -= {client, server}
+            # The server has seen everything that passed before it sees the end.
+            server.close()
+            client.close()
+
+    def _copy(self, client: socket.socket, server: socket.socket) -> None:
+        while True:
+            for source in select.select([client, server], [], [])[0]:
+                data = source.recv(1 << 16)
+                if not data:
+                    return
+                target = server if source is client else client
+                left = self.to_server if source is client else self.to_client
+                if left is not None and len(data) >= left:
+                    self.to_server = self.to_client = None
+                    self.cuts += 1
+                    target.sendall(data[:left])
+                    return
+                if left is not None:
+                    if source is client:
+                        self.to_server = left - len(data)
+                    else:
+                        self.to_client = left - len(data)
+                target.sendall(data)
+
+
+@contextlib.contextmanager
+def proxy_to(port: int) -> Iterator[Proxy]:
+    proxy = Proxy(port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

@@ -1,0 +1,46 @@
+"""What a server's journal tells its clients: events, histories, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import penstock
+from penstock.core.errors import NoJournal
+from tests.server.serving import Server
+
+
+def url(server: Server) -> str:
+    return f"penstock://127.0.0.1:{server.port}"
+
+
+async def test_both_clients_read_the_same_history_as_the_embedded_queue(start: Callable[..., Server]) -> None:
+    server = start("--dir", "data")
+    with penstock.connect(url(server)) as queue:
+        tube = queue.tube("history")
+        tube.put_many(range(1_500))
+        job = tube.take()
+        assert job is not None
+        job.nack("no reason")
+        queue.checkpoint()
+        told, found = queue.history(job.id), list(queue.events())
+        assert [event.event for event in told] == ["put", "taken", "nacked"] and job.history() == told
+        assert told[-1].reason == "no reason" and told[0].body == b"0" and len(found) > 1_500
+        assert [event for event in found if event.job == job.id] == told
+        assert list(queue.events(found[-3].position)) == found[-3:]
+    async with penstock.connect_async(url(server)) as both:
+        assert await both.history(job.id) == told
+        assert [event async for event in await both.events()][: len(found)] == found
+    server.stop()
+    with penstock.open(server.home / "data") as embedded:
+        assert embedded.history(job.id)[:3] == told
+
+
+def test_a_server_without_a_journal_has_no_history(start: Callable[..., Server]) -> None:
+    server = start("--no-journal")
+    with penstock.connect(url(server)) as queue:
+        job = queue.tube("forgetful").put("x")
+        for call in (queue.events, job.history, lambda: queue.subscribe(print)):
+            with pytest.raises(NoJournal):
+                call()

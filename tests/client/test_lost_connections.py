@@ -1,0 +1,382 @@
+"""Connections that are lost: nothing is lost or done twice, wherever in a conversation that happens."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.client.async_session import AsyncSession
+from penstock.client.commands import drop, held
+from penstock.core.errors import ConnectionLost, NoServer
+from tests.client.proxy import Proxy, proxy_to
+from tests.server.serving import Server, wait_for
+
+_names = itertools.count()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    with proxy_to(server.port) as proxy:
+        yield proxy
+
+
+def url(port: int) -> str:
+    return f"penstock://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def name() -> str:
+    return f"lost {next(_names)}"
+
+
+# ---- At every byte ---------------------------------------------------------------------------------------------------
+
+
+def conversation(queue: Any, name: str) -> None:
+    """A put, a take and an ack, each of which has to have happened once when it returns."""
+    tube = queue.tube(name)
+    tube.put({"n": 1}, dedup="one")
+    job = tube.take()
+    assert job is not None and job.body == {"n": 1}
+    job.ack()
+    assert tube.take() is None
+
+
+async def conversation_async(queue: Any, name: str) -> None:
+    tube = await queue.tube(name)
+    await tube.put({"n": 1}, dedup="one")
+    job = await tube.take()
+    assert job is not None and job.body == {"n": 1}
+    await job.ack()
+    assert await tube.take() is None
+
+
+def check_once(queue: Any, name: str) -> None:
+    tube = queue.tube(name)
+    assert not any(tube.stats().values())
+    events = tube.events()
+    assert (events["put"], events["acked"]) == (1, 1), events
+    # What was taken and never seen went back before it was taken again.
+    assert events["taken"] == 1 + events.get("released", 0), events
+
+
+def lengths(server: Server, name: str) -> tuple[int, int]:
+    """How many bytes go each way in the whole conversation, which names of one length share."""
+    with proxy_to(server.port) as proxy:
+        proxy.to_client = proxy.to_server = 1 << 40
+        with penstock.connect(url(proxy.port)) as queue:
+            conversation(queue, name)
+            assert proxy.to_client is not None and proxy.to_server is not None
+            return (1 << 40) - proxy.to_client, (1 << 40) - proxy.to_server
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+@pytest.mark.parametrize("direction", ["to_client", "to_server"])
+def test_a_connection_cut_at_any_byte_loses_and_doubles_nothing(server: Server, direction: str, face: str) -> None:
+    down, up = lengths(server, f"cut {direction} {face} 9999")
+    # Every byte takes a minute; a prime number meets every command, and different bytes of each.
+    total, step = (down, 11) if direction == "to_client" else (up, 7)
+    if os.environ.get("PENSTOCK_HYPOTHESIS") == "deep":
+        step = 1
+    with penstock.connect(url(server.port)) as watcher, proxy_to(server.port) as proxy:
+        for at in range(1, total, step):
+            name = f"cut {direction} {face} {at:04}"
+            setattr(proxy, direction, at)
+            if face == "sync":
+                sync_conversation(proxy, name)
+            else:
+                asyncio.run(async_conversation(proxy, name))
+            proxy.to_client = proxy.to_server = None
+            check_once(watcher, name)
+        assert proxy.cuts > 50
+
+
+def sync_conversation(proxy: Proxy, name: str) -> None:
+    try:
+        queue = penstock.connect(url(proxy.port))
+    except NoServer:
+        queue = penstock.connect(url(proxy.port))  # It was cut before it was ever there.
+    with queue:
+        conversation(queue, name)
+
+
+async def async_conversation(proxy: Proxy, name: str) -> None:
+    queue = penstock.connect_async(url(proxy.port))
+    try:
+        await queue._session.connect()
+    except NoServer:
+        pass
+    async with queue:
+        await conversation_async(queue, name)
+
+
+# ---- What may be repeated --------------------------------------------------------------------------------------------
+
+
+def test_a_put_that_nothing_tells_apart_is_not_repeated(server: Server, proxy: Proxy, name: str) -> None:
+    with penstock.connect(url(proxy.port)) as queue:
+        tube = queue.tube(name)
+        proxy.to_client = 5
+        with pytest.raises(ConnectionLost, match="may have happened"):
+            tube.put("x")
+        assert tube.stats()["ready"] == 1, "it had happened, and was not repeated"
+        for options in ({"dedup": "d"}, {"unique": "u"}, {"name": "n"}):
+            proxy.to_client = 5
+            job = tube.put("y", **options)
+            assert job.state == "ready"
+        assert tube.stats()["ready"] == 4
+
+
+def test_a_name_that_was_taken_before_stays_refused(proxy: Proxy, name: str) -> None:
+    with penstock.connect(url(proxy.port)) as queue:
+        tube = queue.tube(name)
+        tube.put("somebody else's", name="n")
+        proxy.to_client = 5
+        with pytest.raises(penstock.CommandError) as refused:
+            tube.put("mine", name="n")
+        assert refused.value.code == "NAMETAKEN"
+
+
+@pytest.mark.parametrize(
+    ("finish", "state"),
+    [
+        (lambda job: job.release(), "ready"),
+        (lambda job: job.release(60), "delayed"),
+        (lambda job: job.nack("no"), "ready"),
+        (lambda job: job.bury("no"), "buried"),
+        (lambda job: job.requeue(), "ready"),
+        (lambda job: job.touch(), "taken"),
+        (lambda job: job.delete(), "gone"),
+        (lambda job: job.ack(), "gone"),
+    ],
+)
+def test_what_finishes_a_job_is_done_once(proxy: Proxy, name: str, finish: Callable[[Any], None], state: str) -> None:
+    with penstock.connect(url(proxy.port)) as queue:
+        tube = queue.tube(name)
+        tube.put("x", ttr=60)
+        job = tube.take()
+        assert job is not None
+        proxy.to_client = 3
+        finish(job)
+        assert proxy.cuts == 1 and job.state == state
+        assert max(tube.events().values()) <= (2 if state == "taken" else 1)
+
+
+def test_an_ack_that_came_too_late_is_not_taken_for_done(proxy: Proxy, server: Server, name: str) -> None:
+    with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
+        tube = queue.tube(name)
+        tube.put("x")
+        job = tube.take()
+        assert job is not None
+        other.job(job.id).snatch()
+        proxy.to_client = 3
+        with pytest.raises(penstock.CommandError) as refused:
+            job.ack()
+        assert refused.value.code == "NOTTAKEN" and job.state == "ready"
+
+
+# ---- Takes -----------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_in_a_lost_answer_are_not_stuck_while_others_wait(proxy: Proxy, server: Server, name: str) -> None:
+    with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
+        tube, empty = queue.tube(name, "fifo"), queue.tube(name + " empty", "fifo")
+        mine = tube.put("mine")
+        held_job = tube.take()
+        assert held_job == mine
+        waiting: list[Any] = []
+        thread = threading.Thread(target=lambda: waiting.append(empty.take(timeout=20)))
+        thread.start()
+        wait_for(lambda: waits_on(server, name + " empty"))
+        tube.put("lost")
+        proxy.to_client = 30
+        again = tube.take()
+        assert again is not None and again.body == "lost" and again.deliveries == 2
+        wait_for(lambda: waits_on(server, name + " empty"))
+        other.tube(name + " empty").put("woken")
+        thread.join(20)
+        assert waiting[0].body == "woken", "a take that was ended on the way waits on"
+        assert mine.state == "taken", "what was known stays"
+
+
+def waits_on(server: Server, tube: str) -> bool:
+    wire = server.connect()
+    try:
+        stats = wire.call("TUBE", "STATS", tube)
+        return bool(dict(zip(stats[::2], stats[1::2], strict=True))[b"waiting"])
+    finally:
+        wire.close()
+
+
+def test_a_take_interrupted_by_hand_gives_its_job_back(server: Server, name: str) -> None:
+    with penstock.connect(url(server.port)) as queue, penstock.connect(url(server.port)) as interrupted:
+        tube = interrupted.tube(name, "fifo")
+        connection = interrupted._session._idle[-1]
+        ask = connection.ask
+
+        def interrupt(*args: Any) -> Any:
+            ask(*args)
+            raise KeyboardInterrupt
+
+        queue.tube(name).put("x")
+        connection.ask = interrupt  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            tube.take()
+        assert connection not in interrupted._session._idle, "nobody knows what would come on it"
+        assert interrupted.tubes() and queue.tube(name).stats()["ready"] == 1
+        assert tube.take() is not None
+
+
+async def test_a_cancelled_take_loses_no_job(server: Server, name: str) -> None:
+    async with penstock.connect_async(url(server.port)) as queue:
+        tube = await queue.tube(name, "fifo")
+        seen: list[int] = []
+        for number in range(60):
+            take = asyncio.ensure_future(tube.take(timeout=None if number % 2 else 0))
+            await asyncio.sleep(0.0002 * (number % 7))
+            put = asyncio.ensure_future(tube.put(number))
+            await asyncio.sleep(0.0003 * (number % 5))
+            take.cancel()
+            await put
+            try:
+                job = await take
+            except asyncio.CancelledError:
+                continue
+            if job is not None:
+                seen.append(job.body)
+                await job.ack()
+        while len(seen) < 60:
+            job = await tube.take(timeout=10)
+            assert job is not None, f"{60 - len(seen)} jobs are stuck"
+            seen.append(job.body)
+            await job.ack()
+        assert sorted(seen) == list(range(60))
+        assert await queue._session.call(held(False)) == []
+
+
+async def test_a_cancelled_call_leaves_the_answers_of_others_alone(server: Server, name: str) -> None:
+    async with penstock.connect_async(url(server.port)) as queue:
+        tube = await queue.tube(name)
+        calls = [asyncio.ensure_future(tube.put(number)) for number in range(50)]
+        await asyncio.sleep(0)
+        for call in calls[::3]:
+            call.cancel()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        put = [answer.body for answer in answers if not isinstance(answer, BaseException)]
+        assert put == [number for number in range(50) if number % 3]
+
+
+# ---- The server goes and comes back ----------------------------------------------------------------------------------
+
+
+def test_a_server_killed_under_a_client_with_taken_jobs_loses_nothing(start: Callable[..., Server]) -> None:
+    server = start("--dir", ".")
+    with penstock.connect(url(server.port), retry_for=30) as queue:
+        tube = queue.tube("work", "fifo")
+        tube.put_many(range(10))
+        jobs = tube.take_many(5)
+        token = queue.token
+        jobs[0].ack()
+        server.kill()
+        started = threading.Thread(target=lambda: restart(server))
+        started.start()
+        jobs[1].ack()
+        started.join()
+        assert queue.token == token, "the session was resumed"
+        for job in jobs[2:]:
+            job.ack()
+        assert tube.stats()["ready"] == 5 and tube.stats()["taken"] == 0
+        assert tube.events()["acked"] == 5
+        assert [job.body for job in tube.take_many(10)] == [5, 6, 7, 8, 9]
+
+
+def restart(server: Server) -> None:
+    """Start it again on the port that its clients know."""
+    server.process = server._spawn(["--dir", ".", "--port", str(server.port)])
+    wait_for(server.answers)
+
+
+async def test_many_tasks_over_a_restart_ack_each_job_once(start: Callable[..., Server]) -> None:
+    server = start("--dir", ".")
+    async with penstock.connect_async(url(server.port), retry_for=30) as queue:
+        tube = await queue.tube("work", "fifo")
+        await tube.put_many(range(200))
+        done: list[int] = []
+
+        async def work() -> None:
+            while (job := await tube.take()) is not None:
+                await asyncio.sleep(0)
+                await job.ack()
+                done.append(job.body)
+
+        workers = [asyncio.ensure_future(work()) for _ in range(20)]
+        while len(done) < 50:
+            await asyncio.sleep(0)
+        server.kill()
+        await asyncio.get_running_loop().run_in_executor(None, restart, server)
+        await asyncio.gather(*workers)
+        # A take whose answer was lost was given back at once, not after a ttr: there is none.
+        while (job := await tube.take()) is not None:
+            await job.ack()
+            done.append(job.body)
+        assert sorted(done) == list(range(200)) and not any((await tube.stats()).values())
+
+
+def test_a_session_whose_grace_has_passed_begins_anew(proxy: Proxy, server: Server, name: str) -> None:
+    with penstock.connect(url(proxy.port), grace=0) as queue, penstock.connect(url(server.port)) as other:
+        tube = queue.tube(name)
+        tube.put("x")
+        job = tube.take()
+        assert job is not None
+        token = queue.token
+        proxy.cut_all()
+        wait_for(lambda: other.tube(name).stats()["ready"] == 1)
+        with pytest.raises(penstock.CommandError) as refused:
+            job.ack()
+        assert refused.value.code == "NOTTAKEN" and queue.token != token
+        again = tube.take()
+        assert again == job
+        again.ack()
+
+
+def test_another_seed_is_tried_when_the_first_does_not_answer(server: Server, name: str) -> None:
+    with penstock.connect(f"penstock://127.0.0.1:1,127.0.0.1:{server.port}") as queue:
+        queue.tube(name).put("x")
+
+
+def test_a_server_that_stays_away_is_given_up(start: Callable[..., Server]) -> None:
+    server = start("--dir", ".")
+    queue = penstock.connect(url(server.port), retry_for=0.3)
+    tube = queue.tube("gone")
+    server.kill()
+    began = time.monotonic()
+    with pytest.raises(NoServer, match="nobody listens"):
+        tube.stats()
+    assert 0.25 < time.monotonic() - began < 10
+    queue.close()
+
+
+async def test_a_shared_connection_that_falls_silent_is_given_up() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"%2\r\n+server\r\n+penstock\r\n+id\r\n:1\r\n")
+        writer.write(b"%2\r\n+token\r\n+" + b"0" * 32 + b"\r\n+max-body\r\n:9\r\n+OK\r\n+OK\r\n")
+        await reader.read()
+        writer.close()
+
+    listener = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    queue = penstock.connect_async(url(port), timeout=0.1)
+    with pytest.raises(ConnectionLost):
+        await queue._call(drop(b"x"))
+    assert isinstance(queue._session, AsyncSession)
+    await queue.close()
+    listener.close()
+    await listener.wait_closed()

@@ -1,0 +1,70 @@
+"""Runs scenarios: a test that is a coroutine gets an event loop, and the queue it asks for is opened inside it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any
+
+import pytest
+
+from .faces import FACES, PATIENCE_S, SERVERS, Face, begin_scenario
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[None]:
+    """The servers that scenarios share. They have to end well."""
+    yield
+    SERVERS.stop()
+
+
+@pytest.fixture(params=FACES)
+def face(servers: None, request: pytest.FixtureRequest) -> Face:
+    """One way to a queue after the other."""
+    return FACES[request.param]
+
+
+@pytest.fixture
+def queue(face: Face) -> AbstractAsyncContextManager[Any]:
+    """An empty queue. Faces may need the loop to open one, so this becomes it when the scenario starts."""
+    return face.open()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run coroutines. A scenario that loses a wake-up fails instead of hanging."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(_run(pyfuncitem.obj, {name: pyfuncitem.funcargs[name] for name in wanted}))
+    return True
+
+
+async def _run(scenario: Any, arguments: dict[str, Any]) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_tell)
+    begin_scenario()
+    async with AsyncExitStack() as stack:
+        for name, value in arguments.items():
+            if isinstance(value, AbstractAsyncContextManager):
+                arguments[name] = await stack.enter_async_context(value)
+        try:
+            async with asyncio.timeout(PATIENCE_S * 2):
+                await scenario(**arguments)
+        finally:
+            await _end_what_still_waits()
+
+
+async def _end_what_still_waits() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Of a scenario that failed, tasks may be left that nobody asked how they ended. The failure is what counts."""
+    if "never retrieved" not in context["message"]:
+        loop.default_exception_handler(context)

@@ -1,0 +1,262 @@
+"""What anyone may do to a job, and how to wait for its end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from .faces import Face, another, code_of, eventually, state_of
+
+STATES = ["ready", "taken", "delayed", "buried", "done", "zombie"]
+
+
+async def job_that_is(state: str, tube: Any) -> Any:
+    """A new job of a tube in the state asked for."""
+    job = await tube.put("x", delay=60 if state == "delayed" else 0)
+    if state in ("taken", "done"):
+        assert await tube.take() == job
+    if state == "buried":
+        await job.bury()
+    if state == "done":
+        await job.done("x")
+    if state == "zombie":
+        await job.switch("zombie", 60)
+    assert await state_of(job) == state
+    return job
+
+
+# ---- Delete, snatch, restart, switch ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_job_can_be_deleted_in_any_state_by_anyone(queue: Any, state: str) -> None:
+    tube = await queue.tube("delete")
+    job = await job_that_is(state, tube)
+    other = await another(queue)
+    await (await other.job(job.id)).delete()
+    assert await state_of(job) == "gone" and not any((await tube.stats()).values())
+    assert await code_of(job.delete()) == "NOJOB"
+
+
+async def test_a_taken_job_can_be_snatched_from_its_holder(queue: Any) -> None:
+    tube = await queue.tube("snatch")
+    job = await job_that_is("taken", tube)
+    other = await another(queue)
+    await (await other.job(job.id)).snatch()
+    assert await state_of(job) == "ready" and await code_of(job.ack()) == "NOTTAKEN"
+    assert await (await other.tube("snatch")).take() is not None
+    assert await code_of(job.ack()) == "NOTOWNER"
+    await job.snatch(delay=60)
+    assert await state_of(job) == "delayed"
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried", "done", "zombie"])
+async def test_only_a_taken_job_can_be_snatched(queue: Any, state: str) -> None:
+    job = await job_that_is(state, await queue.tube("snatch"))
+    assert await code_of(job.snatch()) == "NOTTAKEN"
+
+
+@pytest.mark.parametrize("state", ["delayed", "done", "zombie"])
+async def test_a_delayed_or_kept_job_can_be_restarted(queue: Any, state: str) -> None:
+    tube = await queue.tube("restart")
+    job = await job_that_is(state, tube)
+    await job.restart(60)
+    assert await state_of(job) == "delayed"
+    await job.restart()
+    assert await state_of(job) == "ready" and await tube.take() == job
+
+
+@pytest.mark.parametrize(("state", "code"), [("taken", "ISTAKEN"), ("ready", "NOTKEPT"), ("buried", "NOTKEPT")])
+async def test_other_jobs_cannot_be_restarted(queue: Any, state: str, code: str) -> None:
+    job = await job_that_is(state, await queue.tube("restart"))
+    assert await code_of(job.restart()) == code
+
+
+@pytest.mark.parametrize("target", ["ready", "delayed", "buried", "done", "zombie"])
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried", "done", "zombie"])
+async def test_a_job_that_is_not_taken_can_be_switched_to_any_state(queue: Any, state: str, target: str) -> None:
+    job = await job_that_is(state, await queue.tube("switch"))
+    delay = 60 if target in ("delayed", "zombie") else 0
+    await job.switch(target, delay)
+    assert await state_of(job) == target
+    assert await code_of(job.switch(target, 0 if delay else 60)) == "RANGE"
+    assert await state_of(job) == target
+
+
+async def test_a_taken_job_cannot_be_switched_and_none_can_be_switched_to_taken(queue: Any) -> None:
+    tube = await queue.tube("switch")
+    assert await code_of((await job_that_is("taken", tube)).switch("ready")) == "ISTAKEN"
+    assert await code_of((await job_that_is("ready", tube)).switch("taken")) == "RANGE"
+
+
+# ---- Moving between tubes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried", "done"])
+async def test_a_job_moves_to_another_tube_as_it_is(queue: Any, state: str) -> None:
+    source, target = await queue.tube("from"), await queue.tube("to")
+    job = await job_that_is(state, source)
+    id, before = job.id, await job.meta()
+    await job.move(target)
+    after = await job.meta()
+    assert (job.id, await state_of(job), job.tube, job.body) == (id, state, "to", "x")
+    assert [after[field] for field in ("created", "expires", "ttr")] == [
+        before[field] for field in ("created", "expires", "ttr")
+    ]
+    assert not any((await source.stats()).values()) and (await target.stats())[state] == 1
+    assert await target.job(id) == job and await code_of(source.job(id)) == "NOJOB"
+
+
+async def test_a_taken_job_is_moved_by_its_holder_only_and_is_ready_there(queue: Any) -> None:
+    source, target = await queue.tube("from"), await queue.tube("to")
+    job = await job_that_is("taken", source)
+    other = await another(queue)
+    assert await code_of((await other.job(job.id)).move(await other.tube("to"))) == "NOTOWNER"
+    await job.move(target)
+    assert await state_of(job) == "ready" and await target.take() == job
+
+
+async def test_a_job_moves_behind_those_that_are_there(queue: Any) -> None:
+    source, target = await queue.tube("from"), await queue.tube("to")
+    early = await source.put("early")
+    await target.put("there")
+    await early.move(target)
+    assert [job.body for job in await target.take_many(2)] == ["there", "early"]
+
+
+async def test_an_urgent_job_moves_behind_those_that_are_there_too(queue: Any) -> None:
+    source, target = await queue.tube("from"), await queue.tube("to", "fifo")
+    await target.put("there")
+    for options in ({"urgent": True}, {"priority": -5}):
+        await (await source.put("moved", **options)).move(target)
+    assert [job.body for job in await target.take_many(3)] == ["there", "moved", "moved"]
+
+
+async def test_a_move_may_bring_a_delay(queue: Any) -> None:
+    source, target = await queue.tube("from"), await queue.tube("to")
+    job = await source.put("x")
+    await job.move(target, delay=60)
+    assert await state_of(job) == "delayed" and job.tube == "to"
+
+
+async def test_a_move_gives_up_name_and_uniqueness_in_the_tube_it_leaves(queue: Any) -> None:
+    source, target = await queue.tube("from"), await queue.tube("to")
+    job = await source.put("x", name="n", unique="u")
+    await job.move(target)
+    assert await source.put("y", name="n", unique="u") != job
+
+
+async def test_a_job_cannot_move_to_the_tube_it_is_in(queue: Any) -> None:
+    tube = await queue.tube("same")
+    assert await code_of((await tube.put("x")).move(tube)) == "RANGE"
+
+
+async def test_a_move_is_counted_in_both_tubes_and_is_no_end(queue: Any) -> None:
+    source, target = await queue.tube("from"), await queue.tube("to")
+    await (await source.put("x")).move(target)
+    assert (await source.events()) == {"put": 1, "moved out": 1}
+    assert (await target.events()) == {"moved in": 1}
+    assert (await source.transitions()) == {"gone-ready": 1, "ready-elsewhere": 1}
+    assert (await target.transitions()) == {"elsewhere-ready": 1}
+
+
+async def test_a_tube_of_another_queue_is_no_place_for_a_job_of_this_one(queue: Any, face: Face) -> None:
+    async with face.open() as stranger:
+        foreign = await stranger.tube("foreign")
+        await foreign.put("x")
+        job = await (await queue.tube("here")).put("x")
+        assert await code_of(job.move(foreign)) in ("NOTUBE", "WRONGTYPE", "RANGE")
+        assert await code_of(queue.take([foreign, foreign])) in ("NOTUBE", "WRONGTYPE", "RANGE")
+        assert (await (await queue.tube("here")).stats())["ready"] == 1
+        assert (await foreign.stats())["ready"] == 1
+
+
+# ---- Waiting for the end ---------------------------------------------------------------------------------------------
+
+
+async def test_who_waits_for_a_job_is_told_that_it_was_acked(queue: Any, face: Face) -> None:
+    for options in ({}, {"keep": True}, {"zombie": 60}):
+        tube = await queue.tube(f"wait {options}", **options)
+        job = await tube.put("x")
+        waits = [asyncio.ensure_future(job.wait(timeout)) for timeout in (None, 60)]
+        await eventually(lambda: face.waiting(queue) == 2)
+        await (await tube.take()).ack()
+        assert await asyncio.gather(*waits) == [True, True]
+
+
+async def test_who_waits_for_a_job_is_told_that_it_is_done(queue: Any, face: Face) -> None:
+    tube = await queue.tube("wait")
+    job = await tube.put("x")
+    wait = asyncio.ensure_future(job.wait())
+    await eventually(lambda: face.waiting(queue) == 1)
+    await (await tube.take()).done("result")
+    assert await wait is True and (await queue.job(job.id)).body == "result"
+
+
+async def test_waiting_for_a_job_that_is_kept_answers_at_once(queue: Any) -> None:
+    tube = await queue.tube("kept")
+    for state in ("done", "zombie"):
+        assert await (await job_that_is(state, tube)).wait() is True
+
+
+@pytest.mark.parametrize("end", ["delete", "truncate", "expire", "discard"])
+async def test_who_waits_for_a_job_is_told_that_it_ended_without_an_ack(queue: Any, face: Face, end: str) -> None:
+    tube = await queue.tube("wait", retry="1x then drop")
+    job = await tube.put("x", ttl=0.2 if end == "expire" else None)
+    wait = asyncio.ensure_future(job.wait())
+    await eventually(lambda: face.waiting(queue) == 1)
+    if end == "delete":
+        await job.delete()
+    elif end == "truncate":
+        await tube.truncate()
+    elif end == "discard":
+        await (await tube.take()).nack()
+    assert await wait is False and await state_of(job) == "gone"
+
+
+async def test_waiting_for_a_job_that_is_gone_answers_at_once(queue: Any) -> None:
+    tube = await queue.tube("gone")
+    job = await tube.put("x")
+    await job.delete()
+    assert await job.wait() is False
+
+
+async def test_waiting_for_a_job_ends_with_its_timeout(queue: Any, face: Face) -> None:
+    job = await (await queue.tube("wait")).put("x")
+    assert await job.wait(0.02) is False and await job.wait(timeout=0) is False
+    assert await state_of(job) == "ready" and face.waiting(queue) == 0
+
+
+async def test_release_bury_and_move_are_no_end(queue: Any, face: Face) -> None:
+    tube, other = await queue.tube("wait"), await queue.tube("other")
+    job = await tube.put("x")
+    wait = asyncio.ensure_future(job.wait())
+    await eventually(lambda: face.waiting(queue) == 1)
+    await (await tube.take()).release()
+    await job.bury()
+    await job.dig()
+    await job.move(other)
+    assert face.waiting(queue) == 1 and not wait.done()
+    await (await other.take()).ack()
+    assert await wait is True
+
+
+async def test_a_job_switched_to_done_ends_the_same_for_those_who_waited_and_those_who_ask_later(
+    queue: Any, face: Face
+) -> None:
+    job = await (await queue.tube("switch")).put("x")
+    wait = asyncio.ensure_future(job.wait())
+    await eventually(lambda: face.waiting(queue) == 1)
+    await job.switch("done")
+    assert await wait == await job.wait()
+
+
+async def test_who_waits_for_a_job_in_a_session_that_closes_is_told_so(queue: Any, face: Face) -> None:
+    other = await another(queue)
+    job = await (await other.tube("wait")).put("x")
+    wait = asyncio.ensure_future(job.wait())
+    await eventually(lambda: face.waiting(other) == 1)
+    await other.close()
+    assert await code_of(wait) == "CLOSED", "False would say that the job ended without an ack"

@@ -1,0 +1,33 @@
+"""`import penstock`: every public name is there, typed where it is imported from, and nothing else pretends to be."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+SOURCE = ast.parse((Path(__file__).parent.parent / "src" / "penstock" / "__init__.py").read_text())
+
+
+@pytest.mark.parametrize("name", penstock.__all__)
+def test_a_public_name_is_there(name: str) -> None:
+    assert getattr(penstock, name) is not None
+    assert name in dir(penstock)
+
+
+def test_what_a_type_checker_sees_is_what_is_imported() -> None:
+    (block,) = [node for node in SOURCE.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name)]
+    typed = {
+        alias.name: str(node.module).removeprefix("penstock.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert typed == penstock._HOMES
+    assert sorted([*typed, "__version__"]) == sorted(penstock.__all__)
+
+
+def test_another_name_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'opne'"):
+        _ = penstock.opne  # type: ignore[attr-defined]
