@@ -245,6 +245,16 @@ def test_what_another_vocabulary_alters_the_space_has_and_the_other_way_round(qu
         space.put({})
 
 
+def test_what_is_staged_is_no_task_until_it_is_published(queue: Queue) -> None:
+    space = xqueue.upgrade(queue, "jobs", OPTIONS)
+    with queue.stage("batch") as stage:
+        stage.put("jobs", "x", key="A")
+        assert len(space) == 0 and space.get(1) is None and space.take() is None
+        assert set(space.stats()["counts"].values()) == {0}
+    assert space.take()["data"] == "x"
+    assert space.stats()["transition"] == {"X-R": 1, "R-T": 1}
+
+
 def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at() -> None:
     seen: list[Any] = []
     done = threading.Event()
