@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from .iproto_wire import IprotoWire, Refusal
-from .serving import Wire
+from .serving import Server, Wire
 
 NAMES = itertools.count()
 
@@ -157,3 +157,36 @@ def test_one_who_waits_over_one_protocol_is_served_by_a_put_over_the_other(talk:
     talk.wire.send("GETJOB", "FROM", "crossing")
     talk.iproto.call("queue.put", 0, "crossing", 0, 0, 0, None, "from iproto")
     assert b"from iproto" in talk.wire.read()
+
+
+def test_bodies_that_live_on_disk_come_back_whole_in_both_apis(
+    start: Callable[..., Server], dial: Callable[[Server], IprotoWire]
+) -> None:
+    wire = dial(start("--maxmemory", "2mb", "--fsync", "never"))
+    wire.call("queue.create_tube", "spilled", "fifottl")
+    bodies = [{"n": number, "filling": "x" * 100_000} for number in range(40)]
+    for body in bodies:
+        wire.call("queue.tube.spilled:put", body)
+        wire.call("queue.put", 0, "spilled15", 0, 0, 0, None, body, "second")
+    assert wire.call("queue.tube.spilled:peek", 5) == [[5, "r", bodies[5]]]
+    assert wire.call("box.space.spilled:get", 6)[0][-1] == bodies[6]
+    for number, body in enumerate(bodies):
+        assert wire.call("queue.tube.spilled:take", 0) == [[number, "t", body]]
+        end = "delete" if number % 2 else "ack"
+        assert wire.call(f"queue.tube.spilled:{end}", number) == [[number, "-", body]]
+        ((id, _, status, *fields),) = wire.call("queue.take", 0, "spilled15", 0)
+        assert (status, fields) == ("taken", [body, "second"])
+        assert wire.call("queue.ack", 0, id)[0][3:] == [body, "second"]
+
+
+def test_those_who_wait_are_answered_when_everything_is_removed(
+    start: Callable[..., Server], dial: Callable[[Server], IprotoWire]
+) -> None:
+    server = start()
+    wire = dial(server)
+    wire.call("queue.create_tube", "flushed", "fifo")
+    waiting = [wire.start("queue.tube.flushed:take"), wire.start("queue.take", 0, "flushed15")]
+    wire.call("queue.state")
+    assert server.connect().ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
+    assert [wire.result(sync) for sync in waiting] == [[], []]
+    assert wire.call("queue.tube") == [[]]

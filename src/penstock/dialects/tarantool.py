@@ -368,9 +368,13 @@ class TubeMethods(Family):
         """tube:ack(id)"""
         tube = self.tasks.tube(call, name)
         job = self.tasks.find(tube, call, now)
-        if job is None or self._engine.ack(caller.connection.session, job, now) != OK:
+        if job is None:
             raise LuaError(_NOT_TAKEN)
-        return self.tasks.one(job, _LETTERS[s.GONE])
+        # A body on disk cannot be read any more when the job is gone.
+        results = b"" if isinstance(job.body, bytes) else self.tasks.one(job, _LETTERS[s.GONE])
+        if self._engine.ack(caller.connection.session, job, now) != OK:
+            raise LuaError(_NOT_TAKEN)
+        return results or self.tasks.one(job, _LETTERS[s.GONE])
 
     def release(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:release(id, {delay, ttl, pri})"""
@@ -429,8 +433,9 @@ class TubeMethods(Family):
     def delete(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:delete(id)"""
         job = self.tasks.there(self.tasks.tube(call, name), call, now)
+        results = self.tasks.one(job, _LETTERS[s.GONE])
         self._engine.delete(job, now)
-        return self.tasks.one(job, _LETTERS[s.GONE])
+        return results
 
     def kick(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:kick(count)"""
