@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock.client.async_session import AsyncSession
 from penstock.client.commands import drop, held
-from penstock.core.errors import ConnectionLost, NoServer
+from penstock.core.errors import ConnectionLost, Full, NoServer
 from tests.client.proxy import Proxy, proxy_to
 from tests.server.serving import Server, wait_for
 
@@ -362,6 +362,20 @@ def test_a_server_that_stays_away_is_given_up(start: Callable[..., Server]) -> N
         tube.stats()
     assert 0.25 < time.monotonic() - began < 10
     queue.close()
+
+
+async def test_patience_begins_anew_with_every_question(server: Server, name: str) -> None:
+    async with penstock.connect_async(url(server.port), timeout=0.3) as queue:
+        tube = await queue.tube(name, capacity=1)
+        await tube.put("first")
+        with pytest.raises(Full):
+            await tube.put("second", timeout=0.01)
+        # On the same connection, and longer than that of the question before would have been waited for.
+        waiting = asyncio.ensure_future(tube.put("third", timeout=5))
+        await asyncio.sleep(0.6)
+        job = await tube.take()
+        await job.ack()
+        assert (await waiting).body == "third"
 
 
 async def test_a_shared_connection_that_falls_silent_is_given_up() -> None:
