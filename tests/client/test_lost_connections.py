@@ -274,6 +274,52 @@ async def test_a_cancelled_call_leaves_the_answers_of_others_alone(server: Serve
         assert put == [number for number in range(50) if number % 3]
 
 
+class Interruption(BaseException):
+    """Somebody has had enough."""
+
+
+@pytest.mark.parametrize("error", [ConnectionLost, Interruption])
+def test_what_the_first_of_several_answers_brought_is_not_stuck(
+    server: Server, name: str, error: type[BaseException]
+) -> None:
+    with penstock.connect(url(server.port)) as queue:
+        tube = queue.tube(name, "fifo")
+        tube.put_many(range(1_500))
+        call, calls = queue._call, itertools.count()
+
+        def fail_the_second(asked: Any) -> Any:
+            if asked.is_take and next(calls) == 1:
+                raise error
+            return call(asked)
+
+        queue._call = fail_the_second
+        if error is ConnectionLost:
+            assert len(tube.take_many(1_500)) == 1_000
+        else:
+            with pytest.raises(Interruption):
+                tube.take_many(1_500)
+            assert [job.body for job in tube.take_many(1_500)] == list(range(1_500))
+
+
+async def test_a_take_of_many_cancelled_between_two_answers_gives_the_first_back(server: Server, name: str) -> None:
+    async with penstock.connect_async(url(server.port)) as queue:
+        tube = await queue.tube(name, "fifo")
+        await tube.put_many(range(1_500))
+        call, calls = queue._call, itertools.count()
+
+        async def hang_at_the_second(asked: Any) -> Any:
+            if asked.is_take and next(calls) == 1:
+                taking.cancel()
+                await asyncio.sleep(5)
+            return await call(asked)
+
+        queue._call = hang_at_the_second
+        taking = asyncio.ensure_future(tube.take_many(1_500))
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+        assert [job.body for job in await tube.take_many(1_500)] == list(range(1_500))
+
+
 # ---- The server goes and comes back ----------------------------------------------------------------------------------
 
 

@@ -184,9 +184,15 @@ class AsyncQueue:
         await self._session.check_belongings()
         found = await self._wait_for_jobs(names, wanted, timeout_ms, key, ttr_ms)
         jobs = [AsyncJob(self, facts) for facts in found]
-        while len(jobs) < wanted and commands.may_be_more(found):
-            found = await self._call(commands.take(names, wanted - len(jobs), 0, key, ttr_ms))
-            jobs += [AsyncJob(self, facts) for facts in found]
+        try:
+            while len(jobs) < wanted and commands.may_be_more(found):
+                found = await self._call(commands.take(names, wanted - len(jobs), 0, key, ttr_ms))
+                jobs += [AsyncJob(self, facts) for facts in found]
+        except PenstockError:
+            pass  # What there is so far is the caller's; what is wrong, the next call will say.
+        except BaseException:
+            self._session.disown([job.id for job in jobs])
+            raise
         return jobs
 
     async def _wait_for_jobs(

@@ -308,6 +308,11 @@ class AsyncSession:
 
     # Jobs in answers that nobody saw
 
+    def disown(self, ids: list[str]) -> None:
+        """Whoever took these was cancelled before it was given them: they go back."""
+        self.belongings.remove_all(ids)
+        self._doubt()
+
     def _unseen(self, answer: Any) -> None:
         """An answer to a take came whose task was cancelled."""
         if isinstance(answer, list) and answer and not self.closed:

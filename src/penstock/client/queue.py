@@ -192,9 +192,15 @@ class Queue:
         self._session.check_belongings()
         found = self._wait_for_jobs(names, wanted, timeout_ms, key, ttr_ms)
         jobs = [Job(self, facts) for facts in found]
-        while len(jobs) < wanted and commands.may_be_more(found):
-            found = self._call(commands.take(names, wanted - len(jobs), 0, key, ttr_ms))
-            jobs += [Job(self, facts) for facts in found]
+        try:
+            while len(jobs) < wanted and commands.may_be_more(found):
+                found = self._call(commands.take(names, wanted - len(jobs), 0, key, ttr_ms))
+                jobs += [Job(self, facts) for facts in found]
+        except PenstockError:
+            pass  # What there is so far is the caller's; what is wrong, the next call will say.
+        except BaseException:
+            self._session.disown([job.id for job in jobs])
+            raise
         return jobs
 
     def _wait_for_jobs(

@@ -340,6 +340,11 @@ class Session:
 
     # Takes whose answers were lost
 
+    def disown(self, ids: list[str]) -> None:
+        """Whoever took these was interrupted before it was given them: before the next call they go back."""
+        self.belongings.remove_all(ids)
+        self._in_doubt = True
+
     def _settle(self) -> None:
         """Give back what the session holds and nobody was given. No take may be under way meanwhile: of its answer,
         nobody could say which it is. So those that wait are ended by the server, and begin again afterwards."""
