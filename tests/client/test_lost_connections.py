@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -318,6 +319,35 @@ async def test_a_take_of_many_cancelled_between_two_answers_gives_the_first_back
         with pytest.raises(asyncio.CancelledError):
             await taking
         assert [job.body for job in await tube.take_many(1_500)] == list(range(1_500))
+
+
+WORKER = """
+[users.worker]
+password = "w"
+commands = ["write"]
+"""
+
+
+def test_a_worker_who_may_only_write_gets_over_a_lost_connection(start: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text(WORKER)
+    server = start(str(tmp_path / "penstock.toml"), "--requirepass", "all", password="all")
+    with (
+        proxy_to(server.port) as proxy,
+        penstock.connect(f"penstock://worker:w@127.0.0.1:{proxy.port}") as queue,
+    ):
+        tube = queue.tube("work", "fifo", keep=True)
+        tube.put("first")
+        proxy.to_client = 20  # Of the answer to the take.
+        job = tube.take(timeout=5)
+        assert job is not None and proxy.cuts == 1
+        job.ack()
+        other = queue.tube("other")
+        other.put("second")
+        second = other.take()
+        assert second is not None
+        proxy.to_client = 0
+        second.ack()  # It is gone, and that is enough to know.
+        assert proxy.cuts == 2
 
 
 # ---- The server goes and comes back ----------------------------------------------------------------------------------

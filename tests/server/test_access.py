@@ -214,6 +214,7 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     **{f"job {word}": (READ, [NO_JOB.decode()]) for word in ("peek", "meta", "wait", "history")},
     **{f"job {word}": (READ, ["nosuch", "ready"]) for word in ("named", "list")},
     "job scan": (READ, [0]),
+    "job held": (WRITE, []),
     "tube create": (WRITE, ["native"]),
     "tube pause": (WRITE, ["native", "none"]),
     **{f"tube {word}": (READ, ["native"]) for word in ("info", "stats")},

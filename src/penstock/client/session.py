@@ -27,6 +27,7 @@ from penstock.core.errors import (
     CommandError,
     ConnectionLost,
     NoServer,
+    NotAllowed,
     OnlyOnce,
     PenstockError,
     ProtocolError,
@@ -162,10 +163,15 @@ class Session:
 
     def _unless_it_happened(self, happened: Happened[T], refused: CommandError) -> T:
         """A call was refused that had been sent before: perhaps because it has happened then."""
-        try:
-            there: JobFacts | None = self._call(Call(happened.ask, commands.job))
-        except UnknownJob:
-            there = None
+        there: JobFacts | None = None
+        if not isinstance(refused, UnknownJob):
+            try:
+                there = self._call(Call(happened.ask, commands.job))
+            except UnknownJob:
+                pass
+            except NotAllowed:
+                # Who may not look at the job cannot know.
+                raise ConnectionLost() from refused
         if happened.judge(refused, there):
             return happened.value(there)
         raise refused
