@@ -428,6 +428,26 @@ def test_another_seed_is_tried_when_the_first_does_not_answer(server: Server, na
         queue.tube(name).put("x")
 
 
+async def test_subscribers_hear_of_what_happens_after_a_restart_and_look_for_the_server_at_leisure(
+    start: Callable[..., Server],
+) -> None:
+    server = start("--dir", ".")
+    heard: list[str] = []
+    with penstock.connect(url(server.port), retry_for=0) as queue:
+        async with penstock.connect_async(url(server.port), retry_for=0) as tasks:
+            queue.subscribe(lambda change: heard.append(f"thread {change.event}"))
+            await tasks.subscribe(lambda change: heard.append(f"task {change.event}"))
+            server.kill()
+            began = time.process_time()
+            await asyncio.sleep(0.5)
+            assert time.process_time() - began < 0.25
+            await asyncio.to_thread(restart, server)
+            queue.tube("t").put("x")
+            while len(heard) < 2:
+                await asyncio.sleep(0.01)
+    assert sorted(heard) == ["task put", "thread put"]
+
+
 def test_a_server_that_stays_away_is_given_up(start: Callable[..., Server]) -> None:
     server = start("--dir", ".")
     queue = penstock.connect(url(server.port), retry_for=0.3)
