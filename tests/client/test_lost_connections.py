@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import penstock
 from penstock.client.async_session import AsyncSession
 from penstock.client.commands import drop, held
-from penstock.core.errors import ConnectionLost, NoServer
+from penstock.core.errors import ConnectionLost, Full, NoServer
 from tests.client.proxy import Proxy, proxy_to
 from tests.server.serving import Server, wait_for
 
@@ -274,6 +275,81 @@ async def test_a_cancelled_call_leaves_the_answers_of_others_alone(server: Serve
         assert put == [number for number in range(50) if number % 3]
 
 
+class Interruption(BaseException):
+    """Somebody has had enough."""
+
+
+@pytest.mark.parametrize("error", [ConnectionLost, Interruption])
+def test_what_the_first_of_several_answers_brought_is_not_stuck(
+    server: Server, name: str, error: type[BaseException]
+) -> None:
+    with penstock.connect(url(server.port)) as queue:
+        tube = queue.tube(name, "fifo")
+        tube.put_many(range(1_500))
+        call, calls = queue._call, itertools.count()
+
+        def fail_the_second(asked: Any) -> Any:
+            if asked.is_take and next(calls) == 1:
+                raise error
+            return call(asked)
+
+        queue._call = fail_the_second
+        if error is ConnectionLost:
+            assert len(tube.take_many(1_500)) == 1_000
+        else:
+            with pytest.raises(Interruption):
+                tube.take_many(1_500)
+            assert [job.body for job in tube.take_many(1_500)] == list(range(1_500))
+
+
+async def test_a_take_of_many_cancelled_between_two_answers_gives_the_first_back(server: Server, name: str) -> None:
+    async with penstock.connect_async(url(server.port)) as queue:
+        tube = await queue.tube(name, "fifo")
+        await tube.put_many(range(1_500))
+        call, calls = queue._call, itertools.count()
+
+        async def hang_at_the_second(asked: Any) -> Any:
+            if asked.is_take and next(calls) == 1:
+                taking.cancel()
+                await asyncio.sleep(5)
+            return await call(asked)
+
+        queue._call = hang_at_the_second
+        taking = asyncio.ensure_future(tube.take_many(1_500))
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+        assert [job.body for job in await tube.take_many(1_500)] == list(range(1_500))
+
+
+WORKER = """
+[users.worker]
+password = "w"
+commands = ["write"]
+"""
+
+
+def test_a_worker_who_may_only_write_gets_over_a_lost_connection(start: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text(WORKER)
+    server = start(str(tmp_path / "penstock.toml"), "--requirepass", "all", password="all")
+    with (
+        proxy_to(server.port) as proxy,
+        penstock.connect(f"penstock://worker:w@127.0.0.1:{proxy.port}") as queue,
+    ):
+        tube = queue.tube("work", "fifo", keep=True)
+        tube.put("first")
+        proxy.to_client = 20  # Of the answer to the take.
+        job = tube.take(timeout=5)
+        assert job is not None and proxy.cuts == 1
+        job.ack()
+        other = queue.tube("other")
+        other.put("second")
+        second = other.take()
+        assert second is not None
+        proxy.to_client = 0
+        second.ack()  # It is gone, and that is enough to know.
+        assert proxy.cuts == 2
+
+
 # ---- The server goes and comes back ----------------------------------------------------------------------------------
 
 
@@ -352,6 +428,26 @@ def test_another_seed_is_tried_when_the_first_does_not_answer(server: Server, na
         queue.tube(name).put("x")
 
 
+async def test_subscribers_hear_of_what_happens_after_a_restart_and_look_for_the_server_at_leisure(
+    start: Callable[..., Server],
+) -> None:
+    server = start("--dir", ".")
+    heard: list[str] = []
+    with penstock.connect(url(server.port), retry_for=0) as queue:
+        async with penstock.connect_async(url(server.port), retry_for=0) as tasks:
+            queue.subscribe(lambda change: heard.append(f"thread {change.event}"))
+            await tasks.subscribe(lambda change: heard.append(f"task {change.event}"))
+            server.kill()
+            began = time.process_time()
+            await asyncio.sleep(0.5)
+            assert time.process_time() - began < 0.25
+            await asyncio.to_thread(restart, server)
+            queue.tube("t").put("x")
+            while len(heard) < 2:
+                await asyncio.sleep(0.01)
+    assert sorted(heard) == ["task put", "thread put"]
+
+
 def test_a_server_that_stays_away_is_given_up(start: Callable[..., Server]) -> None:
     server = start("--dir", ".")
     queue = penstock.connect(url(server.port), retry_for=0.3)
@@ -362,6 +458,20 @@ def test_a_server_that_stays_away_is_given_up(start: Callable[..., Server]) -> N
         tube.stats()
     assert 0.25 < time.monotonic() - began < 10
     queue.close()
+
+
+async def test_patience_begins_anew_with_every_question(server: Server, name: str) -> None:
+    async with penstock.connect_async(url(server.port), timeout=0.3) as queue:
+        tube = await queue.tube(name, capacity=1)
+        await tube.put("first")
+        with pytest.raises(Full):
+            await tube.put("second", timeout=0.01)
+        # On the same connection, and longer than that of the question before would have been waited for.
+        waiting = asyncio.ensure_future(tube.put("third", timeout=5))
+        await asyncio.sleep(0.6)
+        job = await tube.take()
+        await job.ack()
+        assert (await waiting).body == "third"
 
 
 async def test_a_shared_connection_that_falls_silent_is_given_up() -> None:

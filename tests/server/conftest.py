@@ -5,6 +5,8 @@ Whichever it is, it has to end well: no internal error, nothing in its log that 
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -85,6 +87,17 @@ def tube(iproto: IprotoWire, queue: bytes) -> str:
 def queue(request: pytest.FixtureRequest) -> bytes:
     """The name of a queue that no other test uses."""
     return request.node.nodeid.rpartition("::")[2].encode("ascii", "backslashreplace")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[object, str], None]) -> Path:
+    """A directory with a certificate for localhost and its key."""
+    needs(shutil.which("openssl"), "openssl is not installed")
+    directory = tmp_path_factory.mktemp("certificate")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    command += f" -addext subjectAltName=DNS:localhost -keyout {directory}/key.pem -out {directory}/cert.pem"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return directory
 
 
 @pytest.fixture

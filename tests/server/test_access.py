@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import ssl
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -216,6 +214,7 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     **{f"job {word}": (READ, [NO_JOB.decode()]) for word in ("peek", "meta", "wait", "history")},
     **{f"job {word}": (READ, ["nosuch", "ready"]) for word in ("named", "list")},
     "job scan": (READ, [0]),
+    "job held": (WRITE, []),
     "tube create": (WRITE, ["native"]),
     "tube pause": (WRITE, ["native", "none"]),
     **{f"tube {word}": (READ, ["native"]) for word in ("info", "stats")},
@@ -337,17 +336,6 @@ def test_a_job_is_of_its_queue_whoever_knows_its_id(mail: Client, owner: Client)
 
 
 # From elsewhere, and over TLS
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[object, str], None]) -> Path:
-    """A directory with a certificate for localhost and its key."""
-    needs(shutil.which("openssl"), "openssl is not installed")
-    directory = tmp_path_factory.mktemp("certificate")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
-    command += f" -addext subjectAltName=DNS:localhost -keyout {directory}/key.pem -out {directory}/cert.pem"
-    subprocess.run(command.split(), check=True, capture_output=True)
-    return directory
 
 
 @pytest.fixture(scope="module")
@@ -499,11 +487,11 @@ def test_stages_claims_and_the_journal_know_which_queues_are_whose(owner: Client
     def is_refused(*words: str | int) -> bool:
         return str(mail.ask(*words)).startswith("NOPERM ")
 
-    assert mail.ask("STAGE", "letters", "mail.in", "JOB", "a") == 1
-    assert is_refused("STAGE", "letters", "other", "JOB", "a")
-    assert owner.ask("STAGE", "letters", "other", "JOB", "b") == 2
-    assert is_refused("PUBLISH", "letters") and is_refused("DISCARD", "letters")
-    assert owner.ask("PUBLISH", "letters") == 2
+    assert mail.ask("STAGE", "mail.letters", "mail.in", "JOB", "a") == 1
+    assert is_refused("STAGE", "mail.letters", "other", "JOB", "a") and is_refused("STAGE", "s", "mail.in", "JOB", "a")
+    assert owner.ask("STAGE", "letters", "other", "JOB", "b") == 1
+    assert is_refused("PUBLISH", "letters") and is_refused("DISCARD", "mail.letters", "letters")
+    assert owner.ask("PUBLISH", "letters", "mail.letters") == 2
     assert is_refused("CLAIM", "TAKE", "other", "reader", 1)
     assert len(owner.ask("CLAIM", "TAKE", "other", "reader", 1)) == 1  # type: ignore[arg-type]
     for words in (["READ", "reader", 1], ["ACK", "reader", 1], ["RENEW", "reader"], ["INFO", "reader"]):

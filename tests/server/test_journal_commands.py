@@ -174,6 +174,22 @@ def test_one_who_sends_no_more_is_answered_at_once(durable: Server) -> None:
     assert wire.read() == b"*2\r\n:%d\r\n$0\r\n\r\n" % position
 
 
+def test_a_crowd_that_leaves_while_it_looks_further_is_not_let_wait(durable: Server) -> None:
+    crowd = [durable.connect() for _ in range(50)]
+    other = durable.connect()
+    position = head(other)[b"durable"] + 1
+    for wire in crowd:
+        wire.send("JOURNAL", "EVENTS", position, "TIMEOUT", "forever", "TUBE", "quiet")
+    assert crowd[-1].is_silent(other)
+    for number, wire in enumerate(crowd):
+        if number % 3 == 0:
+            # All look whether this is for them, one after the other, and wait again.
+            other.call("PUT", "loud", "x")
+        wire.socket.shutdown(socket.SHUT_WR)
+    for wire in crowd:
+        assert decoded(wire.read())[1] == []
+
+
 def test_a_crowd_at_the_head_is_served_and_holds_nobody_up(durable: Server) -> None:
     crowd = [durable.connect() for _ in range(100)]
     other = durable.connect()

@@ -225,6 +225,30 @@ def test_users_are_permitted_native_commands_as_the_others(start: Start, tmp_pat
     assert refused(mail, "TUBE", "ALTER", "mail.in", "TTL", 5).startswith("NOPERM ")
 
 
+def test_nobody_spoils_the_stages_and_consumers_of_others(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text(USERS)
+    server = start(str(tmp_path / "penstock.toml"), "--requirepass", "all", password="all")
+    owner, mail = server.connect(), server.connect()
+    mail.call("AUTH", "mail", "m")
+    owner.call("MPUT", "secret", "JOB", "x", "JOB", "y")
+    owner.call("CLAIM", "TAKE", "secret", "nightly", 1, "COUNT", 1)
+    owner.call("STAGE", "night", "secret", "JOB", "z")
+    mail.call("PUT", "mail.in", "x")
+    for words in (
+        ["CLAIM", "TAKE", "mail.in", "nightly", 1, "TOKEN", 9],
+        ["CLAIM", "TAKE", "mail.in", "nightly", 2, "TOKEN", 9],
+        *([["CLAIM", word, "nightly", "TOKEN", 9] for word in ("RENEW", "RELEASE")]),
+        *(["CLAIM", "ACK", "nightly", 1, "TOKEN", 9], ["CLAIM", "READ", "nightly", 1], ["CLAIM", "INFO", "nightly"]),
+        ["STAGE", "night", "mail.in", "EXPIRE", "1ms", "JOB", "x"],
+        *([[word, "mail.night", "night"] for word in ("PUBLISH", "DISCARD")]),
+    ):
+        assert refused(mail, *words).startswith("NOPERM "), words
+    assert owner.call("CLAIM", "RENEW", "nightly") == 1
+    assert owner.call("PUBLISH", "night") == 1
+    assert mail.call("STAGE", "mail.night", "mail.in", "JOB", "y") == mail.call("PUBLISH", "mail.night") == 1
+    assert len(mail.call("CLAIM", "TAKE", "mail.in", "mail.nightly", 1)) == 2
+
+
 def test_a_token_is_nobody_elses_business(wires: Wires) -> None:
     wire, monitor = wires(), wires()
     monitor.call("MONITOR")

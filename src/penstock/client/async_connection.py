@@ -42,8 +42,9 @@ class AsyncConnection(asyncio.Protocol):
         self._parser = AnswerParser()
         self._line: deque[tuple[asyncio.Future[Any], bool]] = deque()  # Who waits, and whether for jobs.
         self._out: list[bytes] = []
-        self._heard = 0.0
-        self._watching = False
+        self._heard = 0.0  # When the server last said something, or began to owe an answer.
+        self._patience_s: float | None = None  # How long it may be silent while it owes one; None: for ever.
+        self._watching: asyncio.TimerHandle | None = None
         self._full: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self.lost: Exception | None = None
@@ -124,14 +125,12 @@ class AsyncConnection(asyncio.Protocol):
         if self.lost is not None:
             waiting.set_exception(self.lost)
             return waiting
+        if not self._line:
+            self._expect(wait_s)
         self._line.append((waiting, is_take))
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
-        if not self._watching and self._answer_s is not None and wait_s is not None:
-            self._watching = True
-            self._heard = self._loop.time()
-            self._loop.call_later(self._answer_s + wait_s, self._watch, self._answer_s + wait_s)
         return waiting
 
     async def drained(self) -> None:
@@ -198,14 +197,28 @@ class AsyncConnection(asyncio.Protocol):
                 # Whoever wanted it was cancelled, and its answer will not come: perhaps it had jobs in it.
                 self._on_doubt()
 
-    def _watch(self, patience_s: float) -> None:
-        """Close it if the server owes an answer and has been silent for too long."""
-        self._watching = False
-        if not self._line or self.lost is not None:
+    def _expect(self, wait_s: float | None) -> None:
+        """From now on the server owes an answer, which may take so long beside its usual time; None: for ever."""
+        self._heard = self._loop.time()
+        self._patience_s = None if self._answer_s is None or wait_s is None else self._answer_s + wait_s
+        self._watch_on()
+
+    def _watch_on(self) -> None:
+        """Look again when the server's time is over. A timer that comes sooner finds out, and is set anew."""
+        if self._patience_s is None:
             return
-        silent_s = self._loop.time() - self._heard
-        if silent_s >= patience_s:
+        due = self._heard + self._patience_s
+        if self._watching is None or self._watching.when() > due:
+            if self._watching is not None:
+                self._watching.cancel()
+            self._watching = self._loop.call_at(due, self._watch)
+
+    def _watch(self) -> None:
+        """Close it if the server owes an answer and has been silent for too long."""
+        self._watching = None
+        if not self._line or self._patience_s is None:
+            return
+        if self._loop.time() >= self._heard + self._patience_s:
             self.abort(TimeoutError("the server does not answer"))
         else:
-            self._watching = True
-            self._loop.call_later(patience_s - silent_s, self._watch, patience_s)
+            self._watch_on()

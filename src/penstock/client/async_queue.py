@@ -18,6 +18,7 @@ from typing import Any, Self, Unpack
 
 from penstock.changes import Change
 from penstock.client import commands
+from penstock.client.backoff import Backoff
 from penstock.client.async_session import AsyncSession
 from penstock.client.commands import Call
 from penstock.client.facts import JobFacts
@@ -184,9 +185,15 @@ class AsyncQueue:
         await self._session.check_belongings()
         found = await self._wait_for_jobs(names, wanted, timeout_ms, key, ttr_ms)
         jobs = [AsyncJob(self, facts) for facts in found]
-        while len(jobs) < wanted and commands.may_be_more(found):
-            found = await self._call(commands.take(names, wanted - len(jobs), 0, key, ttr_ms))
-            jobs += [AsyncJob(self, facts) for facts in found]
+        try:
+            while len(jobs) < wanted and commands.may_be_more(found):
+                found = await self._call(commands.take(names, wanted - len(jobs), 0, key, ttr_ms))
+                jobs += [AsyncJob(self, facts) for facts in found]
+        except PenstockError:
+            pass  # What there is so far is the caller's; what is wrong, the next call will say.
+        except BaseException:
+            self._session.disown([job.id for job in jobs])
+            raise
         return jobs
 
     async def _wait_for_jobs(
@@ -301,13 +308,17 @@ async def _tell_changes(
     session: AsyncSession, callback: Callable[[Change], None], tube: bytes | None, position: int
 ) -> None:
     """Ask for what happened, and tell it."""
+    search = Backoff(None)
     while True:
         try:
             position, found = await session.call(commands.journal_events(position, tube, commands.EVENTS_WAIT_MS))
         except CommandError:
             return  # The session is closed, or what was to be told is trimmed.
         except PenstockError:
-            continue  # The server is gone; it was looked for, and is looked for again.
+            # The server is gone; it was looked for, and is looked for again.
+            await asyncio.sleep(search.pause() or 0)
+            continue
+        search = Backoff(None)
         for event in found:
             change = commands.change(event)
             if change is None:

@@ -26,6 +26,7 @@ from penstock.core.errors import (
     CommandError,
     ConnectionLost,
     NoServer,
+    NotAllowed,
     OnlyOnce,
     PenstockError,
     UnknownJob,
@@ -187,10 +188,15 @@ class AsyncSession:
 
     async def _unless_it_happened(self, happened: Happened[T], refused: CommandError) -> T:
         """A call was refused that had been sent before: perhaps because it has happened then."""
-        try:
-            there: JobFacts | None = await self._call(Call(happened.ask, commands.job))
-        except UnknownJob:
-            there = None
+        there: JobFacts | None = None
+        if not isinstance(refused, UnknownJob):
+            try:
+                there = await self._call(Call(happened.ask, commands.job))
+            except UnknownJob:
+                pass
+            except NotAllowed:
+                # Who may not look at the job cannot know.
+                raise ConnectionLost() from refused
         if happened.judge(refused, there):
             return happened.value(there)
         raise refused
@@ -307,6 +313,11 @@ class AsyncSession:
             await asyncio.gather(*(shared.send(encode(each)) for each in words))
 
     # Jobs in answers that nobody saw
+
+    def disown(self, ids: list[str]) -> None:
+        """Whoever took these was cancelled before it was given them: they go back."""
+        self.belongings.remove_all(ids)
+        self._doubt()
 
     def _unseen(self, answer: Any) -> None:
         """An answer to a take came whose task was cancelled."""

@@ -36,6 +36,11 @@ class Belongings:
         # A set loses an item in one step, whatever other threads do.
         self._ids.discard(id)
 
+    def remove_all(self, ids: Iterable[str]) -> None:
+        """These were not handed to the user after all."""
+        with self._lock:
+            self._ids.difference_update(ids)
+
     def unknown(self, held: Iterable[str]) -> list[str]:
         """Of what the session holds, what its user was never given."""
         with self._lock:

@@ -30,11 +30,10 @@ class Connection:
             keep_alive(self._socket)
             if target.tls is not None:
                 self._socket = target.tls.wrap_socket(self._socket, server_hostname=seed[0])
-            # What waits to be read on an idle connection is its end; but TLS has things to say of its own.
-            self._poll: select.poll | None = None
-            if target.tls is None:
-                self._poll = select.poll()
-                self._poll.register(self._socket, select.POLLIN)
+            # What waits to be read on an idle connection is its end. What TLS has to say of its own comes before the
+            # first answer; if it ever says more, there will be a new connection for it.
+            self._poll = select.poll()
+            self._poll.register(self._socket, select.POLLIN)
             first = greeting.words(target, token, grace_ms)
             answers = self.ask(b"".join(encode(words) for words in first), len(first), target.connect_s)
             greeted = greeting.read(seed, answers)
@@ -47,7 +46,7 @@ class Connection:
 
     def is_stale(self) -> bool:
         """Whether the server has hung up since it was used last."""
-        return self._poll is not None and bool(self._poll.poll(0))
+        return bool(self._poll.poll(0))
 
     def ask(self, data: bytes, count: int, timeout_s: float | None) -> list[object]:
         """Send commands, and give their answers. Every single read may take so long."""

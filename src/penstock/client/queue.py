@@ -17,6 +17,7 @@ from typing import Any, Self, Unpack
 
 from penstock.changes import Change
 from penstock.client import commands
+from penstock.client.backoff import Backoff
 from penstock.client.commands import Call
 from penstock.client.facts import JobFacts
 from penstock.client.pipeline import Pipeline
@@ -192,9 +193,15 @@ class Queue:
         self._session.check_belongings()
         found = self._wait_for_jobs(names, wanted, timeout_ms, key, ttr_ms)
         jobs = [Job(self, facts) for facts in found]
-        while len(jobs) < wanted and commands.may_be_more(found):
-            found = self._call(commands.take(names, wanted - len(jobs), 0, key, ttr_ms))
-            jobs += [Job(self, facts) for facts in found]
+        try:
+            while len(jobs) < wanted and commands.may_be_more(found):
+                found = self._call(commands.take(names, wanted - len(jobs), 0, key, ttr_ms))
+                jobs += [Job(self, facts) for facts in found]
+        except PenstockError:
+            pass  # What there is so far is the caller's; what is wrong, the next call will say.
+        except BaseException:
+            self._session.disown([job.id for job in jobs])
+            raise
         return jobs
 
     def _wait_for_jobs(
@@ -317,6 +324,7 @@ class _Subscription:
         self._cancelled = True
 
     def _run(self) -> None:
+        search = Backoff(None)
         while not self._cancelled:
             call = commands.journal_events(self._position, self._tube, commands.EVENTS_WAIT_MS)
             try:
@@ -324,7 +332,10 @@ class _Subscription:
             except CommandError:
                 return  # The session is closed, or what was to be told is trimmed.
             except PenstockError:
-                continue  # The server is gone; it was looked for, and is looked for again.
+                # The server is gone; it was looked for, and is looked for again.
+                time.sleep(search.pause() or 0)
+                continue
+            search = Backoff(None)
             for event in found:
                 change = commands.change(event)
                 if change is not None and not self._cancelled:

@@ -27,6 +27,7 @@ from penstock.core.errors import (
     CommandError,
     ConnectionLost,
     NoServer,
+    NotAllowed,
     OnlyOnce,
     PenstockError,
     ProtocolError,
@@ -162,10 +163,15 @@ class Session:
 
     def _unless_it_happened(self, happened: Happened[T], refused: CommandError) -> T:
         """A call was refused that had been sent before: perhaps because it has happened then."""
-        try:
-            there: JobFacts | None = self._call(Call(happened.ask, commands.job))
-        except UnknownJob:
-            there = None
+        there: JobFacts | None = None
+        if not isinstance(refused, UnknownJob):
+            try:
+                there = self._call(Call(happened.ask, commands.job))
+            except UnknownJob:
+                pass
+            except NotAllowed:
+                # Who may not look at the job cannot know.
+                raise ConnectionLost() from refused
         if happened.judge(refused, there):
             return happened.value(there)
         raise refused
@@ -339,6 +345,11 @@ class Session:
         connection.ask(b"".join(map(encode, words)), len(words), self._patience(0))
 
     # Takes whose answers were lost
+
+    def disown(self, ids: list[str]) -> None:
+        """Whoever took these was interrupted before it was given them: before the next call they go back."""
+        self.belongings.remove_all(ids)
+        self._in_doubt = True
 
     def _settle(self) -> None:
         """Give back what the session holds and nobody was given. No take may be under way meanwhile: of its answer,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from penstock.core import states as s
 from penstock.core.engine import Engine, shown
 from penstock.core.errors import OutOfRange, StageOver, UnknownStage, Unsupported
 from penstock.core.job import Draft, Job
@@ -98,13 +97,6 @@ def are_closing(stages: list[Stage]) -> bool:
 def of_names(engine: Engine, names: list[bytes]) -> list[Stage]:
     """The stages of these names that are there."""
     return [engine.stages.by_name[name] for name in names if name in engine.stages.by_name]
-
-
-def tubes_of(engine: Engine, names: list[bytes]) -> set[bytes]:
-    """The names of the tubes that the jobs of these stages are for."""
-    return {
-        engine.tube_of(job).name for stage in of_names(engine, names) for job in stage.jobs if job.state == s.STAGED
-    }
 
 
 def _all(engine: Engine, names: list[bytes], now: i64) -> list[Stage]:

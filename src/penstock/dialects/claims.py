@@ -15,7 +15,7 @@ from penstock.core.engine import Engine
 from penstock.core.errors import ClaimGone, OutOfRange, WrongType
 from penstock.core.job import Job
 from penstock.core.limits import check_count
-from penstock.dialects.command import SLICE, Caller, Long, check_tube
+from penstock.dialects.command import SLICE, Caller, Long, check_own, check_tube
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native import Native
 from penstock.dialects.pages import LOOK_SLICE, Pages
@@ -44,6 +44,7 @@ class Claims:
     def take(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM TAKE tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n]"""
         check_tube(caller, args[2])
+        check_own(caller, args[3], b"consumer")
         number = _number(args[4])
         count = _COUNT
         lease = _LEASE_MS
@@ -71,6 +72,7 @@ class Claims:
 
     def read(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM READ consumer number [SHARD i n]"""
+        check_own(caller, args[2], b"consumer")
         shard = _ALL
         words = Words(args, 4)
         while words.more():
@@ -88,14 +90,14 @@ class Claims:
         """CLAIM ACK consumer upto [TOKEN t]"""
         upto = _number(args[3])
         token, _ = _token_and_lease(Words(args, 4), False)
-        self._check_consumer(caller, args[2])
+        check_own(caller, args[2], b"consumer")
         acked = claiming.ack_claims(self._engine, args[2], token, upto, now)
         self._native.site.run(caller, _Acking(self._engine, args[2], acked), now)
 
     def renew(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM RENEW consumer [LEASE d] [TOKEN t]"""
         token, lease = _token_and_lease(Words(args, 3), True)
-        self._check_consumer(caller, args[2])
+        check_own(caller, args[2], b"consumer")
         if lease is None:
             lease = claiming.last_lease(self._engine, args[2])
         caller.reply.integer(claiming.renew_claims(self._engine, args[2], token, lease, now))
@@ -103,13 +105,13 @@ class Claims:
     def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM RELEASE consumer [TOKEN t]"""
         token, _ = _token_and_lease(Words(args, 3), False)
-        self._check_consumer(caller, args[2])
+        check_own(caller, args[2], b"consumer")
         caller.reply.integer(claiming.release_claims(self._engine, args[2], token, now))
 
     def info(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM INFO consumer"""
         self._engine.advance(now)
-        self._check_consumer(caller, args[2])
+        check_own(caller, args[2], b"consumer")
         consumer = self._engine.consumers.get(args[2])
         reply = caller.reply
         reply.map(4)
@@ -124,13 +126,6 @@ class Claims:
         reply.array(len(numbers))
         for number in numbers:
             reply.integer(number)
-
-    def _check_consumer(self, caller: Caller, name: bytes) -> None:
-        """Refuse a consumer that has claimed from tubes which the caller may not use."""
-        consumer = self._engine.consumers.get(name)
-        if consumer is not None and not caller.any_tube:
-            for claim in consumer.claims.values():
-                check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
 
 
 class _Batch(Pages):

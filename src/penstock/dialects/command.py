@@ -113,6 +113,15 @@ def check_tube(caller: Caller, tube: bytes) -> None:
         raise Refused(b"NOPERM this user has no permission to use this queue")
 
 
+def check_own(caller: Caller, name: bytes, what: bytes) -> None:
+    """Refuse a stage or a consumer that is not of a caller's own, by the patterns that say which tubes it may use.
+
+    Who else uses one cannot be told from its jobs: it may have none now, and still be spoilt for its owner.
+    """
+    if not caller.any_tube and not caller.may_use(name):
+        raise Refused(b"NOPERM this user has no permission to use this " + what)
+
+
 # How many jobs or queues a slice of a long command is about, and at most what is answered in one go: about a
 # millisecond's work.
 SLICE: Final = 1_000

@@ -9,7 +9,7 @@ from penstock.core.engine import Engine
 from penstock.core.limits import UNSET
 from penstock.core.policy import FIFOTTL
 from penstock.core.stages import Stage
-from penstock.dialects.command import Caller, Long, check_tube
+from penstock.dialects.command import Caller, Long, check_own
 from penstock.dialects.native import Native, read_drafts
 from penstock.dialects.words import Words
 
@@ -35,6 +35,7 @@ class StageCommands:
         if ids:
             words.option()
         drafts = read_drafts(words)
+        check_own(caller, args[1], b"stage")
         self._native.check_puts(caller, args[2], drafts)
         engine = self._engine
         staging.check_stage(engine, args[1], drafts, expire, now)
@@ -60,11 +61,10 @@ class StageCommands:
         self._close(caller, names, staging.discard(self._engine, names, now), now)
 
     def _names(self, caller: Caller, args: list[bytes]) -> list[bytes]:
-        """The stages that are named, if the caller may use the tubes of all their jobs."""
+        """The stages that are named, if the caller may use all of them."""
         names = args[1:]
-        if not caller.any_tube:
-            for tube in staging.tubes_of(self._engine, names):
-                check_tube(caller, tube)
+        for name in names:
+            check_own(caller, name, b"stage")
         return names
 
     def _close(self, caller: Caller, names: list[bytes], jobs: int, now: i64) -> None:

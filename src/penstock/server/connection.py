@@ -125,7 +125,8 @@ class Connection(Client):
         self._eof = True
         self._node.end_waits(self)
         self._node.run(self)
-        return True
+        # TLS has no half of a connection: asyncio closes it, and complains of whoever wants it open.
+        return self.transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, error: Exception | None) -> None:
         """It is gone."""

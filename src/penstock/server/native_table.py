@@ -91,7 +91,7 @@ def native_rows(server: Server) -> list[Row]:
             *("Go through the jobs.", jobs.scan),
         ),
         (
-            *("job held", -2, "r", READ, "[ENDWAITS]"),
+            *("job held", -2, "w", WRITE, "[ENDWAITS]"),
             *("Tell what this session holds; first, let no take of it wait any longer.", jobs.held),
         ),
         ("job history", 3, "r", READ, "id", "Tell what happened to a job, also when it is gone.", history.history),

@@ -210,12 +210,11 @@ class Node:
             if client.is_unread:
                 self._unread[client] = long
                 return
-            if not self.desk.step(client, long, self.now):
-                if client not in self._parked:
-                    self._long.append((client, long))
-                self.answered(client)
-                return
-            client.busy = False
+            if self.desk.step(client, long, self.now):
+                client.busy = False
+            elif client not in self._parked:
+                self._long.append((client, long))
+            # Also if it is not through: one that has left meanwhile must not be let wait.
             self.run(client)
 
     def _serve_waiters(self) -> None:

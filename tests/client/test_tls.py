@@ -1,0 +1,130 @@
+"""The same over TLS: what a client does, what it is told, and what becomes of its connections."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.core.errors import NoServer
+from tests.server.serving import Server, Wire, free_port, wait_for
+
+_names = itertools.count()
+
+
+class TlsServer(Server):
+    """A server that speaks TLS on a second port."""
+
+    def __init__(self, home: Path, certificate: Path) -> None:
+        self.tls_port = free_port()
+        self.ca = str(certificate / "cert.pem")
+        files = ["--tls-cert-file", self.ca, "--tls-key-file", str(certificate / "key.pem")]
+        super().__init__(home, "--tls-port", str(self.tls_port), *files, "--appendfsync", "everysec")
+
+    @property
+    def url(self) -> str:
+        return f"penstock://localhost:{self.tls_port}?ca={self.ca}"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iterator[TlsServer]:
+    server = TlsServer(tmp_path_factory.mktemp("tls"), certificate)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"tls {next(_names)}"
+
+
+def hang_up_on_all(wire: Wire) -> None:
+    """Let the server close every other connection, and wait until they are gone."""
+    wire.call("CLIENT", "KILL", "TYPE", "normal")
+    wait_for(lambda: wire.call("CLIENT", "LIST").count(b"\n") == 1)
+
+
+def test_threads_put_take_and_ack_over_tls(server: TlsServer, name: str) -> None:
+    with penstock.connect(server.url) as queue:
+        tube = queue.tube(name)
+        # Longer than one record of TLS, and than one read.
+        bodies = [b"x" * 300_000, b"y", {"n": 1}]
+        tube.put_many(bodies)
+        with queue.pipeline() as pipeline:
+            pipeline.put(tube, b"z" * 100_000)
+        jobs = tube.take_many(9)
+        assert [job.body for job in jobs] == [*bodies, b"z" * 100_000]
+        for job in jobs:
+            job.ack()
+        assert tube.take(timeout=0.01) is None
+
+
+async def test_tasks_put_take_and_ack_over_tls(server: TlsServer, name: str) -> None:
+    async with penstock.connect_async(server.url) as queue:
+        tube = await queue.tube(name)
+        await asyncio.gather(*(tube.put(b"%d" % number * 1_000) for number in range(100)))
+        jobs = await asyncio.gather(*(tube.take() for _ in range(100)))
+        await asyncio.gather(*(job.ack() for job in jobs))
+        assert {job.body for job in jobs} == {b"%d" % number * 1_000 for number in range(100)}
+        assert await tube.take(timeout=0.01) is None
+
+
+def test_a_connection_that_the_server_closed_while_idle_is_made_again(server: TlsServer, name: str) -> None:
+    with penstock.connect(server.url) as queue:
+        tube = queue.tube(name)
+        for number in range(3):
+            hang_up_on_all(server.connect())
+            # Nobody could repeat it, so it must not have been sent to one who is not there.
+            tube.put(number)
+        assert [job.body for job in tube.take_many(9)] == [0, 1, 2]
+
+
+async def test_the_same_for_tasks(server: TlsServer, name: str) -> None:
+    async with penstock.connect_async(server.url) as queue:
+        tube = await queue.tube(name)
+        for number in range(3):
+            await asyncio.to_thread(hang_up_on_all, server.connect())
+            await tube.put(number)
+        assert [job.body for job in await tube.take_many(9)] == [0, 1, 2]
+
+
+async def test_a_take_cancelled_over_tls_loses_no_job(server: TlsServer, name: str) -> None:
+    async with penstock.connect_async(server.url) as queue:
+        tube = await queue.tube(name, "fifo")
+        seen: list[int] = []
+        for number in range(10):
+            take = asyncio.ensure_future(tube.take(timeout=None))
+            await asyncio.sleep(0.001 * (number % 4))
+            await tube.put(number)
+            take.cancel()
+            outcome: Any = (await asyncio.gather(take, return_exceptions=True))[0]
+            if not isinstance(outcome, BaseException) and outcome is not None:
+                seen.append(outcome.body)
+        while len(seen) < 10:
+            job = await tube.take(timeout=10)
+            assert job is not None
+            seen.append(job.body)
+        assert sorted(seen) == list(range(10))
+
+
+def test_a_closed_queue_gives_its_jobs_back_over_tls(server: TlsServer, name: str) -> None:
+    with penstock.connect(server.url) as other:
+        tube = other.tube(name)
+        tube.put("x")
+        with penstock.connect(server.url, grace=3600) as queue:
+            assert queue.find_tube(name).take() is not None
+        assert tube.take(timeout=10) is not None
+
+
+def test_who_is_not_certified_or_not_asked_for_tls_is_said(server: TlsServer) -> None:
+    with pytest.raises(NoServer, match="the certificate of .* is not good"):
+        penstock.connect(f"penstock://localhost:{server.tls_port}?tls=1")
+    with pytest.raises(NoServer, match="the certificate of .* is not good"):
+        penstock.connect(f"penstock://127.0.0.1:{server.tls_port}?ca={server.ca}")  # That is of localhost.
+    with pytest.raises(NoServer, match="tls=1"):
+        penstock.connect(f"penstock://localhost:{server.tls_port}", connect_timeout=2)
