@@ -50,7 +50,11 @@ class Face:
         """Open a queue for a scenario; it is closed at the end, whatever happened."""
         with TemporaryDirectory(dir=JOURNALS) if self._journal else nullcontext(":memory:") as path:
             async with self.opened(path, **options) as queue:
-                yield queue
+                try:
+                    yield queue
+                finally:
+                    # A session that is open keeps the queue open, and with it its directory.
+                    await close_others()
 
     def opened(self, path: str, **options: Any) -> AbstractAsyncContextManager[Any]:
         """A queue in a directory, or in memory."""
