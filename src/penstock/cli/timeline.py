@@ -174,6 +174,7 @@ _WORDS: Final[dict[str, Callable[[Event], str]]] = {
     "moved in delayed": _into("moved into"),
     "moved in buried": _into("moved into"),
     "moved in done": _into("moved into"),
+    "moved in as a zombie": _into("moved into"),
     "claimed": lambda event: f"taken by a claim (delivery {event.deliveries})",
     "claim ended": _just("given back by its claim"),
     "doomed": _just("deleted while a claim holds it: it goes when the claim ends"),
