@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import pytest
 import penstock
 from penstock.client.async_session import AsyncSession
 from penstock.client.commands import drop, held
-from penstock.core.errors import ConnectionLost, Full, NoServer
+from penstock.core.errors import CommandError, ConnectionLost, Full, NoServer
 from tests.client.proxy import Proxy, proxy_to
 from tests.server.serving import Server, wait_for
 
@@ -236,6 +239,36 @@ def test_a_take_interrupted_by_hand_gives_its_job_back(server: Server, name: str
         assert tube.take() is not None
 
 
+class Interruption(BaseException):
+    """Somebody has had enough."""
+
+
+# A socket that was interrupted in the middle of being made is nobody's, and is closed when it is collected.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_signals_at_any_moment_leave_nothing_locked(server: Server, name: str) -> None:
+    def interrupt(*_: object) -> None:
+        raise Interruption
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    with penstock.connect(url(server.port)) as queue:
+        tube = queue.tube(name, "fifo")
+        tube.put_many(range(200))
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.002))
+                while True:
+                    for job in tube.take_many(10):
+                        job.release()
+            except (Interruption, CommandError):
+                pass  # Of a job that was released by an interrupted call, the next one is told that it is not taken.
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        with ThreadPoolExecutor(1) as thread:
+            assert len(thread.submit(tube.take_many, 200).result(timeout=10)) > 0
+        assert not queue._session._takes
+
+
 async def test_a_cancelled_take_loses_no_job(server: Server, name: str) -> None:
     async with penstock.connect_async(url(server.port)) as queue:
         tube = await queue.tube(name, "fifo")
@@ -273,10 +306,6 @@ async def test_a_cancelled_call_leaves_the_answers_of_others_alone(server: Serve
         answers = await asyncio.gather(*calls, return_exceptions=True)
         put = [answer.body for answer in answers if not isinstance(answer, BaseException)]
         assert put == [number for number in range(50) if number % 3]
-
-
-class Interruption(BaseException):
-    """Somebody has had enough."""
 
 
 @pytest.mark.parametrize("error", [ConnectionLost, Interruption])

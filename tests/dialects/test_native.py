@@ -453,6 +453,11 @@ def test_a_session_is_named_joined_and_given_a_grace_time(shop: Shop) -> None:
     assert shop.call("ACK", id, caller=other) == 1
 
 
+def test_long_json_is_believed(shop: Shop) -> None:
+    # To read it would take thirty times its memory.
+    assert shop.call("PUT", "t", b"[" * (1024 * 1024 + 1), "AS", "json") == shop.call("JOB", "PEEK", "t#0")["id"]
+
+
 def test_what_a_session_holds_waits_for_its_own_grace_time(shop: Shop) -> None:
     shop.engine.session_grace_ms = 1_000
     hasty, patient = shop.another(), shop.another()

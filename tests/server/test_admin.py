@@ -291,17 +291,19 @@ def test_slowlog_keeps_what_took_long_the_newest_first(wire: Wire) -> None:
         assert wire.ask("SLOWLOG", "GET") == b"*0\r\n"
         wire.call("CONFIG", "SET", "slowlog-log-slower-than", 0)
         wire.ask("AUTH", "s3cret")
+        wire.ask("CONFIG", "SET", "loglevel", "info", "requirepass", "s3cret")
         wire.ask("PING", "x" * 200)
         wire.ask("NACK", *(["D-deadbeef-AAAAAAAAAAAAAAAAAAAAAAAA-05a1"] * 40))
         wire.call("CONFIG", "SET", "slowlog-log-slower-than", -1)
         entries = wire.call("SLOWLOG", "GET", 10)
-        nack, ping, auth, _ = (entry[3] for entry in entries)
+        nack, ping, config, auth, _ = (entry[3] for entry in entries)
         assert auth == [b"AUTH", b"(redacted)"]
+        assert config == [b"CONFIG", b"SET", b"loglevel", b"info", b"requirepass", b"(redacted)"]
         assert ping == [b"PING", b"x" * 128 + b"... (72 more bytes)"]
         assert (len(nack), nack[-1]) == (32, b"... (10 more arguments)")
-        assert [entry[0] for entry in entries] == list(range(entries[0][0], entries[0][0] - 4, -1))
+        assert [entry[0] for entry in entries] == list(range(entries[0][0], entries[0][0] - 5, -1))
         assert all(abs(entry[1] - time.time()) < 60 and entry[2] >= 0 for entry in entries)
-        assert wire.ask("SLOWLOG", "LEN") == b":4\r\n"
+        assert wire.ask("SLOWLOG", "LEN") == b":5\r\n"
         assert wire.call("SLOWLOG", "GET", 1) == entries[:1]
         assert wire.ask("SLOWLOG", "GET", 0) == b"*0\r\n"
         with configured(wire, "slowlog-max-len", 2):

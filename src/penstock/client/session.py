@@ -49,6 +49,9 @@ LOST: Final = (OSError, EOFError, ProtocolError)
 # How long takes that were ended have to come home, before their connections count as lost.
 _HOME_S: Final = 2.0
 
+# How often those look who wait for that.
+_LOOK_S: Final = 0.005
+
 # How many commands of a pipeline are sent before their answers are read, and how many bytes of them.
 _TOGETHER_MAX: Final = 1_000
 _TOGETHER_BYTES: Final = 64 * 1024
@@ -78,10 +81,11 @@ class Session:
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self._seed = 0  # Which address was good last.
-        # Takes: how many are under way, and whether new ones have to wait until what was lost is settled.
-        self._gate = threading.Condition(threading.Lock())
-        self._takes = 0
-        self._settling = False
+        # Takes: those that are under way, and who settles what was lost; new ones wait for that. It is rare, so they look
+        # from time to time: a signal that interrupts somebody at the wrong moment would leave a Condition locked.
+        self._gate = threading.Lock()
+        self._takes: set[object] = set()
+        self._settler: object = None
         self._in_doubt = False
 
     # Calls
@@ -142,11 +146,10 @@ class Session:
         return call.read(answer)
 
     def _try_take(self, call: Call[T]) -> T:
-        with self._gate:
-            while self._settling:
-                self._gate.wait()
-            self._takes += 1
+        take = object()
         try:
+            while not self._begins(take):
+                time.sleep(_LOOK_S)
             found = self._try(call)
             self.belongings.add([job.id for job in found])  # type: ignore[attr-defined]
             return found
@@ -157,9 +160,14 @@ class Session:
             self._in_doubt = True
             raise
         finally:
-            with self._gate:
-                self._takes -= 1
-                self._gate.notify_all()
+            self._takes.discard(take)
+
+    def _begins(self, take: object) -> bool:
+        """Let a take begin, unless what was lost is being settled."""
+        with self._gate:
+            if self._settler is None:
+                self._takes.add(take)
+            return self._settler is None
 
     def _unless_it_happened(self, happened: Happened[T], refused: CommandError) -> T:
         """A call was refused that had been sent before: perhaps because it has happened then."""
@@ -354,28 +362,39 @@ class Session:
     def _settle(self) -> None:
         """Give back what the session holds and nobody was given. No take may be under way meanwhile: of its answer,
         nobody could say which it is. So those that wait are ended by the server, and begin again afterwards."""
-        with self._gate:
-            while self._settling:
-                self._gate.wait()
-            if not self._in_doubt:
-                return
-            self._settling = True
-            self._in_doubt = False
+        settler = object()
         try:
+            while not self._settles(settler):
+                if not self._in_doubt:
+                    return
+                time.sleep(_LOOK_S)
             held = self._call(commands.held(end_waits=True))
-            with self._gate:
-                if not self._gate.wait_for(lambda: self._takes == 0, _HOME_S):
-                    self._interrupt_all()
-                    self._gate.wait_for(lambda: self._takes == 0, _HOME_S)
+            if not self._are_home():
+                self._interrupt_all()
+                self._are_home()
             for id in self.belongings.unknown(held):
                 self._give_back(id)
         except BaseException:
             self._in_doubt = True
             raise
         finally:
-            with self._gate:
-                self._settling = False
-                self._gate.notify_all()
+            if self._settler is settler:
+                self._settler = None
+
+    def _settles(self, settler: object) -> bool:
+        """Let one settle what was lost, if there is something and nobody else does."""
+        with self._gate:
+            if self._in_doubt and self._settler is None:
+                self._settler = settler
+                self._in_doubt = False
+            return self._settler is settler
+
+    def _are_home(self) -> bool:
+        """Wait until no take is under way; tell whether none is."""
+        until = time.monotonic() + _HOME_S
+        while self._takes and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+        return not self._takes
 
     def _give_back(self, id: str) -> None:
         try:

@@ -24,6 +24,10 @@ _KINDS: Final[dict[bytes, int]] = {word: kind for kind, word in enumerate(KIND_W
 # So much of a word is repeated in a refusal of it.
 _SHOWN_CHARACTERS_MAX: Final = 60
 
+# JSON is read to see that it is some, and what comes of it may need thirty times its bytes, and tenths of a second for
+# each of these: a client must not have the server's memory and time for the asking.
+_JSON_BYTES_MAX: Final = 1024 * 1024
+
 PUT_OPTIONS: Final = [
     "DELAY",
     "TTL",
@@ -198,10 +202,10 @@ def body_kind(word: bytes) -> int:
 
 
 def check_kind(body: bytes, kind: int) -> None:
-    """Refuse a body that is not what it is said to be: whoever takes it could not read it."""
+    """Refuse a body that is not what it is said to be: whoever takes it could not read it. A long one is believed."""
     if kind == BODY_TEXT:
         text(body, "a body that goes AS text")
-    elif kind == BODY_JSON:
+    elif kind == BODY_JSON and len(body) <= _JSON_BYTES_MAX:
         read_json(body, "a body that goes AS json")
     elif kind == BODY_MSGPACK and not is_fields(body):
         raise WrongType("a body that goes AS msgpack must be an array of its fields: one, for a value")

@@ -201,8 +201,11 @@ def told(desk: Desk, args: list[bytes]) -> list[bytes]:
     shown = [_cut(word) for word in args[:_WORDS_MAX]]
     if name in (b"auth", b"hello", b"identify"):
         return [*shown[:1], b"(redacted)"]
-    if name == b"config" and len(args) > 3 and is_secret(args[2]):
-        return [*shown[:3], b"(redacted)"]
+    if name == b"config":
+        # Also where it will be refused: who says a password in the wrong place has said it.
+        for at, word in enumerate(shown[2:], 3):
+            if is_secret(word):
+                return [*shown[:at], b"(redacted)"]
     if len(args) > _WORDS_MAX:
         shown[-1] = b"... (%d more arguments)" % (len(args) - _WORDS_MAX + 1)
     return shown

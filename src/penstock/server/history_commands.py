@@ -28,7 +28,12 @@ class HistoryCommands:
         number = server.native.number(caller, args[2], now)
         journal = server.host.has_journal()
         caller.busy = True
-        reading = server.loop.run_in_executor(None, journal.history, number)
+
+        def read() -> list[Event]:
+            # It may be long until one's turn comes; nobody reads for one who has left meanwhile.
+            return [] if caller.lost else journal.history(number)
+
+        reading = server.loop.run_in_executor(server.readers, read)
         reading.add_done_callback(lambda done: self._was_read(caller, done))
 
     def _was_read(self, caller: Connection, reading: asyncio.Future[list[Event]]) -> None:

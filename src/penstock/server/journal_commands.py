@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from penstock.core.errors import NoJournal, OutOfRange
@@ -32,9 +31,6 @@ _BYTES_MAX: Final = 16 * 1024 * 1024
 _COUNT: Final = 100
 _COUNT_MAX: Final = 1_000
 
-# How many threads read the log. Not those that sync it: whoever reads must not hold up whoever commits.
-_THREADS: Final = 2
-
 
 class _Query(NamedTuple):
     """What somebody asks of the log."""
@@ -51,7 +47,6 @@ class JournalCommands:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._threads = ThreadPoolExecutor(_THREADS, "penstock-history")
         self._followers: dict[_Follow, None] = {}  # Those who wait at the head.
         self._told = False  # The loop will look at them soon.
         self._reads: dict[tuple[_Query, int], list[_Follow]] = {}  # Who waits for what is being read.
@@ -138,7 +133,7 @@ class JournalCommands:
     def look_up(self, work: Callable[[Tap], object], done: Callable[[asyncio.Future[object]], None]) -> None:
         """Do something with the log in a thread, and then something else in the loop."""
         tap = self._server.host.has_journal().tap
-        future = self._server.loop.run_in_executor(self._threads, work, tap)
+        future = self._server.loop.run_in_executor(self._server.readers, work, tap)
         future.add_done_callback(done)
 
     def fetch(self, follower: _Follow, query: _Query, end: int) -> None:

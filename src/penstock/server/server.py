@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from penstock.core import states as s
@@ -45,6 +46,9 @@ _IDLE_MS_VERY_SHORT: Final = 2_000
 _IDLE_SCAN: Final = 1_000
 _EVICT_SCAN: Final = 2_000
 
+# How many threads read the log. Not those that sync it: whoever reads must not hold up whoever commits.
+_READERS: Final = 2
+
 LOG_LEVELS: Final = {
     "debug": logging.DEBUG,
     "verbose": logging.INFO,
@@ -80,6 +84,7 @@ class Server:
         self.desk.on_error = self._report
         self.node.desk = self.desk
         self.warnings: list[str] = []  # What its operator should hear of once it serves.
+        self.readers = ThreadPoolExecutor(_READERS, "penstock-history")
         self.rewriting = False
         self.last_rewrite_s = -1
         self.last_rewrite_ok = True
