@@ -13,7 +13,7 @@ from penstock.cli.exits import NOT_FOUND, fail
 from penstock.cli.finish import delete, each
 from penstock.cli.output import Output, Record, body_text, seconds_text, told
 from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
-from penstock.cli.take import Bodies, raw_body
+from penstock.cli.take import Bodies, print_bodies
 from penstock.cli.target import Target
 from penstock.cli.values import BodyKind, Delay, JobId, JobIds, TubeName, duration_option, read_body
 from penstock.cli.where import Condition, condition
@@ -51,10 +51,7 @@ def named(
 
 def _show(job: Job, body: bool, out: Output) -> None:
     if body:
-        import sys
-
-        sys.stdout.buffer.write(raw_body(job.body))
-        sys.stdout.buffer.flush()
+        print_bodies([job])
         return
     record = job_record(job)
     out.record(record if out.json else _for_people(record))

@@ -130,17 +130,16 @@ def _print_rich(records: Sequence[Record], columns: Sequence[Column]) -> None:
 
 
 def rich_table(records: Sequence[Record], columns: Sequence[Column]) -> Any:
-    """Records as a table for a terminal."""
-    from rich import box
+    """Records as a table for a terminal: what a pipe gets, cut at the edge of the screen."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for each in columns:
         number = bool(records) and _is_number(each.cell(records[0]))
         overflow = "ellipsis" if each.wide else "fold"
         justify = "right" if number else "left"
-        table.add_column(each.heading, justify=justify, no_wrap=True, overflow=overflow)  # type: ignore[arg-type]
+        table.add_column(each.heading.upper(), justify=justify, no_wrap=True, overflow=overflow)  # type: ignore[arg-type]
     for record in records:
         table.add_row(*(Text(text_of(each.cell(record))) for each in columns))
     return table
