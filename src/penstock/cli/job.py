@@ -104,6 +104,11 @@ def _events_in(directory: str, id: str) -> list[Event]:
 
     with told(directory):
         reader = Reader(ReadOnlyDisk(directory))
+        tube, mark, digits = id.rpartition("#")
+        if mark and digits.isdecimal():
+            # The log has no index of these, so it is read from its beginning.
+            number = int(digits)
+            id = next((each.job for each in reader.events() if (each.tube, each.number) == (tube, number)), None) or id
         return reader.history(reader.number_of(id))
 
 
@@ -132,8 +137,7 @@ def find(
     wanted = condition(where)
     with target.open() as queue:
         found = matching(queue, tube, states or [], lambda record: wanted(record) and record["age"] >= (older or 0))
-        rows = [record for record, _ in _first(found, limit)]
-    out.table(rows, JOB_COLUMNS, "No job was found.")
+        out.table((record for record, _ in _first(found, limit)), JOB_COLUMNS, "No job was found.")
 
 
 def matching(queue: Queue, tube: str | None, states: list[State], wanted: Condition) -> Iterator[tuple[Record, Job]]:
