@@ -368,9 +368,14 @@ def commands_table(own: bool = False) -> str:
 # ---- The command line ------------------------------------------------------------------------------------------------
 
 
-def _shared() -> set[str]:
-    """The names of options that nearly every command has; they are explained once."""
-    return {field.name for bundle in (Target, Output) for field in dataclasses.fields(bundle)} | {"help"}
+def _shared(command: Any) -> set[str]:
+    """The names of options of a command that nearly every command has; they are explained once.
+
+    They come in bundles: what has only one of a bundle, like the --url of the prompt, has it of its own.
+    """
+    options = {each.name for each in command.params if each.param_type_name == "option"}
+    bundles = [{field.name for field in dataclasses.fields(bundle)} for bundle in (Target, Output)]
+    return {"help"}.union(*(bundle for bundle in bundles if bundle <= options))
 
 
 def _cell(text: str) -> str:
@@ -395,7 +400,7 @@ def _value(parameter: Any) -> str:
 def _command_section(path: str, command: Any) -> list[str]:
     """One command: its usage, what it does, and what may follow."""
     context = command.context_class(command, info_name=path)
-    shared = _shared()
+    shared = _shared(command)
     own = [each for each in command.params if each.name not in shared]
     lines = [f"### {path}", "", *(" ".join(part.split()) + "\n" for part in (command.help or "").split("\n\n"))]
     if own:
@@ -422,7 +427,8 @@ def target_options_table() -> str:
     """The options that nearly every command has."""
     command = get_command(app).commands["stats"]
     context = command.context_class(command, info_name="stats")
-    rows = [[_words(each, context), _cell(each.help or "")] for each in command.params if each.name in _shared()]
+    shared = _shared(command) - {"help"}
+    rows = [[_words(each, context), _cell(each.help or "")] for each in command.params if each.name in shared]
     return table(["option", "what it says"], rows)
 
 

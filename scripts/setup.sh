@@ -95,6 +95,12 @@ find_tarantool() {
         "(Debian: apt-get install tarantool)."
 }
 
+find_tmux() {
+  command -v tmux >/dev/null || apt_install tmux ||
+    say "tmux is not here and cannot be installed, so the test that types the README's session at a terminal will be" \
+        "skipped (Debian: apt-get install tmux)."
+}
+
 find_openssl() {
   command -v openssl >/dev/null || apt_install openssl ||
     say "openssl is not here and cannot be installed, so the tests of TLS will be skipped (Debian: apt-get install openssl)."
@@ -107,6 +113,7 @@ tools() {
   find_compiler "$python"
   find_redis_cli
   find_tarantool
+  find_tmux
   find_openssl
   say "installing the tools from pyproject.toml"
   "$venv/bin/python" - >"$venv/requirements.txt" <<'PY'

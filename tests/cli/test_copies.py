@@ -59,7 +59,7 @@ def test_a_restore_goes_back_to_a_position(directory: Path, tmp_path: Path) -> N
     assert result.exit_code == 0 and f"the state after position {position}" in result.output
     assert ready(tmp_path / "earlier") == [f"{number}" for number in range(1, 10)]
     result = run("restore", directory, tmp_path / "never", "--to-position", 10_000)
-    assert result.exit_code == 1 and re.search(r"behind the end of the log, which is \d+", result.output)
+    assert result.exit_code == 2 and re.search(r"behind the end of the log, which is \d+", result.output)
 
 
 @pytest.mark.parametrize("command", [("backup",), ("restore",)])
@@ -68,7 +68,7 @@ def test_what_is_no_queue_is_not_copied_and_nothing_is_made(command: tuple[str, 
     (tmp_path / "file").write_text("x")
     for source in ("empty", "missing", "file"):
         result = run(*command, tmp_path / source, tmp_path / "target")
-        assert result.exit_code == 1 and source in result.output and "Traceback" not in result.output
+        assert result.exit_code in (1, 3, 4) and source in result.output and "Traceback" not in result.output
         assert not (tmp_path / "target").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
 
@@ -76,9 +76,9 @@ def test_what_is_no_queue_is_not_copied_and_nothing_is_made(command: tuple[str, 
 def test_a_copy_that_fails_leaves_nothing_behind(directory: Path, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     target = tmp_path / "a" / "b"
-    assert run("restore", directory, target, "--to-position", 10_000).exit_code == 1
+    assert run("restore", directory, target, "--to-position", 10_000).exit_code == 2
     (tmp_path / "mine").mkdir()
-    assert run("restore", directory, tmp_path / "mine", "--to-position", 10_000).exit_code == 1
+    assert run("restore", directory, tmp_path / "mine", "--to-position", 10_000).exit_code == 2
     assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "mine"])
 
 

@@ -159,6 +159,7 @@ def test_jobs_keep_what_they_were_told(tmp_path: Path, aof: Path) -> None:
 def test_what_was_passed_over_is_told_with_its_reason(tmp_path: Path, aof: Path) -> None:
     output = run("disque-aof", aof, "--into", tmp_path / "queue").output
     assert "4 jobs are imported" in output
+    assert "\\n" not in output
     assert "2 were passed over: acked, deleted or expired before the file ended" in output
     assert "1 were passed over: expired since" in output
     assert "1 were passed over: to be delivered once at most, and perhaps were (see --once)" in output

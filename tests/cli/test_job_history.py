@@ -182,6 +182,13 @@ def test_it_can_be_read_while_the_queue_is_in_use(tmp_path: Path) -> None:
     assert result.exit_code == 0 and "is ready since" in result.output
 
 
+def test_a_job_is_found_by_its_number_in_its_tube_even_when_it_is_gone(tmp_path: Path, acked: str) -> None:
+    result = run("emails#0", "-d", tmp_path / "queue")
+    assert result.exit_code == 0 and result.output == run(acked, "-d", tmp_path / "queue").output
+    for id in ("emails#1", "letters#0", "emails#x"):
+        assert run(id, "-d", tmp_path / "queue").exit_code == 3
+
+
 def test_as_json_each_event_is_a_line_with_its_words(tmp_path: Path, acked: str) -> None:
     lines = [json.loads(line) for line in run(acked, "--dir", tmp_path / "queue", "--json").output.splitlines()]
     assert [line["event"] for line in lines] == ["put", "taken", "nacked", "taken", "acked"]
@@ -191,9 +198,9 @@ def test_as_json_each_event_is_a_line_with_its_words(tmp_path: Path, acked: str)
 
 def test_what_is_no_id_and_what_is_not_known_is_said_in_a_sentence(tmp_path: Path, acked: str) -> None:
     result = run("D-nonsense", "-d", tmp_path / "queue")
-    assert result.exit_code == 1 and "not the id of a job here" in result.output
+    assert result.exit_code == 3 and "not the id of a job here" in result.output
     result = run(acked, "-d", tmp_path / "nowhere")
-    assert result.exit_code == 1 and "is not there" in result.output
+    assert result.exit_code == 3 and "is not there" in result.output
     with penstock.open(tmp_path / "queue") as queue:
         id = queue.tube("cache", temporary=True).put("not in the log").id
     result = run(id, "-d", tmp_path / "queue")

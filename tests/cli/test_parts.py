@@ -35,6 +35,36 @@ def test_in_a_pipe_a_table_is_aligned_and_numbers_stand_to_the_right(capsys: pyt
     assert capsys.readouterr().out == "NAME     JOBS  BODY\na           7  one\\ntwo\nlonger  12345  -\n"
 
 
+def test_as_json_a_row_is_printed_before_the_next_is_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = iter(ROWS)
+    Output(json=True).table((row for row in rows if capsys.readouterr().out or row is ROWS[0]), COLUMNS, "")
+    assert json.loads(capsys.readouterr().out) == ROWS[1]
+
+
+def test_of_a_long_body_people_see_the_beginning(place: str) -> None:
+    env: dict[str, str | None] = {"PENSTOCK_URL": place}
+    id = run(["put", "a", "-"], b"x" * 5_000_000, env)[1].strip()
+    for command in (["peek", "a"], ["job", "show", id]):
+        out, _, code = run(command, b"", env)
+        assert code == 0 and len(out) < 2_000 and out.endswith("x… (5,000,000 letters)\n".encode())
+    assert run(["peek", "a", "--body"], b"", env)[0] == b"x" * 5_000_000
+
+
+def test_a_file_is_no_queue_and_a_queue_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    _, said, code = run(["put", "a", "b", "--dir", f"{tmp_path}/file"], b"", {})
+    assert code == 1 and "/file is no directory; name the one" in said
+    assert run(["journal", "check", f"{tmp_path}/none"], b"", {})[2] == 3
+    with penstock.open(tmp_path / "used"):
+        _, said, code = run(["stats", "--dir", f"{tmp_path}/used"], b"", {})
+    assert code == 75 and said.count("/used") == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--oops"], ["oops"], ["tube", "--oops"]])
+def test_a_check_that_was_not_understood_is_no_alarm(words: list[str]) -> None:
+    assert run(["check", *words], b"", {})[2] == 3
+
+
 def test_as_json_each_row_is_a_line_and_nothing_is_no_line(capsys: pytest.CaptureFixture[str]) -> None:
     Output(json=True).table(ROWS, COLUMNS, "nothing")
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS
@@ -94,12 +124,22 @@ def test_every_option_of_a_put_and_of_a_tube_can_be_said() -> None:
         ("/var/jobs", Place(directory=Path("/var/jobs"))),
         ("file:/var/my%20jobs", Place(directory=Path("/var/my jobs"))),
         ("file:///var/jobs", Place(directory=Path("/var/jobs"))),
-        ("jobs", Place(directory=Path.cwd() / "jobs")),
+        ("./jobs", Place(directory=Path.cwd() / "jobs")),
         ("file:jobs", Place(directory=Path.cwd() / "jobs")),
     ],
 )
 def test_a_url_names_a_server_or_a_directory(url: str, place: Place) -> None:
     assert place_of(url) == place
+
+
+def test_a_bare_word_is_no_new_directory_since_it_may_be_meant_as_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, said, code = run(["put", "a", "b", "--url", "localhost"], b"", {})
+    assert code == 2 and said.endswith("may be a server or a directory; write localhost:7711 or ./localhost\n")
+    (tmp_path / "jobs").mkdir()
+    assert place_of("jobs") == Place(directory=tmp_path / "jobs")
 
 
 def test_what_the_command_line_says_goes_before_the_environment_and_that_before_what_is_selected(
@@ -144,7 +184,7 @@ def test_a_large_file_is_loaded_and_a_full_tube_stops_it_where_it_can_go_on(empt
     env: dict[str, str | None] = {"PENSTOCK_URL": empty_server}
     assert run(["tube", "create", "big", "--type", "limfifottl", "--capacity", "5500"], b"", env)[2] == 0
     _, shown, code = run(["put", "big", "--from", str(path)], b"", env)
-    assert code == 4 and "5,000 jobs of the first 5000 lines are put; go on with --skip 5000" in shown
+    assert code == 4 and "5,000 jobs of the first 5,000 lines are put; go on with --skip 5000" in shown
     assert run(["tube", "alter", "big", "--capacity", "0"], b"", env)[2] == 0
     _, shown, code = run(["put", "big", "--from", str(path), "--skip", "5000", "--batch", "10000"], b"", env)
     assert code == 0 and "put 15,000 jobs into big" in shown

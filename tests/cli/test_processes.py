@@ -51,10 +51,12 @@ def on_terminal(words: list[str], env: dict[str, str], typed: bytes = b"") -> tu
 
 def test_on_a_terminal_there_are_tables_and_questions(empty_server: str, env: dict[str, str]) -> None:
     with penstock.connect(empty_server) as queue:
-        queue.tube("emails").put("a body with \x1b[31m[red]colour[/red]" + "x" * 200)
+        id = queue.tube("emails").put("\x1b[31m[red]a[/red]" + "x" * 200).id
     shown, code = on_terminal(["peek", "emails", "-u", empty_server], env)
-    assert code == 0 and "─" in shown and "\x1b[1m" in shown  # A rule under headings, which are bold.
-    assert "\\x1b[31m[red]colour[/red]x" in shown and "x…" in shown  # Nothing obeyed, and cut at the edge.
+    assert code == 0 and "\x1b[1mTUBE" in shown and f"{id}  emails  ready" in shown  # Bold headings, nothing cut
+    assert "\\x1b[31m[red]a[/red]x" in shown and "x…" in shown  # but the body, at the edge. Nothing obeyed.
+    shown, code = on_terminal(["peek", "emails", "-u", empty_server], env | {"COLUMNS": "40"})
+    assert f"{id}  emails  ready" in shown  # Rather on two lines than cut.
     shown, code = on_terminal(["tube", "truncate", "emails", "-u", empty_server], env, b"n\n")
     assert code == 1 and "Remove 1 job of emails? [y/N]" in shown and "nothing was done" in shown
     shown, code = on_terminal(["tube", "truncate", "emails", "-u", empty_server], env | {"NO_COLOR": "1"}, b"y\n")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import operator
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -35,18 +36,30 @@ class Result(typer.Exit):
 class Checks(TyperGroup):
     """The checks. What goes wrong before anything was measured is unknown, and no alarm."""
 
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Understand what follows `penstock check`."""
+        with _unknown():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: Any) -> Any:
         """Run a check."""
-        try:
+        with _unknown():
             return super().invoke(ctx)
-        except UsageError as error:
-            complain_of_usage(error)
-        except Result:
-            raise
-        except typer.Exit as end:
-            if end.exit_code == OK:
-                raise  # It has shown its help.
-        raise typer.Exit(UNKNOWN)
+
+
+@contextmanager
+def _unknown() -> Iterator[None]:
+    """What goes wrong here has the code of what is unknown."""
+    try:
+        yield
+    except UsageError as error:
+        complain_of_usage(error)
+        raise typer.Exit(UNKNOWN) from None
+    except Result:
+        raise
+    except typer.Exit as end:
+        # With that it has shown its help.
+        raise end if end.exit_code == OK else typer.Exit(UNKNOWN) from None
 
 
 app = typer.Typer(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import ssl
 import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.conversation import Conversation, Form
 from penstock.cli.exits import ERROR, USAGE, fail
-from penstock.cli.shown import as_csv, as_json, as_raw, as_text
-from penstock.cli.speaker import Speaker, address_of
 from penstock.cli.target import Target
+
+if TYPE_CHECKING:
+    import ssl
+
+    from penstock.cli.conversation import Conversation, Form
 
 
 def cli(
@@ -55,6 +56,10 @@ def cli(
 
     Exit codes: 1 a command was refused, 4 the server does not let us in, 75 no server, or it went away.
     """
+    from penstock.cli.conversation import Conversation
+    from penstock.cli.shown import as_csv, as_json, as_raw, as_text
+    from penstock.cli.speaker import Speaker, address_of
+
     form: Form
     if csv:
         form = as_csv
@@ -109,6 +114,8 @@ def _repeat(conversation: Conversation, words: list[str], times: int, interval: 
 
 
 def _tls(cacert: str, insecure: bool) -> ssl.SSLContext:
+    import ssl
+
     try:
         context = ssl.create_default_context(cafile=cacert or None)
     except (OSError, ssl.SSLError) as error:

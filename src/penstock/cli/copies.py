@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def backup(
-    directory: Annotated[str, typer.Argument(help="The directory of the queue; the queue may be in use.")],
-    target: Annotated[str, typer.Argument(help="Where to copy it to: a new or an empty directory.")],
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="The directory of the queue, which may be in use.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where to copy it: a new or an empty directory.")],
 ) -> None:
     """Copy a queue's directory while the queue is in use: its state, and the history that is kept."""
     _copy("copying", directory, target, None)
 
 
 def restore(
-    copy: Annotated[str, typer.Argument(help="A backup, or the directory of a queue.")],
-    target: Annotated[str, typer.Argument(help="Where to restore it to: a new or an empty directory.")],
+    copy: Annotated[str, typer.Argument(metavar="COPY", help="A backup, or the directory of a queue.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where to restore it: a new or an empty directory.")],
     to_position: Annotated[
         int | None,
         typer.Option("--to-position", min=0, help="The state after this position of the log. Default: the newest."),

@@ -7,6 +7,7 @@ here it becomes `penstock: …` and a code, and never a traceback. (`penstock ch
 from __future__ import annotations
 
 import os
+import re
 import sys
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn, cast
@@ -92,7 +93,13 @@ def sentence_of(error: Exception) -> str:
         return f"{error}; see `penstock journal repair`"
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
-    return str(error) or type(error).__name__
+    return as_clause(str(error)) or type(error).__name__
+
+
+def as_clause(sentence: str) -> str:
+    """A sentence as it stands behind `penstock: `, and before what else is to be said."""
+    first, rest = sentence[:1], sentence[1:].removesuffix(".")
+    return (first if rest[:1].isupper() or rest[:1] == "-" else first.lower()) + rest
 
 
 class Program(TyperGroup):
@@ -145,8 +152,9 @@ def complain_of_usage(error: Any) -> None:
     message = error.message if hasattr(error, "possibilities") else error.format_message()
     if not message:
         return  # It was given nothing at all, and has shown its help.
-    message = message.strip().rstrip(".").replace(". Did you mean", "; did you mean")
+    message = as_clause(message.strip()).replace(". Did you mean", "; did you mean")
+    message = re.sub("is not a valid (int|float)( range)?$", "is no number", message)
     if near := get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [], 1):
         message += f"; did you mean {near[0]}?"
     path = error.ctx.command_path if error.ctx is not None else "penstock"
-    complain(f"{message[:1].lower()}{message[1:]}{'' if message.endswith('?') else ';'} see `{path} --help`")
+    complain(f"{message}{'' if message.endswith('?') else ';'} see `{path} --help`")

@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli import session
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import OK, code_of, complain
+from penstock.cli.exits import OK, code_of, complain, sentence_of
 from penstock.cli.output import Output, confirm, jobs_text
 from penstock.cli.target import Target
 from penstock.cli.values import Delay, DryRun, JobId, JobIds, Yes, duration, duration_option, read_ids
@@ -36,7 +36,7 @@ def do_each(queue: Queue, ids: list[str], what: str, out: Output, do: Callable[[
         try:
             do(queue.job(id))
         except CommandError as error:
-            complain(f"{id}: {error}")
+            complain(f"{id}: {sentence_of(error)}")
             code = code or code_of(error)
         else:
             out.done(f"{what} {id}", id=id, done=what.rstrip(":"))

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import ERROR, OK, code_of, complain, fail, sentence_of
-from penstock.cli.output import Output
+from penstock.cli.output import Output, jobs_text
 from penstock.cli.target import Place, Target, place_of
 from penstock.core.errors import PenstockError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Bring jobs from elsewhere.", no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="The file to import.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="The file to import.")]
 Into = Annotated[
     str | None,
     typer.Option(
@@ -113,9 +113,10 @@ def _import(
         else:
             _run(source, state, state_path, place)
     passed = {**source.passed, **state.passed}
-    words = [f"{state.imported:,} jobs {'would be' if dry_run else 'are'} imported into {place.shown()}"]
+    verb = "would be" if dry_run else "is" if state.imported == 1 else "are"
+    words = [f"{jobs_text(state.imported)} {verb} imported into {place.shown()}"]
     words += [f"{count:,} were passed over: {reason}" for reason, count in passed.items()]
-    out.done("\n".join(words), imported=state.imported, passed_over=passed, into=place.shown(), dry_run=dry_run)
+    out.done("; ".join(words), imported=state.imported, passed_over=passed, into=place.shown(), dry_run=dry_run)
     raise typer.Exit(ERROR if passed.keys() & {REFUSED, BAD_LINES} else OK)
 
 
@@ -127,7 +128,7 @@ def _run(source: Source, state: ImportState, state_path: Path, place: Place) -> 
     try:
         asyncio.run(Importer(source, state, state_path).run(place))
     except (PenstockError, OSError) as error:
-        hint = f"{state.imported:,} jobs are imported; run the same command again to go on"
+        hint = f"imported so far: {jobs_text(state.imported)}; run the same command again to go on"
         fail(f"{sentence_of(error)}; {hint}", code_of(error))
 
 

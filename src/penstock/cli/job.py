@@ -13,7 +13,7 @@ from penstock.cli.exits import NOT_FOUND, fail
 from penstock.cli.finish import delete, each
 from penstock.cli.output import Output, Record, body_text, seconds_text, told
 from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
-from penstock.cli.take import Bodies, raw_body
+from penstock.cli.take import Bodies, print_bodies
 from penstock.cli.target import Target
 from penstock.cli.values import BodyKind, Delay, JobId, JobIds, TubeName, duration_option, read_body
 from penstock.cli.where import Condition, condition
@@ -51,10 +51,7 @@ def named(
 
 def _show(job: Job, body: bool, out: Output) -> None:
     if body:
-        import sys
-
-        sys.stdout.buffer.write(raw_body(job.body))
-        sys.stdout.buffer.flush()
+        print_bodies([job])
         return
     record = job_record(job)
     out.record(record if out.json else _for_people(record))
@@ -107,6 +104,11 @@ def _events_in(directory: str, id: str) -> list[Event]:
 
     with told(directory):
         reader = Reader(ReadOnlyDisk(directory))
+        tube, mark, digits = id.rpartition("#")
+        if mark and digits.isdecimal():
+            # The log has no index of these, so it is read from its beginning.
+            number = int(digits)
+            id = next((each.job for each in reader.events() if (each.tube, each.number) == (tube, number)), None) or id
         return reader.history(reader.number_of(id))
 
 
@@ -135,8 +137,7 @@ def find(
     wanted = condition(where)
     with target.open() as queue:
         found = matching(queue, tube, states or [], lambda record: wanted(record) and record["age"] >= (older or 0))
-        rows = [record for record, _ in _first(found, limit)]
-    out.table(rows, JOB_COLUMNS, "No job was found.")
+        out.table((record for record, _ in _first(found, limit)), JOB_COLUMNS, "No job was found.")
 
 
 def matching(queue: Queue, tube: str | None, states: list[State], wanted: Condition) -> Iterator[tuple[Record, Job]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.exits import fail
+from penstock.cli.exits import NOT_FOUND, fail
 from penstock.cli.output import told
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look into the log of a queue's directory, or repair it.", no_args_is_help=True)
 
-Directory = Annotated[str, typer.Argument(help="The directory that the queue was opened with.")]
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="The directory that the queue was opened with.")]
 
 
 @app.command()
@@ -65,8 +65,8 @@ def repair(
     from penstock.journal.repair import examine
     from penstock.journal.repair import repair as journal_repair
 
-    if not os.path.isdir(directory):
-        fail(f"{directory}: there is no such directory")
+    if not os.path.exists(directory):
+        fail(f"{directory} is not there; see whether the path is right, and try again", NOT_FOUND)
     with told(directory), bytes_bar("reading") as progress:
         if dry_run:
             problems = examine(ReadOnlyDisk(directory), boot_id(), progress)

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.cli.values import json_trouble
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.limits import NEVER
 from penstock.options import PutOptions
@@ -38,7 +39,7 @@ def read_line(raw: bytes, tube: str | None) -> Line:
     try:
         told = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise BadLine(f"it is not JSON ({error})") from None
+        raise BadLine(f"it is not JSON ({json_trouble(error)})") from None
     if not isinstance(told, dict) or ("body" in told) == ("body_base64" in told):
         raise BadLine('it is no object with a "body" or a "body_base64"')
     where = told.pop("tube", tube)

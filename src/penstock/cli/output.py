@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json as json_format
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from penstock.cli.exits import ERROR, TEMPORARY, USAGE, fail, printable, sentence_of
+from penstock.cli.exits import NOT_FOUND, USAGE, code_of, fail, printable, sentence_of
 from penstock.cli.spans import span
-from penstock.core.errors import CommandError, InUse
+from penstock.core.errors import CommandError
 
 Record = dict[str, Any]
 
@@ -42,18 +42,21 @@ class Output:
 
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each thing.")] = False
 
-    def table(self, records: Sequence[Record], columns: Sequence[Column], empty: str) -> None:
+    def table(self, records: Iterable[Record], columns: Sequence[Column], empty: str) -> None:
         """Show records side by side; if there are none, say so in a sentence that helps."""
         if self.json:
+            # Each as it comes: there may be millions, and who reads may want only the first.
             for record in records:
                 self.line_of_json(record)
-        elif not records:
+            return
+        rows = list(records)
+        if not rows:
             # Not on standard output, where a program would take it for a row.
             typer.echo(empty, err=True)
         elif sys.stdout.isatty():
-            _print_rich(records, columns)
+            _print_rich(rows, columns)
         else:
-            _print_aligned(records, columns)
+            _print_aligned(rows, columns)
 
     def record(self, record: Record) -> None:
         """Show one record, a line for each field."""
@@ -99,12 +102,19 @@ def seconds_text(seconds: float | None) -> str | None:
     return None if seconds is None else span(round(seconds * 1000))
 
 
+# Of a longer body, people see so much, and how long it is: --body prints megabytes to those who ask for them.
+BODY_LETTERS_MAX: Final = 1_000
+
+
 def body_text(record: Record) -> str:
     """The body in a record as people read it, on one line."""
     if "body_base64" in record:
         return f"{len(record['body_base64']) * 3 // 4:,} bytes that are no text"
     body = record.get("body")
-    return printable(body) if isinstance(body, str) else printable(json_format.dumps(body, ensure_ascii=False))
+    text = body if isinstance(body, str) else json_format.dumps(body, ensure_ascii=False)
+    if len(text) > BODY_LETTERS_MAX:
+        return f"{printable(text[:BODY_LETTERS_MAX])}… ({len(text):,} letters)"
+    return printable(text)
 
 
 def _print_aligned(records: Sequence[Record], columns: Sequence[Column]) -> None:
@@ -126,23 +136,35 @@ def _is_number(value: object) -> bool:
 def _print_rich(records: Sequence[Record], columns: Sequence[Column]) -> None:
     from rich.console import Console
 
-    Console().print(rich_table(records, columns))
+    console = Console()
+    table = rich_table(records, columns, console.width)
+    # Rather a line that goes on in the next one than half an id, which nobody can use.
+    console.width = max(console.width, sum((each.width or 0) + 2 for each in table.columns))
+    console.print(table)
 
 
-def rich_table(records: Sequence[Record], columns: Sequence[Column]) -> Any:
-    """Records as a table for a terminal."""
-    from rich import box
+def rich_table(records: Sequence[Record], columns: Sequence[Column], width: int) -> Any:
+    """Records as a table for a terminal: what a pipe gets, but what is wide takes only the rest of the line."""
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for each in columns:
+    rows = [[text_of(each.cell(record)) for each in columns] for record in records]
+    widths = [max(cell_len(cell) for cell in cells) for cells in zip((each.heading for each in columns), *rows)]
+    rest = width - sum(wide + 2 for wide, each in zip(widths, columns) if not each.wide)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for each, natural in zip(columns, widths):
         number = bool(records) and _is_number(each.cell(records[0]))
-        overflow = "ellipsis" if each.wide else "fold"
-        justify = "right" if number else "left"
-        table.add_column(each.heading, justify=justify, no_wrap=True, overflow=overflow)  # type: ignore[arg-type]
-    for record in records:
-        table.add_row(*(Text(text_of(each.cell(record))) for each in columns))
+        shown = min(natural, max(rest, len(each.heading))) if each.wide else natural
+        table.add_column(
+            each.heading.upper(),
+            justify="right" if number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            width=shown,
+        )
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
     return table
 
 
@@ -164,13 +186,14 @@ def told(directory: str) -> Iterator[None]:
     except PermissionError as error:
         fail(f"{error.filename or directory} may not be read or written by you; ask its owner, or become its owner")
     except FileNotFoundError as error:
-        fail(f"{error.filename or directory} is not there; see whether the path is right, and try again")
-    except NotADirectoryError as error:
+        fail(f"{error.filename or directory} is not there; see whether the path is right, and try again", NOT_FOUND)
+    except (NotADirectoryError, FileExistsError) as error:
         fail(f"{error.filename or directory} is no directory; name the one that the queue was opened with")
     except BrokenPipeError:
         # Whoever reads what is written has read enough.
         raise
     except CommandError as error:
-        fail(f"{directory}: {sentence_of(error)}", TEMPORARY if isinstance(error, InUse) else ERROR)
+        sentence = sentence_of(error)
+        fail(sentence if sentence.startswith(directory) else f"{directory}: {sentence}", code_of(error))
     except OSError as error:
         fail(f"{directory}: {error.strerror or error}; see whether the disk is in order, and try again")

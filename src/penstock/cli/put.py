@@ -18,7 +18,7 @@ from penstock.cli.bundles import bundled
 from penstock.cli.exits import ERROR, INTERRUPTED, NOTHING, USAGE, code_of, fail, sentence_of
 from penstock.cli.output import Output, jobs_text
 from penstock.cli.target import Target
-from penstock.cli.values import BodyKind, TubeName, duration, duration_option, read_body
+from penstock.cli.values import BodyKind, TubeName, duration, duration_option, json_trouble, read_body
 from penstock.core.errors import CommandError, Full, PenstockError
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Loading:
 
     def end(self, why: str, code: int, doubt: str = "") -> NoReturn:
         """It stops here: say where, so that it can go on."""
-        done = f"{jobs_text(self.put)} of the first {self.lines} lines are put" if self.put else "nothing is put"
+        done = f"{jobs_text(self.put)} of the first {self.lines:,} lines are put" if self.put else "nothing is put"
         on = f"; go on with --skip {self.lines}" if self.lines else ""
         fail(f"{why.rstrip('.')}; {done}{doubt}{on}", code)
 
@@ -230,7 +230,7 @@ def read_lines(file: BinaryIO, lines: Lines, skip: int, options: dict[str, Any])
         try:
             value = json.loads(raw)
         except (ValueError, RecursionError) as error:
-            raise BadLine(f"line {number} is not JSON ({error})") from None
+            raise BadLine(f"line {number} is not JSON ({json_trouble(error)})") from None
         body, more = (value, {}) if lines is Lines.BODIES else _with_options(value, number)
         yield Line(number, end, body, {**options, **more} if more else options)
 

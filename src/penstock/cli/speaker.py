@@ -106,7 +106,7 @@ class Speaker:
         if answer.is_error:
             self.close()
             code, _, sentence = answer.text.decode("utf-8", "backslashreplace").partition(" ")
-            raise refusal_of(code, f"{address} refuses: {sentence}; see -a and --user")
+            raise refusal_of(code, f"{address} refuses: {sentence.removesuffix('.')}; see -a and --user")
 
     def say(self, words: list[bytes]) -> None:
         """Send a command; connected or not, the answers to it are read next."""

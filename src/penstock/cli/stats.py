@@ -90,7 +90,7 @@ def _watch(queue: Queue, every: float, times: int, sort: Sort | None, top: int, 
             before = add_rates(queue, rows, before, now - at)
             at = now
             if live is not None:
-                live.update(rich_table(rows, columns), refresh=True)
+                live.update(rich_table(rows, columns, live.console.width), refresh=True)
             else:
                 out.table(rows, columns, EMPTY)
                 sys.stdout.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -92,18 +92,20 @@ def _show(queue: Queue, jobs: list[Job], body: bool, out: Output) -> None:
     if not body:
         out.table([record for record, _ in job_records(queue, jobs)], JOB_COLUMNS, "They are gone already.")
         return
-    for job in jobs:
-        sys.stdout.buffer.write(raw_body(job.body))
-        if len(jobs) > 1:
-            sys.stdout.buffer.write(b"\n")
-    sys.stdout.buffer.flush()
+    print_bodies(jobs)
 
 
-def raw_body(body: Any) -> bytes:
-    """The bytes of a body."""
+def print_bodies(jobs: list[Job]) -> None:
+    """Bodies byte by byte: one as it is, several with an end of line behind each."""
     from penstock.options import encode_body
 
-    return encode_body(body)[0]
+    for job in jobs:
+        raw = encode_body(job.body)[0]
+        sys.stdout.buffer.write(raw)
+        # On a screen the prompt must not stick to a body.
+        if len(jobs) > 1 or (sys.stdout.isatty() and not raw.endswith(b"\n")):
+            sys.stdout.buffer.write(b"\n")
+    sys.stdout.buffer.flush()
 
 
 @bundled

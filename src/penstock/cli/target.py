@@ -57,7 +57,11 @@ def place_of(url: str) -> Place:
         return Place(url)
     if _HOST_AND_PORT.fullmatch(url):
         return Place(f"penstock://{url}")
-    return Place(directory=Path(url).expanduser().absolute())
+    path = Path(url).expanduser()
+    if os.sep not in url and url not in (".", "..", "~") and not path.exists():
+        # Somebody who means a server would otherwise put jobs into a new directory, and wonder where they are.
+        fail(f"{url!r} may be a server or a directory; write {url}:7711 or ./{url}", USAGE)
+    return Place(directory=path.absolute())
 
 
 @dataclass(frozen=True)

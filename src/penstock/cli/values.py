@@ -73,13 +73,22 @@ def body_of(raw: bytes, kind: BodyKind | None) -> Any:
         try:
             return json.loads(raw)
         except (ValueError, RecursionError) as error:
-            fail(f"the body is not JSON: {error}; or say --as text", USAGE)
+            fail(f"the body is not JSON ({json_trouble(error)}); mend it, or say --as text", USAGE)
     try:
         return raw.decode()
     except UnicodeDecodeError:
         if kind is BodyKind.TEXT:
             fail("the body is not text in UTF-8; say --as bytes", USAGE)
         return raw
+
+
+def json_trouble(error: Exception) -> str:
+    """What is wrong with a piece of JSON, and where in it."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg[:1].lower()}{error.msg[1:].removesuffix(' at')} at character {error.pos + 1}"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 def read_ids(words: Iterable[str]) -> Iterator[str]:

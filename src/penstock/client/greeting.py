@@ -104,7 +104,7 @@ def no_answer(target: Target, seed: tuple[str, int], error: Exception) -> NoServ
         return NoServer(f"{where} does not answer; check the address and that a server runs there")
     if isinstance(error, ConnectionRefusedError):
         return NoServer(f"nobody listens on {where}; start a server with `penstock serve`, or check the address")
-    return NoServer(f"{where} cannot be reached: {getattr(error, 'strerror', None) or error}")
+    return NoServer(f"{where} cannot be reached: {getattr(error, 'strerror', None) or error}; check the address")
 
 
 def _kind(sentence: str) -> str:

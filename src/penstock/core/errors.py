@@ -295,8 +295,6 @@ class BadUrl(CommandError):
 class OtherRefusal(CommandError):
     """A server refused with a code that this version does not know."""
 
-    code: ClassVar[str] = "OTHER"
-
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code  # type: ignore[misc]  # The code is of this refusal, not of the class.

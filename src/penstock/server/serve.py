@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -262,7 +263,13 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
     except OSError as error:
         for listener in listeners:
             listener.close()
-        raise ConfigError(f"cannot listen on {', '.join(config.bind)}: {error.strerror or error}") from None
+        why = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            # In the order they are opened in above.
+            ports = {"http-port": config.http_port, "port": config.port, "tls-port": config.tls_port}
+            setting, port = [each for each in ports.items() if each[1]][len(listeners)]
+            why = f"somebody else listens on port {port}; stop them, or choose another with --{setting}"
+        raise ConfigError(f"cannot listen on {', '.join(config.bind)}: {why}") from None
     return listeners
 
 
