@@ -296,6 +296,22 @@ async def test_a_cancelled_take_loses_no_job(server: Server, name: str) -> None:
         assert await queue._session.call(held(False)) == []
 
 
+async def test_a_close_that_is_cancelled_hangs_up_all_the_same(server: Server, name: str) -> None:
+    for steps in range(1, 9):
+        queue = penstock.connect_async(url(server.port), name=f"closing-{steps}")
+        tube = await queue.tube(name)
+        waiting = asyncio.ensure_future(tube.take(timeout=None))
+        await asyncio.sleep(0.005)
+        closing = asyncio.ensure_future(queue.close())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(closing, waiting, return_exceptions=True)
+    wire = server.connect()
+    while b"name=closing-" in await asyncio.to_thread(wire.call, "CLIENT", "LIST"):
+        await asyncio.sleep(0.01)
+
+
 async def test_a_cancelled_call_leaves_the_answers_of_others_alone(server: Server, name: str) -> None:
     async with penstock.connect_async(url(server.port)) as queue:
         tube = await queue.tube(name)
