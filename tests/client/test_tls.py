@@ -88,7 +88,9 @@ async def test_the_same_for_tasks(server: TlsServer, name: str) -> None:
     async with penstock.connect_async(server.url) as queue:
         tube = await queue.tube(name)
         for number in range(3):
-            await asyncio.to_thread(hang_up_on_all, server.connect())
+            shared = queue._session._shared
+            hang_up_on_all(server.connect())
+            await shared.gone()
             await tube.put(number)
         assert [job.body for job in await tube.take_many(9)] == [0, 1, 2]
 
@@ -122,9 +124,9 @@ def test_a_closed_queue_gives_its_jobs_back_over_tls(server: TlsServer, name: st
 
 
 def test_who_is_not_certified_or_not_asked_for_tls_is_said(server: TlsServer) -> None:
-    with pytest.raises(NoServer, match="the certificate of .* is not good"):
+    with pytest.raises(NoServer, match=r"the certificate of .* is not good"):
         penstock.connect(f"penstock://localhost:{server.tls_port}?tls=1")
-    with pytest.raises(NoServer, match="the certificate of .* is not good"):
+    with pytest.raises(NoServer, match=r"the certificate of .* is not good"):
         penstock.connect(f"penstock://127.0.0.1:{server.tls_port}?ca={server.ca}")  # That is of localhost.
     with pytest.raises(NoServer, match="tls=1"):
         penstock.connect(f"penstock://localhost:{server.tls_port}", connect_timeout=2)

@@ -18,8 +18,8 @@ from typing import Any, Self, Unpack
 
 from penstock.changes import Change
 from penstock.client import commands
-from penstock.client.backoff import Backoff
 from penstock.client.async_session import AsyncSession
+from penstock.client.backoff import Backoff
 from penstock.client.commands import Call
 from penstock.client.facts import JobFacts
 from penstock.client.url import Target, target

@@ -81,8 +81,8 @@ class Session:
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self._seed = 0  # Which address was good last.
-        # Takes: those that are under way, and who settles what was lost; new ones wait for that. It is rare, so they look
-        # from time to time: a signal that interrupts somebody at the wrong moment would leave a Condition locked.
+        # Takes: those that are under way, and who settles what was lost; new ones wait for that. It is rare, so they
+        # look from time to time: a signal that interrupts somebody at the wrong moment would leave a Condition locked.
         self._gate = threading.Lock()
         self._takes: set[object] = set()
         self._settler: object = None
