@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import random
@@ -249,20 +250,22 @@ def test_signals_at_any_moment_leave_nothing_locked(server: Server, name: str) -
     def interrupt(*_: object) -> None:
         raise Interruption
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    def work_until_interrupted() -> None:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.002))
+        while True:
+            # A call that was interrupted may have left a job to be released by the next one.
+            with contextlib.suppress(CommandError):
+                for job in tube.take_many(10):
+                    job.release()
+
     with penstock.connect(url(server.port)) as queue:
         tube = queue.tube(name, "fifo")
         tube.put_many(range(200))
+        before = signal.signal(signal.SIGALRM, interrupt)
         until = time.monotonic() + 1.5
         while time.monotonic() < until:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.002))
-                while True:
-                    for job in tube.take_many(10):
-                        job.release()
-            except (Interruption, CommandError):
-                pass  # Of a job that was released by an interrupted call, the next one is told that it is not taken.
-        signal.setitimer(signal.ITIMER_REAL, 0)
+            with pytest.raises(Interruption):
+                work_until_interrupted()
         signal.signal(signal.SIGALRM, before)
         with ThreadPoolExecutor(1) as thread:
             assert len(thread.submit(tube.take_many, 200).result(timeout=10)) > 0
@@ -294,6 +297,22 @@ async def test_a_cancelled_take_loses_no_job(server: Server, name: str) -> None:
             await job.ack()
         assert sorted(seen) == list(range(60))
         assert await queue._session.call(held(False)) == []
+
+
+async def test_a_close_that_is_cancelled_hangs_up_all_the_same(server: Server, name: str) -> None:
+    for steps in range(1, 9):
+        queue = penstock.connect_async(url(server.port), name=f"closing-{steps}")
+        tube = await queue.tube(name)
+        waiting = asyncio.ensure_future(tube.take(timeout=None))
+        await asyncio.sleep(0.005)
+        closing = asyncio.ensure_future(queue.close())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(closing, waiting, return_exceptions=True)
+    wire = server.connect()
+    while b"name=closing-" in await asyncio.to_thread(wire.call, "CLIENT", "LIST"):
+        await asyncio.sleep(0.01)
 
 
 async def test_a_cancelled_call_leaves_the_answers_of_others_alone(server: Server, name: str) -> None:

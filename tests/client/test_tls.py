@@ -88,7 +88,9 @@ async def test_the_same_for_tasks(server: TlsServer, name: str) -> None:
     async with penstock.connect_async(server.url) as queue:
         tube = await queue.tube(name)
         for number in range(3):
-            await asyncio.to_thread(hang_up_on_all, server.connect())
+            shared = queue._session._shared
+            hang_up_on_all(server.connect())
+            await shared.gone()
             await tube.put(number)
         assert [job.body for job in await tube.take_many(9)] == [0, 1, 2]
 

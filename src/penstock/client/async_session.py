@@ -404,6 +404,15 @@ class AsyncSession:
         self.closed = True
         if not self.token or self._loop is not asyncio.get_running_loop() or self._pid != os.getpid():
             return
+        try:
+            await self._take_leave()
+        finally:
+            # Also where closing was cancelled: nobody could close it again.
+            for connection in list(self._all):
+                connection.abort(ConnectionAbortedError("the queue was closed"))
+
+    async def _take_leave(self) -> None:
+        """Let the server know that nobody will come back, and see it let go of everything."""
         for connection in list(self._alone):
             connection.abort(ConnectionAbortedError("the queue was closed"))
         chores = list(self._chores)
