@@ -107,7 +107,7 @@ def test_repair_says_what_it_would_do_and_does_it(directory: Path) -> None:
 
 def test_repair_refuses_what_it_cannot_repair(directory: Path, tmp_path: Path) -> None:
     result = run("journal", "repair", tmp_path / "missing")
-    assert result.exit_code == 1 and not (tmp_path / "missing").exists()
+    assert result.exit_code == 3 and not (tmp_path / "missing").exists()
     with penstock.open(directory):
         result = run("journal", "repair", directory)
         assert result.exit_code == 75 and "pid" in result.output
