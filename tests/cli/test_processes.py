@@ -63,6 +63,16 @@ def test_on_a_terminal_there_are_tables_and_questions(empty_server: str, env: di
     assert code == 0 and "removed 1 job of emails" in shown and "\x1b[" not in shown
 
 
+def test_on_a_terminal_how_far_a_file_came_stays_when_the_bar_goes(
+    empty_server: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "jobs").write_text("1\n2\n{\n")
+    shown, code = on_terminal(["put", "a", "--from", f"{tmp_path}/jobs", "--batch", "1", "-u", empty_server], env)
+    assert code == 1 and "putting" in shown
+    assert "\x1b[2K" not in shown.partition("go on with --skip 2")[2], "the bar was taken away behind the sentence"
+    assert "go on with --skip 2" in shown
+
+
 def test_a_reader_that_has_read_enough_is_no_error(empty_server: str, env: dict[str, str]) -> None:
     with penstock.connect(empty_server) as queue:
         queue.tube("many").put_many(["x" * 1_000] * 500)
