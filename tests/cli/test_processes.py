@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import select
 import signal
 import socket
@@ -71,6 +72,13 @@ def test_on_a_terminal_how_far_a_file_came_stays_when_the_bar_goes(
     assert code == 1 and "putting" in shown
     assert "\x1b[2K" not in shown.partition("go on with --skip 2")[2], "the bar was taken away behind the sentence"
     assert "go on with --skip 2" in shown
+
+
+def test_on_a_terminal_what_is_said_while_a_bar_runs_stands_above_it(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text('{"tube": "a", "body": 1}\n{"tube": "a"}\n')
+    shown, code = on_terminal(["import", "jsonl", f"{tmp_path}/jobs", "--into", f"{tmp_path}/queue"], env)
+    assert code == 1 and "importing" in shown
+    assert re.search(r"(^|[\nK])penstock: line 2: ", shown), "it stands behind the bar"
 
 
 def test_a_reader_that_has_read_enough_is_no_error(empty_server: str, env: dict[str, str]) -> None:
