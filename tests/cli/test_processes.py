@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import select
 import signal
 import socket
@@ -61,6 +62,23 @@ def test_on_a_terminal_there_are_tables_and_questions(empty_server: str, env: di
     assert code == 1 and "Remove 1 job of emails? [y/N]" in shown and "nothing was done" in shown
     shown, code = on_terminal(["tube", "truncate", "emails", "-u", empty_server], env | {"NO_COLOR": "1"}, b"y\n")
     assert code == 0 and "removed 1 job of emails" in shown and "\x1b[" not in shown
+
+
+def test_on_a_terminal_how_far_a_file_came_stays_when_the_bar_goes(
+    empty_server: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "jobs").write_text("1\n2\n{\n")
+    shown, code = on_terminal(["put", "a", "--from", f"{tmp_path}/jobs", "--batch", "1", "-u", empty_server], env)
+    assert code == 1 and "putting" in shown
+    assert "\x1b[2K" not in shown.partition("go on with --skip 2")[2], "the bar was taken away behind the sentence"
+    assert "go on with --skip 2" in shown
+
+
+def test_on_a_terminal_what_is_said_while_a_bar_runs_stands_above_it(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text('{"tube": "a", "body": 1}\n{"tube": "a"}\n')
+    shown, code = on_terminal(["import", "jsonl", f"{tmp_path}/jobs", "--into", f"{tmp_path}/queue"], env)
+    assert code == 1 and "importing" in shown
+    assert re.search(r"(^|[\nK])penstock: line 2: ", shown), "it stands behind the bar"
 
 
 def test_a_reader_that_has_read_enough_is_no_error(empty_server: str, env: dict[str, str]) -> None:

@@ -63,7 +63,8 @@ UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 def complain(message: str) -> None:
     """Say on standard error what went wrong."""
-    typer.echo(f"penstock: {printable(' '.join(message.split()))}", err=True)
+    # Not by typer, which goes round a progress bar that has put itself in the place of standard error.
+    print(f"penstock: {printable(' '.join(message.split()))}", file=sys.stderr)
 
 
 def fail(message: str, code: int = ERROR) -> NoReturn:

@@ -144,20 +144,21 @@ def load(
 ) -> None:
     """Put every line of a file."""
     loading = Loading(skip)
-    with _opened(source) as (file, size), _progress(size) as progress:
+    with _opened(source) as (file, size):
         jobs = read_lines(file, lines, skip, options)
         if dry_run:
             try:
-                for some in batches(jobs, batch):
-                    loading.did(some)
-                    progress(some[-1].end, loading.lines)
+                with _progress(size) as progress:
+                    for some in batches(jobs, batch):
+                        loading.did(some)
+                        progress(some[-1].end, loading.lines)
             except BadLine as error:
                 fail(str(error))
             would = f"would put {jobs_text(loading.put)} into {tube}"
             out.done(would, tube=tube, lines=loading.lines, put=0, would_put=loading.put)
             return
         with target.open(makes=True) as queue:
-            _put_all(queue.tube(tube), jobs, batch, loading, progress)
+            _put_all(queue.tube(tube), jobs, batch, loading, size)
     out.done(f"put {jobs_text(loading.put)} into {tube}", tube=tube, lines=loading.lines, put=loading.put)
 
 
@@ -180,15 +181,15 @@ class Loading:
         fail(f"{why.rstrip('.')}; {done}{doubt}{on}", code)
 
 
-def _put_all(
-    tube: Tube, jobs: Iterator[Line], batch: int, loading: Loading, progress: Callable[[int, int], None]
-) -> None:
+def _put_all(tube: Tube, jobs: Iterator[Line], batch: int, loading: Loading, size: int | None) -> None:
     """Put jobs in batches. Whatever ends it early says how far it was."""
     try:
-        for some in batches(jobs, batch):
-            tube.put_many([line.body for line in some], **some[0].options)
-            loading.did(some)
-            progress(some[-1].end, loading.lines)
+        # The bar ends before anything is said: when it goes, it takes with it what was said below it.
+        with _progress(size) as progress:
+            for some in batches(jobs, batch):
+                tube.put_many([line.body for line in some], **some[0].options)
+                loading.did(some)
+                progress(some[-1].end, loading.lines)
     except BadLine as error:
         loading.end(str(error), ERROR)
     except KeyboardInterrupt:
