@@ -124,7 +124,7 @@ DAMAGES: list[tuple[str, str, Damage]] = [
     ("E8", "a holder that is gone", lambda desk, tube: set_on(tube.taken.items[0], "holder", 99)),
     ("E8", "a held job that is not taken", lambda desk, tube: set_on(ready(tube), "holder", 0)),
     ("E8", "a session that holds too little", lambda desk, tube: desk.me.session.held.pop()),
-    ("E8", "a session without grace", lambda desk, tube: set_on(desk.me.session, "connections", 0)),
+    ("E8", "a session without grace", lambda desk, tube: desk.me.session.connections.clear()),
     ("E8", "a claim that lost a job", lambda desk, tube: desk.engine.consumers[b"reader"].claims[1].jobs.pop()),
     ("E9", "a tube left to be looked at", lambda desk, tube: desk.engine._woken.append(tube)),
     ("E9", "a job and who waits for it", wait_beside_a_job),
