@@ -72,4 +72,9 @@ def _pipelines() -> tuple[Spec, ...]:
 
 def _raw(count: int) -> Sample:
     server = _penstock()
-    return partial(child.figures, "bench.server.iproto_load", "raw", server.host, server.port, count)
+
+    # The server lives as long as the sample does.
+    def sample() -> list[float]:
+        return child.figures("bench.server.iproto_load", "raw", server.host, server.port, count)
+
+    return sample

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,19 +26,9 @@ class TlsServer(Server):
         files = ["--tls-cert-file", self.ca, "--tls-key-file", str(certificate / "key.pem")]
         super().__init__(home, "--tls-port", str(self.tls_port), *files, "--appendfsync", "everysec")
 
-    def answers(self) -> bool:
-        # It opens one port after the other.
-        return super().answers() and is_open(self.tls_port)
-
     @property
     def url(self) -> str:
         return f"penstock://localhost:{self.tls_port}?ca={self.ca}"
-
-
-def is_open(port: int) -> bool:
-    """Whether somebody listens on a port."""
-    with socket.socket() as connection:
-        return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")

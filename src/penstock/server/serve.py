@@ -236,13 +236,10 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
     listeners: list[asyncio.AbstractServer] = []
     accept, backlog = server.clients.accept, config.tcp_backlog
     try:
-        # Who answers clients can be watched.
         if config.http_port:
             watch = partial(HttpConnection, _pages(server))
             listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         listeners += await _listen_iproto(server)
-        if config.port:
-            listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
         if config.tls_port:
             listeners.append(
                 await loop.create_server(
@@ -260,6 +257,9 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             listeners.append(await loop.create_unix_server(accept, str(path), backlog=backlog))
             if config.unixsocketperm:
                 path.chmod(config.unixsocketperm)
+        # The last one: where it answers, all others are open.
+        if config.port:
+            listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
     except OSError as error:
         for listener in listeners:
             listener.close()
