@@ -137,7 +137,7 @@ choose_core() {
   esac
   if [ "$core" = compiled ]; then
     export PENSTOCK_COMPILE=1
-    say "building the compiled core (up to a minute) …"
+    say "building the compiled core (one to three minutes) …"
   else
     export PENSTOCK_COMPILE=0
     say "the core runs $core. It works the same, at a tenth of the speed."
