@@ -255,7 +255,7 @@ def test_what_is_staged_is_no_task_until_it_is_published(queue: Queue) -> None:
     assert space.stats()["transition"] == {"X-R": 1, "R-T": 1}
 
 
-def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at() -> None:
+def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Any] = []
     done = threading.Event()
 
@@ -275,6 +275,7 @@ def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at() -> 
         assert sorted(map(str, seen)) == sorted([*map(str, range(9)), "bad", "bad", "bad"])
         assert space.stats()["counts"] == {"R": 0, "T": 0, "W": 0, "B": 0, "D": 10, "Z": 0}
         assert space.stats()["transition"]["T-R"] == 2
+    assert caplog.text.count("a worker of jobs failed") == caplog.text.count("ValueError: not yet") == 2
 
 
 def test_workers_end_with_their_queue_and_may_finish_a_task_themselves() -> None:

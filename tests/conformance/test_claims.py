@@ -214,11 +214,11 @@ async def test_claims_are_renewed_released_and_told_of(queue: Any) -> None:
     tube = await filled(queue, 4)
     assert await queue.claim_info(own("reader")) == (0, 0, 0, [])
     await tube.claim(own("reader"), 1, 1, token=3)
-    await tube.claim(own("reader"), 2, 2, lease=0.05, token=3)
+    await tube.claim(own("reader"), 2, 2, lease=0.3, token=3)
     assert await queue.claim_info(own("reader")) == (0, 2, 3, [1, 2])
     assert await queue.renew_claims(own("reader"), lease=60, token=3) == 2
     assert await code_of(queue.renew_claims(own("reader"), token=2)) == "FENCED"
-    await asyncio.sleep(0.06)
+    await asyncio.sleep(0.35)
     assert bodies(await queue.read_claim(own("reader"), 2)) == [1, 2]
     assert await queue.ack_claims(own("reader"), 1, token=3) == 1
     assert await queue.release_claims(own("reader"), token=3) == 1

@@ -140,10 +140,10 @@ def test_asynctnt_logs_in_reconnects_and_resumes_its_session(start: Callable[...
     asyncio.run(after(start(*options, password="main"), token))
 
 
-def test_net_box_calls_takes_and_reconnects(guarded: Server) -> None:
+def test_net_box_calls_takes_and_reconnects(guarded: Server, needs: Callable[[object, str], None]) -> None:
     program = shutil.which("tarantool")
-    if program is None:
-        pytest.skip("tarantool is not installed, so its net.box is not tried (Debian: apt-get install tarantool)")
+    needs(program, "tarantool is not installed, so its net.box is not tried (Debian: apt-get install tarantool)")
+    assert program is not None
     script = Path(__file__).with_name("netbox.lua")
     command = [program, str(script), str(guarded.iproto_port), "default", "main"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -6,6 +6,7 @@ What a space refuses, it refuses with xqueue's own words, as an `XqueueError`.
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from penstock.options import to_bytes
 
 __all__ = ["Space", "XqueueError", "space", "upgrade"]
 
+_log = logging.getLogger("penstock")
+
 # A worker that fails waits so long before the next task, and twice as long each time up to the longest.
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 1.0
@@ -39,8 +42,8 @@ def upgrade(queue: Queue, space: str, options: dict[str, Any]) -> Space:
     """Make a space of this name, or go on with the one there is with other features: see docs/XQUEUE.md.
 
     `worker` and `workers` are a function and how many threads run it: each takes tasks and acks those for which the
-    function returns; one for which it raises goes back. They end with the queue, or by `space.stop()`. The function
-    that makes ids runs under the queue's lock, so it must not call the queue.
+    function returns; one for which it raises goes back, and the logger `penstock` is told why. They end with the queue,
+    or by `space.stop()`. The function that makes ids runs under the queue's lock, so it must not call the queue.
     """
     name = to_bytes(space, "the name of a space")
     worker, workers = _read_workers(options)
@@ -255,6 +258,7 @@ class Space:
         try:
             worker(task)
         except Exception:
+            _log.exception("a worker of %s failed; its task goes back", self.name)
             finish, done = self.release, False
         else:
             finish, done = self.ack, True
