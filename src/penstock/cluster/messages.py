@@ -1,8 +1,8 @@
 """What nodes say to each other. Disque's messages under Disque's names, and a few of our own behind them.
 
 A message is what it says; who sent it is known from the link it came by, and how it is written is wire/bus.py's matter.
-Moments never travel, since clocks differ: what is left of a time does. The one exception is the moment at which a job was
-made, which orders it in every queue it comes to.
+Moments never travel, since clocks differ: what is left of a time does. The one exception is the moment at which a job
+was made, which orders it in every queue it comes to.
 """
 
 from __future__ import annotations
