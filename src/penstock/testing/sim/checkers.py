@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.messages import NODE_FAILED, NODE_SUSPECTED
 from penstock.core import states as s
 from penstock.core.job import Job
+from penstock.core.limits import NEVER
 from penstock.testing.invariants import check
 from penstock.testing.sim.history import DONE, Add, Delivery
 from penstock.testing.sim.schedule import MS, SECOND
@@ -110,8 +111,10 @@ def _contents(simulation: Simulation, by_id: dict[bytes, list[Delivery]]) -> Ite
                 f"C6: {_told(add)} shows {delivery.nacks} nacks, and was nacked "
                 f"{simulation.history.nacks[delivery.id]} times"
             )
-        elif delivery.at > 0 and delivery.sent < add.invoked + add.delay_ms * MS * 9 // 10:
+        elif delivery.sent < add.invoked + add.delay_ms * MS * 9 // 10:
             yield f"C6: {_told(add)} was delivered before its delay was over"
+        elif simulation.options.is_calm and delivery.sent > (add.ended or NEVER) + add.ttl_ms * MS + _HEARD_AFTER:
+            yield f"E5: {_told(add)} was delivered after its ttl was over"
 
 
 def _ids(simulation: Simulation, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
