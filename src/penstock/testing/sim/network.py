@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from random import Random
 
-from penstock.cluster.messages import Message, OfJobs
+from penstock.cluster.messages import Message
 from penstock.testing.sim.schedule import SECOND, Schedule, spread
 
 # A network that takes longer than this has lost a message.
@@ -75,9 +74,8 @@ class Network:
             self._carry(sender, receiver, together)
 
     def _carry(self, sender: int, receiver: int, messages: list[Message]) -> None:
-        apart = [_apart(message) for message in messages]
         delay = spread(self._random, self.delay, _DELAY_MAX)
-        self._schedule.after(delay, lambda: self._arrive(sender, receiver, apart))
+        self._schedule.after(delay, lambda: self._arrive(sender, receiver, messages))
 
     def _arrive(self, sender: int, receiver: int, messages: list[Message]) -> None:
         # What was under way when a link was cut is lost with it, as it is when a connection breaks.
@@ -86,14 +84,3 @@ class Network:
         else:
             self._receivers[receiver](sender, messages)
 
-
-def _apart(message: Message) -> Message:
-    """A message as the receiver gets it: nothing in it is shared with the sender."""
-    if not isinstance(message, OfJobs):
-        return message
-    jobs = []
-    for job in message.jobs:
-        image = copy(job)
-        image.holders = list(job.holders)
-        jobs.append(image)
-    return OfJobs(message.kind, jobs, message.quiet, message.number, message.floor)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import Protocol
 
+from penstock.cluster.mail import Mail
+from penstock.cluster.members import Members
 from penstock.cluster.messages import NODE_LEAVING, Message
 from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
@@ -180,7 +182,12 @@ class SimNode:
         self.site = Site(self.engine, IdForms(self.id[:8], key), self.id, self._body_of, self._make_room)
         self.site.leaving = self.leaving
         memory = hashlib.blake2b(b"%b %d" % (self.id, self.forgotten), digest_size=16).digest()
-        self.cluster = Cluster(self.engine, self.site, self.id, memory, self._random.getrandbits(32))
+        mail = Mail()
+        members = Members(self.id, memory, self._random.getrandbits(32), mail, world.options.node_timeout_ms)
+        self.cluster = Cluster(
+            self.engine, self.site.ids, members, mail, self._random.getrandbits(32), self._body_of
+        )
+        self.site.cluster = self.cluster
         self._join()
         self.desk = Desk(_commands(Disque(self.site)), lambda: 0)
         self.links = Links(
@@ -459,7 +466,6 @@ class SimNode:
         members = self.cluster.members
         members.announced = members.host = self.host
         members.port, members.bus_port = CLIENT_PORT, BUS_PORT
-        members.timeout_ms = self.world.options.node_timeout_ms
         members.leaving = self.leaving
         members.restore([_peer(*row) for row in self.table], self.now())
         self._table_changes = members.changes
@@ -495,12 +501,12 @@ class SimNode:
 
     def holds(self, id: bytes) -> bool:
         """Whether it has a copy of a job."""
-        number = self.site.ids.parse_long(id)
+        number = self.site.number_of(id)
         return number != NOT_AN_ID and self.engine.jobs.find(number) is not None
 
     def leftovers(self) -> list[str]:
         """What it keeps beside jobs, and should not for long."""
-        return []
+        return [f"an acknowledgement of {id.decode()}" for id in self.cluster.acks.by_id]
 
     def set_memory_max(self, limit: int | None) -> None:
         """Let it have so much memory and no more; None for any amount."""
@@ -539,7 +545,7 @@ def _commands(disque: Disque) -> list[Command]:
     """As much of the table of commands as clients here use."""
     rows = [
         *(("addjob", disque.addjob), ("getjob", disque.getjob), ("ackjob", disque.ackjob)),
-        *(("fastack", disque.ackjob), ("working", disque.working), ("nack", disque.nack)),
+        *(("fastack", disque.fastack), ("working", disque.working), ("nack", disque.nack)),
         *(("enqueue", disque.enqueue), ("dequeue", disque.dequeue), ("pause", disque.pause)),
     ]
     return [Command(name, 0, "w", WRITE, "", "", handler) for name, handler in rows]
