@@ -60,6 +60,39 @@ class Mutant:
 
 
 MUTANTS: Final = (
+    # The cluster.
+    Mutant(
+        "answers-before-all-copies",
+        "cluster.replication",
+        "if len(started.confirmed) >= started.needed:",
+        "if started.confirmed:",
+    ),
+    Mutant(
+        "own-copy-counts-twice",
+        "cluster.replication",
+        "needed = repl if external else repl - 1",
+        "needed = repl if external else max(1, repl - 2)",
+    ),
+    Mutant("holders-hear-of-no-ack", "cluster.acks", "place.mail.send(node, message)", "pass"),
+    Mutant("queued-is-not-heard", "cluster.node", "self.requeue.receive_queued(sender, message, now)", "pass"),
+    Mutant(
+        "ack-collected-while-a-holder-is-away",
+        "cluster.acks",
+        "if node != self._place.myself and node not in ack.confirmed and members.is_member(node):",
+        "if node != self._place.myself and node not in ack.confirmed and node in members.reachable():",
+    ),
+    Mutant(
+        "old-time-after-nack",
+        "core.moves",
+        "job.wake = NEVER if ttr == NEVER else now + ttr",
+        "job.wake = NEVER if ttr == NEVER else now + (ttr if job.nacks == 0 else ttr // 4)",
+    ),
+    Mutant(
+        "replicas-in-the-order-of-a-set",
+        "cluster.place",
+        "most: i64 = len(found)",
+        "found = list(set(found))\nmost: i64 = len(found)",
+    ),
     # The disk, and what survives a restart.
     Mutant("no-sync", "journal.log", "tail.file.sync()", "pass"),
     Mutant(

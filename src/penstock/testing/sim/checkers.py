@@ -30,6 +30,14 @@ _JITTER_MS = 250
 # In a cluster where nothing fails, everybody who holds a copy has heard of an ack by then.
 _HEARD_AFTER = 500 * MS
 
+# A message that is not lost is under way for no longer than this.
+_NETWORK_MAX = 3 * SECOND
+
+# What was not collected is tried again after three minutes at most.
+_COLLECTED_AFTER = 190 * SECOND
+
+_CRASHES = ("kill", "power cut", "wipe", "failing disk")
+
 # So many violations of one promise are told; the rest would say the same.
 _TOLD_MAX = 5
 
@@ -106,11 +114,8 @@ def _contents(simulation: Simulation, by_id: dict[bytes, list[Delivery]]) -> Ite
             yield f"C6: {_told(add)} was delivered from {delivery.queue!r}"
         elif add.outcome == DONE and add.id != delivery.id:
             yield f"C6: {_told(add)} was delivered as {delivery.id!r}"
-        elif delivery.nacks > simulation.history.nacks[delivery.id]:
-            yield (
-                f"C6: {_told(add)} shows {delivery.nacks} nacks, and was nacked "
-                f"{simulation.history.nacks[delivery.id]} times"
-            )
+        elif delivery.nacks > len(simulation.history.nacks.get(delivery.id, [])):
+            yield f"C6: {_told(add)} shows {delivery.nacks} nacks, which is more than it had"
         elif delivery.sent < add.invoked + add.delay_ms * MS * 9 // 10:
             yield f"C6: {_told(add)} was delivered before its delay was over"
         elif simulation.options.is_calm and delivery.sent > (add.ended or NEVER) + add.ttl_ms * MS + _HEARD_AFTER:
@@ -132,36 +137,64 @@ def _ids(simulation: Simulation, by_id: dict[bytes, list[Delivery]]) -> Iterator
 
 def _spacing(simulation: Simulation, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
     """C7: a node lets the retry time pass before it delivers a job again; where nothing fails, all nodes do."""
-    for id, deliveries in by_id.items():
+    for deliveries in by_id.values():
         add = simulation.history.adds.get(deliveries[0].body)
-        if add is None or simulation.history.nacks[id]:
+        if add is None:
             continue
+        least_ms = add.retry_ms - _JITTER_MS
         for first, second in zip(deliveries, deliveries[1:], strict=False):
-            if simulation.options.is_calm and second.sent - first.sent < (add.retry_ms - _JITTER_MS) * MS:
-                yield f"C7: {_told(add)} was delivered {_twice(first, second)}, and nothing had failed"
+            if simulation.options.is_calm and not _nacked_between(simulation, first, second):
+                if second.sent - first.sent < least_ms * MS:
+                    yield f"C7: {_told(add)} was delivered {_twice(first, second)}, and nothing had failed"
         last: dict[int, Delivery] = {}
-        for delivery in deliveries:
-            before = last.get(delivery.node)
-            last[delivery.node] = delivery
-            if before is None or _crashed(simulation, delivery.node, before.sent, delivery.sent):
-                continue
-            if delivery.local_ms - before.local_ms < add.retry_ms - _JITTER_MS:
-                yield f"C7: {_told(add)} was delivered {_twice(before, delivery)} by the same node"
+        for second in deliveries:
+            before = last.get(second.node)
+            last[second.node] = second
+            if before is not None and second.local_ms - before.local_ms < least_ms:
+                if not _crashed_between(simulation, before, second) and not _nacked_between(simulation, before, second):
+                    yield f"C7: {_told(add)} was delivered {_twice(before, second)} by the same node"
+
+
+def _nacked_between(simulation: Simulation, first: Delivery, second: Delivery) -> bool:
+    """Whether somebody asked for a job to be queued again at once; other nodes may hear of that a little later."""
+    late = 200 * MS if simulation.options.is_calm else _NETWORK_MAX
+    return any(
+        nack.invoked <= second.sent and nack.ended + late >= first.sent
+        for nack in simulation.history.nacks.get(first.id, [])
+    )
+
+
+def _crashed_between(simulation: Simulation, first: Delivery, second: Delivery) -> bool:
+    """Whether the node was started again meanwhile: then jobs that it had handed out may be ready at once."""
+    return any(
+        fault.node == second.node and fault.kind in _CRASHES and fault.began <= second.sent and fault.ended >= first.sent
+        for fault in simulation.history.faults
+    )
 
 
 def _acked(simulation: Simulation, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
-    """C5: what was acked is not delivered again: at once where nothing fails, else once it could be known."""
+    """C5: what was acked is not delivered again, once everybody could know."""
     for id, acks in simulation.history.acks.items():
-        ended = [ack.ended for ack in acks if ack.outcome == DONE]
-        if not ended or id not in by_id:
+        done = [ack for ack in acks if ack.outcome == DONE]
+        if not done or id not in by_id:
             continue
-        acked = min(ended)
-        late = acked + _HEARD_AFTER if simulation.options.is_calm else max(acked, simulation.healed_at) + 190 * SECOND
+        acked = min(ack.ended for ack in done)
+        known = _known_at(simulation, acked, any(ack.fast for ack in acks))
         for delivery in by_id[id]:
-            if delivery.sent > late:
+            if delivery.sent > known:
                 yield f"C5: {id!r} was acked at {_moment(acked)} and delivered at {_moment(delivery.sent)}"
             elif delivery.sent > acked:
                 simulation.sometimes("a job was delivered after its ack")
+
+
+def _known_at(simulation: Simulation, acked: int, fast: bool) -> int:
+    """When every holder must know of an ack: holders are told again after twice the time each, once all is well."""
+    if simulation.options.is_calm:
+        return acked + _HEARD_AFTER
+    healed = simulation.healed_at
+    if fast or any(fault.forgets for fault in simulation.history.faults):
+        return max(acked, healed) + _COLLECTED_AFTER
+    return max(acked, healed) + max(0, healed - acked) + 4 * SECOND
 
 
 def _counters(simulation: Simulation, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
@@ -231,6 +264,10 @@ def check_copies(simulation: Simulation, node: SimNode, id: bytes, words: list[b
     add = simulation.history.adds[words[2]]
     if add.is_async or add.retry_ms == 0 or simulation.schedule.now >= add.invoked + add.ttl_ms * MS * 9 // 10:
         return
+    if id in simulation.history.acks:
+        # A holder that waited for longer than the retry time has delivered it: done is safe, too.
+        simulation.sometimes("a job was acked before its add was answered")
+        return
     held = [each.number for each in simulation.nodes if not each.up or each.holds(id)]
     forgot = {fault.node for fault in simulation.history.faults if fault.forgets and fault.began >= add.invoked}
     if len(set(held) | forgot) < add.replicate:
@@ -251,6 +288,22 @@ def check_owners(simulation: Simulation) -> None:
                 if id in owner:
                     raise Violation(f"C11: {id!r} is queued at node {owner[id]} and at node {node.number}")
                 owner[id] = node.number
+
+
+def check_acks(simulation: Simulation) -> None:
+    """C5: an ack is kept by somebody until nobody holds the job any more. (FASTACK promises no such thing.)"""
+    from penstock.testing.sim.simulation import Violation
+
+    if any(fault.forgets for fault in simulation.history.faults) or not all(node.up for node in simulation.nodes):
+        return
+    for node in simulation.nodes:
+        for job in _jobs(node):
+            id = node.site.id_of(job)
+            acks = simulation.history.acks.get(id, [])
+            if job.once or not any(ack.outcome == DONE for ack in acks) or any(ack.fast for ack in acks):
+                continue
+            if not any(other.keeps_ack(id) for other in simulation.nodes):
+                raise Violation(f"C5: {id!r} was acked, nobody remembers that, and node {node.number} still holds it")
 
 
 # What happened at all
@@ -276,15 +329,6 @@ def _note_sometimes(simulation: Simulation, by_id: dict[bytes, list[Delivery]]) 
             simulation.sometimes("a job was delivered though its add had failed or was unknown")
     for word, times in history.errors.items():
         simulation.counted[f"refused with {word}"] += times
-
-
-def _crashed(simulation: Simulation, node: int, since: int, until: int) -> bool:
-    """Whether a node was started again meanwhile: then jobs that it had handed out are ready at once."""
-    return any(
-        fault.node == node and fault.kind in ("kill", "power cut", "wipe", "failing disk")
-        for fault in simulation.history.faults
-        if fault.began <= until and fault.ended >= since
-    )
 
 
 def _forgot(simulation: Simulation, node: int) -> bool:

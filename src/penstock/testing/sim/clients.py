@@ -10,7 +10,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN, Ack, Add, Delivery, History
+from penstock.core.limits import NEVER
+from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN, Ack, Add, Delivery, History, Nack
 from penstock.testing.sim.options import Options
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, spread
 from penstock.wire.answers import AnswerParser, Refusal
@@ -300,10 +301,18 @@ class Consumer(Client):
             self.begin()
 
     def _nack(self, jobs: list[bytes]) -> None:
+        nacks = []
         for id in jobs:
-            self.cluster.history.nacks[id] += 1
+            nack = Nack(self.cluster.schedule.now)
+            self.cluster.history.nacks.setdefault(id, []).append(nack)
+            nacks.append(nack)
         self.cluster.history.note(self.cluster.schedule.now, "nack", jobs)
-        self.ask([b"NACK", *jobs], 2 * SECOND, lambda *_: self.begin())
+        self.ask([b"NACK", *jobs], 2 * SECOND, lambda answer, *_: self._nacked(nacks, answer))
+
+    def _nacked(self, nacks: list[Nack], answer: object | None) -> None:
+        for nack in nacks:
+            nack.ended = NEVER if answer is None else self.cluster.schedule.now
+        self.begin()
 
     def _ask_for_time(self, jobs: list[bytes]) -> None:
         self.ask([b"WORKING", jobs[0]], 2 * SECOND, lambda *_: self._ack(jobs))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 
+from penstock.core.limits import NEVER
+
 # How a call ended.
 UNKNOWN = "unknown"  # No answer, or one that leaves it open: NOREPL, a timeout, a lost connection.
 DONE = "done"
@@ -71,6 +73,16 @@ class Ack:
         self.ended = 0
 
 
+class Nack:
+    """A NACK of one job."""
+
+    __slots__ = ("ended", "invoked")
+
+    def __init__(self, invoked: int) -> None:
+        self.invoked = invoked
+        self.ended = NEVER  # It may still come.
+
+
 class Fault:
     """Something that was done to the cluster, and until when."""
 
@@ -91,7 +103,7 @@ class History:
         self.adds: dict[bytes, Add] = {}  # By body.
         self.deliveries: list[Delivery] = []
         self.acks: dict[bytes, list[Ack]] = {}  # By id.
-        self.nacks: Counter[bytes] = Counter()  # How often a job was nacked, perhaps.
+        self.nacks: dict[bytes, list[Nack]] = {}  # By id.
         self.written: Counter[bytes] = Counter()  # Jobs by body, as nodes wrote them to clients who may not have read.
         self.faults: list[Fault] = []
         self.errors: Counter[str] = Counter()  # First words of refusals.

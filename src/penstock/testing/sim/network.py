@@ -38,9 +38,9 @@ class Network:
         self._cuts[link] = self._cuts.get(link, 0) + 1
 
     def mend(self, sender: int, receiver: int) -> None:
-        """Undo one cut."""
+        """Undo one cut, unless all were undone."""
         link = sender, receiver
-        self._cuts[link] -= 1
+        self._cuts[link] = max(0, self._cuts.get(link, 0) - 1)
 
     def heal(self) -> None:
         """From now on everything arrives."""

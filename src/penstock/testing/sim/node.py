@@ -504,6 +504,10 @@ class SimNode:
         number = self.site.number_of(id)
         return number != NOT_AN_ID and self.engine.jobs.find(number) is not None
 
+    def keeps_ack(self, id: bytes) -> bool:
+        """Whether it remembers that a job was acked."""
+        return id in self.cluster.acks.by_id
+
     def leftovers(self) -> list[str]:
         """What it keeps beside jobs, and should not for long."""
         return [f"an acknowledgement of {id.decode()}" for id in self.cluster.acks.by_id]

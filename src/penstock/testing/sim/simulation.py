@@ -24,7 +24,7 @@ from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams
 QUIET_AFTER = 400 * SECOND
 
 # How long a cluster that is whole may take to say so.
-WHOLE_AFTER = 15 * SECOND
+WHOLE_AFTER = 30 * SECOND
 
 
 @dataclass
@@ -145,6 +145,7 @@ class Simulation:
             self._look_around()
 
     def _heal(self) -> None:
+        self._look_around()
         self.nemeses.end()
         self.network.heal()
         for node in self.nodes:
@@ -157,7 +158,9 @@ class Simulation:
                 node.resume()
             if not node.up:
                 assert node.start()
-                self.introduce(node)
+        # A node that was installed anew and met nobody in the middle of all this is met once more.
+        for node in self.nodes[1:]:
+            self.introduce(node)
         for number in range(self.options.queues):
             self.reopen(b"q%d" % number)
         self.healed_at = self.schedule.now
@@ -217,7 +220,7 @@ class Simulation:
     def introduce(self, node: SimNode) -> None:
         """Let a node that knows nobody meet another one, and through it all."""
         others = [other for other in self.others(node) if other.up]
-        if others:
+        if others and node.up:
             node.meet(others[0])
 
     def reopen(self, queue: bytes) -> None:
@@ -252,6 +255,7 @@ class Simulation:
             if node.up:
                 check(node.engine)
         checkers.check_owners(self)
+        checkers.check_acks(self)
 
 
 def simulate(seed: int, settings: list[str] | None = None) -> Report:
