@@ -97,6 +97,18 @@ class Cluster(CopyKeeper):
             return 0
         return min(self.place.deadlines.next_due, self.members.next_due)
 
+    def link_up(self, named: bytes, found: bytes, now: i64) -> bool:
+        """Our link to a node is up, and so it names itself. Tell whether the link is of use, from now on to `found`."""
+        if not self.members.link_up(named, found, now):
+            return False
+        self.handovers.say_again(found, now)
+        self.acks.try_again(found, now)
+        return True
+
+    def link_down(self, node: bytes, now: i64) -> None:
+        """Our link to a node is gone."""
+        self.members.link_down(node, now)
+
     def advance(self, now: i64) -> None:
         """Let what fell due happen, as much as one turn may."""
         self.place.engine.advance(now)
@@ -276,6 +288,11 @@ class Cluster(CopyKeeper):
             self._leaving.start(now)
         else:
             self._leaving.stop()
+
+    def forget_everything(self, now: i64) -> None:
+        """Let the log have nothing of a cluster: this node is to be another, or to begin anew."""
+        for key in list(self.place.engine.notes):
+            self.place.engine.note(key, b"", now)
 
     def registered(self) -> int:
         """How many jobs this node knows of, acknowledgements among them: a node that leaves is empty at 0."""

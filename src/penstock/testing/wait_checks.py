@@ -6,7 +6,7 @@ from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
 from penstock.core.tube import Tube
-from penstock.core.waits import Line, PutWait, Wait, Waiting
+from penstock.core.waits import Connection, CopyWait, Line, PutWait, Wait, Waiting
 from penstock.testing.assertions import same, shown
 
 
@@ -30,9 +30,21 @@ def check_lines(engine: Engine) -> list[Waiting]:
         assert watching and job is not None, f"E2: job {job_id} is watched by nobody, or is gone"
         assert job.state not in (s.DONE, s.ZOMBIE), f"E9: {shown(job)}, and somebody still waits for its end"
         waits |= {wait.number: wait for wait in watching}
+    waits |= _for_copies(engine)
     for wait in waits.values():
         _check_wait(engine, wait, waits)
     return list(waits.values())
+
+
+def _for_copies(engine: Engine) -> dict[int, Waiting]:
+    """Those who wait for copies of jobs on other nodes: they stand in no line."""
+    found: dict[int, Waiting] = {}
+    for session in engine.sessions.values():
+        for connection in session.connections.values():
+            assert isinstance(connection, Connection)
+            waits = connection.waits.values()
+            found |= {wait.number: wait for wait in waits if isinstance(wait, CopyWait)}
+    return found
 
 
 def _check_wait(engine: Engine, wait: Waiting, waits: dict[int, Waiting]) -> None:
