@@ -30,20 +30,21 @@ def check_lines(engine: Engine) -> list[Waiting]:
         assert watching and job is not None, f"E2: job {job_id} is watched by nobody, or is gone"
         assert job.state not in (s.DONE, s.ZOMBIE), f"E9: {shown(job)}, and somebody still waits for its end"
         waits |= {wait.number: wait for wait in watching}
-    waits |= _for_copies(engine)
+    waits |= {wait.number: wait for wait in _for_copies(engine)}
     for wait in waits.values():
         _check_wait(engine, wait, waits)
     return list(waits.values())
 
 
-def _for_copies(engine: Engine) -> dict[int, Waiting]:
-    """Those who wait for copies of jobs on other nodes: they stand in no line."""
-    found: dict[int, Waiting] = {}
+def _for_copies(engine: Engine) -> list[CopyWait]:
+    """Those who wait for copies of a job: they stand in no line, and the job is held until they have what they want."""
+    found: list[CopyWait] = []
     for session in engine.sessions.values():
         for connection in session.connections.values():
             assert isinstance(connection, Connection)
-            waits = connection.waits.values()
-            found |= {wait.number: wait for wait in waits if isinstance(wait, CopyWait)}
+            found += [wait for wait in connection.waits.values() if isinstance(wait, CopyWait)]
+    for wait in found:
+        assert wait.job.state == s.STAGED, f"E9: {shown(wait.job)}, and somebody still waits for its copies"
     return found
 
 
