@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
     "core": set(),
     "_build": {"core"},
-    "wire": {"core"},
+    "wire": {"core", "cluster"},
     "cluster": {"core"},
     "dialects": {"core", "wire", "options"},
     "journal": {"core"},
