@@ -21,24 +21,24 @@ FAIL: Final = 3
 REPLJOB: Final = 4  # Hold a copy of this.
 GOTJOB: Final = 5  # I hold a copy.
 ENQUEUE: Final = 6  # Queue your copy, after so many ms.
-QUEUED: Final = 7  # I have queued it; aux is one of the reasons below.
-SETACK: Final = 8  # It was acknowledged; aux: how many holders I know of.
+QUEUED: Final = 7  # I have it queued; aux is one of the reasons below.
+SETACK: Final = 8  # It was acknowledged; aux: a fingerprint of the holders I know of, 0 for none.
 WILLQUEUE: Final = 9  # I am about to queue it, unless you say that you have it queued, or handed it out, or it is done.
-GOTACK: Final = 10  # I know that it was acknowledged; aux 1: and had a copy.
+GOTACK: Final = 10  # I know that it was acknowledged; aux 1: and had a copy. Tells of holders, if I know of others.
 DELJOB: Final = 11  # Forget it.
-NEEDJOBS: Final = 12  # Send me up to so many of this queue.
+NEEDJOBS: Final = 12  # Send me up to so many of this queue, now or within so many ms.
 YOURJOBS: Final = 13  # Here they are: queue them.
-WORKING: Final = 14  # Somebody works on it: do not queue it for another retry time. Said at every delivery, too.
+WORKING: Final = 14  # Somebody works on it: do not queue it for so many ms. Said at every delivery, too.
 PAUSE: Final = 15  # Be paused like this: 1 in, 2 out.
 # Ours.
 TAKENOVER: Final = 16  # I have what you handed over: the receipt without which nobody forgets an at-most-once job.
 
 MESSAGES_COUNT: Final = 17
 
-# Why a job was queued: the `aux` of QUEUED.
-AGAIN: Final = 0  # Nothing to count: it was queued before, and still is.
-RETURNED: Final = 1  # Once more: its time was over, or somebody asked for it. Counts as an additional delivery.
-FAILED: Final = 2  # Somebody said that it failed. Counts as a nack.
+# Why a job is queued: the `aux` of QUEUED.
+STILL: Final = 0  # It was before.
+TIME_OVER: Final = 1  # Its retry time was over, and nobody objected.
+ASKED_FOR: Final = 2  # A client said so: that it failed, or that it should be. Whoever holds it holds it no more.
 
 # What a node says of itself and of others: bits, as Disque has them.
 NODE_SUSPECTED: Final = 1
@@ -114,6 +114,7 @@ class JobImage:
     body: bytes
     body_kind: i64
     repl: i64  # How many copies were asked for.
+    age_ms: i64  # How long ago it was made.
     order: i64  # When it was made, by the clock of its maker, ms × 10^6: its place in every queue.
     ttl_ms: i64  # What is left of it; NEVER if it has none.
     delay_ms: i64  # What is left of it.
@@ -129,6 +130,7 @@ class JobImage:
         self.body = body
         self.body_kind = 0
         self.repl = 1
+        self.age_ms = 0
         self.order = 0
         self.ttl_ms = 0
         self.delay_ms = 0
@@ -146,17 +148,21 @@ class OfJobs(Message):
     quiet: bool  # REPLJOB: no GOTJOB is wanted.
     number: i64  # YOURJOBS with at-most-once jobs: which handing-over of the sender's this is; else 0.
     floor: i64  # Every handing-over of the sender's below this number is over: never to be accepted again.
+    series: bytes  # What the sender remembers since: its numbers are of that memory.
+    memory: bytes  # What the receiver has said of its memory: if that is another by now, nobody knows what it took.
 
-    def __init__(self, kind: i64, jobs: list[JobImage], quiet: bool = False, number: i64 = 0, floor: i64 = 0) -> None:
+    def __init__(self, kind: i64, jobs: list[JobImage], quiet: bool = False) -> None:
         super().__init__(kind)
         self.jobs = jobs
         self.quiet = quiet
-        self.number = number
-        self.floor = floor
+        self.number = 0
+        self.floor = 0
+        self.series = b""
+        self.memory = b""
 
 
 class OfJob(Message):
-    """What is said of a job by its id: GOTJOB, ENQUEUE, QUEUED, SETACK, WILLQUEUE, GOTACK, DELJOB, WORKING."""
+    """What is said of a job by its id: GOTJOB, ENQUEUE, SETACK, WILLQUEUE, DELJOB; and more in those below."""
 
     id: bytes
     aux: i64
@@ -167,16 +173,40 @@ class OfJob(Message):
         self.aux = aux
 
 
+class OfCopy(OfJob):
+    """QUEUED and WORKING: what is so of a copy, which states its counters. They are never less elsewhere then."""
+
+    nacks: i64
+    returns: i64
+
+    def __init__(self, kind: i64, id: bytes, aux: i64, nacks: i64, returns: i64) -> None:
+        super().__init__(kind, id, aux)
+        self.nacks = nacks
+        self.returns = returns
+
+
+class OfHolders(OfJob):
+    """GOTACK: with all holders that the sender knows of, where the fingerprint that it was sent says others."""
+
+    holders: list[bytes]
+
+    def __init__(self, kind: i64, id: bytes, aux: i64, holders: list[bytes]) -> None:
+        super().__init__(kind, id, aux)
+        self.holders = holders
+
+
 class OfQueue(Message):
     """NEEDJOBS and PAUSE."""
 
     queue: bytes
     aux: i64
+    ms: i64  # NEEDJOBS: for how long it is wanted.
 
-    def __init__(self, kind: i64, queue: bytes, aux: i64) -> None:
+    def __init__(self, kind: i64, queue: bytes, aux: i64, ms: i64 = 0) -> None:
         super().__init__(kind)
         self.queue = queue
         self.aux = aux
+        self.ms = ms
 
 
 class Receipt(Message):

@@ -13,7 +13,7 @@ from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
 from penstock.core.limits import NEVER
 from penstock.journal.disk import UNFINISHED, Disk
-from penstock.journal.filling import doubt, fill, fill_holders
+from penstock.journal.filling import doubt, fill, fill_holders, let_held_in
 from penstock.journal.identity import NODE_FILE, identity, new_identity
 from penstock.journal.log import ALWAYS, SEGMENT_BYTES, Kept, Log
 from penstock.journal.reading import Reading
@@ -31,6 +31,7 @@ class Opened:
     node: str
     key: bytes  # Of the ids.
     warnings: list[str]
+    doubtful: bool  # Rows that somebody saw the effect of may be lost: what was said to other nodes, say.
 
 
 def open_log(
@@ -86,13 +87,14 @@ def open_log(
         make_do(replay, now)
     fill(engine, replay)
     fill_holders(engine, replay, now, log, wall)
+    let_held_in(engine, now)
     if doubtful:
         doubt(engine, now, log, wall)
     log.commit(now, wall)
     log.make_durable(log.written)
     if doubtful:
         replace(who, doubtful=False).write(disk)
-    return Opened(engine, log, who.node, who.key, [*reading.unusable, *map(str, reading.cuts)])
+    return Opened(engine, log, who.node, who.key, [*reading.unusable, *map(str, reading.cuts)], doubtful)
 
 
 def _may_lack_rows(last: SegmentHeader | None, replay: Replay, boot: str) -> bool:
