@@ -28,15 +28,20 @@ from mypy_extensions import i32, i64
 
 from penstock.cluster.messages import (
     FAIL,
+    GOTACK,
     MESSAGES_COUNT,
     NEEDJOBS,
     PAUSE,
+    QUEUED,
     REPLJOB,
     TAKENOVER,
+    WORKING,
     YOURJOBS,
     Greeting,
     JobImage,
     Message,
+    OfCopy,
+    OfHolders,
     OfJob,
     OfJobs,
     OfNode,
@@ -75,7 +80,7 @@ HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
 
 _COUNT_MAX: Final = (1 << 31) - 1
-_NUMBER_MAX: Final = (1 << 62) - 1
+_NUMBER_MAX: Final = (1 << 63) - 1
 
 
 # The handshake
@@ -285,24 +290,24 @@ def _close_packet(out: list[bytes], written: list[bytes], seal: Seal) -> None:
 
 def _write(writer: BytesWriter, message: Message) -> None:
     if isinstance(message, OfJob):
-        write_array(writer, 3)
-        write_integer(writer, message.kind)
-        write_binary(writer, message.id)
-        write_integer(writer, message.aux)
+        _write_of_job(writer, message)
     elif isinstance(message, OfJobs):
-        write_array(writer, 5)
+        write_array(writer, 7)
         write_integer(writer, message.kind)
         write_integer(writer, 1 if message.quiet else 0)
         write_integer(writer, message.number)
         write_integer(writer, message.floor)
+        write_binary(writer, message.series)
+        write_binary(writer, message.memory)
         write_array(writer, len(message.jobs))
         for image in message.jobs:
             _write_job(writer, image)
     elif isinstance(message, OfQueue):
-        write_array(writer, 3)
+        write_array(writer, 4)
         write_integer(writer, message.kind)
         write_binary(writer, message.queue)
         write_integer(writer, message.aux)
+        write_integer(writer, message.ms)
     elif isinstance(message, Greeting):
         _write_greeting(writer, message)
     elif isinstance(message, Receipt):
@@ -316,18 +321,45 @@ def _write(writer: BytesWriter, message: Message) -> None:
         write_binary(writer, message.node)
 
 
+def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
+    if isinstance(message, OfCopy):
+        write_array(writer, 5)
+    elif isinstance(message, OfHolders):
+        write_array(writer, 4)
+    else:
+        write_array(writer, 3)
+    write_integer(writer, message.kind)
+    write_binary(writer, message.id)
+    write_integer(writer, message.aux)
+    if isinstance(message, OfCopy):
+        write_integer(writer, message.nacks)
+        write_integer(writer, message.returns)
+    elif isinstance(message, OfHolders):
+        _write_nodes(writer, message.holders)
+
+
 def _write_job(writer: BytesWriter, image: JobImage) -> None:
-    write_array(writer, 13)
+    write_array(writer, 14)
     write_binary(writer, image.id)
     write_binary(writer, image.queue)
     write_binary(writer, image.body)
-    for number in (image.body_kind, image.repl, image.order, image.ttl_ms, image.delay_ms, image.retry_ms):
-        write_integer(writer, number)
-    for number in (image.nacks, image.returns, image.deliveries):
-        write_integer(writer, number)
-    write_array(writer, len(image.holders))
-    for holder in image.holders:
-        write_binary(writer, holder)
+    write_integer(writer, image.body_kind)
+    write_integer(writer, image.repl)
+    write_integer(writer, image.age_ms)
+    write_integer(writer, image.order)
+    write_integer(writer, image.ttl_ms)
+    write_integer(writer, image.delay_ms)
+    write_integer(writer, image.retry_ms)
+    write_integer(writer, image.nacks)
+    write_integer(writer, image.returns)
+    write_integer(writer, image.deliveries)
+    _write_nodes(writer, image.holders)
+
+
+def _write_nodes(writer: BytesWriter, nodes: list[bytes]) -> None:
+    write_array(writer, len(nodes))
+    for node in nodes:
+        write_binary(writer, node)
 
 
 def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
@@ -372,27 +404,45 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
         return None
     if kind < FAIL:
         return _greeting(reader, kind, count)
+    if kind in (REPLJOB, YOURJOBS):
+        return _jobs(reader, kind, count, body_max)
     if kind == FAIL:
         _needs(count, 2)
-        message: Message = OfNode(kind, _node(reader))
+        node = _node(reader)
         _pass(reader, count - 2)
-    elif kind in (REPLJOB, YOURJOBS):
-        message = _jobs(reader, kind, count, body_max)
-    elif kind in (NEEDJOBS, PAUSE):
-        _needs(count, 3)
-        queue = _queue(reader)
-        message = OfQueue(kind, queue, _number(reader, _COUNT_MAX))
-        _pass(reader, count - 3)
-    elif kind == TAKENOVER:
+        return OfNode(kind, node)
+    if kind == TAKENOVER:
         _needs(count, 2)
-        message = Receipt(kind, _number(reader, _NUMBER_MAX))
+        number = _number(reader, _NUMBER_MAX)
         _pass(reader, count - 2)
-    else:
-        _needs(count, 3)
-        id = _job_id(reader)
-        message = OfJob(kind, id, _number(reader, _NUMBER_MAX))
-        _pass(reader, count - 3)
-    return message
+        return Receipt(kind, number)
+    if kind in (NEEDJOBS, PAUSE):
+        _needs(count, 4)
+        queue = _queue(reader)
+        aux = _number(reader, _COUNT_MAX)
+        ms = _duration(reader)
+        _pass(reader, count - 4)
+        return OfQueue(kind, queue, aux, ms)
+    return _of_job(reader, kind, count)
+
+
+def _of_job(reader: Reader, kind: i64, count: i64) -> OfJob:
+    _needs(count, 3)
+    id = _job_id(reader)
+    aux = _number(reader, _NUMBER_MAX)
+    if kind in (QUEUED, WORKING):
+        _needs(count, 5)
+        nacks = _number(reader, _COUNT_MAX)
+        returns = _number(reader, _COUNT_MAX)
+        _pass(reader, count - 5)
+        return OfCopy(kind, id, aux, nacks, returns)
+    if kind == GOTACK:
+        _needs(count, 4)
+        holders = _nodes(reader)
+        _pass(reader, count - 4)
+        return OfHolders(kind, id, aux, holders)
+    _pass(reader, count - 3)
+    return OfJob(kind, id, aux)
 
 
 def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
@@ -417,20 +467,21 @@ def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
 
 
 def _jobs(reader: Reader, kind: i64, count: i64, body_max: i64) -> OfJobs:
-    _needs(count, 5)
-    quiet = _number(reader, 1) == 1
-    number = _number(reader, _NUMBER_MAX)
-    floor = _number(reader, _NUMBER_MAX)
-    jobs: list[JobImage] = []
+    _needs(count, 7)
+    message = OfJobs(kind, [], _number(reader, 1) == 1)
+    message.number = _number(reader, _NUMBER_MAX)
+    message.floor = _number(reader, _NUMBER_MAX)
+    message.series = _memory(reader)
+    message.memory = _memory(reader)
     for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs")):
-        jobs.append(_job(reader, body_max))
-    _pass(reader, count - 5)
-    return OfJobs(kind, jobs, quiet, number, floor)
+        message.jobs.append(_job(reader, body_max))
+    _pass(reader, count - 7)
+    return message
 
 
 def _job(reader: Reader, body_max: i64) -> JobImage:
     fields = reader.length_of_array()
-    _needs(fields, 13)
+    _needs(fields, 14)
     id = _job_id(reader)
     queue = _queue(reader)
     body = reader.string()
@@ -439,6 +490,7 @@ def _job(reader: Reader, body_max: i64) -> JobImage:
     image = JobImage(id, queue, body)
     image.body_kind = _number(reader, 255)
     image.repl = _number(reader, 65_535)
+    image.age_ms = _duration(reader)
     image.order = _number(reader, _NUMBER_MAX)
     image.ttl_ms = _duration(reader)
     image.delay_ms = _duration(reader)
@@ -446,10 +498,19 @@ def _job(reader: Reader, body_max: i64) -> JobImage:
     image.nacks = _number(reader, _COUNT_MAX)
     image.returns = _number(reader, _COUNT_MAX)
     image.deliveries = _number(reader, _COUNT_MAX)
-    for _ in range(_limited(reader.length_of_array(), HOLDERS_MAX, "holders")):
-        image.holders.append(_node(reader))
-    _pass(reader, fields - 13)
+    image.holders = _nodes(reader)
+    _pass(reader, fields - 14)
     return image
+
+
+def _nodes(reader: Reader) -> list[bytes]:
+    return [_node(reader) for _ in range(_limited(reader.length_of_array(), HOLDERS_MAX, "holders"))]
+
+
+def _memory(reader: Reader) -> bytes:
+    """What a node has said of its memory; nothing, where it does not matter."""
+    memory = reader.string()
+    return _exactly(memory, MEMORY_BYTES, "a memory") if memory else memory
 
 
 def _needs(count: i64, fields: i64) -> None:
@@ -541,6 +602,9 @@ def address(text: str) -> str:
         found = ipaddress.ip_address(text)
     except ValueError:
         raise ProtocolError("the address of a node is an IP address") from None
-    if found.is_multicast or found.is_unspecified or found.is_reserved or "%" in text:
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    nobody = found.is_multicast or found.is_unspecified or "%" in text
+    if nobody or (found.version == 4 and found.is_reserved):
         raise ProtocolError("nobody can be at such an address")
     return str(found)
