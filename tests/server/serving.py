@@ -202,7 +202,7 @@ class Server:
             # Somebody else may take the port before the server does.
             self.port, self.iproto_port, self.iproto15_port = free_port(), free_port(), free_port()
             ports = ["--port", str(self.port), "--iproto-port", str(self.iproto_port)]
-            ports += ["--iproto15-port", str(self.iproto15_port)]
+            ports += ["--iproto15-port", str(self.iproto15_port), "--cluster-port", str(free_port())]
             self.process = self._spawn([*words, *ports])
             if wait_for(lambda: self.answers() or self.process.poll() is not None) and self.process.poll() is None:
                 return
