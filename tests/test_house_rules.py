@@ -247,7 +247,7 @@ def test_every_markdown_file_has_one_title() -> None:
         ("penstock.core.job", "from ..wire import resp"),
         ("penstock.core.job", "def late():\n    from penstock.cli.main import app"),
         ("penstock.wire.resp", "from penstock.dialects import disque"),
-        ("penstock.wire.resp", "from penstock.cluster.node import Node"),
+        ("penstock.cluster.members", "from penstock.wire.bus import Frames"),
         ("penstock.server.http", "from penstock.dashboard import pages"),
         ("penstock.unheard_of", "import json"),
     ],
