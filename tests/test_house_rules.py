@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_build": {"core"},
     "wire": {"core", "cluster"},
     "cluster": {"core"},
-    "dialects": {"core", "wire", "options"},
+    "dialects": {"core", "wire", "cluster", "options"},
     "journal": {"core"},
     "options": {"core", "wire"},
     "committer": {"core", "journal"},

@@ -13,7 +13,6 @@ from penstock.core.deadlines import NOWHERE
 from penstock.core.engine import Engine
 from penstock.core.job import NO_KEY, Copy, Draft, Job
 from penstock.core.limits import NEVER, ROW_ROOM_BYTES, check_duration
-from penstock.core.sessions import Session
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, CopyWait
 
@@ -25,20 +24,47 @@ def is_shared(tube: Tube) -> bool:
 
 def hold(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
     """Add a job that nobody gets before it is let in."""
+    job = _make(engine, tube, draft, copy, now)
+    _enter(engine, job, tube, s.PUT_STAGED, now)
+    return job
+
+
+def put(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
+    """Add a job with copies that may be had at once, whatever becomes of them."""
+    job = _make(engine, tube, draft, copy, now)
+    _enter(engine, job, tube, s.PUT if job.wake == NEVER else s.PUT_DELAYED, now)
+    engine._settle(now)
+    return job
+
+
+def put_for(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
+    """Add a job that nobody gets here: it is about to be handed to another node."""
+    job = _make(engine, tube, draft, copy, now)
+    delay_ms = 0 if job.wake == NEVER else job.wake - now
+    job.wake = NEVER
+    _enter(engine, job, tube, s.PUT, now)
+    hand_over(engine, job, now)
+    job.wake = NEVER if delay_ms == 0 else now + delay_ms
+    return job
+
+
+def _make(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
     engine.advance(now)
     engine._check_put(tube, draft)
     job = tube.make(engine._next_id, draft, now)
     job.rare().copy = copy
     job.order = engine._creation(now)
-    _enter(engine, job, tube, s.PUT_STAGED, now)
     return job
 
 
 def let_in(engine: Engine, job: Job, now: i64) -> None:
     """Let a job that was held go to its queue, or begin its delay, which began when it was made."""
-    event: i64 = s.PUBLISHED if job.wake == NEVER else s.PUBLISHED_DELAYED
-    engine._move(job, engine.tube_of(job), event, now)
+    engine._move(job, engine.tube_of(job), _entry(job), now)
     engine._settle(now)
+
+
+def _entry(job: Job) -> i64:
+    return s.PUBLISHED if job.wake == NEVER else s.PUBLISHED_DELAYED
 
 
 def withdraw(engine: Engine, job: Job, now: i64) -> None:
@@ -81,18 +107,19 @@ def postpone(engine: Engine, job: Job, wake: i64) -> None:
         engine._arm(job, engine.tube_of(job))
 
 
-def hand_over(engine: Engine, session: Session, job: Job, now: i64) -> None:
+def hand_over(engine: Engine, job: Job, now: i64) -> None:
     """Take a job out of its queue to give it to another node: as if that had taken it."""
-    engine._deliver(job, engine.tube_of(job), session, NEVER, now)
+    job.deliveries += 1
+    job.wake = NEVER
+    engine._move(job, engine.tube_of(job), s.TOOK, now)
 
 
 def finish(engine: Engine, job: Job, event: i64, now: i64) -> None:
     """Let a job be gone, because it was acked or deleted elsewhere."""
     if job.state == s.STAGED and event == s.ACKED:
-        let_in(engine, job, now)
-    if job.state != s.GONE:
-        engine._move(job, engine.tube_of(job), event, now)
-        engine._settle(now)
+        engine._move(job, engine.tube_of(job), _entry(job), now)
+    engine._move(job, engine.tube_of(job), event, now)
+    engine._settle(now)
 
 
 def wait_copies(

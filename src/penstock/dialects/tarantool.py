@@ -260,7 +260,7 @@ class Tasks:
                 return named
             number = NOT_AN_ID
             if len(text) == LONG_ID_BYTES:
-                number = self.site.ids.parse_long(text)
+                number = self.site.number_of(text)
             elif len(text) == HEX_ID_BYTES:
                 number = self.site.ids.parse_hex(text)
             job = None if number == NOT_AN_ID else self.engine.find(number, now)

@@ -72,7 +72,7 @@ def install(server: Server) -> Info:
             WRITE,
             ids,
             "The same with less ado between nodes; on one node, the same.",
-            disque.ackjob,
+            disque.fastack,
         ),
         (
             "working",
