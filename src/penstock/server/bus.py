@@ -7,15 +7,14 @@ kept for a peer whose link is down or that does not read: everything that matter
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.cluster.mail import Mail
-from penstock.cluster.members import NODES_MAX, Members
+from penstock.cluster.members import NODES_MAX
 from penstock.cluster.messages import Message
+from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
 from penstock.server.links import HANDSHAKE_S, Inbound, Link, Outbound
@@ -42,18 +41,10 @@ _TELL_S: Final = 1.0
 class Bus(Post):
     """All links of a node. `Exchange` is what they see of it."""
 
-    def __init__(
-        self,
-        node: Node,
-        members: Members,
-        mail: Mail,
-        receive: Callable[[bytes, Message, int], None],
-        advance: Callable[[int], None],
-        keep: Callable[[], None],
-    ) -> None:
-        """Take who is told what others say, and that time passes, and who keeps the table when it has changed."""
-        self.members = members
-        self.node = members.myself
+    def __init__(self, node: Node, cluster: Cluster, keep: Callable[[], None]) -> None:
+        """Take the cluster as this node sees it, and what keeps the table of nodes when that has changed."""
+        self.members = cluster.members
+        self.node = cluster.members.myself
         self.secret = b""
         self.body_max = 0
         self.bytes_in = 0
@@ -64,12 +55,9 @@ class Bus(Post):
         self.dropped = 0  # and those that nobody could be told.
         self.refusals = 0
         self.tls: ssl.SSLContext | None = None  # For links of ours, where nodes use TLS.
-        self.on_up: Callable[[bytes, int], None] = lambda node, now: None
-        self.on_down: Callable[[bytes, int], None] = lambda node, now: None
         self._node = node
-        self._mail = mail
-        self._receive = receive
-        self._advance = advance
+        self._cluster = cluster
+        self._mail = cluster.mail
         self._keep = keep
         self._inbound: dict[bytes, Inbound] = {}
         self._unknown: set[Inbound] = set()
@@ -107,9 +95,9 @@ class Bus(Post):
 
     def advance(self, now: int) -> None:
         """Let time pass for the cluster, keep what has changed, and open and close links."""
-        self._advance(now)
+        self._cluster.advance(now)
+        self.next_due = self._cluster.next_due
         members = self.members
-        self.next_due = members.next_due
         for stale in members.take_stale():
             self._hang_up(stale)
         if members.moves != self._moves:
@@ -178,7 +166,7 @@ class Bus(Post):
         if not self.members.host:
             self.members.host = link.own_host
         for message in said:
-            self._receive(link.node, message, node.now)
+            self._cluster.receive(link.node, message, node.now)
         node.keep_frames_small()
 
     def is_open(self, link: Outbound, found: bytes) -> None:
@@ -197,7 +185,6 @@ class Bus(Post):
             self._outbound[found] = link
             link.named = found
         self._tries.pop(found, None)
-        self.on_up(found, now)
 
     def lost(self, link: Link) -> None:
         """A link is gone."""
@@ -249,7 +236,6 @@ class Bus(Post):
         if link.seal is not None:
             self._node.begin_turn()
             self.members.link_down(link.named, self._node.now)
-            self.on_down(link.named, self._node.now)
         if link.named in self.members.peers:
             self._dial_later(link.named)
 
@@ -278,7 +264,7 @@ class Bus(Post):
         dial = self._node.loop.create_connection(lambda: link, link.host, link.port, **security)
         try:
             await asyncio.wait_for(dial, HANDSHAKE_S)
-        except (OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, OSError) as error:
             if isinstance(error, ssl.SSLError):
                 self.refused(link, f"TLS: {error}")
             link.close()

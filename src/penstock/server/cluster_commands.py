@@ -19,9 +19,9 @@ _WRONG: Final = b"ERR Wrong CLUSTER subcommand or number of arguments"
 
 # What messages are called, in their order; see cluster/messages.py.
 _KINDS: Final = (
-    "ping pong meet fail repljob gotjob enqueue queued setack willqueue gotack deljob needjobs yourjobs working pause "
-    "takenover"
-).split()
+    *("ping", "pong", "meet", "fail", "repljob", "gotjob", "enqueue", "queued", "setack", "willqueue", "gotack"),
+    *("deljob", "needjobs", "yourjobs", "working", "pause", "takenover"),
+)
 
 
 class ClusterCommands:

@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
+from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import BUS_OFFSET, file_text, read_file
 from penstock.core.errors import ProtocolError
@@ -37,7 +38,8 @@ class Membership:
         self.mail = Mail()
         memory, peers = self._load()
         self.members = Members(host.node.encode(), memory, secrets.randbits(32), self.mail, config.cluster_node_timeout)
-        self.bus = Bus(node, self.members, self.mail, self.members.receive, self.members.advance, self._keep_quietly)
+        self.cluster = Cluster(host.engine, host.ids, self.members, self.mail, secrets.randbits(32), host.body_of)
+        self.bus = Bus(node, self.cluster, self._keep_quietly)
         node.post = self.bus
         self.members.leaving = host.is_leaving()
         self.members.announced = self.members.host = announced_ip(config)

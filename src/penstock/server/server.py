@@ -76,6 +76,7 @@ class Server:
         self.site.leaving = host.is_leaving()
         self.site.start_long = self.node.start_long
         self.membership = Membership(config, host, self.node)
+        self.site.cluster = self.membership.cluster
         self.disque = Disque(self.site)
         self.native = Native(self.site)
         self.jobs = Jobs(self.native)

@@ -333,7 +333,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             *("cluster_secret", "cluster-secret", Secret(), ""),
-            "What all nodes of a cluster know and nobody else does; without it, or `tls-cluster`, nodes talk on the same "
+            "What all nodes of a cluster know and nobody else does; without it, or `tls-cluster`, nodes talk on one "
             "machine only.",
             secret=True,
         ),
