@@ -126,9 +126,6 @@ class ClusterCommands:
         caller.reply.ok()
 
     def _reset(self, caller: Connection, hard: bool) -> None:
-        if hard:
-            raise Refused(
-                b"ERR a node keeps its ID, which is part of the IDs of its jobs; start elsewhere for a new one"
-            )
         flush(self._server, caller)
-        self._server.membership.reset()
+        self._server.membership.reset(hard)
+        self._server.site.node = self._server.node_id.encode()

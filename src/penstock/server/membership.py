@@ -113,11 +113,13 @@ class Membership:
         self._node.begin_turn()
         self.members.set_leaving(leaving, self._node.now)
 
-    def reset(self) -> None:
-        """Know nobody any more, as the node that the host is now."""
+    def reset(self, hard: bool) -> None:
+        """Know nobody any more, and be somebody else if it is a hard reset; all jobs are about to be removed."""
         self._node.begin_turn()
+        if hard:
+            self._host.rename()
         node = self._host.node.encode()
-        self.members.reset(node)
+        self.cluster.begin_anew(node, self._node.now)
         self.forgot()
         self.bus.begin_anew(node)
 

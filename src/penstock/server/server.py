@@ -68,7 +68,6 @@ class Server:
         self.log = logging.getLogger("penstock")
         self.started = time.monotonic()
         self.run_id = secrets.token_hex(20)
-        self.node_id = host.node
         self.node = Node(host, loop)
         self.accounts = Accounts()
         self.clients = Clients(self.node, self.accounts, Limits())
@@ -96,6 +95,11 @@ class Server:
         self._idle_cursor = 0
         self._evict_cursor = 0
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def node_id(self) -> str:
+        """Who this node is: 40 hex digits."""
+        return self.host.node
 
     # Settings
 

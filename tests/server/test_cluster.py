@@ -1,0 +1,161 @@
+"""A cluster of real processes: meeting, failing, coming back, leaving; and jobs that are on all of them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from .clustering import Cluster, cluster_of
+from .serving import Refusal, Wire, wait_for
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes that tests share. Whoever stops one starts it again, and waits until all is well."""
+    with cluster_of(tmp_path_factory.mktemp("three"), 3, "--appendfsync", "everysec") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def wires(three: Cluster) -> Iterator[list[Wire]]:
+    """A connection to each of the three."""
+    made = [Wire(node.port) for node in three.nodes]
+    yield made
+    for wire in made:
+        wire.close()
+
+
+# ---- Nodes -----------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_and_info_show_everybody(three: Cluster) -> None:
+    first = three.nodes[0]
+    info = first.cluster_info()
+    assert (info["cluster_known_nodes"], info["cluster_reachable_nodes"], info["cluster_size"]) == (3, 2, 3)
+    assert info["cluster_stats_messages_received"] > 0
+    lines = first.ask("CLUSTER", "NODES").decode().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) == 3 and all(len(line.split()) == 6 for line in lines)
+    assert lines[0] == f"{first.id.decode()} 127.0.0.1:{first.port} myself 0 0 connected"
+    for node in three.nodes[1:]:
+        assert any(
+            line.startswith(f"{node.id.decode()} 127.0.0.1:{node.port}@{node.bus_port} noflags ") for line in lines
+        )
+
+
+def test_hello_tells_of_everybody_and_how_much_they_are_wanted(three: Cluster) -> None:
+    def priorities() -> dict[bytes, bytes]:
+        return {node[0]: node[3] for node in three.nodes[0].ask("HELLO")[2:]}  # type: ignore[index]
+
+    assert three.nodes[0].ask("HELLO")[:2] == [1, three.nodes[0].id]  # type: ignore[index]
+    assert priorities() == {node.id: b"1" for node in three.nodes}
+    leaver = three.nodes[2]
+    leaver.ask("CLUSTER", "LEAVING", "yes")
+    wait_for(lambda: priorities()[leaver.id] == b"100")
+    assert three.nodes[0].flags_of(leaver.id) == "leaving"
+    leaver.ask("CLUSTER", "LEAVING", "no")
+    three.gather()
+
+
+def test_a_node_that_was_killed_is_missed_and_knows_all_it_knew_when_it_is_back(three: Cluster) -> None:
+    victim, others = three.nodes[2], three.nodes[:2]
+    name = victim.id
+    victim.ask("CLUSTER", "LEAVING", "yes")
+    victim.kill()
+    wait_for(lambda: [node.flags_of(name) for node in others] == ["fail,leaving", "fail,leaving"])
+    assert others[0].ask("CLUSTER", "COUNT-FAILURE-REPORTS", name) == 1
+    victim.start_again()
+    assert victim.id == name and victim.ask("CLUSTER", "LEAVING") == b"yes"
+    wait_for(lambda: victim.reaches() == 2 and others[0].flags_of(name) == "leaving")
+    victim.ask("CLUSTER", "LEAVING", "no")
+    three.gather()
+
+
+def test_a_node_that_stands_still_is_missed_and_is_well_when_it_goes_on(three: Cluster) -> None:
+    victim = three.nodes[1]
+    name = victim.id
+    victim.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: three.nodes[0].flags_of(name) == "fail")
+    finally:
+        victim.process.send_signal(signal.SIGCONT)
+    three.gather()
+
+
+def test_what_cannot_be_met_is_refused(three: Cluster) -> None:
+    node = three.nodes[0]
+    for words, refusal in (
+        (["nowhere", 7711], "ERR Invalid node address specified: nowhere:7711"),
+        (["0.0.0.0", 7711], "ERR Invalid node address specified: 0.0.0.0:7711"),
+        (["127.0.0.1", 55_536], "ERR Invalid node address specified: 127.0.0.1:55536"),
+        (["127.0.0.1", 7711, 65_536], "ERR Invalid node address specified: 127.0.0.1:7711 65536"),
+        (["127.0.0.1", "-1"], "ERR Invalid TCP port specified: -1"),
+        (
+            ["10.0.0.1", 7711],
+            "ERR without a cluster-secret or tls-cluster nodes are talked to on the same machine only",
+        ),
+    ):
+        with pytest.raises(Refusal, match=refusal):
+            node.ask("CLUSTER", "MEET", *words)
+    with pytest.raises(Refusal, match="ERR Unknown node " + "f" * 40):
+        node.ask("CLUSTER", "FORGET", "f" * 40)
+
+
+# ---- Jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_on_three_nodes_and_gone_from_all_when_any_is_told(wires: list[Wire]) -> None:
+    id = wires[0].add("three")
+    assert all(wire.show(id)[b"repl"] == 3 and len(wire.show(id)[b"nodes-delivered"]) == 3 for wire in wires)
+    assert [wire.state(id) for wire in wires] == [b"queued", b"active", b"active"]
+    assert wires[0].get("three") == [id]
+    assert wires[2].call("ACKJOB", id) == 1
+    wait_for(lambda: [wire.state(id) for wire in wires] == [None, None, None])
+
+
+def test_more_copies_than_nodes_are_refused(wires: list[Wire]) -> None:
+    with pytest.raises(Refusal, match="NOREPL Not enough reachable nodes"):
+        wires[0].call("ADDJOB", "q", "b", 0, "REPLICATE", 4)
+
+
+def test_what_one_turn_has_to_say_to_a_peer_is_one_write(three: Cluster, wires: list[Wire]) -> None:
+    before = three.nodes[0].cluster_info()
+    for _ in range(200):
+        wires[0].send("ADDJOB", "pipelined", "body", 0, "REPLICATE", 3, "ASYNC")
+    for _ in range(200):
+        assert wires[0].read().startswith(b"+D-")
+    after = three.nodes[0].cluster_info()
+    assert after["cluster_stats_sent_repljob"] - before.get("cluster_stats_sent_repljob", 0) >= 400
+    assert after["cluster_stats_writes"] - before["cluster_stats_writes"] < 100
+
+
+def test_acks_take_as_many_messages_as_are_promised(three: Cluster, wires: list[Wire]) -> None:
+    """ACKJOB at three copies: 2 SETACK, 2 GOTACK, 2 DELJOB; FASTACK: 2 DELJOB."""
+
+    def said() -> dict[str, int]:
+        kinds = ("setack", "gotack", "deljob")
+        infos = [node.cluster_info() for node in three.nodes]
+        return {kind: sum(int(info.get(f"cluster_stats_sent_{kind}", 0)) for info in infos) for kind in kinds}
+
+    for word, expected in (("ACKJOB", [2, 2, 2]), ("FASTACK", [0, 0, 2])):
+        id = wires[0].add("counted")
+        before = said()
+        assert wires[0].call(word, id) == 1
+        wait_for(lambda: all(wire.state(id) is None for wire in wires))
+        wait_for(lambda: sum(said().values()) - sum(before.values()) >= sum(expected))
+        assert [said()[kind] - count for kind, count in before.items()] == expected
+
+
+def test_a_rolling_restart_loses_nothing(three: Cluster) -> None:
+    added: set[bytes] = set()
+    for number, victim in enumerate(three.nodes):
+        alive = three.nodes[number - 1]
+        wire = Wire(alive.port)
+        added |= {wire.add("rolling", f"{number}-{each}", "REPLICATE", 3) for each in range(20)}
+        victim.kill()
+        added |= {wire.add("rolling", f"{number}+{each}", "REPLICATE", 2) for each in range(20)}
+        victim.start_again()
+        wire.close()
+        three.gather()
+    assert all(sum(node.ask("SHOW", id) is not None for node in three.nodes) >= 2 for id in added)
