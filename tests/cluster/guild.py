@@ -36,6 +36,7 @@ class Client(Caller):
     def __init__(self, node: Node, connection: Connection) -> None:
         super().__init__(connection)
         self.node = node
+        self.reply.resp3 = True
 
     def ask(self, *words: object) -> Any:
         """What a command answers; None while it waits."""
@@ -168,9 +169,6 @@ class Guild:
                     for letter in letters:
                         busy = True
                         self._arrive(node, other, letter)
-        for node in self.nodes:
-            if node.number not in self.down:
-                check(node.engine)
 
     def _arrive(self, sender: Node, receiver: Node, letter: Message) -> None:
         if letter.kind > m.FAIL:
@@ -179,12 +177,16 @@ class Guild:
             return
         receiver.cluster.receive(sender.id, letter, self.now)
 
-    def run(self, ms: int, step: int = 50) -> None:
+    def run(self, ms: int) -> None:
         """Let time pass."""
         until = self.now + ms
         while self.now < until:
-            self.now = min(self.now + step, until)
+            alive = [node for node in self.nodes if node.number not in self.down]
+            due = min(min(node.engine.deadlines.next_due, node.cluster.next_due) for node in alive)
+            self.now = max(self.now + 1, min(due, until))
             self.settle()
+        for node in alive:
+            check(node.engine)
 
     def queued(self, queue: str) -> list[int]:
         """How many jobs of a queue are ready on each node."""

@@ -13,7 +13,10 @@ from mypy_extensions import i64
 
 from penstock.cluster import messages as m
 from penstock.cluster.acks import Ack, Acks, is_at_least_once
+from penstock.cluster.federation import Federation, Want, Wishes
+from penstock.cluster.handover import Handing, Handovers
 from penstock.cluster.images import ttl_minutes
+from penstock.cluster.leaving import Leaving
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
 from penstock.cluster.messages import Greeting, Message, OfCopy, OfHolders, OfJob, OfJobs, OfNode, OfQueue, Receipt
@@ -45,6 +48,9 @@ class Cluster(CopyKeeper):
     acks: Acks
     requeue: Requeue
     replications: Replications
+    handovers: Handovers
+    federation: Federation
+    _leaving: Leaving
     ignored: i64  # Messages about jobs from nodes that are no members.
 
     def __init__(
@@ -63,6 +69,9 @@ class Cluster(CopyKeeper):
         self.acks = Acks(self.place)
         self.requeue = Requeue(self.place, self.acks)
         self.replications = Replications(self.place, self.acks, self.requeue)
+        self.handovers = Handovers(self.place, self.acks, self.requeue)
+        self.federation = Federation(self.place, self.acks, self.requeue, self.handovers)
+        self._leaving = Leaving(self.place, self.acks, self.handovers)
         self.ignored = 0
         engine.copies = self
         self._restore(engine.now)
@@ -75,12 +84,17 @@ class Cluster(CopyKeeper):
             if copy is not None and copy.foreign:
                 place.foreign[copy.foreign] = job.id
         self.acks.restore(now)
+        self.handovers.restore(now)
+        if self.members.leaving:
+            self._leaving.start(now)
 
     # What the shell tells
 
     @property
     def next_due(self) -> int:
-        """When `advance` has something to do."""
+        """When `advance` has something to do; in the past, if at the end of this turn."""
+        if self.federation.offered:
+            return 0
         return min(self.place.deadlines.next_due, self.members.next_due)
 
     def advance(self, now: i64) -> None:
@@ -94,9 +108,19 @@ class Cluster(CopyKeeper):
             fired += 1
             if isinstance(item, Replication):
                 self.replications.fire(item, now)
-            else:
-                assert isinstance(item, Ack)
+            elif isinstance(item, Ack):
                 self.acks.fire(item, now)
+            elif isinstance(item, Want):
+                self.federation.fire_want(item, now)
+            elif isinstance(item, Wishes):
+                self.federation.fire_wishes(item, now)
+            elif isinstance(item, Handing):
+                self.handovers.fire(item, now)
+            else:
+                assert isinstance(item, Leaving)
+                item.fire(now)
+        if self.federation.offered:
+            self.federation.serve(now)
 
     def begin_anew(self, myself: bytes, now: i64) -> None:
         """Know no other node, and be this one from now on; all jobs are about to be removed."""
@@ -129,6 +153,7 @@ class Cluster(CopyKeeper):
             self._receive_of_queue(sender, message, now)
         else:
             assert isinstance(message, Receipt)
+            self.handovers.receive_takenover(sender, message.number, now)
 
     def _receive_of_job(self, sender: bytes, message: OfJob, now: i64) -> None:
         kind = message.kind
@@ -147,6 +172,8 @@ class Cluster(CopyKeeper):
         if message.kind == m.REPLJOB:
             for image in message.jobs:
                 self.replications.receive_repljob(sender, image, message.quiet, now)
+        else:
+            self.federation.receive_yourjobs(sender, message, now)
 
     def _receive_of_queue(self, sender: bytes, message: OfQueue, now: i64) -> None:
         if message.kind == m.PAUSE:
@@ -155,6 +182,8 @@ class Cluster(CopyKeeper):
                 tube = self.place.shared_tube(message.queue, now)
             if tube is not None:
                 self.place.engine.pause(tube, message.aux & 1 != 0, message.aux & 2 != 0, now)
+        else:
+            self.federation.receive_needjobs(sender, message, now)
 
     # What commands want
 
@@ -190,20 +219,32 @@ class Cluster(CopyKeeper):
         now: i64,
     ) -> CopyWait:
         """Add a job, and wait until enough nodes have a copy."""
-        started = self.replications.start(tube, draft, repl, external, now)
-        wait = wait_copies(self.place.engine, connection, started.job, now, timeout_ms, tag)
-        started.wait = wait
+        if draft.once:
+            job = self.handovers.put(tube, draft, now)
+            wait = wait_copies(self.place.engine, connection, job, now, timeout_ms, tag)
+            self.handovers.wait_for(job, wait)
+        else:
+            started = self.replications.start(tube, draft, repl, external, now)
+            wait = wait_copies(self.place.engine, connection, started.job, now, timeout_ms, tag)
+            started.wait = wait
         return wait
 
     def replicate_async(self, tube: Tube, draft: Draft, repl: int, external: bool, now: i64) -> bytes:
         """Add a job, and let enough nodes have copies in the background; tell its id."""
+        if draft.once:
+            return self.place.id_of(self.handovers.put(tube, draft, now))
         if external:
             return self.replications.start_elsewhere(tube, draft, repl, now)
         return self.place.id_of(self.replications.start_async(tube, draft, repl, now))
 
     def acknowledge_unknown(self, id: bytes, now: i64) -> None:
         """A client says that a job is done which is not here."""
-        if is_at_least_once(id) and not self.members.leaving:
+        if not is_at_least_once(id):
+            return
+        if self.members.leaving:
+            # It keeps nothing; somebody may have it from us.
+            self.place.broadcast(OfJob(m.SETACK, id))
+        else:
             self.acks.dummy(id, i64(ttl_minutes(id)), now)
 
     def fast_ack(self, session: Session, id: bytes, job: Job | None, now: i64) -> bool:
@@ -230,6 +271,22 @@ class Cluster(CopyKeeper):
         """A client said that it still works on a job, which was handed out elsewhere or is not known to be."""
         self.requeue.postponed(job, now)
 
+    def wants(self, queue: bytes, now: i64) -> None:
+        """A client found a queue empty, or waits for it."""
+        self.federation.want(queue, now)
+
+    def set_leaving(self, leaving: bool, now: i64) -> None:
+        """Leave the cluster: give away everything, and take nothing; or stay."""
+        self.members.set_leaving(leaving, now)
+        if leaving:
+            self._leaving.start(now)
+        else:
+            self._leaving.stop()
+
+    def registered(self) -> int:
+        """How many jobs this node knows of, acknowledgements among them: a node that leaves is empty at 0."""
+        return self.place.engine.jobs.count + len(self.acks.by_id)
+
     def pause_all(self, queue: bytes, inward: bool, outward: bool) -> None:
         """Let a queue be paused in the same way on every node."""
         self.place.broadcast(OfQueue(m.PAUSE, queue, (1 if inward else 0) | (2 if outward else 0)))
@@ -250,10 +307,13 @@ class Cluster(CopyKeeper):
             id = self.place.id_of(job)
             if copy.foreign:
                 self.place.foreign.pop(id, None)
+            self.handovers.gone(job, now)
             if event == s.ACKED and not self.place.quiet and not job.once:
                 self.acks.begin(id, copy.holders, job.expiry, now)
         elif event == s.TOOK or event == s.CLAIMED:
             self.requeue.delivered(job, copy, now)
+            if tube.count_in(s.READY) == 0:
+                self.federation.emptied(tube.name, now)
         elif state == s.READY:
             self.requeue.queued(job, copy, event, now)
         elif event == s.TOUCHED and state == s.TAKEN:
@@ -268,3 +328,12 @@ class Cluster(CopyKeeper):
     def wait_ended(self, wait: CopyWait) -> None:
         """Somebody who waited for copies does so no more."""
         self.replications.wait_ended(wait, self.place.engine.now)
+        self.handovers.wait_ended(wait, self.place.engine.now)
+
+    def tube_made(self, tube: Tube) -> None:
+        """A queue came into being."""
+        self.federation.tube_made(tube)
+
+    def can_be_had(self, tube: Tube) -> None:
+        """A job of a queue that others want jobs of is ready."""
+        self.federation.can_be_had(tube)

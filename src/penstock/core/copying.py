@@ -9,7 +9,6 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from penstock.core import states as s
-from penstock.core.deadlines import NOWHERE
 from penstock.core.engine import Engine
 from penstock.core.job import NO_KEY, Copy, Draft, Job
 from penstock.core.limits import NEVER, ROW_ROOM_BYTES, check_duration
@@ -38,13 +37,9 @@ def put(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
 
 
 def put_for(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job:
-    """Add a job that nobody gets here: it is about to be handed to another node."""
+    """Add a job that is about to be handed to another node, before anybody here gets it."""
     job = _make(engine, tube, draft, copy, now)
-    delay_ms = 0 if job.wake == NEVER else job.wake - now
-    job.wake = NEVER
-    _enter(engine, job, tube, s.PUT, now)
-    hand_over(engine, job, now)
-    job.wake = NEVER if delay_ms == 0 else now + delay_ms
+    _enter(engine, job, tube, s.PUT if job.wake == NEVER else s.PUT_DELAYED, now)
     return job
 
 
@@ -107,11 +102,19 @@ def postpone(engine: Engine, job: Job, wake: i64) -> None:
         engine._arm(job, engine.tube_of(job))
 
 
-def hand_over(engine: Engine, job: Job, now: i64) -> None:
-    """Take a job out of its queue to give it to another node: as if that had taken it."""
+def take_out(engine: Engine, job: Job, now: i64) -> None:
+    """Take a job out of its queue, or its delay, to give it to another node: as if that had taken it."""
+    tube = engine.tube_of(job)
+    if job.state == s.DELAYED:
+        engine._move(job, tube, s.SWITCHED_READY, now)
     job.deliveries += 1
     job.wake = NEVER
-    engine._move(job, engine.tube_of(job), s.TOOK, now)
+    engine._move(job, tube, s.TOOK, now)
+
+
+def first_ready(engine: Engine, tube: Tube, now: i64) -> Job | None:
+    """The job of a tube that would be served next."""
+    return engine._first(tube, None, now)
 
 
 def finish(engine: Engine, job: Job, event: i64, now: i64) -> None:
@@ -135,8 +138,3 @@ def wait_copies(
 def end_wait(engine: Engine, wait: CopyWait, outcome: i64) -> None:
     """Tell one who waits for copies that it is over."""
     engine._end_wait(wait, outcome)
-
-
-def is_due(job: Job, now: i64) -> bool:
-    """Whether the time of a job is over, and no turn has come to it yet."""
-    return job.deadline_pos != NOWHERE and job.due <= now

@@ -240,6 +240,9 @@ class Disque:
             if jobs:
                 self.deliver(caller, jobs, counters, now)
                 return
+        if self.site.cluster is not None:
+            for name in names:
+                self.site.cluster.wants(name, now)
         if nohang:
             caller.reply.null_array()
             return
@@ -446,9 +449,10 @@ class Disque:
         self._write_pair(reply, b"age", (now - tube.created) // 1000)
         self._write_pair(reply, b"idle", (now - tube.used) // 1000)
         self._write_pair(reply, b"blocked", tube.line.length)
+        federation = None if self.site.cluster is None else self.site.cluster.federation
         reply.bulk(b"import-from")
-        reply.array(0)
-        self._write_pair(reply, b"import-rate", 0)
+        reply.bulks([] if federation is None else federation.sources(tube.name, now))
+        self._write_pair(reply, b"import-rate", 0 if federation is None else federation.rate(tube.name, now))
         self._write_pair(reply, b"jobs-in", _sum(counts, _IN_RULES))
         self._write_pair(reply, b"jobs-out", _sum(counts, _OUT_RULES))
         reply.bulk(b"pause")
