@@ -52,11 +52,11 @@ class Node(Server):
 class Cluster:
     """Nodes that know each other."""
 
-    def __init__(self, home: Path, count: int, *words: str) -> None:
+    def __init__(self, home: Path, count: int, *words: str, chain: bool = False) -> None:
         with ThreadPoolExecutor(count) as starters:
             self.nodes = list(starters.map(lambda number: Node(home / f"n{number}", *words), range(count)))
-        for node in self.nodes[1:]:
-            self.nodes[0].meet(node)
+        for number, node in enumerate(self.nodes[1:]):
+            self.nodes[number if chain else 0].meet(node)
         self.gather()
 
     def gather(self) -> None:
@@ -71,8 +71,9 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster_of(home: Path, count: int, *words: str) -> Iterator[Cluster]:
-    cluster = Cluster(home, count, *words)
+def cluster_of(home: Path, count: int, *words: str, chain: bool = False) -> Iterator[Cluster]:
+    """Nodes that have met, all through the first or each through the one before it."""
+    cluster = Cluster(home, count, *words, chain=chain)
     try:
         yield cluster
     finally:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import shutil
 import signal
-from collections.abc import Iterator
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from .clustering import Cluster, cluster_of
-from .serving import Refusal, Wire, wait_for
+from .clustering import Cluster, Node, cluster_of
+from .serving import PATIENCE_S, PENSTOCK, Refusal, Wire, decoded, environment, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +168,126 @@ def test_a_rolling_restart_loses_nothing(three: Cluster) -> None:
         wire.close()
         three.gather()
     assert all(sum(node.ask("SHOW", id) is not None for node in three.nodes) >= 2 for id in added)
+
+
+def test_a_job_comes_to_whoever_waits_for_it_elsewhere(wires: list[Wire]) -> None:
+    """Within 100 ms while jobs come and go, as the median of many."""
+    spent = []
+    for number in range(21):
+        wires[2].send("GETJOB", "TIMEOUT", 5_000, "FROM", "elsewhere")
+        began = time.monotonic()
+        id = wires[0].add("elsewhere", f"{number}", "REPLICATE", number % 3 + 1)
+        (job,) = decoded(wires[2].read())
+        spent.append(time.monotonic() - began)
+        assert job == [b"elsewhere", id, b"%d" % number]
+        assert wires[2].call("ACKJOB", id) == 1
+        wait_for(lambda id=id: all(wire.state(id) is None for wire in wires))
+    assert sorted(spent)[10] < 0.1
+
+
+def test_a_node_that_leaves_under_load_holds_nothing_in_the_end_and_nothing_is_lost(three: Cluster) -> None:
+    leaver, others = three.nodes[2], three.nodes[:2]
+    added, producers = [], [Wire(node.port) for node in three.nodes]
+    for number in range(60):
+        wire = producers[number % 3]
+        added.append(
+            wire.add("leaving", f"{number}", *(["RETRY", 0, "REPLICATE", 1] if number % 2 else ["REPLICATE", 2]))
+        )
+    leaver.ask("CLUSTER", "LEAVING", "yes")
+    wait_for(lambda: [node.flags_of(leaver.id) for node in others] == ["leaving"] * 2)
+    added += [wire.add("leaving", f"more {each}") for each in range(10) for wire in producers]
+    wait_for(lambda: producers[2].info("jobs")["registered_jobs"] == "0")
+    with pytest.raises(Refusal, match="LEAVING"):
+        producers[2].call("GETJOB", "FROM", "leaving")
+    found: list[bytes] = []
+    while len(set(found)) < len(added):
+        jobs = [
+            job
+            for wire in producers[:2]
+            for job in wire.call("GETJOB", "TIMEOUT", 100, "COUNT", 50, "FROM", "leaving") or []
+        ]
+        found += [job[1] for job in jobs]
+        for _, id, _ in jobs:
+            producers[0].call("ACKJOB", id)
+    assert sorted(found) == sorted(added), "each once"
+    leaver.ask("CLUSTER", "LEAVING", "no")
+    for wire in producers:
+        wire.close()
+    three.gather()
+
+
+# ---- Other clusters --------------------------------------------------------------------------------------------------
+
+
+def test_seven_nodes_in_a_chain_become_a_mesh_and_two_may_go(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 7, "--appendonly", "no", chain=True) as seven:
+        wires = [Wire(node.port) for node in seven.nodes]
+        ids = [wire.add("seven", f"{number}", "REPLICATE", 7, "RETRY", 1) for number, wire in enumerate(wires)]
+        assert all(len(wires[0].show(id)[b"nodes-delivered"]) == 7 for id in ids)
+        for node in seven.nodes[5:]:
+            node.kill()
+        found: set[bytes] = set()
+        while found != set(ids):
+            for _, id, _ in wires[4].call("GETJOB", "TIMEOUT", 5_000, "COUNT", 7, "FROM", "seven") or []:
+                found.add(id)
+                wires[4].call("ACKJOB", id)
+        for wire in wires:
+            wire.close()
+
+
+def test_nodes_with_a_secret_talk_over_tls_and_others_do_not(tmp_path: Path, certificate: Path) -> None:
+    tls = ["--tls-cluster", "yes", "--tls-ca-cert-file", str(certificate / "cert.pem")]
+    tls += ["--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem")]
+    words = ["--cluster-secret", "a secret of some length", "--appendonly", "no"]
+    with cluster_of(tmp_path, 2, *words, *tls) as pair:
+        plain = Node(tmp_path / "plain", *words)
+        try:
+            pair.nodes[0].meet(plain)
+            wire = Wire(pair.nodes[0].port)
+            id = wire.add("q", "body", "REPLICATE", 2)
+            assert pair.nodes[1].ask("SHOW", id) is not None
+            wire.close()
+            wait_for(lambda: pair.nodes[0].cluster_info()["cluster_known_nodes"] == 2)
+            assert plain.cluster_info()["cluster_known_nodes"] == 1
+        finally:
+            plain.stop()
+
+
+def test_the_first_steps_of_disque_work_with_redis_cli(tmp_path: Path, needs: Callable[[object, str], None]) -> None:
+    """The set-up of its documentation, line for line; only the ports may be others here."""
+    needs(shutil.which("redis-cli"), "redis-cli is not installed")
+    ports = [port for port in range(17_711, 27_711, 101) if is_free(port) and is_free(port + 10_000)][:3]
+    servers = []
+    for port in ports:
+        home = tmp_path / str(port)
+        home.mkdir()
+        (home / "disque.conf").write_text(f"port {port}\ndir {home}\n")
+        servers.append(subprocess.Popen([*PENSTOCK, "serve", "disque.conf"], cwd=home, env=environment(), stdout=-3))
+    try:
+
+        def disque(*words: object, typed: str = "") -> str:
+            command = ["redis-cli", *map(str, words)]
+            return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+
+        for port in ports:
+            wait_for(lambda port=port: disque("-p", port, "ping") == "PONG\n")
+        first, second, third = ports
+        assert disque("-p", first, "cluster", "meet", "127.0.0.1", second) == "OK\n"
+        assert disque("-p", first, "cluster", "meet", "127.0.0.1", third) == "OK\n"
+        wait_for(lambda: "cluster_reachable_nodes:2" in disque("-p", second, "cluster", "info"))
+        wait_for(lambda: "cluster_reachable_nodes:2" in disque("-p", first, "cluster", "info"))
+        id = disque("-p", first, typed="ADDJOB queue body 0\n").strip()
+        assert re.fullmatch(r"D-[0-9a-f]{8}-[A-Za-z0-9+/]{24}-05a1", id)
+        assert disque("-p", first, typed="GETJOB FROM queue\n").split() == ["queue", id, "body"]
+        assert "repl\n3\n" in disque("-p", third, "show", id)
+        assert disque("-p", second, "ackjob", id) == "1\n"
+        wait_for(lambda: [disque("-p", port, "show", id).strip() for port in ports] == ["", "", ""])
+    finally:
+        for server in servers:
+            server.terminate()
+            assert server.wait(PATIENCE_S) == 0
+
+
+def is_free(port: int) -> bool:
+    with contextlib.closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0

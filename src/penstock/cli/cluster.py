@@ -1,7 +1,7 @@
 """`penstock cluster`: whom a node knows, and what it is told about them.
 
-What one node says is asked of that one; what has to be so on every node (`forget`, `check`) is asked of each in turn, at
-the addresses that the first one knows, with its user and password.
+What one node says is asked of that one; what has to be so on every node (`forget`, `check`) is asked of each in turn,
+at the addresses that the first one knows, with its user and password.
 """
 
 from __future__ import annotations

@@ -72,9 +72,8 @@ def run(count: int) -> int:
 
 def _show(nodes: list[DemoNode]) -> int:
     first, second, last = nodes[0], nodes[1], nodes[-1]
-    _tell(
-        f"{len(nodes)} nodes, on the ports {', '.join(str(node.port) for node in nodes)}. The first one meets the others:"
-    )
+    ports = ", ".join(str(node.port) for node in nodes)
+    _tell(f"{len(nodes)} nodes, on the ports {ports}. The first one meets the others:")
     for node in nodes[1:]:
         node.ask("PING")
         _tell(f"  port {first.port}> CLUSTER MEET 127.0.0.1 {node.port}")
@@ -101,9 +100,8 @@ def _show(nodes: list[DemoNode]) -> int:
                 found[id] = found.get(id, 0) + 1
                 node.ask("ACKJOB", id)
     lost = set(ids) - set(found)
-    _tell(
-        f"{len(found)} of them were got from the others within {time.monotonic() - began:.1f} s, and acknowledged there."
-    )
+    spent = time.monotonic() - began
+    _tell(f"{len(found)} of them were got from the others within {spent:.1f} s, and acknowledged there.")
     if lost:
         _tell(f"{len(lost)} were lost: this is a bug, please report it.")
         return 1

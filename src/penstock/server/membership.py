@@ -111,7 +111,7 @@ class Membership:
     def set_leaving(self, leaving: bool) -> None:
         """Let the others know that this node leaves, or stays."""
         self._node.begin_turn()
-        self.members.set_leaving(leaving, self._node.now)
+        self.cluster.set_leaving(leaving, self._node.now)
 
     def reset(self, hard: bool) -> None:
         """Know nobody any more, and be somebody else if it is a hard reset; all jobs are about to be removed."""

@@ -263,6 +263,7 @@ class Node:
                     self._take_back(client)
                 else:
                     self.run(client)
+            self.post.advance(self.now)
 
     def _set_timer(self) -> None:
         """Come again when the next deadline is due."""

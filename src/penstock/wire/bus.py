@@ -68,8 +68,8 @@ _LENGTH_BYTES: Final = 4
 # A word of the handshake is shorter; so whoever has proven nothing makes us keep no more than this.
 HELLO_BYTES_MAX: Final = 1_024
 
-# What a packet may have beside the body of a job: its name, its holders, other messages.
-ENVELOPE_BYTES: Final = 1024 * 1024
+# What a packet may have beside the body of a job: a hundred names of queues of the greatest length, other bodies.
+ENVELOPE_BYTES: Final = 16 * 1024 * 1024
 
 # A packet is closed when it has so many bytes: what is large is checked and run in pieces.
 PACKET_BYTES: Final = 256 * 1024
