@@ -134,6 +134,12 @@ class Cluster(CopyKeeper):
         if self.federation.offered:
             self.federation.serve(now)
 
+    def begin_anew(self, myself: bytes, now: i64) -> None:
+        """Know no other node, and be this one from now on; all jobs are about to be removed."""
+        self.members.reset(myself)
+        self.place.rename(myself)
+        self.acks.evict(len(self.acks.by_id), now)
+
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
         """Hear what a node says."""
         if isinstance(message, (Greeting, OfNode)):
