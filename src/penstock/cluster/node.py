@@ -295,11 +295,6 @@ class Cluster(CopyKeeper):
         else:
             self._leaving.stop()
 
-    def forget_everything(self, now: i64) -> None:
-        """Let the log have nothing of a cluster: this node is to be another, or to begin anew."""
-        for key in list(self.place.engine.notes):
-            self.place.engine.note(key, b"", now)
-
     def registered(self) -> int:
         """How many jobs this node knows of, acknowledgements among them: a node that leaves is empty at 0."""
         return self.place.engine.jobs.count + len(self.acks.by_id)
