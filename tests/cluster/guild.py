@@ -25,6 +25,7 @@ from penstock.testing.invariants import check
 
 from ..dialects.shop import decoded
 
+SEGMENT_BYTES = 1 << 20
 START = 1_700_000_000_000
 NAMES = ["addjob", "getjob", "ackjob", "fastack", "deljob", "nack", "enqueue", "dequeue", "working", "show", "qlen"]
 NAMES += ["qstat", "pause"]
@@ -70,7 +71,7 @@ class Node:
             self.outbox = Outbox()
             self.engine = Engine(1, guild.now, self.outbox, self.number + 1)
         else:
-            self.opened = open_log(self.disk, guild.now, "boot")
+            self.opened = open_log(self.disk, guild.now, "boot", segment_bytes=SEGMENT_BYTES)
             self.engine = self.opened.engine
             self.outbox = self.opened.log.writer
         ids = IdForms(self.id[:8], b"%032d" % self.number)
@@ -133,7 +134,7 @@ class Guild:
         others = [other for other in self.nodes if other is not node]
         node.members.restore([Peer(o.id, f"10.0.0.{o.number + 1}", 7711, 17711) for o in others], self.now)
         for other in others:
-            node.members.link_up(other.id, other.id, self.now)
+            node.cluster.link_up(other.id, other.id, self.now)
 
     def restart(self, number: int, forgets: bool = False) -> None:
         """Kill a node and start it again, with what it had on disk."""
@@ -141,8 +142,6 @@ class Guild:
         if forgets:
             node.memory = b"F%015d" % self.now
             node.disk = None if node.disk is None else MemoryDisk()
-        elif node.disk is not None:
-            node.disk = node.disk.after_crash() if hasattr(node.disk, "after_crash") else node.disk
         node.open()
         self.introduce(node)
         self.settle()

@@ -201,9 +201,11 @@ class Server:
         for _ in range(3):
             # Somebody else may take the port before the server does.
             self.port, self.iproto_port, self.iproto15_port = free_port(), free_port(), free_port()
+            self.bus_port = free_port()
             ports = ["--port", str(self.port), "--iproto-port", str(self.iproto_port)]
-            ports += ["--iproto15-port", str(self.iproto15_port)]
-            self.process = self._spawn([*words, *ports])
+            ports += ["--iproto15-port", str(self.iproto15_port), "--cluster-port", str(self.bus_port)]
+            self._words = [*words, *ports]
+            self.process = self._spawn(self._words)
             if wait_for(lambda: self.answers() or self.process.poll() is not None) and self.process.poll() is None:
                 return
             said = self._said[1].read_text()
@@ -248,6 +250,12 @@ class Server:
         self.process.kill()
         self.process.wait(PATIENCE_S)
         self._close_wires()
+
+    def start_again(self, *words: str) -> None:
+        """Start one that has ended once more, where it was, with these words in addition."""
+        self.process = self._spawn([*self._words, *words])
+        wait_for(lambda: self.answers() or self.process.poll() is not None)
+        assert self.is_running, self._said[1].read_text()
 
     def ended(self) -> int:
         """Its exit code, once it has ended by itself; nothing was wrong until then."""

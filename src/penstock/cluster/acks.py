@@ -1,17 +1,18 @@
 """Acknowledgements: kept until every holder of the job knows, then collected.
 
 Whoever is told by a client that a job is done tells all holders it knows of (SETACK), again and again, less and less
-often. A holder lets its copy go, keeps the acknowledgement likewise, and says so (GOTACK), with the holders that it knows
-of if they are others. When all know, all are told to forget it (DELJOB). Whoever does not hear that begins to collect by
-itself after a while; so any one of those who know is enough.
+often. A holder lets its copy go, keeps the acknowledgement likewise, and says so (GOTACK), with the holders that it
+knows of if they are others. When all know, all are told to forget it (DELJOB). Whoever does not hear that begins to
+collect by itself after a while; so any one of those who know is enough.
 
-An acknowledgement of a job that nobody here has heard of is kept, too (a *dummy*): the job may be on a node that cannot
-be reached now. All nodes are asked then, and the first that knows the job takes it over.
+An acknowledgement of a job that nobody here has heard of is kept, too (a *dummy*): the job may be on a node that
+cannot be reached now. All nodes are asked then, and the first that knows the job takes it over.
 """
 
 from __future__ import annotations
 
 import zlib
+from itertools import islice
 from typing import Final
 
 from mypy_extensions import i64
@@ -29,6 +30,9 @@ _PERIOD_MS_MAX: Final = 180_000
 
 # How many dummies there may be: whoever acknowledges what nobody knows must not fill the memory. About 50 MB.
 DUMMIES_MAX: Final = 100_000
+
+# How many are looked at when a node can be reached again; the rest have their own time.
+_AGAIN_MAX: Final = 10_000
 
 _KEY: Final = b"ack "
 
@@ -209,6 +213,14 @@ class Acks:
             place.quiet = True
             finish(place.engine, job, s.DELETED, now)
             place.quiet = False
+
+    def try_again(self, node: bytes, now: i64) -> None:
+        """A node can be reached again: tell it what it has not confirmed soon, and not all at once."""
+        for ack in islice(self.by_id.values(), _AGAIN_MAX):
+            if node not in ack.confirmed and (ack.is_dummy() or node in ack.holders):
+                soon = now + self._place.chance.below(_PERIOD_MS)
+                if soon < ack.due:
+                    self._place.deadlines.set(ack, soon)
 
     # How they are collected
 

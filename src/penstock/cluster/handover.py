@@ -1,10 +1,11 @@
 """Jobs that are handed to another node, and not forgotten here before that has said so.
 
-A job that may be delivered once has one holder at any time. Its giver takes it out of its queue, durably, and numbers the
-handing-over; then it says YOURJOBS again and again until the receiver says TAKENOVER. The receiver remembers which numbers
-it has accepted, as durably as the jobs, and takes each once. A number belongs to what the giver remembers since it lost
-its memory last (its *series*), and the message names the receiver's memory: one that has forgotten what it took since
-it was addressed takes nothing, and the giver, which cannot know whether the job was delivered there, gives it up.
+A job that may be delivered once has one holder at any time. Its giver takes it out of its queue, durably, and numbers
+the handing-over; then it says YOURJOBS again and again until the receiver says TAKENOVER. The receiver remembers
+which numbers it has accepted, as durably as the jobs, and takes each once. A number belongs to what the giver
+remembers since it lost its memory last (its *series*), and the message names the receiver's memory: one that has
+forgotten what it took since it was addressed takes nothing, and the giver, which cannot know whether the job was
+delivered there, gives it up.
 
 Nodes that leave hand over all they have in this way.
 """
@@ -143,6 +144,10 @@ class Handovers:
     def give(self, jobs: list[Job], heir: bytes, now: i64) -> int:
         """Hand jobs that are ready or delayed to another node, for good; tell how many that were."""
         place = self._place
+        memory = place.members.memory_of(heir)
+        if not memory:
+            # It has not greeted us yet.
+            return 0
         given: list[Job] = []
         due_at: dict[int, int] = {}
         for job in jobs:
@@ -164,7 +169,7 @@ class Handovers:
                 merge_holders(place, copy, [heir])
                 set_aside(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now), now)
         if given:
-            handing = Handing(self._number(now), place.node(heir), place.members.memory_of(heir), given, due_at)
+            handing = Handing(self._number(now), place.node(heir), memory, given, due_at)
             self._know(handing)
             place.engine.note(_KEY + b"%d" % handing.number, handing.written(), now)
             self._send(handing, now)
@@ -205,6 +210,12 @@ class Handovers:
         if handing is not None and handing.heir == sender:
             self._over(handing, now)
             self._finish(handing.jobs, now)
+
+    def say_again(self, heir: bytes, now: i64) -> None:
+        """A node can be reached again: it may not have heard what it was told."""
+        for handing in self.under_way.values():
+            if handing.heir == heir:
+                self._place.deadlines.set(handing, now)
 
     def fire(self, handing: Handing, now: i64) -> None:
         """Say it again, unless the heir has forgotten what it took."""

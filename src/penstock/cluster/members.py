@@ -190,6 +190,8 @@ class Members:
         """Know those whom the table knew before this start. Who was failing has to answer before it counts again."""
         for peer in peers:
             peer.added = now
+            if peer.flags & NOADDR:
+                peer.lost_at = now
             self.peers[peer.id] = peer
         self._look_from(now)
         self.moves += 1

@@ -32,8 +32,16 @@ WORKING: Final = 14  # Somebody works on it: do not queue it for so many ms. Sai
 PAUSE: Final = 15  # Be paused like this: 1 in, 2 out.
 # Ours.
 TAKENOVER: Final = 16  # I have what you handed over: the receipt without which nobody forgets an at-most-once job.
+ASK: Final = 17  # Tell me about this queue, as you have it.
+TOLD: Final = 18  # The answer.
 
-MESSAGES_COUNT: Final = 17
+MESSAGES_COUNT: Final = 19
+
+# What is asked about a queue: the `about` of ASK.
+LENGTHS: Final = 0  # How many jobs it has, by the number of their state.
+OLDEST: Final = 1  # Its first jobs; `count` of them.
+NEWEST: Final = 2  # Its last ones.
+EMPTY: Final = 3  # Delete what it has there, and tell how many jobs that were.
 
 # Why a job is queued: the `aux` of QUEUED.
 STILL: Final = 0  # It was before.
@@ -217,3 +225,33 @@ class Receipt(Message):
     def __init__(self, kind: i64, number: i64) -> None:
         super().__init__(kind)
         self.number = number
+
+
+class Question(Message):
+    """ASK: what one node wants to know of another about a queue."""
+
+    number: i64  # Of the sender's own: the answer has it.
+    about: i64
+    queue: bytes
+    count: i64
+
+    def __init__(self, kind: i64, number: i64, about: i64, queue: bytes, count: i64) -> None:
+        super().__init__(kind)
+        self.number = number
+        self.about = about
+        self.queue = queue
+        self.count = count
+
+
+class Told(Message):
+    """TOLD: the answer to a question."""
+
+    number: i64
+    figures: list[int]
+    jobs: list[JobImage]
+
+    def __init__(self, kind: i64, number: i64, figures: list[int], jobs: list[JobImage]) -> None:
+        super().__init__(kind)
+        self.number = number
+        self.figures = figures
+        self.jobs = jobs

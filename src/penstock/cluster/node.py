@@ -97,6 +97,18 @@ class Cluster(CopyKeeper):
             return 0
         return min(self.place.deadlines.next_due, self.members.next_due)
 
+    def link_up(self, named: bytes, found: bytes, now: i64) -> bool:
+        """Our link to a node is up, and so it names itself. Tell whether the link is of use, from now on to `found`."""
+        if not self.members.link_up(named, found, now):
+            return False
+        self.handovers.say_again(found, now)
+        self.acks.try_again(found, now)
+        return True
+
+    def link_down(self, node: bytes, now: i64) -> None:
+        """Our link to a node is gone."""
+        self.members.link_down(node, now)
+
     def advance(self, now: i64) -> None:
         """Let what fell due happen, as much as one turn may."""
         self.place.engine.advance(now)
@@ -121,6 +133,12 @@ class Cluster(CopyKeeper):
                 item.fire(now)
         if self.federation.offered:
             self.federation.serve(now)
+
+    def begin_anew(self, myself: bytes, now: i64) -> None:
+        """Know no other node, and be this one from now on; all jobs are about to be removed."""
+        self.members.reset(myself)
+        self.place.rename(myself)
+        self.acks.evict(len(self.acks.by_id), now)
 
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
         """Hear what a node says."""

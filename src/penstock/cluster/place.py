@@ -1,4 +1,4 @@
-"""The node as the mechanisms of the cluster see it: who it is, its engine, the other nodes, and what it says to them."""
+"""The node as the mechanisms of the cluster see it: who it is, its engine, the other nodes, and what it tells them."""
 
 from __future__ import annotations
 
@@ -70,6 +70,12 @@ class Place:
         self._nodes = {myself: myself}
         self._body_of = body_of
 
+    def rename(self, myself: bytes) -> None:
+        """Be another node from now on; `ids` are its ids already."""
+        self.myself = myself
+        self._prefix = b"D-" + myself[:8] + b"-"
+        self._nodes = {myself: myself}
+
     def id_of(self, job: Job) -> bytes:
         """The id of a job in 40 characters, the same on every node."""
         copy = job.copy()
@@ -95,8 +101,13 @@ class Place:
         return body if isinstance(body, bytes) else self._body_of(job)
 
     def node(self, id: bytes) -> bytes:
-        """The id of a node, as the one object that stands for it."""
-        return self._nodes.setdefault(id, id)
+        """The id of a node, as the one object that stands for it; of those who are no members, just as it is."""
+        known = self._nodes.get(id)
+        if known is not None:
+            return known
+        if self.members.is_member(id):
+            self._nodes[id] = id
+        return id
 
     def send_all(self, nodes: list[bytes], message: Message) -> None:
         """Say something to these nodes, but for ourselves."""

@@ -19,7 +19,7 @@ from penstock.cluster.place import Place, has_others, retry_ms
 from penstock.core import states as s
 from penstock.core.copying import postpone, queue, set_aside
 from penstock.core.job import Copy, Job
-from penstock.core.limits import DURATION_MS_MAX, NEVER
+from penstock.core.limits import DURATION_MS_MAX, NACKS_MAX, NEVER
 
 # How long before it queues a job again a node says so.
 WARNING_MS: Final = 500
@@ -145,9 +145,10 @@ class Requeue:
         copy = self._copy_of(job, sender)
         count(job, message)
         if job.state == s.TAKEN:
-            if now + message.aux - warning_ms(job) > job.wake:
+            wake = now + min(message.aux, retry_ms(job)) - warning_ms(job)
+            if wake > job.wake:
                 copy.warned = False
-                postpone(self._place.engine, job, now + message.aux - warning_ms(job))
+                postpone(self._place.engine, job, wake)
         else:
             self._stand_back(job, copy, message.aux, now)
 
@@ -161,7 +162,7 @@ class Requeue:
             return
         copy.announces = False
         copy.logged = False
-        if delay_ms > 0:
+        if 0 < delay_ms <= DURATION_MS_MAX:
             set_aside(self._place.engine, job, now + delay_ms, now)
         else:
             self.queue_quietly(job, now)
@@ -174,8 +175,7 @@ class Requeue:
 
     def stand_by(self, retry_ms: i64, after_ms: i64, now: i64) -> i64:
         """When a holder that has a copy and has not queued it is to warn that it will."""
-        if after_ms > DURATION_MS_MAX:
-            after_ms = DURATION_MS_MAX
+        after_ms = max(0, min(after_ms, DURATION_MS_MAX))
         return now + after_ms + MARGIN_MS + self._place.jitter() - half_or_warning(retry_ms)
 
     def _stand_back(self, job: Job, copy: Copy, after_ms: i64, now: i64) -> None:
@@ -230,9 +230,9 @@ def half_or_warning(retry: i64) -> i64:
 
 def count(job: Job, message: OfCopy) -> None:
     """Let a job's counters be no less than another holder says."""
-    if i64(job.nacks) < message.nacks:
+    if i64(job.nacks) < message.nacks <= NACKS_MAX:
         job.nacks = i32(message.nacks)
-    if i64(job.returns) < message.returns:
+    if i64(job.returns) < message.returns <= NACKS_MAX:
         job.returns = i32(message.returns)
 
 

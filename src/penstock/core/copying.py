@@ -1,7 +1,8 @@
 """The commands of copies: what a cluster does to jobs of which other nodes have copies, too. See job.Copy.
 
-A job that waits for its copies is STAGED in no stage: it is there, with its id and its body, and nobody gets it. After a
-crash nobody knows whether it has enough of them, so it is let in: it may be there although nobody was told so.
+A job that waits for its copies is STAGED in no stage: it is there, with its id and its body, and nobody gets it.
+After a crash nobody knows whether it has enough of them, so it is let in: it may be there although nobody was told
+so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whoever keeps the copies of jobs on several nodes in step: what the engine tells it, and asks it.
 
-The engine knows that a job may be one of several copies (`job.Copy`), and nothing else about other nodes. The cluster is
-one of these; an engine without any pays one look at a field that is None.
+The engine knows that a job may be one of several copies (`job.Copy`), and nothing else about other nodes. The cluster
+is one of these; an engine without any pays one look at a field that is None.
 """
 
 from __future__ import annotations
