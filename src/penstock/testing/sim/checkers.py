@@ -268,7 +268,8 @@ def check_copies(simulation: Simulation, node: SimNode, id: bytes, words: list[b
         # A holder that waited for longer than the retry time has delivered it: done is safe, too.
         simulation.sometimes("a job was acked before its add was answered")
         return
-    held = [each.number for each in simulation.nodes if not each.up or each.holds(id)]
+    # One that leaves gives its copy to others, which may have one already.
+    held = [each.number for each in simulation.nodes if not each.up or each.leaving or each.holds(id)]
     forgot = {fault.node for fault in simulation.history.faults if fault.forgets and fault.began >= add.invoked}
     if len(set(held) | forgot) < add.replicate:
         raise Violation(f"C1: {_told(add)} was answered with {id!r} while only {held} held it")
