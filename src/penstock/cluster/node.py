@@ -269,6 +269,8 @@ class Cluster(CopyKeeper):
         if job is None:
             known = id in self.acks.by_id
             place.send_all(self.acks.forget(id, now) or self.members.linked(), message)
+            # It may still be on its way to us.
+            place.lately.add(id, now)
             return known
         copy = job.copy()
         place.quiet = True

@@ -24,8 +24,9 @@ from penstock.core.limits import DURATION_MS_MAX, NACKS_MAX, NEVER
 # How long before it queues a job again a node says so.
 WARNING_MS: Final = 500
 
-# How much longer than whoever handed a job out the other holders wait for it to come back.
-MARGIN_MS: Final = 500
+# How much longer than whoever handed a job out the other holders wait for it to come back. With this, and the jitter,
+# they do not ask before its time is over.
+MARGIN_MS: Final = 750
 
 # What makes a job ready, and is news: somebody asked for it.
 _ASKED: Final = bytes(
@@ -86,6 +87,12 @@ class Requeue:
             self._say(QUEUED, job, copy.holders, TIME_OVER)
         elif event in _ASKED:
             self._say(QUEUED, job, copy.holders, ASKED_FOR)
+
+    def imported(self, job: Job) -> None:
+        """A job came from another holder to be queued here. The rest of them do not know, and would queue it, too."""
+        copy = job.copy()
+        if copy is not None and job.state == s.READY and not job.once:
+            self._say(QUEUED, job, copy.holders, STILL)
 
     def postponed(self, job: Job, now: i64) -> None:
         """A client said that it works on a job, and it is not this node that handed it out."""

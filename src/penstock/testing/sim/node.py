@@ -510,7 +510,8 @@ class SimNode:
 
     def leftovers(self) -> list[str]:
         """What it keeps beside jobs, and should not for long."""
-        return [f"an acknowledgement of {id.decode()}" for id in self.cluster.acks.by_id]
+        found = [f"an acknowledgement of {id.decode()}" for id in self.cluster.acks.by_id]
+        return [*found, *(f"handing-over {number}" for number in self.cluster.handovers.under_way)]
 
     def set_memory_max(self, limit: int | None) -> None:
         """Let it have so much memory and no more; None for any amount."""
