@@ -124,3 +124,19 @@ def test_a_delay_goes_along() -> None:
     assert guild[1].ask("qlen", "q") == 0
     guild.run(200)
     assert guild[1].ask("qlen", "q") == 1
+
+
+@pytest.mark.parametrize("why", ["leaving", "paused"])
+def test_who_cannot_take_it_says_so_and_it_goes_back(why: str) -> None:
+    guild = Guild(2)
+    id = put_once(guild)
+    guild.lost.add(m.YOURJOBS)
+    guild[1].ask("getjob", "nohang", "from", "q")
+    if why == "leaving":
+        guild[1].cluster.set_leaving(True, guild.now)
+    else:
+        guild[1].ask("pause", "q", "in")
+    guild.lost.clear()
+    guild.run(2_000)
+    assert guild.queued("q") == [1, 0] and not guild[0].cluster.handovers.under_way
+    assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]

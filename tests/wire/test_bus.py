@@ -45,6 +45,7 @@ MESSAGES = [
     m.OfQueue(m.NEEDJOBS, b"q", 100, 2_000),
     m.OfQueue(m.PAUSE, b"q" * 65_535, 3),
     m.Receipt(m.TAKENOVER, 9),
+    m.Receipt(m.NOTTAKEN, 9),
 ]
 
 

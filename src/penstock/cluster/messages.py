@@ -34,8 +34,9 @@ PAUSE: Final = 15  # Be paused like this: 1 in, 2 out.
 TAKENOVER: Final = 16  # I have what you handed over: the receipt without which nobody forgets an at-most-once job.
 ASK: Final = 17  # Tell me about this queue, as you have it.
 TOLD: Final = 18  # The answer.
+NOTTAKEN: Final = 19  # I have not taken what you handed over, and never will: it is yours.
 
-MESSAGES_COUNT: Final = 19
+MESSAGES_COUNT: Final = 20
 
 # What is asked about a queue: the `about` of ASK.
 LENGTHS: Final = 0  # How many jobs it has, by the number of their state.
@@ -218,7 +219,7 @@ class OfQueue(Message):
 
 
 class Receipt(Message):
-    """TAKENOVER: that a handing-over of the receiver's arrived."""
+    """TAKENOVER and NOTTAKEN: what became of a handing-over of the receiver's."""
 
     number: i64
 

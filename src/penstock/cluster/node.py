@@ -165,7 +165,10 @@ class Cluster(CopyKeeper):
             self._receive_of_queue(sender, message, now)
         else:
             assert isinstance(message, Receipt)
-            self.handovers.receive_takenover(sender, message.number, now)
+            if message.kind == m.TAKENOVER:
+                self.handovers.receive_takenover(sender, message.number, now)
+            else:
+                self.handovers.receive_nottaken(sender, message.number, now)
 
     def _receive_of_job(self, sender: bytes, message: OfJob, now: i64) -> None:
         kind = message.kind

@@ -113,6 +113,16 @@ def take_out(engine: Engine, job: Job, now: i64) -> None:
     engine._move(job, tube, s.TOOK, now)
 
 
+def take_back(engine: Engine, job: Job, wake: i64, now: i64) -> None:
+    """Have a job again that was taken out: ready, or delayed until it is to wake."""
+    tube = engine.tube_of(job)
+    job.deliveries -= 1
+    engine._move(job, tube, s.UNDELIVERED, now)
+    if wake != NEVER and wake > now:
+        job.wake = wake
+        engine._move(job, tube, s.SWITCHED_DELAYED, now)
+
+
 def first_ready(engine: Engine, tube: Tube, now: i64) -> Job | None:
     """The job of a tube that would be served next."""
     return engine._first(tube, None, now)

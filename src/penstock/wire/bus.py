@@ -31,6 +31,7 @@ from penstock.cluster.messages import (
     GOTACK,
     MESSAGES_COUNT,
     NEEDJOBS,
+    NOTTAKEN,
     PAUSE,
     QUEUED,
     REPLJOB,
@@ -411,7 +412,7 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
         node = _node(reader)
         _pass(reader, count - 2)
         return OfNode(kind, node)
-    if kind == TAKENOVER:
+    if kind in (TAKENOVER, NOTTAKEN):
         _needs(count, 2)
         number = _number(reader, _NUMBER_MAX)
         _pass(reader, count - 2)
