@@ -11,14 +11,13 @@ cannot be reached now. All nodes are asked then, and the first that knows the jo
 
 from __future__ import annotations
 
-import zlib
 from itertools import islice
 from typing import Final
 
 from mypy_extensions import i64
 
 from penstock.cluster.messages import DELJOB, GOTACK, SETACK, OfHolders, OfJob
-from penstock.cluster.place import Place
+from penstock.cluster.place import Place, fingerprint
 from penstock.core import states as s
 from penstock.core.copying import finish
 from penstock.core.deadlines import Timed
@@ -150,6 +149,10 @@ class Acks:
             if job is not None:
                 ack = self._acked(job, id, sender, message.aux == 0, now)
         if ack is None:
+            heir = place.heirs.heir_of(id)
+            if job is None and heir is not None:
+                place.mail.send(sender, OfHolders(GOTACK, id, 1, [heir]))
+                return
             # It may still be on its way to us.
             place.lately.add(id, now)
             place.mail.send(sender, OfHolders(GOTACK, id, 1 if job is not None else 0, []))
@@ -191,13 +194,28 @@ class Acks:
                 self._drop(ack, now)
                 return
         elif message.aux:
-            for node in [sender, *message.holders]:
-                if node not in ack.holders:
-                    ack.holders.append(self._place.node(node))
-                    if node != sender:
-                        self._place.mail.send(node, OfJob(SETACK, ack.id, fingerprint(ack.holders)))
+            self._tell_more(ack, sender, message.holders)
         ack.confirmed[self._place.node(sender)] = message.aux != 0
         self._collect_if_known(ack, now)
+
+    def receive_holders(self, sender: bytes, message: OfHolders) -> bool:
+        """A node tells who has copies of a job. Tell whether it is done, and they have to know that."""
+        ack = self.by_id.get(message.id)
+        if ack is None:
+            return self.object_to(sender, message.id)
+        if ack.is_dummy():
+            self.object_to(sender, message.id)
+        else:
+            self._tell_more(ack, b"", [sender, *message.holders])
+        return True
+
+    def _tell_more(self, ack: Ack, sender: bytes, nodes: list[bytes]) -> None:
+        """Know of more holders, and tell them; the sender knows already."""
+        for node in [sender, *nodes]:
+            if node and node not in ack.holders:
+                ack.holders.append(self._place.node(node))
+                if node != sender:
+                    self._place.send_all([node], OfJob(SETACK, ack.id, fingerprint(ack.holders)))
 
     def receive_deljob(self, id: bytes, now: i64) -> None:
         """All who have to know do, or whoever made the job gave it up: forget it."""
@@ -279,14 +297,6 @@ class Acks:
         self._place.deadlines.clear(ack)
         self._place.engine.note(_KEY + ack.id, b"", now)
         self._place.lately.add(ack.id, now)
-
-
-def fingerprint(holders: list[bytes]) -> i64:
-    """A number that stands for a list of holders, in whatever order; 0 for none."""
-    mixed = 0
-    for node in holders:
-        mixed ^= zlib.crc32(node)
-    return len(holders) << 32 | mixed
 
 
 def is_at_least_once(id: bytes) -> bool:

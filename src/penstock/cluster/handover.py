@@ -20,7 +20,7 @@ from mypy_extensions import i64
 
 from penstock.cluster.acks import Acks
 from penstock.cluster.images import image_of, merge_holders, take_in
-from penstock.cluster.messages import NOTTAKEN, TAKENOVER, YOURJOBS, JobImage, OfJobs, Receipt
+from penstock.cluster.messages import HOLDERS, NOTTAKEN, TAKENOVER, YOURJOBS, JobImage, OfHolders, OfJobs, Receipt
 from penstock.cluster.place import Place, retry_ms
 from penstock.cluster.requeue import Requeue
 from penstock.core import states as s
@@ -223,6 +223,9 @@ class Handovers:
         handing = self.under_way.get(number)
         if handing is not None and handing.heir == sender:
             self._over(handing, now)
+            for job in handing.jobs:
+                if not job.once:
+                    self._place.heirs.add(self._place.id_of(job), now, handing.heir)
             self._finish(handing.jobs, now)
 
     def receive_nottaken(self, sender: bytes, number: i64, now: i64) -> None:
@@ -374,13 +377,13 @@ class Handovers:
                 # It was on its way to whoever gives it to us now, whose receipt we have not had.
                 self._finish([job], now)
             take_in(place, image, tube, NEVER if image.delay_ms == 0 else now + image.delay_ms, True, now)
-        elif self._acks.object_to(sender, image.id):
-            return
-        elif job is None:
-            wake = NEVER if image.delay_ms == 0 else now + image.delay_ms
-            take_in(place, image, tube, wake, True, now)
-        else:
-            self.import_known(job, image, now)
+        elif not self._acks.object_to(sender, image.id):
+            if job is None:
+                take_in(place, image, tube, NEVER if image.delay_ms == 0 else now + image.delay_ms, True, now)
+            else:
+                self.import_known(job, image, now)
+            # Whoever gave it is about to be gone, and nobody else knows that we have it.
+            place.send_all(image.holders, OfHolders(HOLDERS, image.id, 0, []))
 
     def import_known(self, job: Job, image: JobImage, now: i64) -> None:
         """A job comes to be queued here of which there is a copy already."""

@@ -23,7 +23,8 @@ GOTJOB: Final = 5  # I hold a copy.
 ENQUEUE: Final = 6  # Queue your copy, after so many ms.
 QUEUED: Final = 7  # I have it queued; aux is one of the reasons below.
 SETACK: Final = 8  # It was acknowledged; aux: a fingerprint of the holders I know of, 0 for none.
-WILLQUEUE: Final = 9  # I am about to queue it, unless you say that you have it queued, or handed it out, or it is done.
+WILLQUEUE: Final = 9  # I am about to queue it, unless you say that you have it queued, or handed it out, or it is done;
+# aux: the same fingerprint.
 GOTACK: Final = 10  # I know that it was acknowledged; aux 1: and had a copy. Tells of holders, if I know of others.
 DELJOB: Final = 11  # Forget it.
 NEEDJOBS: Final = 12  # Send me up to so many of this queue, now or within so many ms.
@@ -35,8 +36,15 @@ TAKENOVER: Final = 16  # I have what you handed over: the receipt without which 
 ASK: Final = 17  # Tell me about this queue, as you have it.
 TOLD: Final = 18  # The answer.
 NOTTAKEN: Final = 19  # I have not taken what you handed over, and never will: it is yours.
+HOLDERS: Final = 20  # These have copies, too, and so do I.
 
-MESSAGES_COUNT: Final = 20
+MESSAGES_COUNT: Final = 21
+
+# What they are called, for people.
+MESSAGE_NAMES: Final = (
+    *("ping", "pong", "meet", "fail", "repljob", "gotjob", "enqueue", "queued", "setack", "willqueue", "gotack"),
+    *("deljob", "needjobs", "yourjobs", "working", "pause", "takenover", "ask", "told", "nottaken", "holders"),
+)
 
 # What is asked about a queue: the `about` of ASK.
 LENGTHS: Final = 0  # How many jobs it has, by the number of their state.
@@ -195,7 +203,7 @@ class OfCopy(OfJob):
 
 
 class OfHolders(OfJob):
-    """GOTACK: with all holders that the sender knows of, where the fingerprint that it was sent says others."""
+    """GOTACK, with all holders that the sender knows of, where the fingerprint that it was sent says others; HOLDERS."""
 
     holders: list[bytes]
 

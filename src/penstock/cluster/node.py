@@ -156,7 +156,10 @@ class Cluster(CopyKeeper):
             else:
                 self.requeue.receive_working(sender, message, now)
         elif isinstance(message, OfHolders):
-            self.acks.receive_gotack(sender, message, now)
+            if message.kind == m.GOTACK:
+                self.acks.receive_gotack(sender, message, now)
+            else:
+                self.requeue.receive_holders(sender, message, now)
         elif isinstance(message, OfJob):
             self._receive_of_job(sender, message, now)
         elif isinstance(message, OfJobs):
@@ -179,7 +182,7 @@ class Cluster(CopyKeeper):
         elif kind == m.DELJOB:
             self.acks.receive_deljob(message.id, now)
         elif kind == m.WILLQUEUE:
-            self.requeue.receive_willqueue(sender, message.id, now)
+            self.requeue.receive_willqueue(sender, message, now)
         elif kind == m.ENQUEUE:
             self.requeue.receive_enqueue(message.id, message.aux, now)
 

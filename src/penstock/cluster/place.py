@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Final
 
@@ -40,7 +41,8 @@ class Place:
     chance: Chance
     deadlines: Deadlines  # Of everything that the cluster waits for, beside those of jobs.
     foreign: dict[bytes, int]  # Jobs that were made elsewhere, by their 40-character ids: their numbers here.
-    lately: Lately
+    lately: Lately  # Jobs that were acknowledged or deleted everywhere.
+    heirs: Lately  # Jobs that were handed over.
     quiet: bool  # What happens to jobs just now was said by another node: nobody is told.
     _prefix: bytes  # Of the ids of jobs that were made here.
     _nodes: dict[bytes, bytes]  # The ids of nodes, one object each.
@@ -65,6 +67,7 @@ class Place:
         self.deadlines = Deadlines()
         self.foreign = {}
         self.lately = Lately()
+        self.heirs = Lately()
         self.quiet = False
         self._prefix = b"D-" + myself[:8] + b"-"
         self._nodes = {myself: myself}
@@ -152,6 +155,14 @@ class Place:
     def jitter(self) -> i64:
         """A little more or less, so that timers do not fire together."""
         return self.chance.below(2 * _JITTER_MS) - _JITTER_MS
+
+
+def fingerprint(holders: list[bytes]) -> i64:
+    """A number that stands for a list of holders, in whatever order; 0 for none."""
+    mixed = 0
+    for node in holders:
+        mixed ^= zlib.crc32(node)
+    return len(holders) << 32 | mixed
 
 
 def retry_ms(job: Job) -> i64:

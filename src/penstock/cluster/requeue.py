@@ -14,8 +14,19 @@ from mypy_extensions import i32, i64
 
 from penstock.cluster.acks import Acks
 from penstock.cluster.images import merge_holders
-from penstock.cluster.messages import ASKED_FOR, QUEUED, STILL, TIME_OVER, WILLQUEUE, WORKING, OfCopy, OfJob
-from penstock.cluster.place import Place, has_others, retry_ms
+from penstock.cluster.messages import (
+    ASKED_FOR,
+    HOLDERS,
+    QUEUED,
+    STILL,
+    TIME_OVER,
+    WILLQUEUE,
+    WORKING,
+    OfCopy,
+    OfHolders,
+    OfJob,
+)
+from penstock.cluster.place import Place, fingerprint, has_others, retry_ms
 from penstock.core import states as s
 from penstock.core.copying import postpone, queue, set_aside
 from penstock.core.job import Copy, Job
@@ -106,24 +117,48 @@ class Requeue:
         if not is_armed(job, copy):
             return False
         copy.warned = True
-        self._place.send_all(copy.holders, OfJob(WILLQUEUE, self._place.id_of(job)))
+        self._warn(job, copy, copy.holders)
         postpone(self._place.engine, job, now + warning_ms(job))
         return True
 
+    def _warn(self, job: Job, copy: Copy, nodes: list[bytes]) -> None:
+        self._place.send_all(nodes, OfJob(WILLQUEUE, self._place.id_of(job), fingerprint(copy.holders)))
+
     # What others say
 
-    def receive_willqueue(self, sender: bytes, id: bytes, now: i64) -> None:
+    def receive_willqueue(self, sender: bytes, message: OfJob, now: i64) -> None:
         """A holder is about to queue its copy."""
+        place = self._place
+        id = message.id
         if self._acks.object_to(sender, id):
             return
-        job = self._place.find(id, now)
+        job = place.find(id, now)
         if job is None:
+            heir = place.heirs.heir_of(id)
+            if heir is not None:
+                place.mail.send(sender, OfHolders(HOLDERS, id, 0, [heir]))
             return
         copy = self._copy_of(job, sender)
         if job.state == s.READY:
             self._say(QUEUED, job, [sender], STILL)
         elif job.state == s.TAKEN:
             self._say_working(job, copy, [sender], now)
+        elif message.aux != fingerprint(copy.holders):
+            # One whom the sender does not know of may have it queued.
+            place.mail.send(sender, OfHolders(HOLDERS, id, 0, list(copy.holders)))
+
+    def receive_holders(self, sender: bytes, message: OfHolders, now: i64) -> None:
+        """A holder tells of others."""
+        if self._acks.receive_holders(sender, message):
+            return
+        job = self._place.find(message.id, now)
+        if job is None:
+            return
+        copy = self._copy_of(job, sender)
+        more = [node for node in message.holders if node not in copy.holders]
+        merge_holders(self._place, copy, more)
+        if copy.warned and (job.state == s.DELAYED or job.state == s.TAKEN):
+            self._warn(job, copy, more)
 
     def receive_queued(self, sender: bytes, message: OfCopy, now: i64) -> None:
         """A holder has queued its copy."""

@@ -125,7 +125,10 @@ MUTANTS: Final = (
     Mutant("names-are-not-synced", "journal.disk", "_sync_directory(self.path)", "pass"),
     # The engine.
     Mutant(
-        "key-stays-busy-when-buried", "core.tube", "keys.give_back(job)", "if job.state != s.BURIED:\n    keys.give_back(job)"
+        "key-stays-busy-when-buried",
+        "core.tube",
+        "keys.give_back(job)",
+        "if job.state != s.BURIED:\n    keys.give_back(job)",
     ),
     Mutant("two-timers-for-a-job", "core.deadlines", "if item.deadline_pos == NOWHERE:", "if True:"),
     Mutant(

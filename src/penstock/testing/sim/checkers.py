@@ -167,7 +167,10 @@ def _nacked_between(simulation: Simulation, first: Delivery, second: Delivery) -
 def _crashed_between(simulation: Simulation, first: Delivery, second: Delivery) -> bool:
     """Whether the node was started again meanwhile: then jobs that it had handed out may be ready at once."""
     return any(
-        fault.node == second.node and fault.kind in _CRASHES and fault.began <= second.sent and fault.ended >= first.sent
+        fault.node == second.node
+        and fault.kind in _CRASHES
+        and fault.began <= second.sent
+        and fault.ended >= first.sent
         for fault in simulation.history.faults
     )
 

@@ -104,8 +104,10 @@ class Links:
         if mine.life != self._life or self._trying.get(node) != host:
             return
         other = self._at_address(host)
-        cut = other is None or self._network.is_cut(mine.number, other.number) or self._network.is_cut(
-            other.number, mine.number
+        cut = (
+            other is None
+            or self._network.is_cut(mine.number, other.number)
+            or self._network.is_cut(other.number, mine.number)
         )
         if other is None or cut or not other.up or other.paused:
             self._try(node, host, _AGAIN)

@@ -309,7 +309,9 @@ class Nemeses:
             return None
         queue = b"q%d" % self._random.randrange(self._simulation.options.queues)
         fault = self._begin_fault("closed queue", node.number)
-        self._simulation.operator.ask_at(node, [b"PAUSE", queue, self._random.choice((b"in", b"out", b"all")), b"bcast"])
+        self._simulation.operator.ask_at(
+            node, [b"PAUSE", queue, self._random.choice((b"in", b"out", b"all")), b"bcast"]
+        )
 
         def reopen() -> None:
             self._end_fault(fault)

@@ -83,4 +83,3 @@ class Network:
             self.lost += len(messages)
         else:
             self._receivers[receiver](sender, messages)
-

@@ -170,9 +170,7 @@ class SimNode:
         else:
             fsync = world.options.journal
             boot = f"boot {self.number} {self.boots}"
-            opened = open_log(
-                self.disk, wall, boot, fsync=fsync, entropy=entropy, segment_bytes=_SEGMENT_BYTES
-            )
+            opened = open_log(self.disk, wall, boot, fsync=fsync, entropy=entropy, segment_bytes=_SEGMENT_BYTES)
             self.log, self.engine = opened.log, opened.engine
             self.engine.room_bytes = self.log.room()
             node, key = opened.node, opened.key
@@ -184,9 +182,7 @@ class SimNode:
         memory = hashlib.blake2b(b"%b %d" % (self.id, self.forgotten), digest_size=16).digest()
         mail = Mail()
         members = Members(self.id, memory, self._random.getrandbits(32), mail, world.options.node_timeout_ms)
-        self.cluster = Cluster(
-            self.engine, self.site.ids, members, mail, self._random.getrandbits(32), self._body_of
-        )
+        self.cluster = Cluster(self.engine, self.site.ids, members, mail, self._random.getrandbits(32), self._body_of)
         self.site.cluster = self.cluster
         self._join()
         self.desk = Desk(_commands(Disque(self.site)), lambda: 0)
