@@ -87,7 +87,8 @@ def _excuse(simulation: Simulation, add: Add) -> str:
             return "at most once, and it was handed to a client that was gone, or the node was"
         return "at most once, and its node forgot it" if any(fault.forgets for fault in since) else ""
     copies = 1 if add.is_async else add.replicate
-    forgot = {fault.node for fault in since if fault.forgets}
+    # A node that forgot twice may have held two copies, one after the other.
+    forgot = [fault for fault in since if fault.forgets]
     return "all its holders forgot it" if len(forgot) >= copies else ""
 
 
@@ -271,9 +272,10 @@ def check_copies(simulation: Simulation, node: SimNode, id: bytes, words: list[b
         # A holder that waited for longer than the retry time has delivered it: done is safe, too.
         simulation.sometimes("a job was acked before its add was answered")
         return
-    held = [each.number for each in simulation.nodes if not each.up or each.holds(id)]
-    forgot = {fault.node for fault in simulation.history.faults if fault.forgets and fault.began >= add.invoked}
-    if len(set(held) | forgot) < add.replicate:
+    # One that leaves gives its copy to others, which may have one already.
+    held = [each.number for each in simulation.nodes if not each.up or each.leaving or each.holds(id)]
+    forgot = [fault for fault in simulation.history.faults if fault.forgets and fault.began >= add.invoked]
+    if len(held) + len(forgot) < add.replicate:
         raise Violation(f"C1: {_told(add)} was answered with {id!r} while only {held} held it")
 
 
