@@ -18,6 +18,7 @@ from penstock.core.outbox import Outbox
 from penstock.core.waits import Connection
 from penstock.dialects.command import WRITE, Caller, Command, Desk
 from penstock.dialects.disque import Disque
+from penstock.dialects.everywhere import Everywhere
 from penstock.dialects.site import Site
 from penstock.journal.recovery import open_log
 from penstock.testing.disk import MemoryDisk
@@ -42,6 +43,8 @@ class Client(Caller):
     def ask(self, *words: object) -> Any:
         """What a command answers; None while it waits."""
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        if encoded[0] == b"global":
+            encoded = [b" ".join(encoded[:2]), *encoded[1:]]
         self.node.desk.run_all(self, [encoded], 0, self.node.guild.now)
         self.node.guild.settle()
         return self.answer_so_far()
@@ -82,7 +85,10 @@ class Node:
         self.site = Site(self.engine, ids, self.id, self.outbox.body_of, lambda length: None)
         self.site.cluster = self.cluster
         self.disque = Disque(self.site)
+        everywhere = Everywhere(self.site)
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in NAMES]
+        words = ["qlen", "qpeek", "empty"]
+        commands += [Command(f"global {word}", -1, "", WRITE, "", "", getattr(everywhere, word)) for word in words]
         self.desk = Desk(commands, lambda: 0)
         self.clients = 0
         self.client = self.connect()

@@ -214,12 +214,16 @@ class Server:
         raise AssertionError(f"the server did not start: {said}")
 
     def _spawn(self, words: list[str]) -> subprocess.Popen[bytes]:
-        number = len(list(self.home.glob("*.stdout")))
-        self._said = [self.home / f"{number}.stdout", self.home / f"{number}.stderr"]
+        self._said = self._next_files()
         with self._said[0].open("wb") as out, self._said[1].open("wb") as err:
             return subprocess.Popen(
                 [*PENSTOCK, "serve", *words], cwd=self.home, env=environment(), stdout=out, stderr=err
             )
+
+    def _next_files(self) -> list[Path]:
+        """Where its next process says what it has to say."""
+        number = len(list(self.home.glob("*.stdout")))
+        return [self.home / f"{number}.stdout", self.home / f"{number}.stderr"]
 
     def answers(self) -> bool:
         """Whether it can be connected to, and answers."""

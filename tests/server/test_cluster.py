@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from .clustering import Cluster, Node, cluster_of
-from .serving import PATIENCE_S, PENSTOCK, Refusal, Wire, decoded, environment, wait_for
+from .forked import Forked
+from .proxies import Proxy
+from .serving import PATIENCE_S, Refusal, Wire, decoded, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,7 @@ def test_a_node_that_was_killed_is_missed_and_knows_all_it_knew_when_it_is_back(
     victim, others = three.nodes[2], three.nodes[:2]
     name = victim.id
     victim.ask("CLUSTER", "LEAVING", "yes")
+    wait_for(lambda: [node.flags_of(name) for node in others] == ["leaving", "leaving"])
     victim.kill()
     wait_for(lambda: [node.flags_of(name) for node in others] == ["fail,leaving", "fail,leaving"])
     assert others[0].ask("CLUSTER", "COUNT-FAILURE-REPORTS", name) == 1
@@ -235,6 +238,36 @@ def test_seven_nodes_in_a_chain_become_a_mesh_and_two_may_go(tmp_path: Path) -> 
             wire.close()
 
 
+def test_a_network_that_is_cut_in_two_costs_copies_and_no_jobs(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        proxies = [Proxy() for _ in range(3)]
+        for proxy in proxies:
+            stack.callback(proxy.close)
+        three = stack.enter_context(cluster_of(tmp_path, 3, "--appendonly", "no", proxies=proxies))
+        names = [node.id for node in three.nodes]
+        wires = [stack.enter_context(contextlib.closing(Wire(node.port))) for node in three.nodes]
+        before = wires[0].add("cut", "before", "REPLICATE", 3, "RETRY", 1)
+
+        proxies[0].silenced = {names[1], names[2]}
+        proxies[1].silenced = proxies[2].silenced = {names[0]}
+        wait_for(lambda: three.nodes[1].flags_of(names[0]) == "fail" and three.nodes[0].reaches() == 0)
+        with pytest.raises(Refusal, match="NOREPL"):
+            wires[0].call("ADDJOB", "cut", "body", 0, "REPLICATE", 2)
+        alone = wires[0].add("cut", "alone")
+        pair = wires[1].add("cut", "pair")
+        assert [wires[0].show(alone)[b"repl"], wires[1].show(pair)[b"repl"]] == [1, 2], "as many as can be reached"
+
+        for proxy in proxies:
+            proxy.silenced = set()
+        three.gather()
+        found: set[bytes] = set()
+        while found != {before, alone, pair}:
+            for _, id, _ in wires[2].call("GETJOB", "TIMEOUT", 5_000, "COUNT", 10, "FROM", "cut") or []:
+                found.add(id)
+                wires[2].call("ACKJOB", id)
+        wait_for(lambda: all(wire.state(id) is None for wire in wires for id in found))
+
+
 def test_nodes_with_a_secret_talk_over_tls_and_others_do_not(tmp_path: Path, certificate: Path) -> None:
     tls = ["--tls-cluster", "yes", "--tls-ca-cert-file", str(certificate / "cert.pem")]
     tls += ["--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem")]
@@ -242,7 +275,7 @@ def test_nodes_with_a_secret_talk_over_tls_and_others_do_not(tmp_path: Path, cer
     with cluster_of(tmp_path, 2, *words, *tls) as pair:
         plain = Node(tmp_path / "plain", *words)
         try:
-            pair.nodes[0].meet(plain)
+            pair.nodes[0].meet(plain, plain.bus_port)
             wire = Wire(pair.nodes[0].port)
             id = wire.add("q", "body", "REPLICATE", 2)
             assert pair.nodes[1].ask("SHOW", id) is not None
@@ -262,12 +295,14 @@ def test_the_first_steps_of_disque_work_with_redis_cli(tmp_path: Path, needs: Ca
         home = tmp_path / str(port)
         home.mkdir()
         (home / "disque.conf").write_text(f"port {port}\ndir {home}\n")
-        servers.append(subprocess.Popen([*PENSTOCK, "serve", "disque.conf"], cwd=home, env=environment(), stdout=-3))
+        servers.append(Forked(["disque.conf"], home, home / "stdout", home / "stderr"))
     try:
 
         def disque(*words: object, typed: str = "") -> str:
-            command = ["redis-cli", *map(str, words)]
-            return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+            run = subprocess.run(
+                ["redis-cli", *map(str, words)], input=typed, stdout=subprocess.PIPE, text=True, check=False
+            )
+            return run.stdout
 
         for port in ports:
             wait_for(lambda port=port: disque("-p", port, "ping") == "PONG\n")
@@ -284,7 +319,7 @@ def test_the_first_steps_of_disque_work_with_redis_cli(tmp_path: Path, needs: Ca
         wait_for(lambda: [disque("-p", port, "show", id).strip() for port in ports] == ["", "", ""])
     finally:
         for server in servers:
-            server.terminate()
+            server.send_signal(signal.SIGTERM)
             assert server.wait(PATIENCE_S) == 0
 
 

@@ -97,7 +97,7 @@ class Acks:
         ack = self.by_id.get(id)
         if ack is not None:
             self._try(ack, now)
-        elif self._place.lately.has(id) or self._place.members.size() < 2:
+        elif self._place.members.size() < 2:
             return
         elif self.dummies >= DUMMIES_MAX:
             self.refused += 1

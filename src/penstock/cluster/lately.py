@@ -1,8 +1,8 @@
 """Jobs that are not here any more since a moment ago, by their ids.
 
-Messages overtake each other: what was said of a job before it was acknowledged may arrive after everybody has forgotten
-it, and must not bring it back; what is said to one who gave it away belongs to whoever has it. Two generations, of which the older goes when the younger is full or old: nothing is
-looked at to be forgotten.
+Messages overtake each other: what was said of a job before it was acknowledged may arrive after everybody has
+forgotten it, and must not bring it back; what is said to one who gave it away belongs to whoever has it. Two
+generations, of which the older goes when the younger is full or old: nothing is looked at to be forgotten.
 """
 
 from __future__ import annotations

@@ -47,10 +47,9 @@ MESSAGE_NAMES: Final = (
 )
 
 # What is asked about a queue: the `about` of ASK.
-LENGTHS: Final = 0  # How many jobs it has, by the number of their state.
+LENGTHS: Final = 0  # How many jobs are ready, taken, delayed, buried, and mere copies.
 OLDEST: Final = 1  # Its first jobs; `count` of them.
-NEWEST: Final = 2  # Its last ones.
-EMPTY: Final = 3  # Delete what it has there, and tell how many jobs that were.
+EMPTY: Final = 2  # Delete what it has there; how many jobs that were, and are left.
 
 # Why a job is queued: the `aux` of QUEUED.
 STILL: Final = 0  # It was before.
@@ -203,7 +202,7 @@ class OfCopy(OfJob):
 
 
 class OfHolders(OfJob):
-    """GOTACK, with all holders that the sender knows of, where the fingerprint that it was sent says others; HOLDERS."""
+    """GOTACK, with all holders that the sender knows of where the fingerprint that it was sent says others; HOLDERS."""
 
     holders: list[bytes]
 

@@ -19,8 +19,21 @@ from penstock.cluster.images import ttl_minutes
 from penstock.cluster.leaving import Leaving
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
-from penstock.cluster.messages import Greeting, Message, OfCopy, OfHolders, OfJob, OfJobs, OfNode, OfQueue, Receipt
+from penstock.cluster.messages import (
+    Greeting,
+    Message,
+    OfCopy,
+    OfHolders,
+    OfJob,
+    OfJobs,
+    OfNode,
+    OfQueue,
+    Question,
+    Receipt,
+    Told,
+)
 from penstock.cluster.place import Place
+from penstock.cluster.questions import Questions, QuestionWait
 from penstock.cluster.replication import Replication, Replications
 from penstock.cluster.requeue import Requeue
 from penstock.core import states as s
@@ -33,7 +46,7 @@ from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
 from penstock.core.outcomes import OK
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
-from penstock.core.waits import Connection, CopyWait
+from penstock.core.waits import Connection, CopyWait, ElsewhereWait
 
 # How many copies a job gets where its producer does not say, and so many nodes can be reached.
 REPLICATE: Final = 3
@@ -50,6 +63,7 @@ class Cluster(CopyKeeper):
     replications: Replications
     handovers: Handovers
     federation: Federation
+    questions: Questions
     _leaving: Leaving
     ignored: i64  # Messages about jobs from nodes that are no members.
 
@@ -71,6 +85,7 @@ class Cluster(CopyKeeper):
         self.replications = Replications(self.place, self.acks, self.requeue)
         self.handovers = Handovers(self.place, self.acks, self.requeue)
         self.federation = Federation(self.place, self.acks, self.requeue, self.handovers)
+        self.questions = Questions(self.place)
         self._leaving = Leaving(self.place, self.acks, self.handovers)
         self.ignored = 0
         engine.copies = self
@@ -166,6 +181,10 @@ class Cluster(CopyKeeper):
             self._receive_jobs(sender, message, now)
         elif isinstance(message, OfQueue):
             self._receive_of_queue(sender, message, now)
+        elif isinstance(message, Question):
+            self.questions.receive_ask(sender, message, now)
+        elif isinstance(message, Told):
+            self.questions.receive_told(sender, message)
         else:
             assert isinstance(message, Receipt)
             if message.kind == m.TAKENOVER:
@@ -287,6 +306,12 @@ class Cluster(CopyKeeper):
                 place.lately.add(id, now)
         return True
 
+    def ask(
+        self, connection: Connection, about: i64, queue: bytes, count: int, timeout_ms: int, tag: object, now: i64
+    ) -> QuestionWait:
+        """Ask every node that can be reached what it has of a queue."""
+        return self.questions.ask(connection, about, queue, count, timeout_ms, tag, now)
+
     def postponed(self, job: Job, now: i64) -> None:
         """A client said that it still works on a job, which was handed out elsewhere or is not known to be."""
         self.requeue.postponed(job, now)
@@ -345,8 +370,12 @@ class Cluster(CopyKeeper):
         assert copy is not None
         return self.requeue.holds_back(job, copy, now)
 
-    def wait_ended(self, wait: CopyWait) -> None:
-        """Somebody who waited for copies does so no more."""
+    def wait_ended(self, wait: ElsewhereWait) -> None:
+        """Somebody who waited for other nodes does so no more."""
+        if isinstance(wait, QuestionWait):
+            self.questions.wait_ended(wait)
+            return
+        assert isinstance(wait, CopyWait)
         self.replications.wait_ended(wait, self.place.engine.now)
         self.handovers.wait_ended(wait, self.place.engine.now)
 

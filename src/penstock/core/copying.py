@@ -14,7 +14,7 @@ from penstock.core.engine import Engine
 from penstock.core.job import NO_KEY, Copy, Draft, Job
 from penstock.core.limits import NEVER, ROW_ROOM_BYTES, check_duration
 from penstock.core.tube import Tube
-from penstock.core.waits import Connection, CopyWait
+from penstock.core.waits import Connection, CopyWait, Waiting
 
 
 def is_shared(tube: Tube) -> bool:
@@ -146,6 +146,11 @@ def wait_copies(
     return wait
 
 
-def end_wait(engine: Engine, wait: CopyWait, outcome: i64) -> None:
-    """Tell one who waits for copies that it is over."""
+def begin_wait(engine: Engine, wait: Waiting, timeout_ms: int, now: i64) -> None:
+    """Let somebody wait for something that other nodes will say."""
+    engine._begin_wait(wait, timeout_ms, now)
+
+
+def end_wait(engine: Engine, wait: Waiting, outcome: i64) -> None:
+    """Tell one who waits for other nodes that it is over."""
     engine._end_wait(wait, outcome)

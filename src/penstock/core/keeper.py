@@ -10,7 +10,7 @@ from mypy_extensions import i64
 
 from penstock.core.job import Job
 from penstock.core.tube import Tube
-from penstock.core.waits import CopyWait
+from penstock.core.waits import ElsewhereWait
 
 
 class CopyKeeper:
@@ -29,5 +29,5 @@ class CopyKeeper:
     def can_be_had(self, tube: Tube) -> None:
         """A job of a tube that other nodes want is ready."""
 
-    def wait_ended(self, wait: CopyWait) -> None:
-        """Somebody who waited for copies was served, waits no more, or is gone."""
+    def wait_ended(self, wait: ElsewhereWait) -> None:
+        """Somebody who waited for other nodes was served, waits no more, or is gone."""

@@ -118,7 +118,11 @@ class EndWait(Waiting):
         self.before = 0
 
 
-class CopyWait(Waiting):
+class ElsewhereWait(Waiting):
+    """Somebody who waits for other nodes."""
+
+
+class CopyWait(ElsewhereWait):
     """A put that waits until other nodes have copies of its job."""
 
     job: Job

@@ -117,7 +117,7 @@ class Bus(Post):
         return self._mail.take()
 
     def send(self, letters: Letters) -> None:
-        """Say it."""
+        """Say what was taken."""
         for node, said in letters.items():
             link = self._outbound.get(node)
             if link is None or link.seal is None or link.transport is None:
@@ -130,6 +130,10 @@ class Bus(Post):
                 link.fail("it does not read what it is told")
 
     # What links tell: see links.Exchange
+
+    def patience_s(self) -> float:
+        """How long a handshake may take."""
+        return min(HANDSHAKE_S, self.members.timeout_ms / 2_000)
 
     def why_not(self, host: str) -> str:
         """Why nobody at an address is talked to; empty if they are."""
@@ -260,10 +264,10 @@ class Bus(Post):
     async def _open(self, link: Outbound) -> None:
         security: dict[str, Any] = {}
         if self.tls is not None:
-            security = {"ssl": self.tls, "server_hostname": "", "ssl_handshake_timeout": HANDSHAKE_S}
+            security = {"ssl": self.tls, "server_hostname": "", "ssl_handshake_timeout": self.patience_s()}
         dial = self._node.loop.create_connection(lambda: link, link.host, link.port, **security)
         try:
-            await asyncio.wait_for(dial, HANDSHAKE_S)
+            await asyncio.wait_for(dial, self.patience_s())
         except (TimeoutError, OSError) as error:
             if isinstance(error, ssl.SSLError):
                 self.refused(link, f"TLS: {error}")

@@ -14,7 +14,7 @@ from penstock.cluster.messages import Greeting, Message
 from penstock.core.errors import ProtocolError
 from penstock.wire import bus as wire
 
-# How long a handshake may take.
+# How long a handshake may take at most; less where nodes are soon missed.
 HANDSHAKE_S: Final = 5.0
 
 
@@ -26,6 +26,9 @@ class Exchange(Protocol):
     body_max: int
     bytes_in: int
     bytes_out: int
+
+    def patience_s(self) -> float:
+        """How long a handshake may take."""
 
     def why_not(self, host: str) -> str:
         """Why nobody at an address is talked to; empty if they are."""
@@ -69,7 +72,7 @@ class Link(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.own_host = _host(transport.get_extra_info("sockname"))
         loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(HANDSHAKE_S, self.fail, "the handshake takes too long")
+        self._patience = loop.call_later(self.exchange.patience_s(), self.fail, "the handshake takes too long")
 
     def data_received(self, data: bytes) -> None:
         """Bytes came in."""

@@ -101,7 +101,7 @@ class Post:
         """What there is to be said, to be sent when the log is durable."""
 
     def send(self, letters: Any) -> None:
-        """Say it."""
+        """Say what was taken."""
 
 
 class _Outgoing(NamedTuple):
@@ -341,9 +341,10 @@ class Node:
             self._send()
 
     def _send_out(self, outgoing: _Outgoing) -> None:
+        # Other nodes first: they can work on it while clients are written to.
+        self.post.send(outgoing.letters)
         for client, answers in outgoing.answers:
             client.send(answers)
-        self.post.send(outgoing.letters)
 
     def _fail(self, error: BaseException) -> None:
         """Nothing more can be promised: nobody gets another answer."""

@@ -6,7 +6,7 @@ from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
 from penstock.core.tube import Tube
-from penstock.core.waits import Connection, CopyWait, Line, PutWait, Wait, Waiting
+from penstock.core.waits import Connection, CopyWait, ElsewhereWait, Line, PutWait, Wait, Waiting
 from penstock.testing.assertions import same, shown
 
 
@@ -36,14 +36,16 @@ def check_lines(engine: Engine) -> list[Waiting]:
     return list(waits.values())
 
 
-def _for_copies(engine: Engine) -> list[CopyWait]:
-    """Those who wait for copies of a job: they stand in no line, and the job is held until they have what they want."""
-    found: list[CopyWait] = []
+def _for_copies(engine: Engine) -> list[ElsewhereWait]:
+    """Those who wait for other nodes: they stand in no line. A job that waits for copies is held meanwhile."""
+    found: list[ElsewhereWait] = []
     for session in engine.sessions.values():
         for connection in session.connections.values():
             assert isinstance(connection, Connection)
-            found += [wait for wait in connection.waits.values() if isinstance(wait, CopyWait)]
+            found += [wait for wait in connection.waits.values() if isinstance(wait, ElsewhereWait)]
     for wait in found:
+        if not isinstance(wait, CopyWait):
+            continue
         # One that may be delivered once is handed over instead: it is taken meanwhile.
         assert wait.job.state in (s.STAGED, s.TAKEN), f"E9: {shown(wait.job)}, and somebody still waits for its copies"
     return found
