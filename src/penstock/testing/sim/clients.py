@@ -294,6 +294,7 @@ class Consumer(Client):
         for ack in acks:
             ack.ended = self.cluster.schedule.now
             ack.outcome = DONE if isinstance(answer, int) else UNKNOWN if answer is None else REFUSED
+            ack.counted = answer == len(acks)
         if answer is None and self.random.random() < 0.8:
             # Its worker tries again, elsewhere perhaps.
             self.later(spread(self.random, 50 * MS, SECOND), lambda: self._ack([ack.id for ack in acks]))

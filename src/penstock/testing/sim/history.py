@@ -62,13 +62,14 @@ class Delivery:
 class Ack:
     """An ACKJOB or FASTACK of one job."""
 
-    __slots__ = ("ended", "fast", "id", "invoked", "node", "outcome")
+    __slots__ = ("counted", "ended", "fast", "id", "invoked", "node", "outcome")
 
     def __init__(self, id: bytes, invoked: int, node: int, fast: bool) -> None:
         self.id = id
         self.invoked = invoked
         self.node = node
         self.fast = fast
+        self.counted = False  # Whether the node knew the job.
         self.outcome = UNKNOWN
         self.ended = 0
 
