@@ -17,6 +17,10 @@ DONE = "done"
 REFUSED = "refused"
 
 
+class Violation(AssertionError):
+    """A promise was broken, seen while it happened."""
+
+
 class Add:
     """An ADDJOB. Every body is used once, so that what is delivered tells where it came from."""
 
