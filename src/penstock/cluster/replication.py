@@ -185,6 +185,9 @@ class Replications:
             return
         chosen = started.confirmed[place.chance.below(len(started.confirmed))] if started.confirmed else b""
         delay_ms = 0 if job.wake == NEVER else max(0, job.wake - now)
+        if len(started.confirmed) < len(started.asked):
+            # Others were asked, too, and may have a copy soon: when it is done, they have to be told.
+            self._ask(started, started.confirmed, True, now)
         withdraw(place.engine, job, now)
         if chosen:
             place.mail.send(chosen, OfJob(ENQUEUE, started.id, delay_ms))
