@@ -23,6 +23,9 @@ from penstock.testing.sim.world import World
 # An ack that was not collected is tried again after three minutes at most; twice that, and everything must be quiet.
 QUIET_AFTER = 400 * SECOND
 
+# How long what was said before may still be under way.
+_UNDER_WAY_MAX = 3 * SECOND
+
 # How long a cluster that is whole may take to say so.
 WHOLE_AFTER = 30 * SECOND
 
@@ -134,14 +137,16 @@ class Simulation(World):
         # A node that was installed anew and met nobody in the middle of all this is met once more.
         for node in self.nodes[1:]:
             self.introduce(node)
-        for number in range(self.options.queues):
-            self.reopen(b"q%d" % number)
         self.healed_at = self.schedule.now
         self.history.note(self.schedule.now, "healed")
 
     def _traffic(self) -> None:
         """The cluster is whole again: it says so, and takes jobs."""
         self._until(self._is_whole, WHOLE_AFTER, "C12: the nodes do not agree who is there")
+        # Only now: what was said to close a queue may have been under way until a moment ago.
+        self.schedule.run(self.schedule.now + _UNDER_WAY_MAX)
+        for number in range(self.options.queues):
+            self.reopen(b"q%d" % number)
         for client in self.clients:
             if isinstance(client, Producer):
                 client.stopped = True
