@@ -34,6 +34,9 @@ _NETWORK_MAX = 3 * SECOND
 # What was not collected is tried again after three minutes at most.
 _COLLECTED_AFTER = 190 * SECOND
 
+# What can leave a copy somewhere that nobody else knows of. It is delivered once more, and acked by that.
+_COPIES_ASTRAY = ("kill", "power_cut", "failing_disk", "wipe", "leave", "memory")
+
 _CRASHES = ("kill", "power cut", "wipe", "failing disk")
 
 # So many violations of one promise are told; the rest would say the same.
@@ -201,7 +204,7 @@ def _known_at(world: World, acked: int, fast: bool) -> int:
     if world.options.is_calm:
         return acked + _HEARD_AFTER
     healed = world.healed_at
-    if fast or any(fault.forgets for fault in world.history.faults):
+    if fast or any(name in world.options.nemeses for name in _COPIES_ASTRAY):
         return max(acked, healed) + _COLLECTED_AFTER
     return max(acked, healed) + max(0, healed - acked) + 4 * SECOND
 
@@ -298,7 +301,8 @@ def check_owners(world: World) -> None:
 
 def check_acks(world: World) -> None:
     """C5: an ack is kept by somebody until nobody holds the job any more. (FASTACK promises no such thing.)"""
-    if any(fault.forgets for fault in world.history.faults) or not all(node.up for node in world.nodes):
+    astray = world.options.loss and any(name in world.options.nemeses for name in _COPIES_ASTRAY)
+    if astray or any(fault.forgets for fault in world.history.faults) or not all(node.up for node in world.nodes):
         return
     for node in world.nodes:
         for job in _jobs(node):

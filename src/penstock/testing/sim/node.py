@@ -498,8 +498,8 @@ class SimNode:
         return number != NOT_AN_ID and self.engine.jobs.find(number) is not None
 
     def keeps_ack(self, id: bytes) -> bool:
-        """Whether it remembers that a job was acked."""
-        return id in self.cluster.acks.by_id
+        """Whether it remembers that a job was acked: until all know, and a little longer."""
+        return id in self.cluster.acks.by_id or self.cluster.place.lately.has(id)
 
     def leftovers(self) -> list[str]:
         """What it keeps beside jobs, and should not for long."""

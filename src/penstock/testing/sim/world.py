@@ -22,8 +22,7 @@ class World:
         self.history = History()
         self.counted: Counter[str] = Counter()  # What should happen now and then, and how often it did.
         self.healed_at = 0  # When everything that was wrong was over.
-        random = self.streams.stream("network")
-        self.network = Network(self.schedule, random, options.delay_us, options.loss, options.duplication)
+        self.network = Network(self.schedule, self.streams.stream("network"), options)
         self.nodes = [SimNode(self, number) for number in range(options.nodes)]
         self.clients: list[Client] = []
         self._by_host = {node.host: node for node in self.nodes}
