@@ -17,7 +17,7 @@ from penstock.cluster.messages import Message
 from penstock.cluster.node import Cluster
 from penstock.cluster.roster import file_text, read_file
 from penstock.core.engine import Engine
-from penstock.core.errors import CommandError, JournalFailed, NoSpace
+from penstock.core.errors import JournalFailed, NoSpace
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
@@ -122,6 +122,8 @@ class SimNode:
         self.clock = MachineClock(world.schedule)
         self.sync_us = world.options.sync_us
         self.memory_max = NEVER
+        self.has_room = True  # Whether it was within that when it was set.
+        self.left_at = NEVER  # When it was told to leave, by the true clock.
         self.installs = 0  # How often its disk was empty.
         self.boots = 0
         self.log: Log | None = None
@@ -239,6 +241,12 @@ class SimNode:
         """Lose the disk. What starts next is another node at the same address."""
         assert not self.up
         self.disk.wipe()
+        self.left_at = NEVER
+
+    @property
+    def joined(self) -> bool:
+        """Whether it was ever started."""
+        return self.life > 0
 
     # The clock
 
@@ -452,6 +460,7 @@ class SimNode:
     def set_leaving(self, leaving: bool) -> None:
         """CLUSTER LEAVING."""
         self.leaving = self.site.leaving = leaving
+        self.left_at = self.world.schedule.now if leaving else NEVER
         replace(identity(self.disk), leaving=leaving).write(self.disk)
         self.cluster.set_leaving(leaving, self.now())
         self._plan_turn()
@@ -509,19 +518,19 @@ class SimNode:
     def set_memory_max(self, limit: int | None) -> None:
         """Let it have so much memory and no more; None for any amount."""
         self.memory_max = NEVER if limit is None else limit
+        self.has_room = not self.up or self.engine.memory_used() <= self.memory_max
         if self.up:
             self.engine.memory_max = self.memory_max
 
     # Maintenance
 
-    def snapshot(self) -> None:
-        """Let a snapshot stand for the log so far."""
-        if self.up and not self.paused and self.log is not None and not self._syncing:
-            try:
-                take_snapshot(self.disk, self.log, self.engine, self.now(), self.clock.wall_ms())
-                self.world.sometimes("a snapshot was taken")
-            except (CommandError, OSError):
-                pass  # There was no room for it; the log goes on.
+    def snapshot(self) -> bool:
+        """Let a snapshot stand for the log so far; tell whether it does."""
+        log = self.log
+        if log is None or self._syncing or self.disk.full or self.disk.sync_error is not None:
+            return False
+        take_snapshot(self.disk, log, self.engine, self.now(), self.clock.wall_ms())
+        return True
 
     def _body_of(self, job: Job) -> bytes:
         return self.engine.outbox.body_of(job)

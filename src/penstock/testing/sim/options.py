@@ -19,7 +19,7 @@ NO_JOURNAL = "none"
 # Everything that can go wrong beside the network, by the name of the nemesis that does it.
 NEMESES = (
     *("partition", "one_way", "swizzle", "kill", "power_cut", "pause", "clock_jump", "slow_disk", "failing_disk"),
-    *("full_disk", "memory", "leave", "wipe", "hang_up", "closed_queue"),
+    *("full_disk", "memory", "leave", "join", "wipe", "snapshot", "hang_up", "closed_queue"),
 )
 
 

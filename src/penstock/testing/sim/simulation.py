@@ -99,8 +99,10 @@ class Simulation(World):
         drift = self.streams.stream("clocks")
         for node in self.nodes:
             node.clock.set_drift(drift.randint(-self.options.drift_ppm, self.options.drift_ppm))
+        there = self.nodes[:-1] if "join" in self.options.nemeses and len(self.nodes) > 1 else self.nodes
+        for node in there:
             node.start()
-        for node in self.nodes[1:]:
+        for node in there[1:]:
             self.introduce(node)
         self._until(self._is_whole, WHOLE_AFTER, "C12: the nodes have not found each other")
 
@@ -201,6 +203,8 @@ class Simulation(World):
                 check(node.engine)
         checkers.check_owners(self)
         checkers.check_acks(self)
+        checkers.check_memory(self)
+        checkers.check_forgotten(self)
 
 
 def simulate(seed: int, settings: list[str] | None = None) -> Report:
