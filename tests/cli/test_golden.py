@@ -28,6 +28,7 @@ ELSEWHERE = {
     *("journal check", "journal repair", "journal stat", "journal export"),
     *("import disque-aof", "import jsonl"),
     *("bench put", "bench take", "bench mixed"),
+    *("cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
 }
 
 

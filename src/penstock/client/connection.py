@@ -43,6 +43,7 @@ class Connection:
         self.token = greeted.token
         self.number = greeted.number
         self.max_body = greeted.max_body
+        self.nodes = greeted.nodes
 
     def is_stale(self) -> bool:
         """Whether the server has hung up since it was used last."""

@@ -30,6 +30,7 @@ class Greeted:
     number: int  # Of the connection.
     token: str  # Of its session.
     max_body: int  # How many bytes a body may have.
+    nodes: object  # What the node says of all nodes.
 
 
 def words(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
@@ -45,6 +46,7 @@ def words(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
         [*identify, b"GRACE", b"%dms" % grace_ms],
         [b"CLIENT", b"SETINFO", b"LIB-NAME", b"penstock"],
         [b"CLIENT", b"SETINFO", b"LIB-VER", __version__.encode()],
+        [b"HELLO"],
     ]
 
 
@@ -63,7 +65,7 @@ def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
         raise refusal(identity)
     if not isinstance(identity, dict) or not isinstance(hello, dict):
         raise WrongServer(f"{where} does not greet like this Penstock does; check its version")
-    return Greeted(hello[b"id"], identity[b"token"].decode(), identity[b"max-body"])
+    return Greeted(hello[b"id"], identity[b"token"].decode(), identity[b"max-body"], answers[-1])
 
 
 def refusal(answer: Refusal) -> CommandError:
