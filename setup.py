@@ -31,6 +31,7 @@ COMPILED = (
     "dialects/claims.py",
     "dialects/command.py",
     "dialects/disque.py",
+    "dialects/everywhere.py",
     "dialects/inbox.py",
     "dialects/glob.py",
     "dialects/jobs.py",

@@ -18,6 +18,7 @@ from penstock.core.outbox import Outbox
 from penstock.core.waits import Connection
 from penstock.dialects.command import WRITE, Caller, Command, Desk
 from penstock.dialects.disque import Disque
+from penstock.dialects.everywhere import Everywhere
 from penstock.dialects.site import Site
 from penstock.journal.recovery import open_log
 from penstock.testing.disk import MemoryDisk
@@ -25,6 +26,7 @@ from penstock.testing.invariants import check
 
 from ..dialects.shop import decoded
 
+SEGMENT_BYTES = 1 << 20
 START = 1_700_000_000_000
 NAMES = ["addjob", "getjob", "ackjob", "fastack", "deljob", "nack", "enqueue", "dequeue", "working", "show", "qlen"]
 NAMES += ["qstat", "pause"]
@@ -41,6 +43,8 @@ class Client(Caller):
     def ask(self, *words: object) -> Any:
         """What a command answers; None while it waits."""
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        if encoded[0] == b"global":
+            encoded = [b" ".join(encoded[:2]), *encoded[1:]]
         self.node.desk.run_all(self, [encoded], 0, self.node.guild.now)
         self.node.guild.settle()
         return self.answer_so_far()
@@ -70,7 +74,7 @@ class Node:
             self.outbox = Outbox()
             self.engine = Engine(1, guild.now, self.outbox, self.number + 1)
         else:
-            self.opened = open_log(self.disk, guild.now, "boot")
+            self.opened = open_log(self.disk, guild.now, "boot", segment_bytes=SEGMENT_BYTES)
             self.engine = self.opened.engine
             self.outbox = self.opened.log.writer
         ids = IdForms(self.id[:8], b"%032d" % self.number)
@@ -81,7 +85,10 @@ class Node:
         self.site = Site(self.engine, ids, self.id, self.outbox.body_of, lambda length: None)
         self.site.cluster = self.cluster
         self.disque = Disque(self.site)
+        everywhere = Everywhere(self.site)
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in NAMES]
+        words = ["qlen", "qpeek", "empty"]
+        commands += [Command(f"global {word}", -1, "", WRITE, "", "", getattr(everywhere, word)) for word in words]
         self.desk = Desk(commands, lambda: 0)
         self.clients = 0
         self.client = self.connect()
@@ -133,7 +140,7 @@ class Guild:
         others = [other for other in self.nodes if other is not node]
         node.members.restore([Peer(o.id, f"10.0.0.{o.number + 1}", 7711, 17711) for o in others], self.now)
         for other in others:
-            node.members.link_up(other.id, other.id, self.now)
+            node.cluster.link_up(other.id, other.id, self.now)
 
     def restart(self, number: int, forgets: bool = False) -> None:
         """Kill a node and start it again, with what it had on disk."""
@@ -141,8 +148,6 @@ class Guild:
         if forgets:
             node.memory = b"F%015d" % self.now
             node.disk = None if node.disk is None else MemoryDisk()
-        elif node.disk is not None:
-            node.disk = node.disk.after_crash() if hasattr(node.disk, "after_crash") else node.disk
         node.open()
         self.introduce(node)
         self.settle()

@@ -1,7 +1,7 @@
 """What was acknowledged stays so, on every node, and is forgotten when all know."""
 
 from penstock.cluster import messages as m
-from penstock.cluster.acks import Ack, DUMMIES_MAX
+from penstock.cluster.acks import DUMMIES_MAX, Ack
 
 from .guild import Guild
 
@@ -99,7 +99,7 @@ def test_nodes_that_are_forgotten_are_not_waited_for() -> None:
 def test_holders_that_only_another_holder_knows_of_hear_of_the_ack() -> None:
     guild = Guild(4)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
-    first, second = (node for node in guild.nodes if node.jobs())
+    second = [node for node in guild.nodes if node.jobs()][1]
     others = [node for node in guild.nodes if not node.jobs()]
     others[0].ask("getjob", "nohang", "from", "q")
     assert others[0].jobs() and not others[1].jobs()

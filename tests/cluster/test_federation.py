@@ -1,6 +1,8 @@
 """Jobs go where somebody waits for them."""
 
 from penstock.cluster import messages as m
+from penstock.core.job import Draft
+from penstock.core.policy import FIFO
 
 from .guild import Guild, Node
 
@@ -52,7 +54,7 @@ def test_a_stream_needs_few_questions() -> None:
         assert taken is not None
         acked(guild[1], taken)
         got += [id for _, id, _ in taken]
-        guild.run(1)
+        guild.now += 1
     assert sorted(got) == sorted(ids)
     assert guild.sent[m.NEEDJOBS] < 60
     assert guild[1].cluster.federation.imported == 1000
@@ -83,9 +85,6 @@ def test_a_queue_paused_for_takes_gives_nothing_away() -> None:
 
 
 def test_jobs_of_other_types_of_tubes_stay_where_they_are() -> None:
-    from penstock.core.job import Draft
-    from penstock.core.policy import FIFO
-
     guild = Guild(2)
     tube = guild[0].engine.create_tube(b"strict", FIFO, guild.now)
     guild[0].engine.put(tube, Draft(b"body"), guild.now)

@@ -95,8 +95,9 @@ def test_above_three_quarters_of_its_memory_a_node_keeps_no_copies() -> None:
     kept = len(guild[0].jobs())
     assert guild[0].ask("addjob", "q", "x", 1000, "replicate", 2)
     assert guild[0].ask("addjob", "q", "x", 1000, "replicate", 1, "retry", 0)
-    assert guild[1].ask("addjob", "q", "x", 1000, "replicate", 2)
+    guild[1].ask("addjob", "q", "x", 1000, "replicate", 2)
     guild[1].ask("addjob", "q", "x", 1000, "replicate", 3)
+    guild.run(100)
     assert len(guild[0].jobs()) == kept
     refused = guild[0].ask("addjob", "q", "x", 1000, "replicate", 3)
     assert refused.endswith("I'm out of memory")
@@ -113,3 +114,16 @@ def test_acks_are_evicted_oldest_first() -> None:
     assert guild[0].cluster.acks.evict(3, guild.now) == 3
     assert list(guild[0].cluster.acks.by_id) == ids[3:]
     assert guild[0].engine.notes_bytes == before * 2 // 5
+
+
+def test_an_ack_finds_a_copy_that_was_given_away_by_who_left() -> None:
+    guild = Guild(4)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
+    holder = next(node for node in guild.nodes[1:] if node.jobs())
+    guild.lost.add(m.HOLDERS)
+    leave(guild, holder.number)
+    guild.run(1_000)
+    assert not holder.jobs() and sum(len(node.jobs()) for node in guild.nodes) == 2
+    assert guild[0].ask("ackjob", id) == 1
+    guild.run(1_000)
+    assert all(not node.jobs() for node in guild.nodes)

@@ -97,3 +97,14 @@ def test_a_queue_paused_everywhere_takes_nothing() -> None:
     assert guild[2].ask("addjob", "q", "body", 0) == "PAUSED Queue paused in input, try later"
     assert guild[0].ask("pause", "q", "none", "bcast") == b"none"
     assert guild[2].ask("addjob", "q", "body", 1000)
+
+
+def test_a_holder_asks_those_too_whom_only_another_holder_knows_of() -> None:
+    guild = Guild(4)
+    guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 2)
+    stranger = next(node for node in guild.nodes if not node.jobs())
+    stranger.cluster.federation.want(b"q", guild.now)
+    guild.settle()
+    assert stranger.ask("qlen", "q") == 1
+    guild.run(20_000)
+    assert sum(guild.queued("q")) == 1

@@ -45,6 +45,10 @@ MESSAGES = [
     m.OfQueue(m.NEEDJOBS, b"q", 100, 2_000),
     m.OfQueue(m.PAUSE, b"q" * 65_535, 3),
     m.Receipt(m.TAKENOVER, 9),
+    m.Receipt(m.NOTTAKEN, 9),
+    m.OfHolders(m.HOLDERS, JOB, 0, [ONE]),
+    m.Question(m.ASK, 3, m.OLDEST, b"q", 10),
+    m.Told(m.TOLD, 3, [1, 2, 0], [image()]),
 ]
 
 
@@ -59,6 +63,8 @@ FIELDS = {
     "OfHolders": "kind id aux holders",
     "OfQueue": "kind queue aux ms",
     "Receipt": "kind number",
+    "Question": "kind number about queue count",
+    "Told": "kind number figures jobs",
 }
 
 

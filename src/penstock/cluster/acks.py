@@ -1,23 +1,23 @@
 """Acknowledgements: kept until every holder of the job knows, then collected.
 
 Whoever is told by a client that a job is done tells all holders it knows of (SETACK), again and again, less and less
-often. A holder lets its copy go, keeps the acknowledgement likewise, and says so (GOTACK), with the holders that it knows
-of if they are others. When all know, all are told to forget it (DELJOB). Whoever does not hear that begins to collect by
-itself after a while; so any one of those who know is enough.
+often. A holder lets its copy go, keeps the acknowledgement likewise, and says so (GOTACK), with the holders that it
+knows of if they are others. When all know, all are told to forget it (DELJOB). Whoever does not hear that begins to
+collect by itself after a while; so any one of those who know is enough.
 
-An acknowledgement of a job that nobody here has heard of is kept, too (a *dummy*): the job may be on a node that cannot
-be reached now. All nodes are asked then, and the first that knows the job takes it over.
+An acknowledgement of a job that nobody here has heard of is kept, too (a *dummy*): the job may be on a node that
+cannot be reached now. All nodes are asked then, and the first that knows the job takes it over.
 """
 
 from __future__ import annotations
 
-import zlib
+from itertools import islice
 from typing import Final
 
 from mypy_extensions import i64
 
 from penstock.cluster.messages import DELJOB, GOTACK, SETACK, OfHolders, OfJob
-from penstock.cluster.place import Place
+from penstock.cluster.place import Place, fingerprint
 from penstock.core import states as s
 from penstock.core.copying import finish
 from penstock.core.deadlines import Timed
@@ -29,6 +29,9 @@ _PERIOD_MS_MAX: Final = 180_000
 
 # How many dummies there may be: whoever acknowledges what nobody knows must not fill the memory. About 50 MB.
 DUMMIES_MAX: Final = 100_000
+
+# How many are looked at when a node can be reached again; the rest have their own time.
+_AGAIN_MAX: Final = 10_000
 
 _KEY: Final = b"ack "
 
@@ -94,7 +97,7 @@ class Acks:
         ack = self.by_id.get(id)
         if ack is not None:
             self._try(ack, now)
-        elif self._place.lately.has(id) or self._place.members.size() < 2:
+        elif self._place.members.size() < 2:
             return
         elif self.dummies >= DUMMIES_MAX:
             self.refused += 1
@@ -146,6 +149,10 @@ class Acks:
             if job is not None:
                 ack = self._acked(job, id, sender, message.aux == 0, now)
         if ack is None:
+            heir = place.heirs.heir_of(id)
+            if job is None and heir is not None:
+                place.mail.send(sender, OfHolders(GOTACK, id, 1, [heir]))
+                return
             # It may still be on its way to us.
             place.lately.add(id, now)
             place.mail.send(sender, OfHolders(GOTACK, id, 1 if job is not None else 0, []))
@@ -187,13 +194,28 @@ class Acks:
                 self._drop(ack, now)
                 return
         elif message.aux:
-            for node in [sender, *message.holders]:
-                if node not in ack.holders:
-                    ack.holders.append(self._place.node(node))
-                    if node != sender:
-                        self._place.mail.send(node, OfJob(SETACK, ack.id, fingerprint(ack.holders)))
+            self._tell_more(ack, sender, message.holders)
         ack.confirmed[self._place.node(sender)] = message.aux != 0
         self._collect_if_known(ack, now)
+
+    def receive_holders(self, sender: bytes, message: OfHolders) -> bool:
+        """A node tells who has copies of a job. Tell whether it is done, and they have to know that."""
+        ack = self.by_id.get(message.id)
+        if ack is None:
+            return self.object_to(sender, message.id)
+        if ack.is_dummy():
+            self.object_to(sender, message.id)
+        else:
+            self._tell_more(ack, b"", [sender, *message.holders])
+        return True
+
+    def _tell_more(self, ack: Ack, sender: bytes, nodes: list[bytes]) -> None:
+        """Know of more holders, and tell them; the sender knows already."""
+        for node in [sender, *nodes]:
+            if node and node not in ack.holders:
+                ack.holders.append(self._place.node(node))
+                if node != sender:
+                    self._place.send_all([node], OfJob(SETACK, ack.id, fingerprint(ack.holders)))
 
     def receive_deljob(self, id: bytes, now: i64) -> None:
         """All who have to know do, or whoever made the job gave it up: forget it."""
@@ -209,6 +231,14 @@ class Acks:
             place.quiet = True
             finish(place.engine, job, s.DELETED, now)
             place.quiet = False
+
+    def try_again(self, node: bytes, now: i64) -> None:
+        """A node can be reached again: tell it what it has not confirmed soon, and not all at once."""
+        for ack in islice(self.by_id.values(), _AGAIN_MAX):
+            if node not in ack.confirmed and (ack.is_dummy() or node in ack.holders):
+                soon = now + self._place.chance.below(_PERIOD_MS)
+                if soon < ack.due:
+                    self._place.deadlines.set(ack, soon)
 
     # How they are collected
 
@@ -267,14 +297,6 @@ class Acks:
         self._place.deadlines.clear(ack)
         self._place.engine.note(_KEY + ack.id, b"", now)
         self._place.lately.add(ack.id, now)
-
-
-def fingerprint(holders: list[bytes]) -> i64:
-    """A number that stands for a list of holders, in whatever order; 0 for none."""
-    mixed = 0
-    for node in holders:
-        mixed ^= zlib.crc32(node)
-    return len(holders) << 32 | mixed
 
 
 def is_at_least_once(id: bytes) -> bool:

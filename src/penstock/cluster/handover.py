@@ -1,12 +1,14 @@
 """Jobs that are handed to another node, and not forgotten here before that has said so.
 
-A job that may be delivered once has one holder at any time. Its giver takes it out of its queue, durably, and numbers the
-handing-over; then it says YOURJOBS again and again until the receiver says TAKENOVER. The receiver remembers which numbers
-it has accepted, as durably as the jobs, and takes each once. A number belongs to what the giver remembers since it lost
-its memory last (its *series*), and the message names the receiver's memory: one that has forgotten what it took since
-it was addressed takes nothing, and the giver, which cannot know whether the job was delivered there, gives it up.
+A job that may be delivered once has one holder at any time. Its giver takes it out of its queue, durably, and numbers
+the handing-over; then it says YOURJOBS again and again until the receiver says TAKENOVER. The receiver remembers
+which numbers it has accepted, as durably as the jobs, and takes each once. A number belongs to what the giver
+remembers since it lost its memory last (its *series*), and the message names the receiver's memory: one that has
+forgotten what it took since it was addressed takes nothing, and the giver, which cannot know whether the job was
+delivered there, gives it up.
 
-Nodes that leave hand over all they have in this way.
+A receiver that cannot take what it is handed says that, too (NOTTAKEN), and holds to it; then the jobs go back to their
+queues. Nodes that leave hand over all they have in this way.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from mypy_extensions import i64
 
 from penstock.cluster.acks import Acks
 from penstock.cluster.images import image_of, merge_holders, take_in
-from penstock.cluster.messages import TAKENOVER, YOURJOBS, JobImage, OfJobs, Receipt
+from penstock.cluster.messages import HOLDERS, NOTTAKEN, TAKENOVER, YOURJOBS, JobImage, OfHolders, OfJobs, Receipt
 from penstock.cluster.place import Place, retry_ms
 from penstock.cluster.requeue import Requeue
 from penstock.core import states as s
 from penstock.core import waits as w
-from penstock.core.copying import end_wait, finish, postpone, put_for, set_aside, take_out
+from penstock.core.copying import end_wait, finish, postpone, put_for, set_aside, take_back, take_out
 from penstock.core.deadlines import Timed
 from penstock.core.errors import CommandError
 from penstock.core.job import Copy, Draft, Job
@@ -75,13 +77,24 @@ class Taken:
     """What was accepted from a giver, of one series of its numbers."""
 
     floor: i64  # What is below is over.
-    numbers: list[int]  # From there on.
+    numbers: dict[int, bool]  # From there on: whether it was taken, or refused for ever.
     used: i64
 
-    def __init__(self, floor: i64, numbers: list[int], now: i64) -> None:
-        self.floor = floor
-        self.numbers = numbers
+    def __init__(self, now: i64) -> None:
+        self.floor = 0
+        self.numbers = {}
         self.used = now
+
+    def raise_floor(self, floor: i64) -> None:
+        """Forget what is over."""
+        if floor > self.floor:
+            self.floor = floor
+            self.numbers = {number: taken for number, taken in self.numbers.items() if number >= floor}
+
+    def written(self) -> bytes:
+        """What the log has to know of it: refused numbers are negative."""
+        numbers = [b"%d" % (number if taken else -number) for number, taken in self.numbers.items()]
+        return b" ".join([b"%d" % self.floor, *numbers])
 
 
 class Handovers:
@@ -118,8 +131,10 @@ class Handovers:
             if key == _KEY_NUMBERS:
                 self._next = self._reserved = int(value)
             elif key.startswith(_KEY_TOOK):
-                words = [int(word) for word in value.split(b" ")]
-                self._taken[key[len(_KEY_TOOK) :]] = Taken(words[0], words[1:], now)
+                taken = Taken(now)
+                taken.floor, *numbers = [int(word) for word in value.split(b" ")]
+                taken.numbers = {abs(number): number > 0 for number in numbers}
+                self._taken[key[len(_KEY_TOOK) :]] = taken
             elif key.startswith(_KEY):
                 found.append(self._read(int(key[len(_KEY) :]), value.split(b" ")))
         for handing in sorted(found, key=_number):
@@ -143,6 +158,10 @@ class Handovers:
     def give(self, jobs: list[Job], heir: bytes, now: i64) -> int:
         """Hand jobs that are ready or delayed to another node, for good; tell how many that were."""
         place = self._place
+        memory = place.members.memory_of(heir)
+        if not memory:
+            # It has not greeted us yet.
+            return 0
         given: list[Job] = []
         due_at: dict[int, int] = {}
         for job in jobs:
@@ -164,7 +183,7 @@ class Handovers:
                 merge_holders(place, copy, [heir])
                 set_aside(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now), now)
         if given:
-            handing = Handing(self._number(now), place.node(heir), place.members.memory_of(heir), given, due_at)
+            handing = Handing(self._number(now), place.node(heir), memory, given, due_at)
             self._know(handing)
             place.engine.note(_KEY + b"%d" % handing.number, handing.written(), now)
             self._send(handing, now)
@@ -204,11 +223,37 @@ class Handovers:
         handing = self.under_way.get(number)
         if handing is not None and handing.heir == sender:
             self._over(handing, now)
+            for job in handing.jobs:
+                if not job.once:
+                    self._place.heirs.add(self._place.id_of(job), now, handing.heir)
             self._finish(handing.jobs, now)
 
+    def receive_nottaken(self, sender: bytes, number: i64, now: i64) -> None:
+        """The heir will never have them: they go to another one, or back to their queues."""
+        handing = self.under_way.get(number)
+        if handing is None or handing.heir != sender:
+            return
+        self._over(handing, now)
+        place = self._place
+        for job in handing.jobs:
+            if job.once and job.state == s.TAKEN:
+                take_back(place.engine, job, handing.due_at.get(job.id, NEVER), now)
+            if job.id in self._waits:
+                heirs = place.targets([place.myself, sender], 1)
+                if heirs:
+                    self.give([job], heirs[0], now)
+        place.engine._settle(now)
+
+    def say_again(self, heir: bytes, now: i64) -> None:
+        """A node can be reached again: it may not have heard what it was told."""
+        for handing in self.under_way.values():
+            if handing.heir == heir:
+                self._place.deadlines.set(handing, now)
+
     def fire(self, handing: Handing, now: i64) -> None:
-        """Say it again, unless the heir has forgotten what it took."""
-        if self._place.members.memory_of(handing.heir) in (handing.memory, b""):
+        """Say it again, unless the heir has forgotten what it took, or is none of us any more."""
+        members = self._place.members
+        if members.is_member(handing.heir) and members.memory_of(handing.heir) in (handing.memory, b""):
             self._send(handing, now)
             return
         self._over(handing, now)
@@ -281,24 +326,20 @@ class Handovers:
         key = sender + b" " + binascii.hexlify(message.series)
         taken = self._taken.get(key)
         if taken is None:
-            taken = Taken(0, [], now)
+            taken = Taken(now)
             self._forget_series(sender, now)
             self._taken[key] = taken
         taken.used = now
-        if message.floor > taken.floor:
-            taken.floor = message.floor
-            taken.numbers = [number for number in taken.numbers if number >= message.floor]
+        taken.raise_floor(message.floor)
         if message.number < taken.floor:
             return False
         new = message.number not in taken.numbers
         if new:
-            if not self._take_all(sender, message.jobs, now):
-                return False
-            taken.numbers.append(message.number)
-            words = [b"%d" % number for number in [taken.floor, *taken.numbers]]
-            place.engine.note(_KEY_TOOK + key, b" ".join(words), now)
-        place.mail.send(sender, Receipt(TAKENOVER, message.number))
-        return new
+            taken.numbers[message.number] = self._take_all(sender, message.jobs, now)
+            place.engine.note(_KEY_TOOK + key, taken.written(), now)
+        accepted = taken.numbers[message.number]
+        place.mail.send(sender, Receipt(TAKENOVER if accepted else NOTTAKEN, message.number))
+        return new and accepted
 
     def _forget_series(self, giver: bytes, now: i64) -> None:
         for key, taken in list(self._taken.items()):
@@ -336,13 +377,13 @@ class Handovers:
                 # It was on its way to whoever gives it to us now, whose receipt we have not had.
                 self._finish([job], now)
             take_in(place, image, tube, NEVER if image.delay_ms == 0 else now + image.delay_ms, True, now)
-        elif self._acks.object_to(sender, image.id):
-            return
-        elif job is None:
-            wake = NEVER if image.delay_ms == 0 else now + image.delay_ms
-            take_in(place, image, tube, wake, True, now)
-        else:
-            self.import_known(job, image, now)
+        elif not self._acks.object_to(sender, image.id):
+            if job is None:
+                take_in(place, image, tube, NEVER if image.delay_ms == 0 else now + image.delay_ms, True, now)
+            else:
+                self.import_known(job, image, now)
+            # Whoever gave it is about to be gone, and nobody else knows that we have it.
+            place.send_all(image.holders, OfHolders(HOLDERS, image.id, 0, []))
 
     def import_known(self, job: Job, image: JobImage, now: i64) -> None:
         """A job comes to be queued here of which there is a copy already."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from mypy_extensions import i32, i64, u8
 
 from penstock.cluster.messages import JobImage
@@ -12,10 +10,8 @@ from penstock.core.copying import admit
 from penstock.core.errors import CommandError
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import BODY_MSGPACK, Copy, Job
-from penstock.core.limits import DURATION_MS_MAX, NEVER, check_body
+from penstock.core.limits import DURATION_MS_MAX, NACKS_MAX, NEVER, check_body
 from penstock.core.tube import Tube
-
-_COUNT_MAX: Final = 1 << 30
 
 
 def image_of(place: Place, job: Job, now: i64) -> JobImage:
@@ -70,7 +66,7 @@ def _is_sane(image: JobImage) -> bool:
     if len(image.id) != LONG_ID_BYTES or not 0 <= image.body_kind <= BODY_MSGPACK or not 0 < image.repl <= 65_535:
         return False
     for count in (image.nacks, image.returns, image.deliveries):
-        if count < 0 or count > _COUNT_MAX:
+        if count < 0 or count > NACKS_MAX:
             return False
     if image.order < 0 or image.age_ms < 0 or image.age_ms > DURATION_MS_MAX:
         return False

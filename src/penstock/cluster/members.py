@@ -152,7 +152,7 @@ class Members:
     def meet(self, host: str, port: i64, bus_port: i64, now: i64) -> bool:
         """Get to know whoever is at an address. False if too many are being met just now."""
         for peer in self.peers.values():
-            if peer.host == host and peer.bus_port == bus_port:
+            if peer.host == host and peer.bus_port == bus_port and not peer.flags & NOADDR:
                 peer.invited = True
                 if peer.linked:
                     self._greet(peer, MEET, now)
@@ -270,6 +270,10 @@ class Members:
                 peer.lost_at = now
             self.changes += 1
             self.moves += 1
+            if peer.invited:
+                # The operator meant whoever is there now.
+                peer.invited = False
+                self.meet(peer.host, peer.port, peer.bus_port, now)
             return False
         self._remove(peer.id)
         if found == self.myself or not peer.invited:

@@ -23,7 +23,8 @@ GOTJOB: Final = 5  # I hold a copy.
 ENQUEUE: Final = 6  # Queue your copy, after so many ms.
 QUEUED: Final = 7  # I have it queued; aux is one of the reasons below.
 SETACK: Final = 8  # It was acknowledged; aux: a fingerprint of the holders I know of, 0 for none.
-WILLQUEUE: Final = 9  # I am about to queue it, unless you say that you have it queued, or handed it out, or it is done.
+WILLQUEUE: Final = 9  # I am about to queue it, unless you say that you have it queued, or handed it out, or it is done;
+# aux: the same fingerprint.
 GOTACK: Final = 10  # I know that it was acknowledged; aux 1: and had a copy. Tells of holders, if I know of others.
 DELJOB: Final = 11  # Forget it.
 NEEDJOBS: Final = 12  # Send me up to so many of this queue, now or within so many ms.
@@ -32,8 +33,23 @@ WORKING: Final = 14  # Somebody works on it: do not queue it for so many ms. Sai
 PAUSE: Final = 15  # Be paused like this: 1 in, 2 out.
 # Ours.
 TAKENOVER: Final = 16  # I have what you handed over: the receipt without which nobody forgets an at-most-once job.
+ASK: Final = 17  # Tell me about this queue, as you have it.
+TOLD: Final = 18  # The answer.
+NOTTAKEN: Final = 19  # I have not taken what you handed over, and never will: it is yours.
+HOLDERS: Final = 20  # These have copies, too, and so do I.
 
-MESSAGES_COUNT: Final = 17
+MESSAGES_COUNT: Final = 21
+
+# What they are called, for people.
+MESSAGE_NAMES: Final = (
+    *("ping", "pong", "meet", "fail", "repljob", "gotjob", "enqueue", "queued", "setack", "willqueue", "gotack"),
+    *("deljob", "needjobs", "yourjobs", "working", "pause", "takenover", "ask", "told", "nottaken", "holders"),
+)
+
+# What is asked about a queue: the `about` of ASK.
+LENGTHS: Final = 0  # How many jobs are ready, taken, delayed, buried, and mere copies.
+OLDEST: Final = 1  # Its first jobs; `count` of them.
+EMPTY: Final = 2  # Delete what it has there; how many jobs that were, and are left.
 
 # Why a job is queued: the `aux` of QUEUED.
 STILL: Final = 0  # It was before.
@@ -186,7 +202,7 @@ class OfCopy(OfJob):
 
 
 class OfHolders(OfJob):
-    """GOTACK: with all holders that the sender knows of, where the fingerprint that it was sent says others."""
+    """GOTACK, with all holders that the sender knows of where the fingerprint that it was sent says others; HOLDERS."""
 
     holders: list[bytes]
 
@@ -210,10 +226,40 @@ class OfQueue(Message):
 
 
 class Receipt(Message):
-    """TAKENOVER: that a handing-over of the receiver's arrived."""
+    """TAKENOVER and NOTTAKEN: what became of a handing-over of the receiver's."""
 
     number: i64
 
     def __init__(self, kind: i64, number: i64) -> None:
         super().__init__(kind)
         self.number = number
+
+
+class Question(Message):
+    """ASK: what one node wants to know of another about a queue."""
+
+    number: i64  # Of the sender's own: the answer has it.
+    about: i64
+    queue: bytes
+    count: i64
+
+    def __init__(self, kind: i64, number: i64, about: i64, queue: bytes, count: i64) -> None:
+        super().__init__(kind)
+        self.number = number
+        self.about = about
+        self.queue = queue
+        self.count = count
+
+
+class Told(Message):
+    """TOLD: the answer to a question."""
+
+    number: i64
+    figures: list[int]
+    jobs: list[JobImage]
+
+    def __init__(self, kind: i64, number: i64, figures: list[int], jobs: list[JobImage]) -> None:
+        super().__init__(kind)
+        self.number = number
+        self.figures = figures
+        self.jobs = jobs

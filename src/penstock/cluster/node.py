@@ -19,8 +19,21 @@ from penstock.cluster.images import ttl_minutes
 from penstock.cluster.leaving import Leaving
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
-from penstock.cluster.messages import Greeting, Message, OfCopy, OfHolders, OfJob, OfJobs, OfNode, OfQueue, Receipt
+from penstock.cluster.messages import (
+    Greeting,
+    Message,
+    OfCopy,
+    OfHolders,
+    OfJob,
+    OfJobs,
+    OfNode,
+    OfQueue,
+    Question,
+    Receipt,
+    Told,
+)
 from penstock.cluster.place import Place
+from penstock.cluster.questions import Questions, QuestionWait
 from penstock.cluster.replication import Replication, Replications
 from penstock.cluster.requeue import Requeue
 from penstock.core import states as s
@@ -33,7 +46,7 @@ from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
 from penstock.core.outcomes import OK
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
-from penstock.core.waits import Connection, CopyWait
+from penstock.core.waits import Connection, CopyWait, ElsewhereWait
 
 # How many copies a job gets where its producer does not say, and so many nodes can be reached.
 REPLICATE: Final = 3
@@ -50,6 +63,7 @@ class Cluster(CopyKeeper):
     replications: Replications
     handovers: Handovers
     federation: Federation
+    questions: Questions
     _leaving: Leaving
     ignored: i64  # Messages about jobs from nodes that are no members.
 
@@ -71,6 +85,7 @@ class Cluster(CopyKeeper):
         self.replications = Replications(self.place, self.acks, self.requeue)
         self.handovers = Handovers(self.place, self.acks, self.requeue)
         self.federation = Federation(self.place, self.acks, self.requeue, self.handovers)
+        self.questions = Questions(self.place)
         self._leaving = Leaving(self.place, self.acks, self.handovers)
         self.ignored = 0
         engine.copies = self
@@ -96,6 +111,18 @@ class Cluster(CopyKeeper):
         if self.federation.offered:
             return 0
         return min(self.place.deadlines.next_due, self.members.next_due)
+
+    def link_up(self, named: bytes, found: bytes, now: i64) -> bool:
+        """Our link to a node is up, and so it names itself. Tell whether the link is of use, from now on to `found`."""
+        if not self.members.link_up(named, found, now):
+            return False
+        self.handovers.say_again(found, now)
+        self.acks.try_again(found, now)
+        return True
+
+    def link_down(self, node: bytes, now: i64) -> None:
+        """Our link to a node is gone."""
+        self.members.link_down(node, now)
 
     def advance(self, now: i64) -> None:
         """Let what fell due happen, as much as one turn may."""
@@ -144,16 +171,26 @@ class Cluster(CopyKeeper):
             else:
                 self.requeue.receive_working(sender, message, now)
         elif isinstance(message, OfHolders):
-            self.acks.receive_gotack(sender, message, now)
+            if message.kind == m.GOTACK:
+                self.acks.receive_gotack(sender, message, now)
+            else:
+                self.requeue.receive_holders(sender, message, now)
         elif isinstance(message, OfJob):
             self._receive_of_job(sender, message, now)
         elif isinstance(message, OfJobs):
             self._receive_jobs(sender, message, now)
         elif isinstance(message, OfQueue):
             self._receive_of_queue(sender, message, now)
+        elif isinstance(message, Question):
+            self.questions.receive_ask(sender, message, now)
+        elif isinstance(message, Told):
+            self.questions.receive_told(sender, message)
         else:
             assert isinstance(message, Receipt)
-            self.handovers.receive_takenover(sender, message.number, now)
+            if message.kind == m.TAKENOVER:
+                self.handovers.receive_takenover(sender, message.number, now)
+            else:
+                self.handovers.receive_nottaken(sender, message.number, now)
 
     def _receive_of_job(self, sender: bytes, message: OfJob, now: i64) -> None:
         kind = message.kind
@@ -164,7 +201,7 @@ class Cluster(CopyKeeper):
         elif kind == m.DELJOB:
             self.acks.receive_deljob(message.id, now)
         elif kind == m.WILLQUEUE:
-            self.requeue.receive_willqueue(sender, message.id, now)
+            self.requeue.receive_willqueue(sender, message, now)
         elif kind == m.ENQUEUE:
             self.requeue.receive_enqueue(message.id, message.aux, now)
 
@@ -254,6 +291,8 @@ class Cluster(CopyKeeper):
         if job is None:
             known = id in self.acks.by_id
             place.send_all(self.acks.forget(id, now) or self.members.linked(), message)
+            # It may still be on its way to us.
+            place.lately.add(id, now)
             return known
         copy = job.copy()
         place.quiet = True
@@ -266,6 +305,12 @@ class Cluster(CopyKeeper):
             if not job.once:
                 place.lately.add(id, now)
         return True
+
+    def ask(
+        self, connection: Connection, about: i64, queue: bytes, count: int, timeout_ms: int, tag: object, now: i64
+    ) -> QuestionWait:
+        """Ask every node that can be reached what it has of a queue."""
+        return self.questions.ask(connection, about, queue, count, timeout_ms, tag, now)
 
     def postponed(self, job: Job, now: i64) -> None:
         """A client said that it still works on a job, which was handed out elsewhere or is not known to be."""
@@ -325,8 +370,12 @@ class Cluster(CopyKeeper):
         assert copy is not None
         return self.requeue.holds_back(job, copy, now)
 
-    def wait_ended(self, wait: CopyWait) -> None:
-        """Somebody who waited for copies does so no more."""
+    def wait_ended(self, wait: ElsewhereWait) -> None:
+        """Somebody who waited for other nodes does so no more."""
+        if isinstance(wait, QuestionWait):
+            self.questions.wait_ended(wait)
+            return
+        assert isinstance(wait, CopyWait)
         self.replications.wait_ended(wait, self.place.engine.now)
         self.handovers.wait_ended(wait, self.place.engine.now)
 

@@ -1,7 +1,8 @@
-"""The node as the mechanisms of the cluster see it: who it is, its engine, the other nodes, and what it says to them."""
+"""The node as the mechanisms of the cluster see it: who it is, its engine, the other nodes, and what it tells them."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Final
 
@@ -40,7 +41,8 @@ class Place:
     chance: Chance
     deadlines: Deadlines  # Of everything that the cluster waits for, beside those of jobs.
     foreign: dict[bytes, int]  # Jobs that were made elsewhere, by their 40-character ids: their numbers here.
-    lately: Lately
+    lately: Lately  # Jobs that were acknowledged or deleted everywhere.
+    heirs: Lately  # Jobs that were handed over.
     quiet: bool  # What happens to jobs just now was said by another node: nobody is told.
     _prefix: bytes  # Of the ids of jobs that were made here.
     _nodes: dict[bytes, bytes]  # The ids of nodes, one object each.
@@ -65,6 +67,7 @@ class Place:
         self.deadlines = Deadlines()
         self.foreign = {}
         self.lately = Lately()
+        self.heirs = Lately()
         self.quiet = False
         self._prefix = b"D-" + myself[:8] + b"-"
         self._nodes = {myself: myself}
@@ -101,8 +104,13 @@ class Place:
         return body if isinstance(body, bytes) else self._body_of(job)
 
     def node(self, id: bytes) -> bytes:
-        """The id of a node, as the one object that stands for it."""
-        return self._nodes.setdefault(id, id)
+        """The id of a node, as the one object that stands for it; of those who are no members, just as it is."""
+        known = self._nodes.get(id)
+        if known is not None:
+            return known
+        if self.members.is_member(id):
+            self._nodes[id] = id
+        return id
 
     def send_all(self, nodes: list[bytes], message: Message) -> None:
         """Say something to these nodes, but for ourselves."""
@@ -147,6 +155,14 @@ class Place:
     def jitter(self) -> i64:
         """A little more or less, so that timers do not fire together."""
         return self.chance.below(2 * _JITTER_MS) - _JITTER_MS
+
+
+def fingerprint(holders: list[bytes]) -> i64:
+    """A number that stands for a list of holders, in whatever order; 0 for none."""
+    mixed = 0
+    for node in holders:
+        mixed ^= zlib.crc32(node)
+    return len(holders) << 32 | mixed
 
 
 def retry_ms(job: Job) -> i64:

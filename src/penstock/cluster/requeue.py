@@ -14,18 +14,30 @@ from mypy_extensions import i32, i64
 
 from penstock.cluster.acks import Acks
 from penstock.cluster.images import merge_holders
-from penstock.cluster.messages import ASKED_FOR, QUEUED, STILL, TIME_OVER, WILLQUEUE, WORKING, OfCopy, OfJob
-from penstock.cluster.place import Place, has_others, retry_ms
+from penstock.cluster.messages import (
+    ASKED_FOR,
+    HOLDERS,
+    QUEUED,
+    STILL,
+    TIME_OVER,
+    WILLQUEUE,
+    WORKING,
+    OfCopy,
+    OfHolders,
+    OfJob,
+)
+from penstock.cluster.place import Place, fingerprint, has_others, retry_ms
 from penstock.core import states as s
 from penstock.core.copying import postpone, queue, set_aside
 from penstock.core.job import Copy, Job
-from penstock.core.limits import DURATION_MS_MAX, NEVER
+from penstock.core.limits import DURATION_MS_MAX, NACKS_MAX, NEVER
 
 # How long before it queues a job again a node says so.
 WARNING_MS: Final = 500
 
-# How much longer than whoever handed a job out the other holders wait for it to come back.
-MARGIN_MS: Final = 500
+# How much longer than whoever handed a job out the other holders wait for it to come back. With this, and the jitter,
+# they do not ask before its time is over.
+MARGIN_MS: Final = 750
 
 # What makes a job ready, and is news: somebody asked for it.
 _ASKED: Final = bytes(
@@ -87,6 +99,12 @@ class Requeue:
         elif event in _ASKED:
             self._say(QUEUED, job, copy.holders, ASKED_FOR)
 
+    def imported(self, job: Job) -> None:
+        """A job came from another holder to be queued here. The rest of them do not know, and would queue it, too."""
+        copy = job.copy()
+        if copy is not None and job.state == s.READY and not job.once:
+            self._say(QUEUED, job, copy.holders, STILL)
+
     def postponed(self, job: Job, now: i64) -> None:
         """A client said that it works on a job, and it is not this node that handed it out."""
         copy = job.copy()
@@ -99,24 +117,48 @@ class Requeue:
         if not is_armed(job, copy):
             return False
         copy.warned = True
-        self._place.send_all(copy.holders, OfJob(WILLQUEUE, self._place.id_of(job)))
+        self._warn(job, copy, copy.holders)
         postpone(self._place.engine, job, now + warning_ms(job))
         return True
 
+    def _warn(self, job: Job, copy: Copy, nodes: list[bytes]) -> None:
+        self._place.send_all(nodes, OfJob(WILLQUEUE, self._place.id_of(job), fingerprint(copy.holders)))
+
     # What others say
 
-    def receive_willqueue(self, sender: bytes, id: bytes, now: i64) -> None:
+    def receive_willqueue(self, sender: bytes, message: OfJob, now: i64) -> None:
         """A holder is about to queue its copy."""
+        place = self._place
+        id = message.id
         if self._acks.object_to(sender, id):
             return
-        job = self._place.find(id, now)
+        job = place.find(id, now)
         if job is None:
+            heir = place.heirs.heir_of(id)
+            if heir is not None:
+                place.mail.send(sender, OfHolders(HOLDERS, id, 0, [heir]))
             return
         copy = self._copy_of(job, sender)
         if job.state == s.READY:
             self._say(QUEUED, job, [sender], STILL)
         elif job.state == s.TAKEN:
             self._say_working(job, copy, [sender], now)
+        elif message.aux != fingerprint(copy.holders):
+            # One whom the sender does not know of may have it queued.
+            place.mail.send(sender, OfHolders(HOLDERS, id, 0, list(copy.holders)))
+
+    def receive_holders(self, sender: bytes, message: OfHolders, now: i64) -> None:
+        """A holder tells of others."""
+        if self._acks.receive_holders(sender, message):
+            return
+        job = self._place.find(message.id, now)
+        if job is None:
+            return
+        copy = self._copy_of(job, sender)
+        more = [node for node in message.holders if node not in copy.holders]
+        merge_holders(self._place, copy, more)
+        if copy.warned and (job.state == s.DELAYED or job.state == s.TAKEN):
+            self._warn(job, copy, more)
 
     def receive_queued(self, sender: bytes, message: OfCopy, now: i64) -> None:
         """A holder has queued its copy."""
@@ -145,9 +187,10 @@ class Requeue:
         copy = self._copy_of(job, sender)
         count(job, message)
         if job.state == s.TAKEN:
-            if now + message.aux - warning_ms(job) > job.wake:
+            wake = now + min(message.aux, retry_ms(job)) - warning_ms(job)
+            if wake > job.wake:
                 copy.warned = False
-                postpone(self._place.engine, job, now + message.aux - warning_ms(job))
+                postpone(self._place.engine, job, wake)
         else:
             self._stand_back(job, copy, message.aux, now)
 
@@ -161,7 +204,7 @@ class Requeue:
             return
         copy.announces = False
         copy.logged = False
-        if delay_ms > 0:
+        if 0 < delay_ms <= DURATION_MS_MAX:
             set_aside(self._place.engine, job, now + delay_ms, now)
         else:
             self.queue_quietly(job, now)
@@ -174,8 +217,7 @@ class Requeue:
 
     def stand_by(self, retry_ms: i64, after_ms: i64, now: i64) -> i64:
         """When a holder that has a copy and has not queued it is to warn that it will."""
-        if after_ms > DURATION_MS_MAX:
-            after_ms = DURATION_MS_MAX
+        after_ms = max(0, min(after_ms, DURATION_MS_MAX))
         return now + after_ms + MARGIN_MS + self._place.jitter() - half_or_warning(retry_ms)
 
     def _stand_back(self, job: Job, copy: Copy, after_ms: i64, now: i64) -> None:
@@ -230,9 +272,9 @@ def half_or_warning(retry: i64) -> i64:
 
 def count(job: Job, message: OfCopy) -> None:
     """Let a job's counters be no less than another holder says."""
-    if i64(job.nacks) < message.nacks:
+    if i64(job.nacks) < message.nacks <= NACKS_MAX:
         job.nacks = i32(message.nacks)
-    if i64(job.returns) < message.returns:
+    if i64(job.returns) < message.returns <= NACKS_MAX:
         job.returns = i32(message.returns)
 
 

@@ -1,7 +1,8 @@
 """The commands of copies: what a cluster does to jobs of which other nodes have copies, too. See job.Copy.
 
-A job that waits for its copies is STAGED in no stage: it is there, with its id and its body, and nobody gets it. After a
-crash nobody knows whether it has enough of them, so it is let in: it may be there although nobody was told so.
+A job that waits for its copies is STAGED in no stage: it is there, with its id and its body, and nobody gets it.
+After a crash nobody knows whether it has enough of them, so it is let in: it may be there although nobody was told
+so.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from penstock.core.engine import Engine
 from penstock.core.job import NO_KEY, Copy, Draft, Job
 from penstock.core.limits import NEVER, ROW_ROOM_BYTES, check_duration
 from penstock.core.tube import Tube
-from penstock.core.waits import Connection, CopyWait
+from penstock.core.waits import Connection, CopyWait, Waiting
 
 
 def is_shared(tube: Tube) -> bool:
@@ -112,6 +113,16 @@ def take_out(engine: Engine, job: Job, now: i64) -> None:
     engine._move(job, tube, s.TOOK, now)
 
 
+def take_back(engine: Engine, job: Job, wake: i64, now: i64) -> None:
+    """Have a job again that was taken out: ready, or delayed until it is to wake."""
+    tube = engine.tube_of(job)
+    job.deliveries -= 1
+    engine._move(job, tube, s.UNDELIVERED, now)
+    if wake != NEVER and wake > now:
+        job.wake = wake
+        engine._move(job, tube, s.SWITCHED_DELAYED, now)
+
+
 def first_ready(engine: Engine, tube: Tube, now: i64) -> Job | None:
     """The job of a tube that would be served next."""
     return engine._first(tube, None, now)
@@ -135,6 +146,11 @@ def wait_copies(
     return wait
 
 
-def end_wait(engine: Engine, wait: CopyWait, outcome: i64) -> None:
-    """Tell one who waits for copies that it is over."""
+def begin_wait(engine: Engine, wait: Waiting, timeout_ms: int, now: i64) -> None:
+    """Let somebody wait for something that other nodes will say."""
+    engine._begin_wait(wait, timeout_ms, now)
+
+
+def end_wait(engine: Engine, wait: Waiting, outcome: i64) -> None:
+    """Tell one who waits for other nodes that it is over."""
     engine._end_wait(wait, outcome)

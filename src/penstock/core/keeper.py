@@ -1,7 +1,7 @@
 """Whoever keeps the copies of jobs on several nodes in step: what the engine tells it, and asks it.
 
-The engine knows that a job may be one of several copies (`job.Copy`), and nothing else about other nodes. The cluster is
-one of these; an engine without any pays one look at a field that is None.
+The engine knows that a job may be one of several copies (`job.Copy`), and nothing else about other nodes. The cluster
+is one of these; an engine without any pays one look at a field that is None.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from mypy_extensions import i64
 
 from penstock.core.job import Job
 from penstock.core.tube import Tube
-from penstock.core.waits import CopyWait
+from penstock.core.waits import ElsewhereWait
 
 
 class CopyKeeper:
@@ -29,5 +29,5 @@ class CopyKeeper:
     def can_be_had(self, tube: Tube) -> None:
         """A job of a tube that other nodes want is ready."""
 
-    def wait_ended(self, wait: CopyWait) -> None:
-        """Somebody who waited for copies was served, waits no more, or is gone."""
+    def wait_ended(self, wait: ElsewhereWait) -> None:
+        """Somebody who waited for other nodes was served, waits no more, or is gone."""

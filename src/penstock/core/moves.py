@@ -44,7 +44,7 @@ from penstock.core.stages import DISCARDED, PUBLISHED, Stage, Stages
 from penstock.core.table import JobTable, NumberSet
 from penstock.core.tube import Tube, key_of
 from penstock.core.unique import DedupWindow
-from penstock.core.waits import CopyWait, EndWait, PutWait, Wait, Waiting
+from penstock.core.waits import ElsewhereWait, EndWait, PutWait, Wait, Waiting
 
 _MASK32: Final = 0xFFFFFFFF
 
@@ -862,7 +862,7 @@ class Moves:
             waits.remove(wait)
             if not waits:
                 del self._watchers[wait.job.id]
-        elif isinstance(wait, CopyWait) and self.copies is not None:
+        elif isinstance(wait, ElsewhereWait) and self.copies is not None:
             self.copies.wait_ended(wait)
         if outcome != w.CANCELLED:
             self.outbox.ended_waits.append(wait)

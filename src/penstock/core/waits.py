@@ -1,8 +1,9 @@
-"""Clients, and what they wait for: a job to take, room to put one, copies of one elsewhere, the end of a job. First come, first served.
+"""Clients, and what they wait for: a job to take, room to put one, copies of one elsewhere, the end of a job. First
+come, first served.
 
-A waiting take has one link in the line of each tube it watches; being served takes it out of all of them. Where takers
-name a key there is a line for each key beside the line of those who take any, and of the two at the head the one who
-came first is served.
+A waiting take has one link in the line of each tube it watches; being served takes it out of all of them. Where
+takers name a key there is a line for each key beside the line of those who take any, and of the two at the head the
+one who came first is served.
 """
 
 from __future__ import annotations
@@ -117,7 +118,11 @@ class EndWait(Waiting):
         self.before = 0
 
 
-class CopyWait(Waiting):
+class ElsewhereWait(Waiting):
+    """Somebody who waits for other nodes."""
+
+
+class CopyWait(ElsewhereWait):
     """A put that waits until other nodes have copies of its job."""
 
     job: Job

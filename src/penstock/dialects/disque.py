@@ -330,7 +330,7 @@ class Disque:
         if job is None:
             return False
         engine = self._engine
-        if what == _ACK or what == _FAST_ACK:
+        if what in (_ACK, _FAST_ACK):
             return engine.ack(session, job, now) == OK
         if what == _DELETE:
             return engine.delete(job, now) == OK

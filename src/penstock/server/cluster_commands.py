@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.cluster.messages import MESSAGES_COUNT
+from penstock.cluster.messages import MESSAGE_NAMES, MESSAGES_COUNT
 from penstock.cluster.roster import nodes_text
 from penstock.core.errors import ProtocolError
 from penstock.dialects.disque import parse_integer
@@ -16,12 +16,6 @@ from penstock.wire import bus as wire
 from penstock.wire.errors import Refused
 
 _WRONG: Final = b"ERR Wrong CLUSTER subcommand or number of arguments"
-
-# What messages are called, in their order; see cluster/messages.py.
-_KINDS: Final = (
-    *("ping", "pong", "meet", "fail", "repljob", "gotjob", "enqueue", "queued", "setack", "willqueue", "gotack"),
-    *("deljob", "needjobs", "yourjobs", "working", "pause", "takenover"),
-)
 
 
 class ClusterCommands:
@@ -75,7 +69,9 @@ class ClusterCommands:
             "cluster_stats_strangers": int(members.strangers),
         }
         sent = membership.mail.sent
-        told |= {f"cluster_stats_sent_{_KINDS[kind]}": sent[kind] for kind in range(MESSAGES_COUNT) if sent[kind]}
+        told |= {
+            f"cluster_stats_sent_{MESSAGE_NAMES[kind]}": sent[kind] for kind in range(MESSAGES_COUNT) if sent[kind]
+        }
         return "".join(f"{name}:{value}\r\n" for name, value in told.items())
 
     def _save(self, caller: Connection) -> None:

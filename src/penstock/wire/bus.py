@@ -27,14 +27,18 @@ from librt.strings import BytesWriter, read_i32_be, write_i32_be
 from mypy_extensions import i32, i64
 
 from penstock.cluster.messages import (
+    ASK,
     FAIL,
     GOTACK,
+    HOLDERS,
     MESSAGES_COUNT,
     NEEDJOBS,
+    NOTTAKEN,
     PAUSE,
     QUEUED,
     REPLJOB,
     TAKENOVER,
+    TOLD,
     WORKING,
     YOURJOBS,
     Greeting,
@@ -46,8 +50,10 @@ from penstock.cluster.messages import (
     OfJobs,
     OfNode,
     OfQueue,
+    Question,
     Receipt,
     Rumour,
+    Told,
 )
 from penstock.core.errors import ProtocolError
 from penstock.core.ids import LONG_ID_BYTES
@@ -78,6 +84,7 @@ PACKET_BYTES: Final = 256 * 1024
 RUMOURS_MAX: Final = 256
 HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
+FIGURES_MAX: Final = 256
 
 _COUNT_MAX: Final = (1 << 31) - 1
 _NUMBER_MAX: Final = (1 << 63) - 1
@@ -310,6 +317,23 @@ def _write(writer: BytesWriter, message: Message) -> None:
         write_integer(writer, message.ms)
     elif isinstance(message, Greeting):
         _write_greeting(writer, message)
+    elif isinstance(message, Question):
+        write_array(writer, 5)
+        write_integer(writer, message.kind)
+        write_integer(writer, message.number)
+        write_integer(writer, message.about)
+        write_binary(writer, message.queue)
+        write_integer(writer, message.count)
+    elif isinstance(message, Told):
+        write_array(writer, 4)
+        write_integer(writer, message.kind)
+        write_integer(writer, message.number)
+        write_array(writer, len(message.figures))
+        for figure in message.figures:
+            write_integer(writer, figure)
+        write_array(writer, len(message.jobs))
+        for image in message.jobs:
+            _write_job(writer, image)
     elif isinstance(message, Receipt):
         write_array(writer, 2)
         write_integer(writer, message.kind)
@@ -411,11 +435,21 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
         node = _node(reader)
         _pass(reader, count - 2)
         return OfNode(kind, node)
-    if kind == TAKENOVER:
+    if kind in (TAKENOVER, NOTTAKEN):
         _needs(count, 2)
         number = _number(reader, _NUMBER_MAX)
         _pass(reader, count - 2)
         return Receipt(kind, number)
+    if kind == ASK:
+        _needs(count, 5)
+        asked = _number(reader, _NUMBER_MAX)
+        about = _number(reader, _COUNT_MAX)
+        name = _queue(reader)
+        question = Question(kind, asked, about, name, _number(reader, _COUNT_MAX))
+        _pass(reader, count - 5)
+        return question
+    if kind == TOLD:
+        return _told(reader, kind, count, body_max)
     if kind in (NEEDJOBS, PAUSE):
         _needs(count, 4)
         queue = _queue(reader)
@@ -436,7 +470,7 @@ def _of_job(reader: Reader, kind: i64, count: i64) -> OfJob:
         returns = _number(reader, _COUNT_MAX)
         _pass(reader, count - 5)
         return OfCopy(kind, id, aux, nacks, returns)
-    if kind == GOTACK:
+    if kind in (GOTACK, HOLDERS):
         _needs(count, 4)
         holders = _nodes(reader)
         _pass(reader, count - 4)
@@ -477,6 +511,17 @@ def _jobs(reader: Reader, kind: i64, count: i64, body_max: i64) -> OfJobs:
         message.jobs.append(_job(reader, body_max))
     _pass(reader, count - 7)
     return message
+
+
+def _told(reader: Reader, kind: i64, count: i64, body_max: i64) -> Told:
+    _needs(count, 4)
+    told = Told(kind, _number(reader, _NUMBER_MAX), [], [])
+    for _ in range(_limited(reader.length_of_array(), FIGURES_MAX, "figures")):
+        told.figures.append(_number(reader, _NUMBER_MAX))
+    for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs")):
+        told.jobs.append(_job(reader, body_max))
+    _pass(reader, count - 4)
+    return told
 
 
 def _job(reader: Reader, body_max: i64) -> JobImage:
