@@ -253,3 +253,7 @@ def test_any_bytes_are_messages_or_an_error():
                 read(bytes(changed))
             except ProtocolError:
                 pass
+
+
+def test_every_kind_of_message_is_among_those_that_are_tried():
+    assert {said.kind for said in MESSAGES} | {m.PONG, m.ENQUEUE, m.WILLQUEUE, m.DELJOB} == set(range(m.MESSAGES_COUNT))

@@ -180,7 +180,7 @@ class Bus(Post):
         if self._outbound.get(link.named) is not link:
             link.close()
             return
-        if not self.members.link_up(link.named, found, now):
+        if not self._cluster.link_up(link.named, found, now):
             del self._outbound[link.named]
             link.close()
             return
@@ -239,7 +239,7 @@ class Bus(Post):
         del self._outbound[link.named]
         if link.seal is not None:
             self._node.begin_turn()
-            self.members.link_down(link.named, self._node.now)
+            self._cluster.link_down(link.named, self._node.now)
         if link.named in self.members.peers:
             self._dial_later(link.named)
 
