@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -238,14 +239,15 @@ def test_a_client_goes_to_another_node_when_its_own_leaves(three: Cluster) -> No
         tube.put("first")
         held = tube.take()
         leaver.ask("CLUSTER", "LEAVING", "yes")
-        taken: list[object] = []
+        taken: list[Any] = []
         waiting = threading.Thread(target=lambda: taken.append(tube.take(timeout=PATIENCE_S)))
         waiting.start()
         held.ack()  # What it holds here it finishes here.
         wait_for(lambda: queue.execute("CLUSTER", "MYID") != leaver.id)
         tube.put("second")
         waiting.join()
-        assert [job.body for job in taken] == ["second"]  # type: ignore[attr-defined]
+        assert [job.body for job in taken] == ["second"]
+        taken[0].ack()
         leaver.ask("CLUSTER", "LEAVING", "no")
     three.gather()
 
