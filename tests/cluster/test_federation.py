@@ -102,3 +102,13 @@ def test_the_statistics_of_a_queue_tell_where_jobs_come_from() -> None:
     told = guild[1].ask("qstat", "q")
     told = dict(zip(told[::2], told[1::2], strict=True))
     assert told[b"import-from"] == [guild[0].id] and told[b"import-rate"] > 0
+
+
+def test_a_job_that_cannot_be_taken_goes_back_at_once() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
+    asked = m.OfQueue(m.NEEDJOBS, b"q", 1, 1000)
+    guild[0].cluster.receive(guild[1].id, asked, guild.now)
+    guild[1].ask("pause", "q", "in")
+    assert guild.queued("q") == [1, 0]
+    assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]

@@ -111,9 +111,10 @@ def test_acks_are_evicted_oldest_first() -> None:
     for id in ids:
         guild[0].ask("ackjob", id)
     before = guild[0].engine.notes_bytes
+    ours = before - sum(300 + len(key) + len(note) for key, note in guild[0].engine.notes.items() if key == b"memory")
     assert guild[0].cluster.acks.evict(3, guild.now) == 3
     assert list(guild[0].cluster.acks.by_id) == ids[3:]
-    assert guild[0].engine.notes_bytes == before * 2 // 5
+    assert before - guild[0].engine.notes_bytes == ours * 3 // 5
 
 
 def test_an_ack_finds_a_copy_that_was_given_away_by_who_left() -> None:

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 from penstock.cluster.acks import Acks
 from penstock.cluster.handover import Handovers
 from penstock.cluster.images import image_of, merge_holders, take_in
-from penstock.cluster.messages import NEEDJOBS, YOURJOBS, JobImage, OfJobs, OfQueue
+from penstock.cluster.messages import ENQUEUE, NEEDJOBS, YOURJOBS, JobImage, OfJob, OfJobs, OfQueue
 from penstock.cluster.place import Place, retry_ms
 from penstock.cluster.requeue import Requeue
 from penstock.core import states as s
@@ -263,16 +263,19 @@ class Federation:
     def _import(self, sender: bytes, image: JobImage, now: i64) -> bool:
         place = self._place
         # One that may be delivered once comes with a number.
-        if image.retry_ms == 0 or place.members.leaving or self._acks.object_to(sender, image.id):
-            return False
-        tube = place.shared_tube(image.queue, now)
-        if tube is None or tube.paused_in:
+        if image.retry_ms == 0 or self._acks.object_to(sender, image.id):
             return False
         job = place.find(image.id, now)
-        if job is None:
-            return take_in(place, image, tube, NEVER, True, now) is not None
-        self._handovers.import_known(job, image, now)
-        return True
+        if job is not None:
+            self._handovers.import_known(job, image, now)
+            return True
+        if not place.members.leaving:
+            tube = place.shared_tube(image.queue, now)
+            if tube is not None and not tube.paused_in and take_in(place, image, tube, NEVER, True, now) is not None:
+                return True
+        # It has a copy of its own to queue.
+        place.mail.send(sender, OfJob(ENQUEUE, image.id))
+        return False
 
     # Giving
 
@@ -339,6 +342,8 @@ class Federation:
         """Send jobs of a queue to a node: about half of what there is, and no more than it wants."""
         length: i64 = tube.count_in(s.READY)
         if length == 0 or tube.paused_out or tube.line.length > 0 or not is_shared(tube):
+            return 0
+        if not self._place.can_take(node):
             return 0
         if self.rate(tube.name, now) > 0 and not self._place.members.leaving:
             # It wants jobs itself; they would only go to and fro.

@@ -52,15 +52,19 @@ class Handing(Timed):
     """One handing-over. Its deadline is when to say it again."""
 
     number: i64
+    series: bytes  # What we remembered since when it was numbered.
     heir: bytes
     memory: bytes  # What the heir had said of its memory.
     jobs: list[Job]
     due_at: dict[int, int]  # When those that were delayed are to be queued, by their numbers.
     tries: i64
 
-    def __init__(self, number: i64, heir: bytes, memory: bytes, jobs: list[Job], due_at: dict[int, int]) -> None:
+    def __init__(
+        self, number: i64, series: bytes, heir: bytes, memory: bytes, jobs: list[Job], due_at: dict[int, int]
+    ) -> None:
         super().__init__()
         self.number = number
+        self.series = series
         self.heir = heir
         self.memory = memory
         self.jobs = jobs
@@ -70,7 +74,7 @@ class Handing(Timed):
     def written(self) -> bytes:
         """What the log has to know of it."""
         jobs = [b"%d:%d" % (job.id, self.due_at.get(job.id, 0)) for job in self.jobs]
-        return b" ".join([self.heir, binascii.hexlify(self.memory), *jobs])
+        return b" ".join([binascii.hexlify(self.series), self.heir, binascii.hexlify(self.memory), *jobs])
 
 
 class Taken:
@@ -139,19 +143,24 @@ class Handovers:
                 found.append(self._read(int(key[len(_KEY) :]), value.split(b" ")))
         for handing in sorted(found, key=_number):
             self._know(handing)
-            place.deadlines.set(handing, now + _AGAIN_MS)
+            if handing.series == place.members.memory:
+                place.deadlines.set(handing, now + _AGAIN_MS)
+            else:
+                # What became of it may have been in rows that are lost.
+                self._give_up(handing, now)
 
     def _read(self, number: i64, words: list[bytes]) -> Handing:
         jobs: list[Job] = []
         due_at: dict[int, int] = {}
-        for word in words[2:]:
+        for word in words[3:]:
             id, _, due = word.partition(b":")
             job = self._place.engine.jobs.find(int(id))
             if job is not None:
                 jobs.append(job)
                 if due != b"0":
                     due_at[job.id] = int(due)
-        return Handing(number, self._place.node(words[0]), binascii.unhexlify(words[1]), jobs, due_at)
+        series, heir, memory = binascii.unhexlify(words[0]), self._place.node(words[1]), binascii.unhexlify(words[2])
+        return Handing(number, series, heir, memory, jobs, due_at)
 
     # Giving
 
@@ -183,7 +192,7 @@ class Handovers:
                 merge_holders(place, copy, [heir])
                 set_aside(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now), now)
         if given:
-            handing = Handing(self._number(now), place.node(heir), memory, given, due_at)
+            handing = Handing(self._number(now), place.members.memory, place.node(heir), memory, given, due_at)
             self._know(handing)
             place.engine.note(_KEY + b"%d" % handing.number, handing.written(), now)
             self._send(handing, now)
@@ -255,7 +264,11 @@ class Handovers:
         members = self._place.members
         if members.is_member(handing.heir) and members.memory_of(handing.heir) in (handing.memory, b""):
             self._send(handing, now)
-            return
+        else:
+            self._give_up(handing, now)
+
+    def _give_up(self, handing: Handing, now: i64) -> None:
+        """Nobody can know whether the heir has delivered them: what may be delivered once, is not again."""
         self._over(handing, now)
         once = [job for job in handing.jobs if job.once]
         self.lost += len(once)
@@ -302,7 +315,7 @@ class Handovers:
         message = OfJobs(YOURJOBS, images)
         message.number = handing.number
         message.floor = next(iter(self.under_way))
-        message.series = place.members.memory
+        message.series = handing.series
         message.memory = handing.memory
         place.mail.send(handing.heir, message)
         handing.tries += 1

@@ -38,10 +38,11 @@ from penstock.cluster.replication import Replication, Replications
 from penstock.cluster.requeue import Requeue
 from penstock.core import states as s
 from penstock.core.copying import is_shared, wait_copies
+from penstock.core.deadlines import NOWHERE
 from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
 from penstock.core.job import Draft, Job
-from penstock.core.keeper import CopyKeeper
+from penstock.core.keeper import MEMORY_NOTE, CopyKeeper
 from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
 from penstock.core.outcomes import OK
 from penstock.core.sessions import Session
@@ -76,7 +77,10 @@ class Cluster(CopyKeeper):
         entropy: int,
         body_of: Callable[[Job], bytes],
     ) -> None:
-        """Take over where the log of the engine left off, if it has one. `body_of` reads bodies that are on disk."""
+        """Take over where the log of the engine left off. `body_of` reads bodies that are on disk.
+
+        The memory of `members` is one that no node has had: it counts if the log does not say which its own is.
+        """
         self.place = Place(engine, ids, members.myself, members, mail, entropy, body_of)
         self.mail = mail
         self.members = members
@@ -94,14 +98,18 @@ class Cluster(CopyKeeper):
     def _restore(self, now: i64) -> None:
         """Know the jobs that were made elsewhere, and what else the log has."""
         place = self.place
+        self.members.memory = place.engine.notes.get(MEMORY_NOTE, self.members.memory)
         for job in place.engine.jobs.scan(0, NEVER):
             copy = job.copy()
             if copy is not None and copy.foreign:
                 place.foreign[copy.foreign] = job.id
         self.acks.restore(now)
         self.handovers.restore(now)
-        if self.members.leaving:
-            self._leaving.start(now)
+
+    def set_memory(self, memory: bytes, now: i64) -> None:
+        """This node forgot its jobs: whoever counts on them has to hear of it."""
+        self.members.memory = memory
+        self.place.engine.note(MEMORY_NOTE, memory, now)
 
     # What the shell tells
 
@@ -114,6 +122,9 @@ class Cluster(CopyKeeper):
 
     def link_up(self, named: bytes, found: bytes, now: i64) -> bool:
         """Our link to a node is up, and so it names itself. Tell whether the link is of use, from now on to `found`."""
+        if MEMORY_NOTE not in self.place.engine.notes:
+            # From now on somebody may count on it; a node that is alone has nothing to note.
+            self.set_memory(self.members.memory, now)
         if not self.members.link_up(named, found, now):
             return False
         self.handovers.say_again(found, now)
@@ -129,6 +140,8 @@ class Cluster(CopyKeeper):
         self.place.engine.advance(now)
         self.members.advance(now)
         deadlines = self.place.deadlines
+        if self.members.leaving and self._leaving.deadline_pos == NOWHERE:
+            self._leaving.start(now)
         fired: i64 = 0
         while deadlines.next_due <= now and fired < FIRED_PER_TURN_MAX and not self.place.engine.outbox.full():
             item = deadlines.first()

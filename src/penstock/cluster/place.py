@@ -12,7 +12,7 @@ from penstock.cluster.chance import Chance
 from penstock.cluster.lately import Lately
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
-from penstock.cluster.messages import Message
+from penstock.cluster.messages import NODE_LEAVING, Message
 from penstock.core.copying import is_shared
 from penstock.core.deadlines import Deadlines
 from penstock.core.engine import Engine
@@ -134,6 +134,11 @@ class Place:
                 found[at], found[other] = found[other], found[at]
             del found[count:]
         return [self.node(node) for node in found]
+
+    def can_take(self, node: bytes) -> bool:
+        """Whether a node that asks for jobs could have them: it hears us, and does not leave."""
+        peer = self.members.peers.get(node)
+        return peer is not None and peer.linked and not peer.flags & NODE_LEAVING
 
     def is_short(self) -> bool:
         """Whether there is too little memory for copies."""

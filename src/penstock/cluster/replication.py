@@ -33,6 +33,8 @@ from penstock.core.waits import CopyWait
 RETRY_MS: Final = 50
 # Those that are silent are asked again after 1, 2, 4 … such times, up to so many.
 _SILENT_MAX: Final = 32
+# Where nobody waits for it, it is tried less and less often: the time doubles so many times.
+_DOUBLED_MAX: Final = 8
 
 _EXPIRED: Final = b"NOREPL job removed (expired?) before the requested replication level was achieved"
 
@@ -104,11 +106,8 @@ class Replications:
         return job
 
     def start_elsewhere(self, tube: Tube, draft: Draft, repl: i64, now: i64) -> bytes:
-        """Let others have copies and queue one of them, without waiting for any; tell the id."""
-        started = self.start(tube, draft, repl, True, now)
-        started.confirmed = list(started.asked)
-        self._succeed(started, now)
-        return started.id
+        """Let others have copies and queue one of them; tell the id at once. Until they have it, we do."""
+        return self.start(tube, draft, repl, True, now).id
 
     def _copy(self, asked: list[bytes], repl: i64, external: bool, draft: Draft) -> Copy:
         holders = list(asked) if external else [self._place.myself, *asked]
@@ -169,7 +168,9 @@ class Replications:
             self._ask(started, more, False, now)
             # Those who have one should know of the new one.
             self._ask(started, started.confirmed, True, now)
-        place.deadlines.set(started, now + RETRY_MS)
+        # Nobody's patience ends where nobody waits.
+        period = RETRY_MS if started.wait is not None else RETRY_MS << min(started.tries, _DOUBLED_MAX)
+        place.deadlines.set(started, now + period)
 
     def _ask(self, started: Replication, nodes: list[bytes], quiet: bool, now: i64) -> None:
         if nodes:
@@ -184,6 +185,9 @@ class Replications:
             return
         chosen = started.confirmed[place.chance.below(len(started.confirmed))] if started.confirmed else b""
         delay_ms = 0 if job.wake == NEVER else max(0, job.wake - now)
+        if len(started.confirmed) < len(started.asked):
+            # Others were asked, too, and may have a copy soon: when it is done, they have to be told.
+            self._ask(started, started.confirmed, True, now)
         withdraw(place.engine, job, now)
         if chosen:
             place.mail.send(chosen, OfJob(ENQUEUE, started.id, delay_ms))

@@ -2,8 +2,7 @@
 
     <id> <ip>:<port>[@<bus port>] <flags> <ping sent> <pong received> <connected|disconnected>
 
-The bus port is there where it is not the usual one. In the file there is one line more, of ours: `vars memory <hex>`
-says that this node still has the jobs that it had when it said so to others.
+The bus port is there where it is not the usual one.
 """
 
 from __future__ import annotations
@@ -33,12 +32,10 @@ class Roster:
     """What the file says."""
 
     myself: bytes
-    memory: bytes  # Empty if it says nothing of it.
     peers: list[Peer]
 
-    def __init__(self, myself: bytes, memory: bytes, peers: list[Peer]) -> None:
+    def __init__(self, myself: bytes, peers: list[Peer]) -> None:
         self.myself = myself
-        self.memory = memory
         self.peers = peers
 
 
@@ -47,25 +44,21 @@ def nodes_text(members: Members, address: str) -> str:
     return _own_line(members, address) + "".join([_line(peer) for peer in members.peers.values()])
 
 
-def file_text(members: Members, memory: bytes) -> str:
+def file_text(members: Members) -> str:
     """What the file is to say: the members, without those whom we only hope to meet."""
     lines = [_own_line(members, _address(members.host, members.port, members.bus_port))]
     lines += [_line(peer) for peer in members.peers.values() if peer.is_member()]
-    if memory:
-        lines.append(f"vars memory {memory.hex()}\n")
     return "".join(lines)
 
 
 def read_file(text: str) -> Roster:
     """What the file says; raises ValueError, and says which line is wrong."""
-    myself, memory = b"", b""
+    myself = b""
     peers: list[Peer] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         try:
-            if words[:2] == ["vars", "memory"]:
-                memory = bytes.fromhex(words[2])
-            elif words and words[0] != "vars":
+            if words and words[0] != "vars":
                 peer = _peer(words)
                 if "myself" in words[2].split(","):
                     myself = peer.id
@@ -75,7 +68,7 @@ def read_file(text: str) -> Roster:
             raise ValueError(f"line {number} is not what this node wrote") from None
     if not myself:
         raise ValueError("there is no line of the node itself")
-    return Roster(myself, memory, peers)
+    return Roster(myself, peers)
 
 
 def flags_text(flags: i64) -> str:

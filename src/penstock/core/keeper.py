@@ -6,11 +6,17 @@ is one of these; an engine without any pays one look at a field that is None.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from penstock.core.job import Job
 from penstock.core.tube import Tube
 from penstock.core.waits import ElsewhereWait
+
+# The note under which a log says which memory of jobs it is: others count on what was promised under that name. An open
+# that may lack rows forgets it.
+MEMORY_NOTE: Final = b"memory"
 
 
 class CopyKeeper:

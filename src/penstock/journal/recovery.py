@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from penstock.core import restore
 from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
+from penstock.core.keeper import MEMORY_NOTE
 from penstock.core.limits import NEVER
 from penstock.journal.disk import UNFINISHED, Disk
 from penstock.journal.filling import doubt, fill, fill_holders, let_held_in
@@ -31,7 +32,6 @@ class Opened:
     node: str
     key: bytes  # Of the ids.
     warnings: list[str]
-    doubtful: bool  # Rows that somebody saw the effect of may be lost: what was said to other nodes, say.
 
 
 def open_log(
@@ -90,11 +90,12 @@ def open_log(
     let_held_in(engine, now)
     if doubtful:
         doubt(engine, now, log, wall)
+        engine.note(MEMORY_NOTE, b"", now)
     log.commit(now, wall)
     log.make_durable(log.written)
     if doubtful:
         replace(who, doubtful=False).write(disk)
-    return Opened(engine, log, who.node, who.key, [*reading.unusable, *map(str, reading.cuts)], doubtful)
+    return Opened(engine, log, who.node, who.key, [*reading.unusable, *map(str, reading.cuts)])
 
 
 def _may_lack_rows(last: SegmentHeader | None, replay: Replay, boot: str) -> bool:

@@ -36,7 +36,8 @@ class Membership:
         self._path = config.within_dir(config.cluster_config_file)
         self.bus_port = bus_port_of(config)  # 0: other nodes cannot come.
         self.mail = Mail()
-        memory, peers = self._load()
+        peers = self._load()
+        memory = secrets.token_bytes(wire.MEMORY_BYTES)
         self.members = Members(host.node.encode(), memory, secrets.randbits(32), self.mail, config.cluster_node_timeout)
         self.cluster = Cluster(host.engine, host.ids, self.members, self.mail, secrets.randbits(32), host.body_of)
         self.bus = Bus(node, self.cluster, self._keep_quietly)
@@ -63,8 +64,7 @@ class Membership:
 
     def keep(self) -> None:
         """Have on disk whom this node knows; raises OSError."""
-        memory = self.members.memory if self._host.journal is not None else b""
-        text_file.replace(self._path, file_text(self.members, memory))
+        text_file.replace(self._path, file_text(self.members))
 
     def _keep_quietly(self) -> None:
         try:
@@ -72,11 +72,10 @@ class Membership:
         except OSError as error:
             _log.error("whom this node knows could not be written to %s: %s", self._path, error.strerror)
 
-    def _load(self) -> tuple[bytes, list[Peer]]:
-        """What this node has said of its memory, and whom it knew."""
-        fresh = secrets.token_bytes(wire.MEMORY_BYTES)
+    def _load(self) -> list[Peer]:
+        """Whom this node knew."""
         if not self._path.exists():
-            return fresh, []
+            return []
         try:
             roster = read_file(text_file.read(self._path, str(self._path)))
         except ValueError as error:
@@ -85,14 +84,12 @@ class Membership:
             aside = self._path.with_name(f"{self._path.name}.{roster.myself[:8].decode()}")
             self._path.rename(aside)
             _log.warning("%s was of another node, and is now %s: meet the others again", self._path, aside.name)
-            return fresh, []
-        remembers = self._host.journal is not None and len(roster.memory) == wire.MEMORY_BYTES
-        return roster.memory if remembers else fresh, roster.peers
+            return []
+        return roster.peers
 
     def forgot(self) -> None:
         """All jobs were removed: whoever counts on this node's copies has to hear of it."""
-        self.members.memory = secrets.token_bytes(wire.MEMORY_BYTES)
-        self.members.changes += 1
+        self.cluster.set_memory(secrets.token_bytes(wire.MEMORY_BYTES), self._node.now)
 
     # What the operator asks for
 

@@ -175,8 +175,6 @@ class Server:
             self.start_journal()
         elif not wanted and self.host.journal is not None:
             self.host.stop_journal()
-        # What it remembers survives a restart from now on, or no longer does.
-        self.membership.members.changes += 1
 
     def start_journal(self) -> None:
         """Begin to keep a journal of what there is."""
@@ -226,11 +224,13 @@ class Server:
         return int(self.node.engine.memory_used())
 
     def _evict(self) -> None:
-        """Delete jobs of which nothing can come any more: those delivered that may be delivered only once."""
+        """Delete jobs of which nothing can come any more: those delivered that may be delivered only once, and acks."""
         jobs, self._evict_cursor = self.node.engine.scan(self._evict_cursor, _EVICT_SCAN, None, 1 << s.TAKEN)
+        cluster = self.membership.cluster
         for job in jobs:
-            if job.once:
+            if job.once and job.id not in cluster.handovers.by_job:
                 self.node.engine.delete(job, self.node.now)
+        cluster.acks.evict(_EVICT_SCAN, self.node.now)
 
     def rewrite_in_background(self) -> None:
         """Shorten the journal: take a snapshot, and remove what it stands for."""

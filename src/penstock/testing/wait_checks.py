@@ -46,8 +46,9 @@ def _for_copies(engine: Engine) -> list[ElsewhereWait]:
     for wait in found:
         if not isinstance(wait, CopyWait):
             continue
-        # One that may be delivered once is handed over instead: it is taken meanwhile.
-        assert wait.job.state in (s.STAGED, s.TAKEN), f"E9: {shown(wait.job)}, and somebody still waits for its copies"
+        # One that may be delivered once is handed over instead: it is taken meanwhile, or back if nobody has it.
+        held = wait.job.state == s.STAGED or (wait.job.once and wait.job.state != s.GONE)
+        assert held, f"E9: {shown(wait.job)}, and somebody still waits for its copies"
     return found
 
 

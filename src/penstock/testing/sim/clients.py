@@ -6,7 +6,7 @@ it goes to another one, and what it had sent ends in the third way: nobody knows
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
@@ -55,7 +55,7 @@ class Cluster(Protocol):
     history: History
     options: Options
 
-    def serving(self) -> list[ServingNode]:
+    def serving(self) -> Sequence[ServingNode]:
         """The nodes that clients know of."""
 
     def sometimes(self, what: str) -> None:
@@ -150,6 +150,16 @@ class Client:
         on_answer, self._on_answer = self._on_answer, None
         if on_answer is not None:
             on_answer(answer, local_ms, sent)
+
+
+class Operator(Client):
+    """Somebody who gives a command to a node, and does not care what it says."""
+
+    def ask_at(self, node: ServingNode, args: list[bytes]) -> None:
+        """Give a command."""
+        self.hang_up()
+        self.home = node
+        self.ask(args, 2 * SECOND, lambda *_: None)
 
 
 class Producer(Client):
@@ -294,6 +304,7 @@ class Consumer(Client):
         for ack in acks:
             ack.ended = self.cluster.schedule.now
             ack.outcome = DONE if isinstance(answer, int) else UNKNOWN if answer is None else REFUSED
+            ack.counted = answer == len(acks)
         if answer is None and self.random.random() < 0.8:
             # Its worker tries again, elsewhere perhaps.
             self.later(spread(self.random, 50 * MS, SECOND), lambda: self._ack([ack.id for ack in acks]))

@@ -17,6 +17,10 @@ DONE = "done"
 REFUSED = "refused"
 
 
+class Violation(AssertionError):
+    """A promise was broken, seen while it happened."""
+
+
 class Add:
     """An ADDJOB. Every body is used once, so that what is delivered tells where it came from."""
 
@@ -62,13 +66,14 @@ class Delivery:
 class Ack:
     """An ACKJOB or FASTACK of one job."""
 
-    __slots__ = ("ended", "fast", "id", "invoked", "node", "outcome")
+    __slots__ = ("counted", "ended", "fast", "id", "invoked", "node", "outcome")
 
     def __init__(self, id: bytes, invoked: int, node: int, fast: bool) -> None:
         self.id = id
         self.invoked = invoked
         self.node = node
         self.fast = fast
+        self.counted = False  # Whether the node knew the job.
         self.outcome = UNKNOWN
         self.ended = 0
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
 from penstock.testing.sim.history import Fault
+from penstock.testing.sim.node import SimNode
 from penstock.testing.sim.options import ALWAYS, NO_JOURNAL
 from penstock.testing.sim.schedule import MS, SECOND
-
-if TYPE_CHECKING:
-    from penstock.testing.sim.node import SimNode
-    from penstock.testing.sim.simulation import Simulation
+from penstock.testing.sim.world import World
 
 Undo = Callable[[], None]
 
@@ -28,8 +25,8 @@ _SPANS = ((10 * MS, 300 * MS), (300 * MS, 2 * SECOND), (2 * SECOND, 6 * SECOND))
 class Nemeses:
     """Those of one simulation."""
 
-    def __init__(self, simulation: Simulation, random: Random) -> None:
-        self._simulation = simulation
+    def __init__(self, world: World, random: Random) -> None:
+        self._world = world
         self._random = random
         self._undo: dict[int, Undo] = {}
         self._begun = 0
@@ -38,10 +35,10 @@ class Nemeses:
 
     def begin(self) -> None:
         """Strike now and then, until `end`."""
-        options = self._simulation.options
+        options = self._world.options
         if options.nemeses and not self._over:
             pause = int(self._random.expovariate(1.0 / options.faults_every_ms) * MS) + MS
-            self._simulation.schedule.after(pause, self._strike)
+            self._world.schedule.after(pause, self._strike)
 
     def end(self) -> None:
         """Undo everything that is not undone."""
@@ -52,15 +49,15 @@ class Nemeses:
     def _strike(self) -> None:
         if self._over:
             return
-        name = self._random.choice(self._simulation.options.nemeses)
+        name = self._random.choice(self._world.options.nemeses)
         undo = getattr(self, name)()
         if undo is not None:
             self._begun += 1
             number = self._begun
             self._undo[number] = undo
-            self._simulation.sometimes(f"nemesis {name}")
+            self._world.sometimes(f"nemesis {name}")
             low, high = self._random.choice(_SPANS)
-            self._simulation.schedule.after(self._random.randint(low, high), lambda: self._mend(number))
+            self._world.schedule.after(self._random.randint(low, high), lambda: self._mend(number))
         self.begin()
 
     def _mend(self, number: int) -> None:
@@ -69,24 +66,24 @@ class Nemeses:
             undo()
 
     def _begin_fault(self, kind: str, node: int = -1, forgets: bool = False) -> Fault:
-        simulation = self._simulation
-        fault = Fault(kind, node, simulation.schedule.now, forgets)
-        simulation.history.faults.append(fault)
-        simulation.history.note(fault.began, "fault", kind, node)
+        world = self._world
+        fault = Fault(kind, node, world.schedule.now, forgets)
+        world.history.faults.append(fault)
+        world.history.note(fault.began, "fault", kind, node)
         return fault
 
     def _end_fault(self, fault: Fault) -> None:
-        fault.ended = self._simulation.schedule.now
-        self._simulation.history.note(fault.ended, "fault over", fault.kind, fault.node)
+        fault.ended = self._world.schedule.now
+        self._world.history.note(fault.ended, "fault over", fault.kind, fault.node)
 
     def _one_up(self) -> SimNode | None:
-        up = [node for node in self._simulation.nodes if node.up and not node.paused]
+        up = [node for node in self._world.nodes if node.up and not node.paused]
         return self._random.choice(up) if up else None
 
     # The network
 
     def _cut(self, kind: str, links: list[tuple[int, int]]) -> Undo | None:
-        network = self._simulation.network
+        network = self._world.network
         if not links:
             return None
         fault = self._begin_fault(kind)
@@ -97,13 +94,13 @@ class Nemeses:
             for sender, receiver in links:
                 network.mend(sender, receiver)
             self._end_fault(fault)
-            self._simulation.sometimes("a partition healed")
+            self._world.sometimes("a partition healed")
 
         return mend
 
     def partition(self) -> Undo | None:
         """Halves, one node alone, a ring of majorities, or a bridge."""
-        count = len(self._simulation.nodes)
+        count = len(self._world.nodes)
         order = self._random.sample(range(count), count)
         shape = self._random.choice(("halves", "one", "ring", "bridge"))
         if shape == "ring":
@@ -118,13 +115,13 @@ class Nemeses:
 
     def one_way(self) -> Undo | None:
         """Some nodes are not heard by some others, and hear them."""
-        count = len(self._simulation.nodes)
+        count = len(self._world.nodes)
         links = [(a, b) for a in range(count) for b in range(count) if a != b and self._random.random() < 0.25]
         return self._cut("one-way partition", links)
 
     def swizzle(self) -> Undo | None:
         """Cut nodes off one by one, and let them back in another order."""
-        schedule, count = self._simulation.schedule, len(self._simulation.nodes)
+        schedule, count = self._world.schedule, len(self._world.nodes)
         chosen = self._random.sample(range(count), self._random.randint(1, max(1, count - 1)))
         mends: list[Undo] = []
 
@@ -164,7 +161,7 @@ class Nemeses:
 
     def _crash(self, kind: str, power: bool, wipes: bool = False) -> Undo | None:
         node = self._one_up()
-        journal = self._simulation.options.journal
+        journal = self._world.options.journal
         forgets = wipes or journal == NO_JOURNAL or (power and journal != ALWAYS)
         if node is None or (forgets and not self._within_budget(node)):
             return None
@@ -176,19 +173,19 @@ class Nemeses:
         def start() -> None:
             self._end_fault(fault)
             if not node.up and node.start():
-                self._simulation.sometimes("a node was started again")
+                self._world.sometimes("a node was started again")
                 if wipes:
-                    self._simulation.introduce(node)
+                    self._world.introduce(node)
 
         return start
 
     def _within_budget(self, node: SimNode) -> bool:
-        forgetful = {fault.node for fault in self._simulation.history.faults if fault.forgets} | {node.number}
+        forgetful = {fault.node for fault in self._world.history.faults if fault.forgets} | {node.number}
         return len(forgetful) <= self._may_forget
 
     def wipe(self) -> Undo | None:
         """Lose a machine with its disk; another one takes its address."""
-        if len(self._simulation.nodes) == 1:
+        if len(self._world.nodes) == 1:
             return None
         return self._crash("wipe", power=True, wipes=True)
 
@@ -210,7 +207,7 @@ class Nemeses:
 
     def clock_jump(self) -> Undo | None:
         """Set a wall clock; nodes look at it when they start."""
-        node = self._random.choice(self._simulation.nodes)
+        node = self._random.choice(self._world.nodes)
         jump = self._random.choice((-3_600_000, -60_000, -1_000, 1_000, 60_000, 3_600_000))
         fault = self._begin_fault("clock jump", node.number)
         node.clock.offset_ms += jump
@@ -220,7 +217,7 @@ class Nemeses:
 
     def slow_disk(self) -> Undo | None:
         """Let syncs take long."""
-        node = self._random.choice(self._simulation.nodes)
+        node = self._random.choice(self._world.nodes)
         before = node.sync_us
         fault = self._begin_fault("slow disk", node.number)
         node.sync_us = self._random.choice((50 * MS, 500 * MS, 2 * SECOND))
@@ -234,7 +231,7 @@ class Nemeses:
     def failing_disk(self) -> Undo | None:
         """Let a sync fail: the node stops, and is started again when the disk is well."""
         node = self._one_up()
-        options = self._simulation.options
+        options = self._world.options
         forgets = options.journal != ALWAYS
         if node is None or node.log is None or (forgets and not self._within_budget(node)):
             return None
@@ -251,7 +248,7 @@ class Nemeses:
 
     def full_disk(self) -> Undo | None:
         """Let there be no space left."""
-        node = self._random.choice(self._simulation.nodes)
+        node = self._random.choice(self._world.nodes)
         fault = self._begin_fault("full disk", node.number)
         node.disk.full = True
 
@@ -281,7 +278,7 @@ class Nemeses:
     def leave(self) -> Undo | None:
         """Tell a node to leave; to stay, later, or not."""
         node = self._one_up()
-        staying = [each for each in self._simulation.nodes if not each.leaving]
+        staying = [each for each in self._world.nodes if not each.leaving]
         if node is None or node.leaving or len(staying) < 2:
             return None
         fault = self._begin_fault("leave", node.number)
@@ -297,7 +294,7 @@ class Nemeses:
 
     def hang_up(self) -> Undo | None:
         """Let some clients leave in the middle of what they do."""
-        for client in self._simulation.clients:
+        for client in self._world.clients:
             if self._random.random() < 0.3:
                 client.hang_up()
         return lambda: None
@@ -307,14 +304,12 @@ class Nemeses:
         node = self._one_up()
         if node is None:
             return None
-        queue = b"q%d" % self._random.randrange(self._simulation.options.queues)
+        queue = b"q%d" % self._random.randrange(self._world.options.queues)
         fault = self._begin_fault("closed queue", node.number)
-        self._simulation.operator.ask_at(
-            node, [b"PAUSE", queue, self._random.choice((b"in", b"out", b"all")), b"bcast"]
-        )
+        self._world.tell(node, [b"PAUSE", queue, self._random.choice((b"in", b"out", b"all")), b"bcast"])
 
         def reopen() -> None:
             self._end_fault(fault)
-            self._simulation.reopen(queue)
+            self._world.reopen(queue)
 
         return reopen

@@ -7,6 +7,7 @@ only then do answers and messages leave. A crash may come between any two of the
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Protocol
 
 from penstock.cluster.mail import Mail
@@ -31,7 +32,7 @@ from penstock.journal.snapshot import take_snapshot
 from penstock.testing.sim.clients import Session
 from penstock.testing.sim.clocks import MachineClock
 from penstock.testing.sim.disk import SimDisk
-from penstock.testing.sim.links import Links
+from penstock.testing.sim.links import End, Links
 from penstock.testing.sim.network import Network
 from penstock.testing.sim.options import EVERYSEC, NO_JOURNAL, Options
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams, spread
@@ -43,25 +44,27 @@ CLIENT_PORT = 7711
 BUS_PORT = 17711
 
 
-class World(Protocol):
+class Surroundings(Protocol):
     """What is around a node."""
 
     schedule: Schedule
     streams: Streams
     network: Network
     options: Options
-    nodes: list[SimNode]
 
     def node_at(self, host: str) -> SimNode | None:
         """Who is at an address."""
 
+    def id_of(self, number: int) -> bytes:
+        """Who a node is."""
+
     def others(self, node: SimNode) -> list[SimNode]:
         """All nodes but one."""
 
-    def added(self, node: SimNode, id: bytes, words: list[bytes]) -> None:
+    def added(self, id: bytes, words: list[bytes]) -> None:
         """A node tells a client that its job was added."""
 
-    def handed_out(self, node: SimNode, id: bytes) -> None:
+    def handed_out(self, id: bytes) -> None:
         """A node hands a client a job that may be delivered only once."""
 
     def stopped_by_disk(self, node: SimNode) -> None:
@@ -102,7 +105,7 @@ class SimNode:
     site: Site
     links: Links
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: Surroundings, number: int) -> None:
         self.world = world
         self.number = number
         self.host = f"10.0.0.{number + 1}"
@@ -125,7 +128,7 @@ class SimNode:
         self._started_ms = 0
         self._started_us = 0
         self._callers: dict[Session, SimCaller] = {}
-        self._came: list[tuple[str, object, object]] = []
+        self._came: list[Callable[[int], None]] = []
         self._turn_planned = False
         self._timer_at = NEVER
         self._syncing = False
@@ -192,7 +195,7 @@ class SimNode:
             self._random,
             self,
             world.node_at,
-            lambda named, end: self._came_in("link up", named, end),
+            lambda named, end: self._came_in(lambda now: self._link_up(named, end, now)),
         )
         if world.options.journal == EVERYSEC:
             self._sync_later(self.life)
@@ -219,7 +222,7 @@ class SimNode:
     def hear_of_end(self, other: SimNode, life: int) -> None:
         """The process at the other end of a link is gone: its system says so, if it can be heard."""
         if self.up and not self.world.network.is_cut(other.number, self.number):
-            self._came_in("link down", other, life)
+            self._came_in(lambda now: self._link_down(other, life, now))
 
     def pause(self) -> None:
         """Stand still."""
@@ -250,24 +253,32 @@ class SimNode:
     # What comes in
 
     def connect(self, session: Session) -> None:
-        self._came_in("connect", session, None)
+        """A client came."""
+        if self._is_there(session):
+            self._came_in(lambda now: self._let_in(session))
 
     def request(self, session: Session, args: list[bytes]) -> None:
-        self._came_in("request", session, args)
+        """A client asks for something."""
+        if self._is_there(session):
+            self._came_in(lambda now: self._answer(session, args, now))
 
     def hang_up(self, session: Session) -> None:
-        self._came_in("hang up", session, None)
+        """A client left."""
+        self._came_in(lambda now: self._leave(session, now))
 
     def receive(self, sender: int, messages: list[Message]) -> None:
-        self._came_in("messages", sender, messages)
+        """Another node says something."""
+        self._came_in(lambda now: self._hear(sender, messages, now))
 
-    def _came_in(self, what: str, first: object, second: object) -> None:
+    def _is_there(self, session: Session) -> bool:
         if not self.up:
-            if isinstance(first, Session):
-                first.client.reset(first)
-            return
-        self._came.append((what, first, second))
-        self._plan_turn()
+            session.client.reset(session)
+        return self.up
+
+    def _came_in(self, act: Callable[[int], None]) -> None:
+        if self.up:
+            self._came.append(act)
+            self._plan_turn()
 
     # Turns
 
@@ -293,8 +304,8 @@ class SimNode:
     def run(self, now: int) -> None:
         """Run what came in, let happen what fell due, and commit."""
         came, self._came = self._came, []
-        for what, first, second in came:
-            self._run_one(what, first, second, now)
+        for act in came:
+            act(now)
         self._serve_waiters(now)
         self._keep_links(now)
         log = self.log
@@ -304,27 +315,23 @@ class SimNode:
         self._gather(now)
         self._set_timer(now)
 
-    def _run_one(self, what: str, first: object, second: object, now: int) -> None:
-        if what == "messages":
-            self._hear(first, second, now)  # type: ignore[arg-type]
-        elif what == "request":
-            caller = self._callers.get(first)  # type: ignore[call-overload]
-            if caller is not None:
-                caller.asked = second
-                self.desk.run_all(caller, [second], 0, now)
-                self._dirty[caller] = None
-        elif what == "connect":
-            assert isinstance(first, Session)
-            token = self._random.randbytes(16)
-            self._callers[first] = SimCaller(first, self.engine.connect(token))
-        elif what == "hang up":
-            caller = self._callers.pop(first, None)  # type: ignore[call-overload]
-            if caller is not None:
-                self._leave(caller, now)
-        elif what == "link up":
-            self._link_up(first, second, now)  # type: ignore[arg-type]
-        else:
-            self._link_down(first, second, now)  # type: ignore[arg-type]
+    def _let_in(self, session: Session) -> None:
+        self._callers[session] = SimCaller(session, self.engine.connect(self._random.randbytes(16)))
+
+    def _answer(self, session: Session, args: list[bytes], now: int) -> None:
+        caller = self._callers.get(session)
+        if caller is not None:
+            caller.asked = args
+            self.desk.run_all(caller, [args], 0, now)
+            self._dirty[caller] = None
+
+    def _leave(self, session: Session, now: int) -> None:
+        caller = self._callers.pop(session, None)
+        if caller is not None:
+            caller.lost = True
+            self._take_back(caller, now)
+            caller.wait = None
+            self.engine.disconnect(caller.connection, now)
 
     def _serve_waiters(self, now: int) -> None:
         self.engine.advance(now)
@@ -341,12 +348,6 @@ class SimNode:
                     self._take_back(caller, now)
                 else:
                     self._dirty[caller] = None
-
-    def _leave(self, caller: SimCaller, now: int) -> None:
-        caller.lost = True
-        self._take_back(caller, now)
-        caller.wait = None
-        self.engine.disconnect(caller.connection, now)
 
     def _take_back(self, caller: SimCaller, now: int) -> None:
         """A client is gone, and never saw what it was handed last: that was not delivered."""
@@ -378,7 +379,7 @@ class SimNode:
         for caller in self._dirty:
             for job in caller.unsent:
                 if job.once:
-                    self.world.handed_out(self, self.site.id_of(job))
+                    self.world.handed_out(self.site.id_of(job))
         answers = [(caller, caller.take_answers()) for caller in self._dirty if not caller.lost]
         self._dirty = {}
         letters = self.cluster.mail.take()
@@ -436,7 +437,7 @@ class SimNode:
             if caller.lost:
                 continue
             if answer.startswith(b"+D-"):
-                self.world.added(self, answer[1:41], caller.asked)
+                self.world.added(answer[1:41], caller.asked)
             caller.were_sent()
             if answer:
                 caller.session.client.hears(caller.session, answer, output.local_ms)
@@ -468,7 +469,7 @@ class SimNode:
 
     def _hear(self, sender: int, messages: list[Message], now: int) -> None:
         # Who speaks was settled when its link was made; a node that was installed anew speaks over links of its own.
-        node = self.world.nodes[sender].id
+        node = self.world.id_of(sender)
         for message in messages:
             self.cluster.receive(node, message, now)
 
@@ -482,7 +483,7 @@ class SimNode:
                 (peer.id, peer.host, peer.flags & NODE_LEAVING) for peer in members.peers.values() if peer.is_member()
             ]
 
-    def _link_up(self, named: bytes, other: SimNode, now: int) -> None:
+    def _link_up(self, named: bytes, other: End, now: int) -> None:
         if other.up and self.cluster.members.link_up(named, other.id, now):
             self.links.is_up(named, other.id, other)
         else:

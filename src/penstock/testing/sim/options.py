@@ -89,7 +89,9 @@ def _value(name: str, like: object, text: str) -> object:
         if isinstance(like, tuple):
             parts = [part for part in text.split(",") if part]
             return tuple(parts) if name == "nemeses" else tuple(int(part) for part in parts)
-        return type(like)(text)
+        if isinstance(like, int):
+            return int(text)
+        return float(text) if isinstance(like, float) else text
     except ValueError:
         raise ValueError(f"{name}={text}: not a value for it; it is like {_text(like)}") from None
 

@@ -8,17 +8,17 @@ Everything follows from the seed and the options: there is no clock, no thread a
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.testing.invariants import check
 from penstock.testing.sim import checkers
 from penstock.testing.sim.clients import Client, Consumer, Producer
-from penstock.testing.sim.history import History
+from penstock.testing.sim.history import Violation
 from penstock.testing.sim.nemeses import Nemeses
-from penstock.testing.sim.network import Network
-from penstock.testing.sim.node import SimNode
 from penstock.testing.sim.options import Options, draw
-from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams
+from penstock.testing.sim.schedule import MS, SECOND
+from penstock.testing.sim.world import World
 
 # An ack that was not collected is tried again after three minutes at most; twice that, and everything must be quiet.
 QUIET_AFTER = 400 * SECOND
@@ -52,40 +52,13 @@ class Report:
         return "\n".join([*lines, f"replay: penstock sim --seed {self.seed}{again}"])
 
 
-class Violation(AssertionError):
-    """A promise was broken, seen while it happened."""
-
-
-class Operator(Client):
-    """Somebody who gives a command to a node, and does not wait for what it says."""
-
-    def ask_at(self, node: SimNode, args: list[bytes]) -> None:
-        self.hang_up()
-        self.home = node
-        self.ask(args, 2 * SECOND, lambda *_: None)
-
-
-class Simulation:
-    """A cluster, its clients, and its enemies."""
+class Simulation(World):
+    """What happens in a world, from its first start to its last check."""
 
     def __init__(self, seed: int, options: Options) -> None:
+        super().__init__(seed, options)
         self.seed = seed
-        self.options = options
-        self.schedule = Schedule()
-        self.streams = Streams(seed)
-        self.history = History()
-        self.counted: Counter[str] = Counter()
-        self.network = Network(
-            self.schedule, self.streams.stream("network"), options.delay_us, options.loss, options.duplication
-        )
-        self.nodes = [SimNode(self, number) for number in range(options.nodes)]
-        self.clients: list[Client] = []
-        self.operator = Operator(self, -1, self.streams.stream("operator"))
         self.nemeses = Nemeses(self, self.streams.stream("nemeses"))
-        self.healed_at = 0
-        self._by_host = {node.host: node for node in self.nodes}
-        for node in self.nodes:
-            self.network.join(node.number, node.receive)
 
     def run(self) -> Report:
         """Everything, from the first start to the last check."""
@@ -196,53 +169,20 @@ class Simulation:
         self.clients.append(client)
         client.begin()
 
-    def _until(self, over: object, limit: int, complaint: str) -> None:
+    def _until(self, over: Callable[[], bool], limit: int, complaint: str) -> None:
         """Let time pass until something is so; if it takes too long, that is a violation."""
         end = self.schedule.now + limit
-        while not over():  # type: ignore[operator]
+        while not over():
             if self.schedule.now >= end:
                 if complaint:
                     raise Violation(complaint)
                 return
             self.schedule.run(self.schedule.now + 250 * MS)
 
-    # What nodes, clients and nemeses ask for
+    # What must be so
 
-    def node_at(self, host: str) -> SimNode | None:
-        return self._by_host.get(host)
-
-    def others(self, node: SimNode) -> list[SimNode]:
-        return [other for other in self.nodes if other is not node]
-
-    def serving(self) -> list[SimNode]:
-        return self.nodes
-
-    def introduce(self, node: SimNode) -> None:
-        """Let a node that knows nobody meet another one, and through it all."""
-        others = [other for other in self.others(node) if other.up]
-        if others and node.up:
-            node.meet(others[0])
-
-    def reopen(self, queue: bytes) -> None:
-        """Open a queue on every node."""
-        for node in self.nodes:
-            operator = Operator(self, -2 - node.number, self.streams.stream(f"operator {node.number}"))
-            operator.ask_at(node, [b"PAUSE", queue, b"none"])
-
-    def sometimes(self, what: str) -> None:
-        self.counted[what] += 1
-
-    def added(self, node: SimNode, id: bytes, words: list[bytes]) -> None:
-        checkers.check_copies(self, node, id, words)
-
-    def handed_out(self, node: SimNode, id: bytes) -> None:
-        self.history.written[id] += 1
-
-    def stopped_by_disk(self, node: SimNode) -> None:
-        self.sometimes("a disk failed under a node")
-        self.history.note(self.schedule.now, "stopped by its disk", node.number)
-
-    # What must come to be
+    def added(self, id: bytes, words: list[bytes]) -> None:
+        checkers.check_copies(self, id, words)
 
     def _is_whole(self) -> bool:
         return checkers.views_agree(self)
