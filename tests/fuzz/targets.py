@@ -396,8 +396,8 @@ def hear(data: bytes) -> None:
     except ProtocolError:
         return
     if heard:
-        again = bus.packets(heard, bus.Seal(_BUS_KEY))
-        assert bus.packets(bus.messages(again[20:], BULK_MAX), bus.Seal(_BUS_KEY)) == again
+        again = bus.packets(heard, bus.Seal(_BUS_KEY), bus.Scribe())
+        assert bus.packets(bus.messages(again[20:], BULK_MAX), bus.Seal(_BUS_KEY), bus.Scribe()) == again
 
 
 _ID = b"D-11111111-abcdefghijklmnopqrstuvwx-05a1"

@@ -19,6 +19,7 @@ from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
 from penstock.server.links import HANDSHAKE_S, Inbound, Link, Outbound
 from penstock.server.node import Node, Post
+from penstock.wire.bus import Scribe
 
 _log = logging.getLogger("penstock")
 
@@ -118,6 +119,7 @@ class Bus(Post):
 
     def send(self, letters: Letters) -> None:
         """Say what was taken."""
+        scribe = Scribe()
         for node, said in letters.items():
             link = self._outbound.get(node)
             if link is None or link.seal is None or link.transport is None:
@@ -125,7 +127,7 @@ class Bus(Post):
                 continue
             self.sent += len(said)
             self.packets_out += 1
-            link.post(said)
+            link.post(said, scribe)
             if link.unsent() > _UNSENT_BYTES_MAX:
                 link.fail("it does not read what it is told")
 
