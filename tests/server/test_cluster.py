@@ -347,6 +347,24 @@ def test_a_network_that_is_cut_in_two_costs_copies_and_no_jobs(tmp_path: Path) -
         wait_for(lambda: all(wire.state(id) is None for wire in wires for id in found))
 
 
+def test_nodes_meet_over_ipv6_and_one_that_is_reset_is_another(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 2, "--appendonly", "no", "--bind", "127.0.0.1 ::1", host="::1") as pair:
+        first, second = pair.nodes
+        before = second.id
+        wire = Wire(first.port)
+        id = wire.add("q", "body", "REPLICATE", 2)
+        told = first.ask("CLUSTER", "NODES")
+        assert isinstance(told, bytes) and b" ::1:%d@%d " % (second.port, second.bus_port) in told
+        assert second.ask("CLUSTER", "RESET", "HARD") == b"OK"
+        assert second.id != before and second.cluster_info()["cluster_known_nodes"] == 1
+        assert second.ask("SHOW", id) is None and second.ask("INFO", "jobs") == b"# Jobs\r\nregistered_jobs:0\r\n"
+        wait_for(lambda: first.flags_of(before) == "noaddr")
+        first.meet(second, second.bus_port, "::1")
+        wait_for(lambda: first.flags_of(second.id) == "noflags" and first.reaches() == 1)
+        assert second.ask("SHOW", wire.add("q", "body", "REPLICATE", 2)) is not None
+        wire.close()
+
+
 def test_nodes_with_a_secret_talk_over_tls_and_others_do_not(tmp_path: Path, certificate: Path) -> None:
     tls = ["--tls-cluster", "yes", "--tls-ca-cert-file", str(certificate / "cert.pem")]
     tls += ["--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem")]
