@@ -151,7 +151,8 @@ class Acks:
         if ack is None:
             heir = place.heirs.heir_of(id)
             if job is None and heir is not None:
-                place.mail.send(sender, OfHolders(GOTACK, id, 1, [heir]))
+                # It keeps the acknowledgement, not we.
+                place.mail.send(sender, OfHolders(GOTACK, id, 0, [heir]))
                 return
             # It may still be on its way to us.
             place.lately.add(id, now)
@@ -193,8 +194,8 @@ class Acks:
             if message.aux:
                 self._drop(ack, now)
                 return
-        elif message.aux:
-            self._tell_more(ack, sender, message.holders)
+        else:
+            self._tell_more(ack, sender if message.aux else b"", message.holders)
         ack.confirmed[self._place.node(sender)] = message.aux != 0
         self._collect_if_known(ack, now)
 

@@ -254,11 +254,6 @@ class Federation:
             if want is not None:
                 want.came(sender, count, now)
         self._place.engine._settle(now)
-        for image in message.jobs:
-            # One that was handed out at once was told of by that.
-            job = self._place.find(image.id, now)
-            if job is not None:
-                self._requeue.imported(job)
 
     def _import(self, sender: bytes, image: JobImage, now: i64) -> bool:
         place = self._place

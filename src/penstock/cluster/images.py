@@ -6,6 +6,7 @@ from mypy_extensions import i32, i64, u8
 
 from penstock.cluster.messages import JobImage
 from penstock.cluster.place import Place
+from penstock.core import states as s
 from penstock.core.copying import admit
 from penstock.core.errors import CommandError
 from penstock.core.ids import LONG_ID_BYTES
@@ -24,7 +25,7 @@ def image_of(place: Place, job: Job, now: i64) -> JobImage:
     image.age_ms = max(0, now - job.created)
     image.order = job.order
     image.ttl_ms = NEVER if job.expiry == NEVER else max(0, job.expiry - now)
-    image.delay_ms = 0 if job.wake == NEVER else max(0, job.wake - now)
+    image.delay_ms = 0 if job.wake == NEVER or job.state == s.TAKEN else max(0, job.wake - now)
     image.retry_ms = 0 if job.once else job.ttr
     image.nacks = i64(job.nacks)
     image.returns = i64(job.returns)

@@ -88,7 +88,7 @@ class Replications:
         place = self._place
         needed = repl if external else repl - 1
         asked = place.targets([place.myself], needed)
-        copy = self._copy(asked, repl, external, draft)
+        copy = self._copy(asked, repl, external, draft, now)
         job = hold(place.engine, tube, draft, copy, now)
         started = Replication(job, place.id_of(job), asked, needed, external)
         self.by_id[started.id] = started
@@ -100,7 +100,7 @@ class Replications:
         """Queue a job at once, and let others have copies as well as may be."""
         place = self._place
         asked = place.targets([place.myself], repl - 1)
-        job = put(place.engine, tube, draft, self._copy(asked, repl, False, draft), now)
+        job = put(place.engine, tube, draft, self._copy(asked, repl, False, draft, now), now)
         if job.state != s.GONE:
             place.send_all(asked, OfJobs(REPLJOB, [image_of(place, job, now)], quiet=True))
         return job
@@ -109,9 +109,12 @@ class Replications:
         """Let others have copies and queue one of them; tell the id at once. Until they have it, we do."""
         return self.start(tube, draft, repl, True, now).id
 
-    def _copy(self, asked: list[bytes], repl: i64, external: bool, draft: Draft) -> Copy:
+    def _copy(self, asked: list[bytes], repl: i64, external: bool, draft: Draft, now: i64) -> Copy:
         holders = list(asked) if external else [self._place.myself, *asked]
-        return Copy(b"", i32(repl), holders, draft.delay_ms == 0)
+        copy = Copy(b"", i32(repl), holders, draft.delay_ms == 0)
+        # The time of those who are asked begins now, or when the delay is over.
+        copy.told = now + draft.delay_ms
+        return copy
 
     def wait_ended(self, wait: CopyWait, now: i64) -> None:
         """Nobody waits for a job's copies any more. If it has not got them, it is given up."""

@@ -35,9 +35,11 @@ from penstock.core.limits import DURATION_MS_MAX, NACKS_MAX, NEVER
 # How long before it queues a job again a node says so.
 WARNING_MS: Final = 500
 
-# How much longer than whoever handed a job out the other holders wait for it to come back. With this, and the jitter,
-# they do not ask before its time is over.
+# How much longer than whoever handed a job out the other holders wait for it to come back: so long, which with jitter
+# is until its time is over, and a part of the time to retry. A delivery that comes within that part of when their time
+# began need not be told: they wait long enough.
 MARGIN_MS: Final = 750
+_SLACK: Final = 8
 
 # What makes a job ready, and is news: somebody asked for it.
 _ASKED: Final = bytes(
@@ -72,7 +74,9 @@ class Requeue:
         # Until it is armed, it is to wake when its time is over.
         copy.warned = True
         if has_others(copy) and not job.once:
-            self._say_working(job, copy, copy.holders, now)
+            if now - copy.told > retry_ms(job) // _SLACK:
+                self._say_working(job, copy, copy.holders, now)
+                copy.told = now
             if job.wake != NEVER:
                 postpone(self._place.engine, job, job.wake - warning_ms(job))
                 copy.warned = False
@@ -96,14 +100,10 @@ class Requeue:
                 # Here it only waited; so it was not counted yet.
                 job.returns += 1
             self._say(QUEUED, job, copy.holders, TIME_OVER)
+            copy.told = now
         elif event in _ASKED:
             self._say(QUEUED, job, copy.holders, ASKED_FOR)
-
-    def imported(self, job: Job) -> None:
-        """A job came from another holder to be queued here. The rest of them do not know, and would queue it, too."""
-        copy = job.copy()
-        if copy is not None and job.state == s.READY and not job.once:
-            self._say(QUEUED, job, copy.holders, STILL)
+            copy.told = now
 
     def postponed(self, job: Job, now: i64) -> None:
         """A client said that it works on a job, and it is not this node that handed it out."""
@@ -217,7 +217,7 @@ class Requeue:
 
     def stand_by(self, retry_ms: i64, after_ms: i64, now: i64) -> i64:
         """When a holder that has a copy and has not queued it is to warn that it will."""
-        after_ms = max(0, min(after_ms, DURATION_MS_MAX))
+        after_ms = max(0, min(after_ms, DURATION_MS_MAX)) + min(retry_ms, DURATION_MS_MAX) // _SLACK
         return now + after_ms + MARGIN_MS + self._place.jitter() - half_or_warning(retry_ms)
 
     def _stand_back(self, job: Job, copy: Copy, after_ms: i64, now: i64) -> None:

@@ -57,6 +57,7 @@ class Copy:
     announces: bool  # It was queued before, here or elsewhere: that it is queued again is news to the other holders.
     warned: bool  # The other holders were told that it is about to be queued here.
     logged: bool  # The log has it as it is.
+    told: i64  # When the other holders' time to wait for it began last, ms; 0 if that is not known.
 
     def __init__(self, foreign: bytes, repl: i32, holders: list[bytes], announces: bool) -> None:
         self.foreign = foreign
@@ -65,6 +66,7 @@ class Copy:
         self.announces = announces
         self.warned = False
         self.logged = False
+        self.told = 0
 
 
 @mypyc_attr(acyclic=True)
