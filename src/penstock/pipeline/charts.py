@@ -1,0 +1,119 @@
+"""The charts of a report, by plotly: each is made of rows, which are dicts, and knows nothing of where they come from."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any, Final
+
+import plotly.graph_objects as go
+
+Row = dict[str, Any]
+Figure = Any  # plotly has no types of its own.
+
+# Colours that people who see colours differently can tell apart (Okabe and Ito).
+COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7A6A00", "#444444")
+HEIGHT_PX: Final = 340
+BAR_PX: Final = 26
+
+_LAYOUT: Final = {
+    "template": "none",
+    "colorway": COLOURS,
+    "height": HEIGHT_PX,
+    "margin": {"l": 64, "r": 16, "t": 8, "b": 40},
+    "hovermode": "x unified",
+    "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0},
+    "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#333"},
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "plot_bgcolor": "rgba(0,0,0,0)",
+}
+_AXIS: Final = {"gridcolor": "#e6e6e6", "zerolinecolor": "#bbb", "automargin": True}
+
+
+def label(name: object) -> str:
+    """A name from outside as a chart may show it: plotly would obey tags in it."""
+    text = "(none)" if name is None else str(name)
+    return html.escape(text if len(text) <= 60 else f"{text[:59]}…", quote=False)
+
+
+def over_time(rows: Sequence[Row], lines: dict[str, str], unit: str) -> Figure:
+    """Fields of rows over their minutes, a line for each field and tube: `lines` says what each field is called."""
+    figure = go.Figure()
+    dashes = ("solid", "dot", "dash", "dashdot")
+    tubes = list(dict.fromkeys(row["tube"] for row in rows))
+    one_tube = len(tubes) == 1
+    for at, tube in enumerate(tubes):
+        mine = [row for row in rows if row["tube"] == tube]
+        for number, (field, called) in enumerate(lines.items()):
+            figure.add_scatter(
+                x=[row["minute"] for row in mine],
+                y=[row[field] for row in mine],
+                # A minute by itself is no line, so every one is a dot, too.
+                mode="lines+markers",
+                marker={"size": 5},
+                # Of one tube, the fields differ in colour; of several, the tubes do, and the fields in their dashes.
+                line={
+                    "color": COLOURS[(number if one_tube else at) % len(COLOURS)],
+                    "dash": "solid" if one_tube else dashes[number % len(dashes)],
+                    "width": 2,
+                },
+                name=called if one_tube else f"{label(tube)}: {called}",
+            )
+    return _laid_out(figure, xaxis={"type": "date"}, yaxis={"title": {"text": unit}, "rangemode": "tozero"})
+
+
+def bars(rows: Sequence[Row], name: str, values: dict[str, str], unit: str) -> Figure:
+    """A bar for each row, the first one on top; several fields lie beside each other in it."""
+    figure = go.Figure()
+    for field, called in values.items():
+        figure.add_bar(
+            y=[label(row[name]) for row in rows], x=[row[field] for row in rows], name=called, orientation="h"
+        )
+    return _laid_out(
+        figure,
+        barmode="stack",
+        hovermode="y unified",
+        height=max(160, 90 + BAR_PX * len(rows)),
+        showlegend=len(values) > 1,
+        xaxis={"title": {"text": unit}, "rangemode": "tozero"},
+        yaxis={"type": "category", "autorange": "reversed", "gridcolor": "rgba(0,0,0,0)"},
+    )
+
+
+def matrix(rows: Sequence[Row], down: str, across: str, count: str) -> Figure:
+    """Counts in a square of names, the darker the more."""
+    downs = list(dict.fromkeys(row[down] for row in rows))
+    acrosses = list(dict.fromkeys(row[across] for row in rows))
+    counts: dict[tuple[Any, Any], int] = {}
+    for row in rows:
+        place = row[down], row[across]
+        counts[place] = counts.get(place, 0) + row[count]
+    cells = [[counts.get((one, other)) for other in acrosses] for one in downs]
+    figure = go.Figure(
+        go.Heatmap(
+            x=[label(each) for each in acrosses],
+            y=[label(each) for each in downs],
+            z=cells,
+            text=[["" if cell is None else f"{cell:,}" for cell in line] for line in cells],
+            texttemplate="%{text}",
+            hovertemplate="%{y} → %{x}: %{text}<extra></extra>",
+            hoverongaps=False,
+            colorscale=[[0, "#e8f1f8"], [1, COLOURS[0]]],
+            showscale=False,
+            xgap=2,
+            ygap=2,
+        )
+    )
+    return _laid_out(
+        figure,
+        hovermode="closest",
+        height=110 + 44 * len(downs),
+        xaxis={"title": {"text": "to"}, "type": "category", "side": "top"},
+        yaxis={"title": {"text": "from"}, "type": "category", "autorange": "reversed"},
+        margin={"l": 64, "r": 16, "t": 60, "b": 16},
+    )
+
+
+def _laid_out(figure: Figure, xaxis: Row, yaxis: Row, **layout: Any) -> Figure:
+    figure.update_layout({**_LAYOUT, **layout, "xaxis": {**_AXIS, **xaxis}, "yaxis": {**_AXIS, **yaxis}})
+    return figure
