@@ -18,10 +18,10 @@ def arrivals(jobs: list[tuple[int, int, str]]) -> Arrivals:
     return Arrivals([job[0] for job in jobs], [job[1] for job in jobs], [job[2] for job in jobs])
 
 
-def slow_waits(line: Arrivals, workers: int, per_key: int) -> list[float]:
+def slow_waits(line: Arrivals, workers: int, per_key: int, begin: int) -> list[float]:
     """The same by looking at all jobs in every millisecond, in the order they came."""
     started: dict[int, int] = {}
-    now = 0
+    now = begin
     while len(started) < len(line):
         progressed = True
         while progressed:  # A job that takes no time leaves room in the same millisecond.
@@ -39,10 +39,10 @@ def slow_waits(line: Arrivals, workers: int, per_key: int) -> list[float]:
     return [started[job] - line.at_ms[job] for job in range(len(line))]
 
 
-@given(JOBS, st.integers(1, 4), st.integers(1, 4))
-def test_waits_are_those_of_a_queue(jobs: list[tuple[int, int, str]], workers: int, per_key: int) -> None:
+@given(JOBS, st.integers(1, 4), st.integers(1, 4), st.integers(0, 20))
+def test_waits_are_those_of_a_queue(jobs: list[tuple[int, int, str]], workers: int, per_key: int, begin: int) -> None:
     line = arrivals(jobs)
-    assert waits(line, workers, per_key) == slow_waits(line, workers, per_key)
+    assert waits(line, workers, per_key, begin) == slow_waits(line, workers, per_key, begin)
 
 
 @given(JOBS, st.integers(1, 4))

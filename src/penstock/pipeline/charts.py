@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 Row = dict[str, Any]
 Figure = Any  # plotly has no types of its own.
 
 # Colours that people who see colours differently can tell apart (Okabe and Ito).
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7A6A00", "#444444")
-HEIGHT_PX: Final = 340
+PANEL_PX: Final = 240
+PANELS_ACROSS_MAX: Final = 2
 BAR_PX: Final = 26
 
 _LAYOUT: Final = {
     "template": "none",
     "colorway": COLOURS,
-    "height": HEIGHT_PX,
     "margin": {"l": 64, "r": 16, "t": 8, "b": 40},
     "hovermode": "x unified",
     "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0},
@@ -36,34 +38,47 @@ def label(name: object) -> str:
     return html.escape(text if len(text) <= 60 else f"{text[:59]}…", quote=False)
 
 
-def over_time(rows: Sequence[Row], lines: dict[str, str], unit: str) -> Figure:
-    """Fields of rows over their minutes, a line for each field and tube: `lines` says what each field is called."""
-    figure = go.Figure()
-    dashes = ("solid", "dot", "dash", "dashdot")
-    tubes = list(dict.fromkeys(row["tube"] for row in rows))
-    one_tube = len(tubes) == 1
-    for at, tube in enumerate(tubes):
-        mine = [row for row in rows if row["tube"] == tube]
-        for number, (field, called) in enumerate(lines.items()):
+def over_time(
+    rows: Sequence[Row],
+    panels: dict[str, str],
+    unit: str,
+    tubes: Sequence[str],
+    span: tuple[datetime, datetime] | None,
+    level: bool = False,
+) -> Figure:
+    """Fields of rows over time: a panel for each, with a line for each tube. `panels` says what each field is called.
+
+    `level`: what is counted stays until it is counted again, so lines go in steps.
+    """
+    across = min(len(panels), PANELS_ACROSS_MAX)
+    down = -(-len(panels) // across)
+    figure = make_subplots(rows=down, cols=across, subplot_titles=list(panels.values()), shared_xaxes="all")
+    for number, field in enumerate(panels):
+        for at, tube in enumerate(tubes):
+            mine = [row for row in rows if row["tube"] == tube]
             figure.add_scatter(
                 x=[row["minute"] for row in mine],
                 y=[row[field] for row in mine],
-                # A minute by itself is no line, so every one is a dot, too.
+                name=label(tube),
+                legendgroup=tube,
+                showlegend=number == 0 and len(tubes) > 1,
+                # A point by itself is no line, so each is a dot, too.
                 mode="lines+markers",
-                marker={"size": 5},
-                # Of one tube, the fields differ in colour; of several, the tubes do, and the fields in their dashes.
-                line={
-                    "color": COLOURS[(number if one_tube else at) % len(COLOURS)],
-                    "dash": "solid" if one_tube else dashes[number % len(dashes)],
-                    "width": 2,
-                },
-                name=called if one_tube else f"{label(tube)}: {called}",
+                marker={"size": 4},
+                line={"color": COLOURS[at % len(COLOURS)], "shape": "hv" if level else "linear"},
+                row=number // across + 1,
+                col=number % across + 1,
             )
-    return _laid_out(figure, xaxis={"type": "date"}, yaxis={"title": {"text": unit}, "rangemode": "tozero"})
+    figure.update_xaxes({**_AXIS, "type": "date", "range": span})
+    figure.update_yaxes({**_AXIS, "rangemode": "tozero"})
+    figure.update_yaxes(title_text=unit, col=1)
+    figure.update_layout({**_LAYOUT, "height": 60 + PANEL_PX * down, "margin": {"l": 64, "r": 16, "t": 50, "b": 40}})
+    figure.update_layout(legend_y=1.0 + 34 / (PANEL_PX * down))
+    return figure
 
 
 def bars(rows: Sequence[Row], name: str, values: dict[str, str], unit: str) -> Figure:
-    """A bar for each row, the first one on top; several fields lie beside each other in it."""
+    """A bar for each row, the first one on top; several fields are bars side by side."""
     figure = go.Figure()
     for field, called in values.items():
         figure.add_bar(
@@ -71,9 +86,9 @@ def bars(rows: Sequence[Row], name: str, values: dict[str, str], unit: str) -> F
         )
     return _laid_out(
         figure,
-        barmode="stack",
+        barmode="group",
         hovermode="y unified",
-        height=max(160, 90 + BAR_PX * len(rows)),
+        height=max(160, 90 + BAR_PX * len(rows) * (1 if len(values) == 1 else 1.5)),
         showlegend=len(values) > 1,
         xaxis={"title": {"text": unit}, "rangemode": "tozero"},
         yaxis={"type": "category", "autorange": "reversed", "gridcolor": "rgba(0,0,0,0)"},

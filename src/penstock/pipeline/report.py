@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.pipeline import charts
 from penstock.pipeline.gold_reader import GoldReader, Row, group
 from penstock.pipeline.sections import Column, Section, column
-from penstock.pipeline.sql import question_of
+from penstock.pipeline.queries import question
 
 POINTS_MAX: Final = 400
 TUBES_MAX: Final = 6  # So many tubes a chart can show and still be read.
@@ -97,7 +97,7 @@ class _Maker:
                 Column("put in the busiest minute", lambda row: busiest[row["tube"]]),
             ],
             rows,
-            charts.over_time(self._over_time("rates", **counts), lines, f"jobs a {self._step[1]}"),
+            self._chart(self._over_time("rates", **counts), lines, f"jobs a {self._step[1]}"),
             self._note(),
         )
 
@@ -106,14 +106,14 @@ class _Maker:
         table = table.filter(pc.equal(table["kind"], kind))
         rows = self._by_tube(_percentiles(group(table, ["tube", "bucket"], count="sum"), ["tube"]))
         points = _percentiles(group(self._stepped(table), ["tube", "minute", "bucket"], count="sum"), ["tube", "minute"])
-        lines = {"p50": "half of them at most", "p95": "95 %", "p99": "99 %"}
+        lines = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile"}
         of = "takes" if kind == "wait" else "acked runs"
         return self._section(
             "latency",
             title,
             [column("tube"), column("count", of), *(column(name, f"{name}, ms") for name in _PERCENTILES)],
             rows,
-            charts.over_time(self._in_order(points), lines, "ms"),
+            self._chart(self._in_order(points), lines, "ms"),
             f"{self._note()} Right to 2 %.".strip(),
             name="waits" if kind == "wait" else "runs",
         )
@@ -132,7 +132,7 @@ class _Maker:
                 *(column(level, f"{level} at the end") for level in levels),
             ],
             self._by_tube(list(last.values())),
-            charts.over_time(self._over_time("backlog", **dict.fromkeys(lines, "max")), lines, "jobs"),
+            self._chart(self._over_time("backlog", **dict.fromkeys(lines, "max")), lines, "jobs", level=True),
             self._note(),
         )
 
@@ -155,7 +155,7 @@ class _Maker:
             "Taken again",
             [*columns, *(column(field, name) for field, name in whys.items())],
             rows,
-            charts.over_time(points, {"redeliveries": "taken again"}, f"jobs a {self._step[1]}"),
+            self._chart(points, {"redeliveries": "taken again"}, f"jobs a {self._step[1]}"),
             self._note(),
         )
 
@@ -216,6 +216,9 @@ class _Maker:
     def _in_order(self, points: list[Row]) -> list[Row]:
         return sorted(points, key=lambda row: (self._shown.index(row["tube"]), row["minute"]))
 
+    def _chart(self, points: list[Row], panels: dict[str, str], unit: str, level: bool = False) -> charts.Figure:
+        return charts.over_time(points, panels, unit, self._shown, self._gold.span, level)
+
     def _note(self) -> str:
         left_out = len(self._gold.tubes) - len(self._shown)
         return f"The chart leaves out {left_out:,} tubes in which less happened; --tube names those to show." if left_out else ""
@@ -230,8 +233,7 @@ class _Maker:
         note: str = "",
         name: str | None = None,
     ) -> Section:
-        question = question_of(f"gold/{table}")
-        return Section(name or table, title, question, columns, rows, _NOTHING, figure if rows else None, note)
+        return Section(name or table, title, question(f"gold/{table}"), columns, rows, _NOTHING, figure if rows else None, note)
 
 
 def _percentiles(counts: pa.Table, by: Sequence[str]) -> list[Row]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush, heapreplace
 from typing import Final
 
 Progress = Callable[[int, int], None]
@@ -30,18 +30,26 @@ class Arrivals:
         return len(self.at_ms)
 
 
-def waits(arrivals: Arrivals, workers: int, per_key: int | None, progress: Progress = lambda done, total: None) -> list[float]:
-    """How long each job would have waited. `per_key`: so many of one key at a time; None: as many as there are."""
+def waits(
+    arrivals: Arrivals,
+    workers: int,
+    per_key: int | None,
+    begin_ms: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> list[float]:
+    """How long each job would have waited, if the workers come at `begin_ms`.
+
+    `per_key`: so many of one key at a time; None: as many as there are.
+    """
     assert workers > 0 and (per_key is None or per_key > 0)
     if per_key is None or per_key >= workers:
-        return _waits_in_one_line(arrivals, workers, progress)
-    return _waits_by_key(arrivals, workers, per_key, progress)
+        return _waits_in_one_line(arrivals, workers, begin_ms, progress)
+    return _waits_by_key(arrivals, workers, per_key, begin_ms, progress)
 
 
-def _waits_in_one_line(arrivals: Arrivals, workers: int, progress: Progress) -> list[float]:
+def _waits_in_one_line(arrivals: Arrivals, workers: int, begin_ms: int, progress: Progress) -> list[float]:
     # Whoever is free first gets the next job, so when each is free again is all that has to be known.
-    free_at: list[float] = [0.0] * workers
-    heapify(free_at)
+    free_at: list[float] = [begin_ms] * workers
     waited = []
     for number, (came, runs) in enumerate(zip(arrivals.at_ms, arrivals.run_ms)):
         starts = max(came, free_at[0])
@@ -62,18 +70,19 @@ class _Line:
         self.waiting: deque[int] = deque()
 
 
-def _waits_by_key(arrivals: Arrivals, workers: int, per_key: int, progress: Progress) -> list[float]:
+def _waits_by_key(
+    arrivals: Arrivals, workers: int, per_key: int, begin_ms: int, progress: Progress
+) -> list[float]:
     lines: dict[object, _Line] = {}
     # Keys that have a job waiting and room for it, by the first of those jobs: a worker never looks past busy keys.
     open_keys: list[tuple[int, object]] = []
     ends: list[tuple[float, int]] = []
     waited = [0.0] * len(arrivals)
-    now: float = 0.0
     coming, idle = 0, workers
 
     while coming < len(arrivals) or ends:
         if coming < len(arrivals) and (not ends or arrivals.at_ms[coming] < ends[0][0]):
-            now, key = arrivals.at_ms[coming], arrivals.keys[coming]
+            now, key = max(arrivals.at_ms[coming], begin_ms), arrivals.keys[coming]
             line = lines.setdefault(key, _Line())
             line.waiting.append(coming)
             opened = len(line.waiting) == 1 and line.busy < per_key
