@@ -1,1 +1,1 @@
-"""The pipeline: history as a lake of Parquet, in three layers. Bronze is the events, silver the jobs, gold the answers."""
+"""The pipeline: history as a lake of Parquet. Bronze is the events, silver the jobs, gold the answers."""

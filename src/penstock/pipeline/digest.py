@@ -7,6 +7,7 @@ what a turn costs grows with what is new and with the jobs that wait, and all tu
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from penstock.pipeline.lake import NO_DAY, Change, Lake, day_of
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
 # meanwhile, which is about that of the events again.
 ROWS_A_TURN: Final = 20_000_000
 
+QUERIES_AT_ONCE: Final = 4
+
 Told = Callable[[str], None]
 
 
-def digest(spark: SparkSession, lake: Lake, told: Told = lambda _: None) -> int:
+def digest(spark: SparkSession, lake: Lake, 
+
+Told = lambda _: None) -> int:
     """Bring silver and gold up to bronze, and tell how many events were new."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     total = 0
@@ -59,8 +64,9 @@ def _turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
         change.add(JOBS, spark.sql(sql("silver/jobs")))
         change.remove(JOBS, waiting)
         days = sorted({day_of(name) for name in names})
-        for table in TALLIES:
-            _add_up(spark, lake, change, table, days)
+        # Small queries, whose planning takes longer than their work: several at a time.
+        with ThreadPoolExecutor(QUERIES_AT_ONCE) as pool:
+            list(pool.map(lambda table: _add_up(spark, lake, change, table, days), TALLIES))
         _views(spark, lake, change, days)
         change.commit(fresh=[name for name in lake.manifest.fresh if name not in set(names)])
     finally:
@@ -73,9 +79,9 @@ def _add_up(spark: SparkSession, lake: Lake, change: Change, table: Table, days:
     before = lake.read(spark, table, lake.files(table, days))
     keys = [*table.keys, table.by]
     sums = [f"{'max' if name.endswith('_max') else 'sum'}({name}) AS {name}" for name in table.measures]
-    both = new.unionByName(before)
-    both.createOrReplaceTempView("both")
-    merged = spark.sql(f"SELECT {', '.join([*keys, *sums])} FROM both GROUP BY {', '.join(keys)}")
+    merged = spark.sql(
+        f"SELECT {', '.join([*keys, *sums])} FROM {{both}} GROUP BY {', '.join(keys)}", both=new.unionByName(before)
+    )
     change.replace(table, merged.coalesce(1), days)
 
 
