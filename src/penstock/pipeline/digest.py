@@ -26,9 +26,7 @@ QUERIES_AT_ONCE: Final = 4
 Told = Callable[[str], None]
 
 
-def digest(spark: SparkSession, lake: Lake, 
-
-Told = lambda _: None) -> int:
+def digest(spark: SparkSession, lake: Lake, told: Told = lambda _: None) -> int:
     """Bring silver and gold up to bronze, and tell how many events were new."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     total = 0

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.spark import events_schema
+
 
 @dataclass(frozen=True)
 class Table:
@@ -26,14 +28,7 @@ class Table:
         return self.path.rpartition("/")[2]
 
 
-EVENTS: Final = Table(
-    "bronze/events",
-    "node STRING, position BIGINT, time TIMESTAMP, event STRING, tube STRING, job BIGINT, before STRING, after STRING, "
-    "session BIGINT, number BIGINT, priority BIGINT, `order` BIGINT, created TIMESTAMP, wake TIMESTAMP, "
-    "expiry TIMESTAMP, ttr_ms BIGINT, deliveries INT, nacks INT, returns INT, ttl_minutes INT, once BOOLEAN, "
-    "body_kind INT, origin INT, before_position BIGINT, body BINARY, key BINARY, reason STRING, date DATE",
-    by="date",
-)
+EVENTS: Final = Table("bronze/events", f"{events_schema.DDL}, date DATE", by="date")
 
 # A job that is still there has no day of its end: those are together in one folder, which each turn writes anew.
 JOBS: Final = Table(
