@@ -92,6 +92,11 @@ def visit(job: Job, visits: Visits, chance: random.Random) -> None:
         job.bury(f"failed {TRIES} times, at last: {failing}")
 
 
+def tubes(queue: Queue) -> tuple[Tube, Tube]:
+    """The two tubes: one in which workers meet on a domain, and one in which they do not."""
+    return queue.tube("pages-fifo", "fifo"), queue.tube("pages-utube", "utube")
+
+
 def crawl(queue: Queue, tube: Tube, pages: int, console: Console) -> Visits:
     """Crawl so many pages through a tube, which has them or gets them meanwhile, and show how it goes."""
     visits = Visits()
@@ -145,8 +150,9 @@ def _progress(tube: Tube, counts: dict[str, int], events: dict[str, int], rate: 
     return table
 
 
-def promise_kept(fifo: Visits, utube: Visits, console: Console) -> bool:
-    """Say whether the workers saw what the queue promises."""
+def conclude(pages: list[Page], fifo: Visits, utube: Visits, console: Console) -> bool:
+    """Show what the workers saw, and tell whether it is what the queue promises."""
+    console.print(_verdict(pages, fifo, utube))
     worst = max(utube.most.values())
     if worst > 1:
         console.print(f"[red]A domain was visited by {worst} workers at a time: this is a bug, please report it.")
@@ -158,7 +164,7 @@ def promise_kept(fifo: Visits, utube: Visits, console: Console) -> bool:
     return True
 
 
-def verdict(pages: list[Page], fifo: Visits, utube: Visits) -> Table:
+def _verdict(pages: list[Page], fifo: Visits, utube: Visits) -> Table:
     table = Table(title="Most workers on one domain at a time", title_justify="left")
     table.add_column("domain")
     for heading in ("pages", "visits", "fifo", "utube"):

@@ -1,4 +1,4 @@
-"""`penstock demo`: a crawler, in one process or with everything there is: a server, Spark, the pipeline and its report."""
+"""`penstock demo`: a crawler, with all there is (a server, Spark, the pipeline, a report) or in one process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rich.console import Console
 
 import penstock
 from penstock.cli import crawl
-from penstock.cli.crawl import Page
-from penstock.embedded import Tube
+from penstock.cli.crawl import Page, Visits
+from penstock.embedded import Queue, Tube
 
 
 def run_in_one_process(pages: int = crawl.PAGES) -> int:
@@ -22,14 +22,16 @@ def run_in_one_process(pages: int = crawl.PAGES) -> int:
     )
     work_list = crawl.make_pages(pages)
     with penstock.open(":memory:") as queue:
-        seen = []
-        for tube in (queue.tube("pages-fifo", "fifo"), queue.tube("pages-utube", "utube")):
-            producer = threading.Thread(target=produce, args=(tube, work_list), daemon=True)
-            producer.start()
-            seen.append(crawl.crawl(queue, tube, pages, console))
-            producer.join()
-    console.print(crawl.verdict(work_list, *seen))
-    return 0 if crawl.promise_kept(*seen, console) else 1
+        fifo, utube = crawl.tubes(queue)
+        through_fifo = _crawl(queue, fifo, work_list, console)
+        through_utube = _crawl(queue, utube, work_list, console)
+    return 0 if crawl.conclude(work_list, through_fifo, through_utube, console) else 1
+
+
+def _crawl(queue: Queue, tube: Tube, pages: list[Page], console: Console) -> Visits:
+    producer = threading.Thread(target=produce, args=(tube, pages), daemon=True)
+    producer.start()
+    return crawl.crawl(queue, tube, len(pages), console)
 
 
 def produce(tube: Tube, pages: list[Page]) -> None:

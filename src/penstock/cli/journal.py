@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
@@ -153,7 +154,7 @@ def export(
     start: Annotated[int, typer.Option("--from", min=1, help="The position to begin at.")] = 1,
     format: Annotated[
         Format,
-        typer.Option("--format", help="jsonl: a line of JSON an event. parquet: the events of jobs, as Spark has them."),
+        typer.Option("--format", help="jsonl: one line of JSON an event. parquet: the events of jobs, for Spark."),
     ] = Format.JSONL,
     bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="With the bodies of jobs.")] = True,
     to: Annotated[str, typer.Option("--to", metavar="FILE", help="Write there; - for standard output.")] = "-",
@@ -185,14 +186,13 @@ def written(path: str) -> Iterator[BinaryIO]:
         return
     half = f"{path}.part"
     with told(path):
-        output = open(half, "wb")
+        Path(half).touch()
     try:
-        with output:
+        with open(half, "wb") as output:
             yield output
         os.replace(half, path)
-    except BaseException:
-        os.unlink(half)
-        raise
+    finally:
+        Path(half).unlink(missing_ok=True)
 
 
 def _show(events: deque[Event] | list[Event], json: bool) -> None:

@@ -10,8 +10,8 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 
 
 @contextmanager
-def count_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of things on standard error; it is told how many of how many are done."""
+def count_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar of things on standard error; it is told how many of how many are done. None: nobody knows how many."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

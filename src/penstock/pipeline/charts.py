@@ -1,4 +1,4 @@
-"""The charts of a report, by plotly: each is made of rows, which are dicts, and knows nothing of where they come from."""
+"""The charts of a report, by plotly: each is made of rows, and knows nothing of where they come from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Figure = Any  # plotly has no types of its own.
 # Colours that people who see colours differently can tell apart (Okabe and Ito).
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7A6A00", "#444444")
 PANEL_PX: Final = 240
-PANELS_ACROSS_MAX: Final = 2
+PANELS_ACROSS_MAX: Final = 3
 BAR_PX: Final = 26
 
 _LAYOUT: Final = {
@@ -50,7 +50,8 @@ def over_time(
 
     `level`: what is counted stays until it is counted again, so lines go in steps.
     """
-    across = min(len(panels), PANELS_ACROSS_MAX)
+    # Four are a square.
+    across = len(panels) if len(panels) <= PANELS_ACROSS_MAX else 2
     down = -(-len(panels) // across)
     figure = make_subplots(rows=down, cols=across, subplot_titles=list(panels.values()), shared_xaxes="all")
     for number, field in enumerate(panels):

@@ -50,6 +50,7 @@ class GoldReader:
         self._tubes = tubes
         self._since = since
         self._until = until
+        self.grain = lake.must_be_there().manifest.grain
 
     def table(self, name: str) -> pa.Table:
         """A table of gold."""
@@ -66,7 +67,7 @@ class GoldReader:
 
     def summed(self, name: str, by: Sequence[str], **how: str) -> list[Row]:
         """A table by fewer columns; of the others, each is brought together as said: `puts="sum"`."""
-        return group(self.table(name), by, **how).to_pylist()
+        return rows_of(group(self.table(name), by, **how))
 
     @cached_property
     def tubes(self) -> list[str]:
@@ -84,6 +85,12 @@ class GoldReader:
 def group(table: pa.Table, by: Sequence[str], **how: str) -> pa.Table:
     """A table by fewer columns; of the others, each is brought together as said."""
     return table.group_by(list(by)).aggregate(list(how.items())).rename_columns([*by, *how])
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    """A table as rows."""
+    rows: list[Row] = table.to_pylist()
+    return rows
 
 
 def _schema(table: Table) -> pa.Schema:

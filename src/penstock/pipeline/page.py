@@ -69,7 +69,9 @@ def page(
     return _PAGE.substitute(
         title=html.escape(title),
         subtitle=html.escape(subtitle),
-        figures="".join(f"<div><b>{html.escape(value)}</b><span>{html.escape(of)}</span></div>" for of, value in figures),
+        figures="".join(
+            f"<div><b>{html.escape(value)}</b><span>{html.escape(of)}</span></div>" for of, value in figures
+        ),
         contents="".join(f'<a href="#{each.name}">{html.escape(each.title)}</a>' for each in sections),
         sections="\n".join(_section(each) for each in sections),
         footer=html.escape(footer),
@@ -78,7 +80,9 @@ def page(
 
 
 def _section(section: Section) -> str:
-    parts = [f'<section id="{section.name}"><h2>{html.escape(section.title)}</h2><p>{html.escape(section.question)}</p>']
+    parts = [
+        f'<section id="{section.name}"><h2>{html.escape(section.title)}</h2><p>{html.escape(section.question)}</p>'
+    ]
     if section.figure is not None:
         # In a script, only the end of one means anything, so no name from a queue may have a `<`.
         data = section.figure.to_json().replace("<", "\\u003c")
@@ -95,12 +99,14 @@ def _table(section: Section) -> str:
         return f'<p class="note">{html.escape(section.empty)}</p>'
     numbers = [isinstance(column.cell(section.rows[0]), (int, float)) for column in section.columns]
     head = _cells("th", [column.heading for column in section.columns], numbers)
-    body = "".join(_cells("td", [text(column.cell(row)) for column in section.columns], numbers) for row in section.rows)
+    body = "".join(
+        _cells("td", [text(column.cell(row)) for column in section.columns], numbers) for row in section.rows
+    )
     return f'<div class="table"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
 
 
 def _cells(tag: str, texts: Iterable[str], numbers: Iterable[bool]) -> str:
     cells = [
-        f'<{tag}{" class=number" if number else ""}>{html.escape(each)}</{tag}>' for each, number in zip(texts, numbers)
+        f"<{tag}{' class=number' if number else ''}>{html.escape(each)}</{tag}>" for each, number in zip(texts, numbers)
     ]
     return f"<tr>{''.join(cells)}</tr>"

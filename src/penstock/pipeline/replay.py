@@ -18,7 +18,6 @@ from penstock.core.errors import CommandError, NameTaken
 from penstock.options import decode_body
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.lake import Lake
-from penstock.pipeline.tables import EVENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

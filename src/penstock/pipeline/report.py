@@ -1,7 +1,7 @@
 """The report: what the gold tables say, in sections that a page and a terminal show alike.
 
 Gold is small beside the history it came from, but a year of minutes is still long. So a point of a chart stands for a
-minute, or for as many of them as it takes to have few enough; and a table has a row a tube, or the rows that stand out.
+minute, or for so many of them that there are few points; and a table has a row a tube, or the rows that stand out.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.pipeline import charts
-from penstock.pipeline.gold_reader import GoldReader, Row, group
-from penstock.pipeline.sections import Column, Section, column
+from penstock.pipeline.gold_reader import GoldReader, Row, group, rows_of
 from penstock.pipeline.queries import question
+from penstock.pipeline.sections import Column, Section, column
 
 POINTS_MAX: Final = 400
 TUBES_MAX: Final = 6  # So many tubes a chart can show and still be read.
 ROWS_MAX: Final = 20
 
-# How many minutes a point may stand for, and what that is called.
-_STEPS: Final = ((1, "minute"), (5, "5 minutes"), (15, "15 minutes"), (60, "hour"), (360, "6 hours"), (1440, "day"))
+# How many seconds a point may stand for, and what that is called.
+_STEPS: Final = {
+    **{1: "second", 5: "5 seconds", 15: "15 seconds"},
+    **{60: "minute", 300: "5 minutes", 900: "15 minutes"},
+    **{3_600: "hour", 21_600: "6 hours", 86_400: "day"},
+}
 
 # Durations are counted in buckets, each ending so many times later than the one before: see gold/durations.sql.
 _BUCKET_GROWTH: Final = 1.02
@@ -48,8 +52,17 @@ def report_of(gold: GoldReader) -> Report:
     """Everything that gold has to say."""
     maker = _Maker(gold)
     sections = [
-        *(maker.rates(), maker.durations("wait", "Waits"), maker.durations("run", "Runs"), maker.backlog()),
-        *(maker.failures(), maker.redeliveries(), maker.fairness(), maker.workers(), maker.transitions()),
+        maker.rates(),
+        maker.durations("wait", "waits", "Waits", "How long were jobs ready before they were taken?", "takes"),
+        maker.durations("run", "runs", "Runs", "How long did the work take, of jobs that were acked?", "acks"),
+        *(
+            maker.backlog(),
+            maker.failures(),
+            maker.redeliveries(),
+            maker.fairness(),
+            maker.workers(),
+            maker.transitions(),
+        ),
     ]
     return Report("What happened in the queue", maker.subtitle(), maker.figures(), sections)
 
@@ -62,16 +75,18 @@ class _Maker:
         self._shown = gold.tubes[:TUBES_MAX]
 
     @cached_property
-    def _step(self) -> tuple[int, str]:
+    def _step_s(self) -> int:
+        """How many seconds a point stands for: as few as gold has, and as many as it takes to have few points."""
         span = self._gold.span
-        minutes = 0.0 if span is None else (span[1] - span[0]).total_seconds() / 60
-        return next((step for step in _STEPS if minutes / step[0] <= POINTS_MAX), _STEPS[-1])
+        seconds = 0.0 if span is None else (span[1] - span[0]).total_seconds()
+        fine = [step for step in _STEPS if step >= 60 or self._gold.grain == "second"]
+        return next((step for step in fine if seconds / step <= POINTS_MAX), fine[-1])
 
     def subtitle(self) -> str:
         span = self._gold.span
         if span is None:
             return "Nothing has happened."
-        first, last = (f"{moment:%Y-%m-%d %H:%M}" for moment in span)
+        first, last = (f"{moment:%Y-%m-%d %H:%M:%S}" for moment in span)
         tubes = self._gold.tubes
         named = ", ".join(tubes) if len(tubes) <= TUBES_MAX else f"{len(tubes):,} tubes"
         return f"{first} to {last} UTC · {named}"
@@ -94,29 +109,23 @@ class _Maker:
             "Rates",
             [
                 *(column("tube"), *(column(field, name) for field, name in lines.items())),
-                Column("put in the busiest minute", lambda row: busiest[row["tube"]]),
+                Column(f"put in the busiest {self._gold.grain}", lambda row: busiest[row["tube"]]),
             ],
             rows,
-            self._chart(self._over_time("rates", **counts), lines, f"jobs a {self._step[1]}"),
+            self._chart(self._over_time("rates", **counts), lines, f"jobs in a {_STEPS[self._step_s]}"),
             self._note(),
         )
 
-    def durations(self, kind: str, title: str) -> Section:
+    def durations(self, kind: str, name: str, title: str, asked: str, of: str) -> Section:
         table = self._gold.table("durations")
         table = table.filter(pc.equal(table["kind"], kind))
         rows = self._by_tube(_percentiles(group(table, ["tube", "bucket"], count="sum"), ["tube"]))
-        points = _percentiles(group(self._stepped(table), ["tube", "minute", "bucket"], count="sum"), ["tube", "minute"])
-        lines = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile"}
-        of = "takes" if kind == "wait" else "acked runs"
-        return self._section(
-            "latency",
-            title,
-            [column("tube"), column("count", of), *(column(name, f"{name}, ms") for name in _PERCENTILES)],
-            rows,
-            self._chart(self._in_order(points), lines, "ms"),
-            f"{self._note()} Right to 2 %.".strip(),
-            name="waits" if kind == "wait" else "runs",
-        )
+        counts = group(self._stepped(table), ["tube", "minute", "bucket"], count="sum")
+        points = self._in_order(_percentiles(counts, ["tube", "minute"]))
+        panels = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile"}
+        columns = [column("tube"), column("count", of), *(column(each, f"{each}, ms") for each in panels)]
+        figure = self._chart(points, panels, "ms") if rows else None
+        return Section(name, title, asked, columns, rows, _NOTHING, figure, f"{self._note()} Right to 2 %.".strip())
 
     def backlog(self) -> Section:
         table = self._gold.table("backlog")
@@ -128,7 +137,7 @@ class _Maker:
             "backlog",
             "Backlog",
             [
-                *(column("tube"), Column("ready at most", lambda row: most[row["tube"]])),
+                *(column("tube"), Column("most ready", lambda row: most[row["tube"]])),
                 *(column(level, f"{level} at the end") for level in levels),
             ],
             self._by_tube(list(last.values())),
@@ -147,7 +156,9 @@ class _Maker:
         whys = {"nacked": "nacked", "ttr_passed": "ttr passed", "disconnected": "disconnected", "released": "released"}
         counts = dict.fromkeys(("takes", "redeliveries", *whys), "sum")
         rows = self._by_tube(self._gold.summed("redeliveries", ["tube"], **counts))
-        share = Column("again, %", lambda row: round(100 * row["redeliveries"] / row["takes"], 2) if row["takes"] else None)
+        share = Column(
+            "again, %", lambda row: round(100 * row["redeliveries"] / row["takes"], 2) if row["takes"] else None
+        )
         columns = [column("tube"), column("takes", "taken"), column("redeliveries", "again"), share]
         points = self._over_time("redeliveries", redeliveries="sum")
         return self._section(
@@ -155,7 +166,7 @@ class _Maker:
             "Taken again",
             [*columns, *(column(field, name) for field, name in whys.items())],
             rows,
-            self._chart(points, {"redeliveries": "taken again"}, f"jobs a {self._step[1]}"),
+            self._chart(points, {"redeliveries": "taken again"}, f"jobs in a {_STEPS[self._step_s]}"),
             self._note(),
         )
 
@@ -186,7 +197,9 @@ class _Maker:
         rows = self._greatest("transitions", ["tube", "before", "after"], "count")
         every = self._gold.summed("transitions", ["before", "after"], count="sum")
         columns = [column("tube"), column("before", "from"), column("after", "to"), column("count")]
-        return self._section("transitions", "Transitions", columns, rows, charts.matrix(every, "before", "after", "count"))
+        return self._section(
+            "transitions", "Transitions", columns, rows, charts.matrix(every, "before", "after", "count")
+        )
 
     # Rows
 
@@ -200,7 +213,7 @@ class _Maker:
         table = group(self._gold.table(name), by, **{order: "sum"}, **how)
         # The keys decide between equals, so that a report says the same twice.
         keys = [(order, "descending"), *((each, "ascending") for each in by)]
-        return table.take(pc.sort_indices(table, keys)[:ROWS_MAX]).to_pylist()
+        return rows_of(table.take(pc.sort_indices(table, keys)[:ROWS_MAX]))
 
     def _over_time(self, name: str, **how: str) -> list[Row]:
         """Points of a chart: fields of the busiest tubes over time."""
@@ -210,7 +223,7 @@ class _Maker:
     def _stepped(self, table: pa.Table) -> pa.Table:
         """A table of the busiest tubes, whose minutes are as many as a chart has points."""
         table = table.filter(pc.is_in(table["tube"], pa.array(self._shown, pa.string())))
-        minutes = pc.floor_temporal(table["minute"], self._step[0], "minute")
+        minutes = pc.floor_temporal(table["minute"], self._step_s, "second")
         return table.set_column(table.schema.get_field_index("minute"), "minute", minutes)
 
     def _in_order(self, points: list[Row]) -> list[Row]:
@@ -221,7 +234,11 @@ class _Maker:
 
     def _note(self) -> str:
         left_out = len(self._gold.tubes) - len(self._shown)
-        return f"The chart leaves out {left_out:,} tubes in which less happened; --tube names those to show." if left_out else ""
+        return (
+            f"The chart leaves out {left_out:,} tubes in which less happened; --tube names those to show."
+            if left_out
+            else ""
+        )
 
     def _section(
         self,
@@ -233,11 +250,13 @@ class _Maker:
         note: str = "",
         name: str | None = None,
     ) -> Section:
-        return Section(name or table, title, question(f"gold/{table}"), columns, rows, _NOTHING, figure if rows else None, note)
+        return Section(
+            name or table, title, question(f"gold/{table}"), columns, rows, _NOTHING, figure if rows else None, note
+        )
 
 
 def _percentiles(counts: pa.Table, by: Sequence[str]) -> list[Row]:
-    """Percentiles of durations, in ms, of how many there are in each bucket: the end of the bucket that each falls in."""
+    """Percentiles of durations, in ms, from how many are in each bucket: the end of the bucket that each falls in."""
     buckets: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
     for row in counts.to_pylist():
         buckets[tuple(row[each] for each in by)].append((row["bucket"], row["count"]))

@@ -70,15 +70,14 @@ class _Line:
         self.waiting: deque[int] = deque()
 
 
-def _waits_by_key(
-    arrivals: Arrivals, workers: int, per_key: int, begin_ms: int, progress: Progress
-) -> list[float]:
+def _waits_by_key(arrivals: Arrivals, workers: int, per_key: int, begin_ms: int, progress: Progress) -> list[float]:
     lines: dict[object, _Line] = {}
     # Keys that have a job waiting and room for it, by the first of those jobs: a worker never looks past busy keys.
     open_keys: list[tuple[int, object]] = []
     ends: list[tuple[float, int]] = []
     waited = [0.0] * len(arrivals)
     coming, idle = 0, workers
+    now: float
 
     while coming < len(arrivals) or ends:
         if coming < len(arrivals) and (not ends or arrivals.at_ms[coming] < ends[0][0]):

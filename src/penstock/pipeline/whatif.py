@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,9 +23,9 @@ from penstock.pipeline.simulation import Arrivals, Progress, most_at_a_time, per
 from penstock.pipeline.tables import JOBS
 
 ASSUMPTIONS: Final = (
-    "An estimate: every job comes when it came and takes as long as its last run took, jobs are served in the order they "
-    "came, and the workers are there from the first take on and do nothing else. See how far the estimate for as many workers as there were is from what was "
-    "measured."
+    "An estimate: every job comes when it came and takes as long as its last run took, jobs are served in the order "
+    "they came, and the workers are there from the first take on and do nothing else. How good it is, you see from "
+    "what was measured and the estimate for as many workers as there were."
 )
 
 _COLUMNS: Final = ("tube", "key", "ready_at", "first_take_at", "finished_at", "wait_ms", "run_ms")
@@ -120,7 +120,7 @@ def estimates(
     history: History,
     workers: Sequence[int],
     per_key: Sequence[int],
-    progress: Callable[[str], Progress] = lambda what: lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> list[Outcome]:
     """What was measured, the estimate for the same, and estimates for what is asked: half and twice as many workers."""
     there = history.workers
@@ -129,19 +129,13 @@ def estimates(
     cases = dict.fromkeys([(there, history.per_key), *((count, limit) for limit in limits for count in asked)])
     found = [_outcome(history, True, there, history.per_key, history.waited_ms)]
     for count, limit in cases:
-        waited = waits(history.arrivals, count, limit, history.begin_ms, progress(f"{history.tube}, {count} workers"))
+        waited = waits(history.arrivals, count, limit, history.begin_ms, progress)
         found.append(_outcome(history, False, count, limit, waited))
     return found
 
 
 def _outcome(history: History, measured: bool, workers: int, per_key: int | None, waited: list[float]) -> Outcome:
     ordered = sorted(waited)
-    return Outcome(
-        history.tube,
-        measured,
-        workers,
-        per_key,
-        len(ordered),
-        *(percentile(ordered, share) for share in (0.50, 0.95, 0.99)),
-        min(1.0, history.busy_share(workers, waited)),
-    )
+    p50, p95, p99 = (percentile(ordered, share) for share in (0.50, 0.95, 0.99))
+    busy = min(1.0, history.busy_share(workers, waited))
+    return Outcome(history.tube, measured, workers, per_key, len(ordered), p50, p95, p99, busy)
