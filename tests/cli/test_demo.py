@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
 from penstock.cli import crawl, demo
 
 
 def test_the_demo_ends_with_its_promise_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.run_in_one_process(pages=400) == 0
+    assert demo.run_in_one_process(Console(width=110), pages=400) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "no domain was ever visited twice at a time" in shown
     assert "others" in shown and "pages-utube" in shown
@@ -32,7 +33,7 @@ def test_a_broken_promise_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: p
         return visits
 
     monkeypatch.setattr(crawl, "crawl", badly)
-    assert demo.run_in_one_process(pages=200) == 1
+    assert demo.run_in_one_process(Console(width=110), pages=200) == 1
     assert "this is a bug" in " ".join(capsys.readouterr().out.split())
 
 

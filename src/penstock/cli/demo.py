@@ -13,9 +13,25 @@ from penstock.cli.crawl import Page, Visits
 from penstock.embedded import Queue, Tube
 
 
-def run_in_one_process(pages: int = crawl.PAGES) -> int:
-    """The crawler in one process, nothing but Python; 0 if the promise held."""
+def run() -> int:
+    """The demo; 0 if the promise held."""
+    from penstock.cli import demo_spark
+
     console = Console(width=None if Console().is_terminal else 110)
+    console.print(
+        f"A crawler: {crawl.PAGES:,} pages of {crawl.DOMAINS} domains, {crawl.WORKERS} workers. Spark puts the pages into "
+        "a queue, twice: the workers go\nfirst through a fifo, then through a utube whose key is the domain. Then Spark "
+        "reads what happened.\n"
+    )
+    try:
+        return demo_spark.run(console)
+    except demo_spark.NoSpark as why:
+        console.print(f"Without Spark ({why}), this is the crawler alone, in one process.\n", soft_wrap=True)
+        return run_in_one_process(console)
+
+
+def run_in_one_process(console: Console, pages: int = crawl.PAGES) -> int:
+    """The crawler in one process, nothing but Python; 0 if the promise held."""
     console.print(
         f"A crawler: {pages:,} pages of {crawl.DOMAINS} domains, {crawl.WORKERS} workers, one process, nothing but "
         "Python.\nFirst through a fifo, then through a utube whose key is the domain.\n"

@@ -105,9 +105,9 @@ def penstock(
 @app.command(rich_help_panel=SHELL)
 def demo() -> None:
     """Crawl made-up pages with a dozen workers, and show that no domain is visited twice at a time."""
-    from penstock.cli.demo import run_in_one_process
+    from penstock.cli.demo import run
 
-    raise typer.Exit(run_in_one_process())
+    raise typer.Exit(run())
 
 
 def main() -> None:

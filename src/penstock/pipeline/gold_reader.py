@@ -55,7 +55,7 @@ class GoldReader:
     def table(self, name: str) -> pa.Table:
         """A table of gold."""
         table = BY_PATH[f"gold/{name}"]
-        schema = _schema(table)
+        schema = schema_of(table)
         days = days_between(self._lake, table, self._since, self._until)
         files = [str(self._lake.root / table.path / file) for file in self._lake.files(table, days)]
         if not files:
@@ -93,7 +93,8 @@ def rows_of(table: pa.Table) -> list[Row]:
     return rows
 
 
-def _schema(table: Table) -> pa.Schema:
+def schema_of(table: Table) -> pa.Schema:
+    """The columns of a file of gold."""
     fields = (field.split() for field in table.columns.split(", "))
     # The day is the name of a folder, and not in the files.
     return pa.schema([(name, _TYPES[kind]) for name, kind in fields if name != table.by])

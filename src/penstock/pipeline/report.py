@@ -55,14 +55,12 @@ def report_of(gold: GoldReader) -> Report:
         maker.rates(),
         maker.durations("wait", "waits", "Waits", "How long were jobs ready before they were taken?", "takes"),
         maker.durations("run", "runs", "Runs", "How long did the work take, of jobs that were acked?", "acks"),
-        *(
-            maker.backlog(),
-            maker.failures(),
-            maker.redeliveries(),
-            maker.fairness(),
-            maker.workers(),
-            maker.transitions(),
-        ),
+        maker.backlog(),
+        maker.failures(),
+        maker.redeliveries(),
+        maker.fairness(),
+        maker.workers(),
+        maker.transitions(),
     ]
     return Report("What happened in the queue", maker.subtitle(), maker.figures(), sections)
 
