@@ -54,8 +54,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The server: it has a journal, and waits for no disk."""
-    server = Server(tmp_path_factory.mktemp("node"), "--appendfsync", "everysec")
+    """The server: what was put is in the log for others at once, since it waits for the disk."""
+    server = Server(tmp_path_factory.mktemp("node"))
     yield server
     server.stop()
 
