@@ -20,15 +20,14 @@ def everything(tube: str) -> dict[str, list[dict[str, Any]]]:
     minutes = [{"tube": tube, "minute": DAY + datetime.timedelta(minutes=number)} for number in range(60)]
     levels = {"ready": 5, "taken": 2, "delayed": 0, "buried": 1, "kept": 0}
     again = {"takes": 9, "redeliveries": 1, "nacked": 1, "ttr_passed": 0, "disconnected": 0, "released": 0}
+    waited = {"deliveries": 9, "acks": 8, "wait_ms": 9, "wait_ms_max": 3}
     return {
         "rates": [{**each, "puts": 10, "takes": 9, "acks": 8, "fails": 1} for each in minutes],
         "durations": [{**each, "kind": kind, "bucket": 99, "count": 9} for each in minutes for kind in ("wait", "run")],
         "backlog": [{**each, **levels} for each in minutes],
         "redeliveries": [{**each, **again} for each in minutes],
         "failures": [{"tube": tube, "reason": WICKED, "count": 60, "dead_letters": 3}],
-        "fairness": [
-            {"tube": tube, "key": WICKED, "jobs": 9, "deliveries": 9, "acks": 8, "wait_ms": 9, "wait_ms_max": 3}
-        ],
+        "fairness": [{"tube": tube, "key": WICKED, "jobs": 9, **waited}],
         "workers": [{"node": "0" * 40, "session": 7, "taken": 540, "acked": 480, "failed": 60, "busy_ms": 9_999}],
         "transitions": [{"tube": tube, "before": "ready", "after": "taken", "count": 540}],
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from rich.console import Console
 
@@ -13,6 +15,16 @@ def test_the_demo_ends_with_its_promise_kept(capsys: pytest.CaptureFixture[str])
     shown = " ".join(capsys.readouterr().out.split())
     assert "no domain was ever visited twice at a time" in shown
     assert "others" in shown and "pages-utube" in shown
+
+
+def test_where_spark_cannot_be_had_the_demo_says_so_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    assert demo.run(pages=200) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Spark cannot be had here (Spark is not installed here: pip install 'penstock[spark]'), so this is" in shown
+    assert "no domain was ever visited twice at a time" in shown
 
 
 def test_two_visits_at_a_time_are_noticed() -> None:

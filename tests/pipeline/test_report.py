@@ -67,18 +67,8 @@ def test_percentiles_are_those_of_all_buckets_together(tmp_path: Path) -> None:
 
 def test_a_long_history_of_many_tubes_is_still_a_page(tmp_path: Path) -> None:
     tubes = [row for number in range(30) for row in minutes(2_000, tube=f"tube {number:02d}", puts=30 - number)]
-    keys = [
-        {
-            "tube": "tube 00",
-            "key": f"key {number}",
-            "jobs": number,
-            "deliveries": 1,
-            "acks": 1,
-            "wait_ms": 5,
-            "wait_ms_max": 5,
-        }
-        for number in range(5_000)
-    ]
+    waited = {"deliveries": 1, "acks": 1, "wait_ms": 5, "wait_ms_max": 5}
+    keys = [{"tube": "tube 00", "key": f"key {number}", "jobs": number, **waited} for number in range(5_000)]
     report = report_of(GoldReader(make_lake(tmp_path, {"2026-11-16": {"rates": tubes, "fairness": keys}})))
     rates = section(report, "rates")
     assert len(rates.rows) == ROWS_MAX and "24 tubes" in rates.note

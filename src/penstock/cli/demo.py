@@ -13,21 +13,21 @@ from penstock.cli.crawl import Page, Visits
 from penstock.embedded import Queue, Tube
 
 
-def run() -> int:
+def run(pages: int = crawl.PAGES) -> int:
     """The demo; 0 if the promise held."""
     from penstock.cli import demo_spark
 
     console = Console(width=None if Console().is_terminal else 110)
     console.print(
-        f"A crawler: {crawl.PAGES:,} pages of {crawl.DOMAINS} domains, {crawl.WORKERS} workers. Spark puts the pages into "
-        "a queue, twice: the workers go\nfirst through a fifo, then through a utube whose key is the domain. Then Spark "
-        "reads what happened.\n"
+        f"A crawler: {pages:,} pages of {crawl.DOMAINS} domains, {crawl.WORKERS} workers. Spark puts the pages into a "
+        "queue; the workers crawl them\nthrough a fifo, then through a utube whose key is the domain; then Spark reads "
+        "what happened.\n"
     )
     try:
-        return demo_spark.run(console)
+        return demo_spark.run(console, pages)
     except demo_spark.NoSpark as why:
-        console.print(f"Without Spark ({why}), this is the crawler alone, in one process.\n", soft_wrap=True)
-        return run_in_one_process(console)
+        console.print(f"Spark cannot be had here ({why}), so this is the crawler alone.\n", soft_wrap=True)
+        return run_in_one_process(console, pages)
 
 
 def run_in_one_process(console: Console, pages: int = crawl.PAGES) -> int:

@@ -1,7 +1,6 @@
-"""The demo with all there is: Spark fills the queue, workers empty it, the pipeline digests what happened, a report tells.
+"""The demo with all there is: Spark fills a queue, workers empty it, the pipeline digests the history, a report tells.
 
-A server of its own, on a free port of this machine, keeps its jobs in a new directory, in which the lake and the report
-are, too. Everything is removed with that directory.
+It has a server of its own, on a free port of this machine. Its jobs, the lake and the report are in a new directory.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 # A demo is over before it pays to compile well, and its tables are small.
 _SHORT: Final = {
-    "spark.sql.shuffle.partitions": 2,
+    "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 

@@ -117,9 +117,9 @@ class _Maker:
     def durations(self, kind: str, name: str, title: str, asked: str, of: str) -> Section:
         table = self._gold.table("durations")
         table = table.filter(pc.equal(table["kind"], kind))
-        rows = self._by_tube(_percentiles(group(table, ["tube", "bucket"], count="sum"), ["tube"]))
+        rows = self._by_tube(percentiles(group(table, ["tube", "bucket"], count="sum"), ["tube"]))
         counts = group(self._stepped(table), ["tube", "minute", "bucket"], count="sum")
-        points = self._in_order(_percentiles(counts, ["tube", "minute"]))
+        points = self._in_order(percentiles(counts, ["tube", "minute"]))
         panels = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile"}
         columns = [column("tube"), column("count", of), *(column(each, f"{each}, ms") for each in panels)]
         figure = self._chart(points, panels, "ms") if rows else None
@@ -253,7 +253,7 @@ class _Maker:
         )
 
 
-def _percentiles(counts: pa.Table, by: Sequence[str]) -> list[Row]:
+def percentiles(counts: pa.Table, by: Sequence[str]) -> list[Row]:
     """Percentiles of durations, in ms, from how many are in each bucket: the end of the bucket that each falls in."""
     buckets: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
     for row in counts.to_pylist():
