@@ -107,7 +107,7 @@ find_openssl() {
 }
 
 find_chromium() {
-  command -v chromium || command -v chromium-browser || command -v google-chrome || apt_install chromium ||
+  command -v chromium chromium-browser google-chrome >/dev/null || apt_install chromium ||
     say "Chromium is not here and cannot be installed, so pages will not be opened in a browser by the tests" \
         "(Debian: apt-get install chromium)."
 }
@@ -144,7 +144,7 @@ tools() {
   find_tarantool
   find_tmux
   find_openssl
-  find_chromium >/dev/null
+  find_chromium
   say "installing the tools from pyproject.toml"
   { requirements; requirements dev; } >"$venv/requirements.txt"
   "${pip[@]}" install -r "$venv/requirements.txt"
