@@ -39,7 +39,7 @@ def url_of(server: Server, password: str = "") -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session."""
+    """The session: two cores, and a task that failed is tried once more."""
     pytest.importorskip("pyspark", reason="Spark is not installed")
     from penstock.spark import session
 
@@ -47,15 +47,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(penstock.__file__).parent.parent))
         warehouse = tmp_path_factory.mktemp("warehouse")
-        made = session("local[2]", **TUNED, **{"spark.sql.warehouse.dir": str(warehouse)})
+        made = session("local[2,2]", **TUNED, **{"spark.sql.warehouse.dir": str(warehouse)})
         yield made
         made.stop()
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The server: it has a journal, and waits for no disk."""
-    server = Server(tmp_path_factory.mktemp("node"), "--appendfsync", "everysec")
+    """The server: what was put is in the log for others at once, since it waits for the disk."""
+    server = Server(tmp_path_factory.mktemp("node"))
     yield server
     server.stop()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.spark.errors import told
@@ -32,6 +32,13 @@ class EventsSource(DataSource):
         """A batch: everything between two offsets."""
         with told():
             return EventsReader(EventsOptions.read(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream: everything from an offset on."""
+        from penstock.spark.events_stream import EventsStreamReader
+
+        with told():
+            return EventsStreamReader(EventsOptions.read(self.options, streaming=True))
 
 
 class EventsReader(DataSourceReader):

@@ -63,10 +63,20 @@ class Logs:
         """How far each log goes."""
         return {name: node.head() for name, node in self._nodes.items()}
 
+    def grown(self, start: dict[str, int], wait_ms: int) -> dict[str, int]:
+        """Where the logs end. If that is where they did, wait a little for one of them to grow."""
+        ends = {name: head.end for name, head in self.heads().items()}
+        for name, end in ends.items():
+            if any(end > start.get(name, 0) for name, end in ends.items()):
+                break
+            self._nodes[name].wait(end, wait_ms // len(ends))
+            ends[name] = self._nodes[name].head().end
+        return ends
+
     def positions(self, place: Place, heads: dict[str, Head]) -> dict[str, int]:
         """What a place is on every node. A node that is not named begins where its log does."""
         if isinstance(place, dict):
-            self._check_names(place)
+            self.check_names(place)
             return {name: place.get(name, head.first) for name, head in heads.items()}
         if isinstance(place, int):
             return {name: _first_since(self._nodes[name], head, place) for name, head in heads.items()}
@@ -78,13 +88,13 @@ class Logs:
         place = self._options.end
         if not isinstance(place, dict):
             return {name: head.end for name, head in heads.items()}
-        self._check_names(place)
+        self.check_names(place)
         for name, head in heads.items():
             if place.get(name, 0) > head.end:
                 raise OutOfRange(f"endingOffsets: the log of node {name} ends before position {place[name]}")
         return {name: place.get(name, head.end) for name, head in heads.items()}
 
-    def _check_names(self, named: dict[str, int]) -> None:
+    def check_names(self, named: dict[str, int]) -> None:
         """Refuse nodes that are not among those of the URLs, unless what they had may be lost."""
         for name in named:
             if name not in self._nodes and self._options.fails_on_loss:
@@ -117,6 +127,8 @@ class Logs:
         most = self._options.rows_per_partition
         found: list[InputPartition] = []
         for name, end in ends.items():
+            if name not in self._nodes:
+                continue  # It is gone, and may be.
             url = self._nodes[name].url
             for start in range(starts.get(name, end), end, most):
                 found.append(EventsRange(url, name, start, min(start + most, end)))

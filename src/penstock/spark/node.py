@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from penstock.client import commands
 from penstock.client.commands import Call
-from penstock.client.session import Session
+from penstock.client.link import Link
 from penstock.client.url import DEFAULT_URL, Target, target
 from penstock.core.errors import BadUrl
 
@@ -57,7 +57,7 @@ class Node:
     def __init__(self, url: str) -> None:
         self.url = url
         self._target: Target = target(url, name="spark")
-        self._session = Session(self._target)
+        self._link = Link(self._target)
 
     def __str__(self) -> str:
         return str(self._target)
@@ -70,11 +70,11 @@ class Node:
 
     def close(self) -> None:
         """Hang up."""
-        self._session.close()
+        self._link.close()
 
     def call(self, call: Call[T]) -> T:
         """Send a command, again if its answer was lost and that is safe."""
-        return self._session.call(call)
+        return self._link.call(call)
 
     def head(self) -> Head:
         """How far the log goes."""
