@@ -39,7 +39,7 @@ def url_of(server: Server, password: str = "") -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session."""
+    """The session: two cores, and a task that failed is tried once more."""
     pytest.importorskip("pyspark", reason="Spark is not installed")
     from penstock.spark import session
 
@@ -47,7 +47,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(penstock.__file__).parent.parent))
         warehouse = tmp_path_factory.mktemp("warehouse")
-        made = session("local[2]", **TUNED, **{"spark.sql.warehouse.dir": str(warehouse)})
+        made = session("local[2,2]", **TUNED, **{"spark.sql.warehouse.dir": str(warehouse)})
         yield made
         made.stop()
 

@@ -7,9 +7,13 @@ start, is known by its position and left out.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.lake import Lake
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.pipeline.lake import Lake, prepared
 from penstock.pipeline.tables import EVENTS
 
 if TYPE_CHECKING:
@@ -18,17 +22,15 @@ if TYPE_CHECKING:
 
 def append(lake: Lake, events: DataFrame) -> int:
     """Add events that are new to bronze, in one commit, and tell how many. Those of a node come in their order."""
-    spark = events.sparkSession
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    prepared(events.sparkSession)
     change = lake.change()
     names = change.add(EVENTS, _unknown(events, lake.manifest.positions).selectExpr("*", "to_date(time) AS date"))
-    if not names:
+    reached = _ends(change.staged(EVENTS))
+    if not reached:
         change.abandon()
         return 0
-    reached = change.staged(spark, EVENTS).groupBy("node").agg({"position": "max", "*": "count"}).collect()
-    positions = lake.manifest.positions | {row["node"]: row["max(position)"] + 1 for row in reached}
-    change.commit(positions, [*lake.manifest.fresh, *names])
-    return sum(row["count(1)"] for row in reached)
+    change.commit(lake.manifest.positions | reached, [*lake.manifest.fresh, *names])
+    return lake.rows(EVENTS, names)
 
 
 def _unknown(events: DataFrame, positions: dict[str, int]) -> DataFrame:
@@ -36,3 +38,19 @@ def _unknown(events: DataFrame, positions: dict[str, int]) -> DataFrame:
     for node, position in positions.items():
         events = events.where((events.node != node) | (events.position >= position))
     return events
+
+
+def _ends(paths: list[Path]) -> dict[str, int]:
+    """For each node in some files, the position behind its last."""
+    ends: dict[str, int] = {}
+    for path in paths:
+        # The node is the same in most rows, so this is a column of integers to look at, and not of texts.
+        read = pq.read_table(path, columns=["node", "position"], read_dictionary=["node"])
+        for node, last in zip(*_columns(read)):
+            ends[node] = max(ends.get(node, 0), last + 1)
+    return ends
+
+
+def _columns(read: pa.Table) -> tuple[list[str], list[int]]:
+    last = read.group_by("node").aggregate([("position", "max")])
+    return last["node"].to_pylist(), last["position_max"].to_pylist()

@@ -20,13 +20,16 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.pipeline.errors import BadLake, LakeInUse, NoLake
-from penstock.pipeline.tables import ALL, BY_PATH, Table
+from penstock.pipeline.tables import ALL, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +112,15 @@ class Lake:
         paths = [str(folder / name) for name in (self.files(table) if names is None else names)]
         return _parquet(spark, table, folder, paths)
 
+    def arrow(self, table: Table, days: Iterable[str]) -> list[Any]:
+        """Some days of a small table, for Arrow."""
+        return [self._arrow_file(table, name) for name in self.files(table, days)]
+
+    def _arrow_file(self, table: Table, name: str) -> Any:
+        found = pq.ParquetFile(self.root / table.path / name).read()
+        day = pa.scalar(date.fromisoformat(day_of(name)), pa.date32())
+        return found.append_column(table.by, pa.repeat(day, len(found))).select(table.arrow.names).cast(table.arrow)
+
     def show(self, spark: SparkSession, tables: Iterable[Table] = ALL) -> None:
         """Let SQL call tables by their names: events, jobs, rates and so on."""
         for table in tables:
@@ -163,28 +175,48 @@ class Change:
         self._came: dict[str, dict[str, Path]] = {}
         self._gone: dict[str, set[str]] = {}
 
+    @property
+    def scratch(self) -> Path:
+        """Room for what is needed until the commit."""
+        return self._staging / "scratch"
+
     def add(self, table: Table, rows: DataFrame) -> list[str]:
         """Write rows for a table; what the files will be called."""
-        folder = self._staging / table.path
+        folder = self._folder(table)
         rows.write.partitionBy(table.by).parquet(str(folder))
-        came = self._came.setdefault(table.path, {})
-        assert not came, "a table is written once a commit"
-        for path in sorted(folder.glob("*/*.parquet")):
+        return self._stage(table)
+
+    def add_arrow(self, table: Table, rows: Any) -> list[str]:
+        """The same for rows that are here already."""
+        folder = self._folder(table)
+        for day in pc.unique(rows[table.by]):
+            of_day = folder / f"{table.by}={day}"
+            of_day.mkdir(parents=True)
+            some = rows.filter(pc.equal(rows[table.by], day)).drop_columns([table.by])
+            pq.write_table(some, of_day / "0.parquet", compression="zstd")
+        return self._stage(table)
+
+    def staged(self, table: Table) -> list[Path]:
+        """The files that were written for a table."""
+        return list(self._came[table.path].values())
+
+    def _folder(self, table: Table) -> Path:
+        assert table.path not in self._came, "a table is written once a commit"
+        return self._staging / table.path
+
+    def _stage(self, table: Table) -> list[str]:
+        came = self._came[table.path] = {}
+        for path in sorted((self._staging / table.path).glob("*/*.parquet")):
             came[f"{path.parent.name}/{self._number:08d}-{len(came)}.parquet"] = path
         return list(came)
-
-    def staged(self, spark: SparkSession, table: Table) -> DataFrame:
-        """What this commit has written of a table so far."""
-        paths = [str(path) for path in self._came.get(table.path, {}).values()]
-        return _parquet(spark, table, self._staging / table.path, paths)
 
     def remove(self, table: Table, names: Iterable[str]) -> None:
         """Let files of a table count no longer."""
         self._gone.setdefault(table.path, set()).update(names)
 
-    def replace(self, table: Table, rows: DataFrame, days: Iterable[str]) -> None:
-        """Write some days of a table anew."""
-        self.add(table, rows)
+    def replace(self, table: Table, rows: Any, days: Iterable[str]) -> None:
+        """Write some days of a small table anew."""
+        self.add_arrow(table, rows)
         self.remove(table, self._lake.files(table, days))
 
     def abandon(self) -> None:
@@ -197,7 +229,7 @@ class Change:
         new = Manifest(VERSION, self._number, grain=lake.manifest.grain)
         new.positions = lake.manifest.positions if positions is None else positions
         new.fresh = lake.manifest.fresh if fresh is None else fresh
-        for path in BY_PATH:
+        for path in (table.path for table in ALL):
             kept = lake.manifest.files.get(path, {})
             new.files[path] = {name: rows for name, rows in kept.items() if name not in self._gone.get(path, ())}
             for name, staged in self._came.get(path, {}).items():
@@ -211,6 +243,13 @@ class Change:
         self.abandon()
 
 
+def prepared(spark: SparkSession) -> SparkSession:
+    """A session that writes what the lake has: days are days of UTC, and moments are such that everybody can read."""
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    return spark
+
+
 def day_of(name: str) -> str:
     """The day that a file tells of: `date=2026-11-16/00000007-0.parquet`."""
     return name.partition("/")[0].partition("=")[2]
@@ -218,8 +257,8 @@ def day_of(name: str) -> str:
 
 def _parquet(spark: SparkSession, table: Table, folder: Path, paths: list[str]) -> DataFrame:
     if not paths:
-        return spark.createDataFrame([], table.columns)
-    return spark.read.schema(table.columns).option("basePath", str(folder)).parquet(*paths)
+        return spark.createDataFrame([], table.ddl)
+    return spark.read.schema(table.ddl).option("basePath", str(folder)).parquet(*paths)
 
 
 def _settle(staged: Path, place: Path) -> None:

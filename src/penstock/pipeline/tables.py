@@ -7,9 +7,23 @@ touches, and never reads old events again. What cannot be added up (a percentile
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
 
 from penstock.spark import events_schema
+
+_ARROW: Final = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+}
 
 
 @dataclass(frozen=True)
@@ -17,9 +31,9 @@ class Table:
     """One table: a folder of the lake."""
 
     path: str
-    columns: str  # As Spark writes a schema; the column that it is partitioned by is the last.
-    by: str  # The day that a row tells of; its folders are named by it.
-    keys: tuple[str, ...] = ()  # Of a tally: what its rows are distinct by, besides the day.
+    columns: tuple[tuple[str, str], ...]  # Name and type, as Spark writes it.
+    by: str  # The last column: the day that a row tells of. Its folders are named by it.
+    keys: tuple[str, ...] = ()  # Of a tally: what its rows are distinct by.
     measures: tuple[str, ...] = ()  # Of a tally: what is added up; the greatest is kept where a name ends in _max.
 
     @property
@@ -27,53 +41,76 @@ class Table:
         """The last part of its path."""
         return self.path.rpartition("/")[2]
 
+    @cached_property
+    def ddl(self) -> str:
+        """Its columns for Spark."""
+        return ", ".join(f"`{name}` {kind}" for name, kind in self.columns)
 
-EVENTS: Final = Table("bronze/events", f"{events_schema.DDL}, date DATE", by="date")
+    @cached_property
+    def arrow(self) -> Any:
+        """Its columns for Arrow."""
+        return pa.schema([(name, _ARROW[kind]) for name, kind in self.columns])
+
+
+def _columns(text: str) -> tuple[tuple[str, str], ...]:
+    """`name type, name type`"""
+    pairs = [column.split() for column in text.split(", ")]
+    return tuple((name, kind) for name, kind in pairs)
+
+
+EVENTS: Final = Table("bronze/events", (*events_schema.COLUMNS, ("date", "date")), by="date")
 
 # A job that is still there has no day of its end: those are together in one folder, which each turn writes anew.
 JOBS: Final = Table(
     "silver/jobs",
-    "node STRING, job BIGINT, tube STRING, key BINARY, state STRING, outcome STRING, reason STRING, put_at TIMESTAMP, "
-    "ready_at TIMESTAMP, first_take_at TIMESTAMP, last_take_at TIMESTAMP, finished_at TIMESTAMP, wait_ms BIGINT, "
-    "run_ms BIGINT, deliveries INT, nacks INT, returns INT, once BOOLEAN, session BIGINT, body_bytes BIGINT, "
-    "whole BOOLEAN, ready_since TIMESTAMP, event STRING, position BIGINT, ended DATE",
+    _columns(
+        "node string, job bigint, tube string, key binary, state string, outcome string, reason string, "
+        "put_at timestamp, ready_at timestamp, first_take_at timestamp, last_take_at timestamp, finished_at timestamp, "
+        "wait_ms bigint, run_ms bigint, deliveries int, nacks int, returns int, once boolean, session bigint, "
+        "body_bytes bigint, whole boolean, ready_since timestamp, event string, position bigint, ended date"
+    ),
     by="ended",
 )
 
 
 def _tally(name: str, keys: str, measures: str) -> Table:
-    """A table of gold: its keys as in a schema, its measures by name."""
-    names = tuple(measures.split())
-    columns = f"{keys}, {', '.join(f'{each} BIGINT' for each in names)}, date DATE"
-    return Table(f"gold/{name}", columns, "date", tuple(key.split()[0] for key in keys.split(", ")), names)
+    """A table of gold: its keys with their types, its measures by name."""
+    key_columns, names = _columns(keys), tuple(measures.split())
+    columns = (*key_columns, *((each, "bigint") for each in names), ("date", "date"))
+    return Table(f"gold/{name}", columns, "date", (*(key for key, _ in key_columns), "date"), names)
 
 
-_MINUTE: Final = "tube STRING, minute TIMESTAMP"
+_MINUTE: Final = "tube string, minute timestamp"
 
-TALLIES: Final = [
+DURATIONS: Final = _tally("durations", f"{_MINUTE}, kind string, bucket int", "count")
+FLOWS: Final = _tally("flows", _MINUTE, "ready taken delayed buried kept")
+TALLIES: Final = (
     _tally("rates", _MINUTE, "puts takes acks fails"),
     _tally("redeliveries", _MINUTE, "takes redeliveries nacked ttr_passed disconnected released"),
-    _tally("transitions", "tube STRING, before STRING, after STRING", "count"),
-    _tally("failures", "tube STRING, reason STRING", "count dead_letters"),
-    _tally("fairness", "tube STRING, key STRING", "jobs deliveries acks wait_ms wait_ms_max"),
-    _tally("workers", "node STRING, session BIGINT", "taken acked failed busy_ms"),
-    _tally("durations", f"{_MINUTE}, kind STRING, bucket INT", "count"),
-    _tally("flows", _MINUTE, "ready taken delayed buried kept"),
-]
+    _tally("transitions", "tube string, before string, after string", "count"),
+    _tally("failures", "tube string, reason string", "count dead_letters"),
+    _tally("fairness", "tube string, key string", "jobs deliveries acks wait_ms wait_ms_max"),
+    _tally("workers", "node string, session bigint", "taken acked failed busy_ms"),
+    DURATIONS,
+    FLOWS,
+)
 
-# Views of tallies, written out for whoever reads: see gold/latency.sql and gold/backlog.sql.
+# Views of tallies, written out for whoever reads.
 LATENCY: Final = Table(
     "gold/latency",
-    "tube STRING, minute TIMESTAMP, waits BIGINT, wait_p50 DOUBLE, wait_p95 DOUBLE, wait_p99 DOUBLE, "
-    "runs BIGINT, run_p50 DOUBLE, run_p95 DOUBLE, run_p99 DOUBLE, date DATE",
+    _columns(
+        f"{_MINUTE}, waits bigint, wait_p50 double, wait_p95 double, wait_p99 double, "
+        "runs bigint, run_p50 double, run_p95 double, run_p99 double, date date"
+    ),
     by="date",
 )
 BACKLOG: Final = Table(
     "gold/backlog",
-    "tube STRING, minute TIMESTAMP, ready BIGINT, taken BIGINT, delayed BIGINT, buried BIGINT, kept BIGINT, date DATE",
+    _columns(f"{_MINUTE}, ready bigint, taken bigint, delayed bigint, buried bigint, kept bigint, date date"),
     by="date",
 )
+VIEWS: Final = (LATENCY, BACKLOG)
 
-GOLD: Final = [*TALLIES, LATENCY, BACKLOG]
-ALL: Final = [EVENTS, JOBS, *GOLD]
-BY_PATH: Final = {table.path: table for table in ALL}
+GOLD: Final = (*TALLIES, *VIEWS)
+ALL: Final = (EVENTS, JOBS, *GOLD)
+BY_NAME: Final = {table.name: table for table in ALL}

@@ -31,7 +31,7 @@ def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBat
             piece = node.read(position, _READ_BYTES, position == range.start)
             names |= piece.names
             gathered = Gathered()
-            gathered.add(piece.frames, _frames(piece.frames, range.node))
+            gathered.add(piece.frames, frames_of(piece.frames, range.node))
             names |= gathered.names
             if gathered.count:
                 batch = _within(spark_batch(batch_of(gathered, names), range.node), range)
@@ -40,7 +40,8 @@ def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBat
             position = piece.next
 
 
-def _frames(data: bytes, node: str) -> list[Frame]:
+def frames_of(data: bytes, node: str) -> list[Frame]:
+    """The frames in what a node has sent, if this version can read them."""
     try:
         return sent_frames(data)
     except DamagedFrame as why:
