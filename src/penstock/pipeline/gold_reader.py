@@ -5,26 +5,16 @@ from __future__ import annotations
 import datetime
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from penstock.pipeline.lake import Lake
-from penstock.pipeline.tables import BY_PATH, Table
+from penstock.pipeline.tables import BY_NAME, Table
 
 Row = dict[str, Any]
-
-# Of Spark's types, those that gold has.
-_TYPES: Final = {
-    "STRING": pa.string(),
-    "BIGINT": pa.int64(),
-    "INT": pa.int32(),
-    "DOUBLE": pa.float64(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "DATE": pa.date32(),
-}
 
 
 def days_between(lake: Lake, table: Table, since: datetime.date | None, until: datetime.date | None) -> list[str]:
@@ -54,7 +44,7 @@ class GoldReader:
 
     def table(self, name: str) -> pa.Table:
         """A table of gold."""
-        table = BY_PATH[f"gold/{name}"]
+        table = BY_NAME[name]
         schema = schema_of(table)
         days = days_between(self._lake, table, self._since, self._until)
         files = [str(self._lake.root / table.path / file) for file in self._lake.files(table, days)]
@@ -94,7 +84,5 @@ def rows_of(table: pa.Table) -> list[Row]:
 
 
 def schema_of(table: Table) -> pa.Schema:
-    """The columns of a file of gold."""
-    fields = (field.split() for field in table.columns.split(", "))
-    # The day is the name of a folder, and not in the files.
-    return pa.schema([(name, _TYPES[kind]) for name, kind in fields if name != table.by])
+    """The columns of a file: the day is the name of its folder."""
+    return pa.schema([field for field in table.arrow if field.name != table.by])
