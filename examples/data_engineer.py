@@ -65,8 +65,7 @@ events.groupBy("event").count().orderBy(f.desc("count"), "event").show()
 
 # %% Why did orders fail? A question of your own, in SQL.
 events.createOrReplaceTempView("events")
-spark.sql(
-    "SELECT decode(key, 'utf-8') AS customer, reason, count(*) FROM events WHERE event = 'nacked' GROUP BY ALL"
-).show()
+failed = "SELECT decode(key, 'utf-8') AS customer, reason, count(*) FROM events WHERE event = 'nacked' GROUP BY ALL"
+spark.sql(failed).show()
 
 queue.close()
