@@ -236,13 +236,6 @@ class Change:
         self.abandon()
 
 
-def prepared(spark: SparkSession) -> SparkSession:
-    """A session that writes what the lake has: days are days of UTC, and moments are such that everybody can read."""
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    return spark
-
-
 def day_of(name: str) -> str:
     """The day that a file tells of: `date=2026-11-16/00000007-0.parquet`."""
     return name.partition("/")[0].partition("=")[2]
