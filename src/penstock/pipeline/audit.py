@@ -19,7 +19,7 @@ from penstock.pipeline.queries import sql
 from penstock.pipeline.sizing import prepared, sized
 from penstock.pipeline.source import Source
 from penstock.pipeline.stream import Told, once, quiet
-from penstock.pipeline.tables import BY_NAME, EVENTS, JOBS
+from penstock.pipeline.tables import EVENTS, JOBS, gold_table
 from penstock.spark.node import Head, Node
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _compare(lake: Lake, source: Source, heads: dict[str, Head] | None) -> Findi
 def _lake_counts(lake: Lake) -> Counter[tuple[str, str]]:
     """How often jobs changed state, by tube and change, in the lake"""
     found: Counter[tuple[str, str]] = Counter()
-    table = BY_NAME["transitions"]
+    table = gold_table("transitions")
     for part in lake.arrow(table, lake.days(table)):
         for row in part.to_pylist():
             found[row["tube"], f"{row['before']}-{row['after']}"] += row["count"]

@@ -68,7 +68,7 @@ def _commit_turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
     waiting = lake.files(JOBS, [NO_DAY])
     lake.read(spark, JOBS, waiting).createOrReplaceTempView("jobs")
     # Read nine times, so worked out once. Spread by node and job already, so that jobs need no shuffle of their own.
-    steps = spark.sql(sql("silver/steps")).persist()
+    steps = spark.sql(sql("silver/steps"), {"grain": lake.manifest.grain}).persist()
     try:
         steps.createOrReplaceTempView("steps")
         change.add(JOBS, spark.sql(sql("silver/jobs")))

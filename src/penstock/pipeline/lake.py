@@ -49,6 +49,7 @@ class Manifest:
     positions: dict[str, int] = field(default_factory=dict)  # By node, the first position that is not in bronze yet.
     fresh: list[str] = field(default_factory=list)  # Files of bronze that silver and gold do not know yet.
     files: dict[str, dict[str, int]] = field(default_factory=dict)  # By table, rows by file.
+    grain: str = "minute"  # What gold counts by. A short look at a short time may count by the second.
 
 
 class Lake:
@@ -77,6 +78,14 @@ class Lake:
         if not self.manifest.commits:
             raise NoLake(f"{self.root} holds no lake; make one with `penstock pipeline once --lake {self.root}`")
         return self
+
+    def count_by(self, grain: str) -> None:
+        """Let the minutes of gold be seconds, or minutes: that is decided once, before there is anything."""
+        if self.manifest.commits and grain != self.manifest.grain:
+            raise BadLake(f"{self.root} counts by the {self.manifest.grain}; make another lake to count by the {grain}")
+        if not self.manifest.commits:
+            self.manifest.grain = grain
+            self.change().commit()
 
     # Reading
 
@@ -219,7 +228,7 @@ class Change:
     def commit(self, positions: dict[str, int] | None = None, fresh: list[str] | None = None) -> None:
         """Let it all count at once."""
         lake = self._lake
-        new = Manifest(VERSION, self._number)
+        new = Manifest(VERSION, self._number, grain=lake.manifest.grain)
         new.positions = lake.manifest.positions if positions is None else positions
         new.fresh = lake.manifest.fresh if fresh is None else fresh
         for path in (table.path for table in ALL):

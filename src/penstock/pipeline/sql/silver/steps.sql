@@ -46,6 +46,6 @@ SELECT
   last_value(held_from, TRUE) OVER past AS held_since,
   last_value(taker, TRUE) OVER past AS held_by,
   last_value(ready_from, TRUE) OVER past AS ready_since,
-  date_trunc('minute', time) AS minute
+  date_trunc(:grain, time) AS minute
 FROM told
 WINDOW past AS (PARTITION BY node, job ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
