@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from penstock.pipeline.gold_reader import schema_of
 from penstock.pipeline.lake import Lake, Manifest
-from penstock.pipeline.tables import BY_NAME
+from penstock.pipeline.tables import gold_table
 
 Rows = list[dict[str, Any]]
 
@@ -22,7 +22,7 @@ def make_lake(root: Path, days: dict[str, dict[str, Rows]], grain: str = "minute
     manifest = Manifest(commits=1, grain=grain)
     for day, tables in days.items():
         for name, rows in tables.items():
-            table = BY_NAME[name]
+            table = gold_table(name)
             file = f"date={day}/00000001-0.parquet"
             path = root / table.path / file
             path.parent.mkdir(parents=True)

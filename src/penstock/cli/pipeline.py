@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli import replay, report, whatif
+from penstock.cli import audit, replay, report, turns, whatif
 
 app = typer.Typer(help="Digest the history of a queue with Spark, and use it.", no_args_is_help=True)
 
-app.command()(report.report)
-app.command()(replay.replay)
-app.command()(whatif.whatif)
+for command in (
+    *(turns.once, turns.run, turns.backfill, turns.compact),
+    *(report.report, audit.audit, replay.replay, whatif.whatif),
+):
+    app.command()(command)

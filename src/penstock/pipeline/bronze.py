@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.pipeline.lake import Lake, prepared
+from penstock.pipeline.lake import Lake
+from penstock.pipeline.sizing import prepared
 from penstock.pipeline.tables import EVENTS
 
 if TYPE_CHECKING:
@@ -22,14 +23,27 @@ if TYPE_CHECKING:
 
 def append(lake: Lake, events: DataFrame) -> int:
     """Add events that are new to bronze, in one commit, and tell how many. Those of a node come in their order."""
+    return _add(lake, _unknown(events, lake.manifest.positions))
+
+
+def fill(lake: Lake, events: DataFrame) -> int:
+    """Add events that bronze lacks, wherever they belong, in one commit, and tell how many."""
+    known = lake.read(events.sparkSession, EVENTS).select("node", "position")
+    return _add(lake, events.join(known, ["node", "position"], "left_anti"))
+
+
+def _add(lake: Lake, events: DataFrame) -> int:
     prepared(events.sparkSession)
     change = lake.change()
-    names = change.add(EVENTS, _unknown(events, lake.manifest.positions).selectExpr("*", "to_date(time) AS date"))
+    names = change.add(EVENTS, events.selectExpr("*", "to_date(time) AS date"))
     reached = _ends(change.staged(EVENTS))
     if not reached:
         change.abandon()
         return 0
-    change.commit(lake.manifest.positions | reached, [*lake.manifest.fresh, *names])
+    positions = dict(lake.manifest.positions)
+    for node, end in reached.items():
+        positions[node] = max(end, positions.get(node, 0))
+    change.commit(positions, [*lake.manifest.fresh, *names])
     return lake.rows(EVENTS, names)
 
 

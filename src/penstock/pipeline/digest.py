@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.pipeline.lake import NO_DAY, Change, Lake, day_of, prepared
+from penstock.pipeline.lake import NO_DAY, Change, Lake, day_of
 from penstock.pipeline.queries import sql
+from penstock.pipeline.sizing import prepared, sized
 from penstock.pipeline.tables import BACKLOG, DURATIONS, EVENTS, FLOWS, JOBS, LATENCY, TALLIES, VIEWS, Table
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ def _portion(lake: Lake) -> list[str]:
 
 
 def _turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
+    with sized(spark, lake.rows(EVENTS, names) + lake.rows(JOBS, lake.files(JOBS, [NO_DAY]))):
+        _commit_turn(spark, lake, names)
+
+
+def _commit_turn(spark: SparkSession, lake: Lake, names: list[str]) -> None:
     change = lake.change()
     lake.read(spark, EVENTS, names).createOrReplaceTempView("fresh")
     waiting = lake.files(JOBS, [NO_DAY])
@@ -88,7 +94,8 @@ def _write_views(spark: SparkSession, lake: Lake, change: Change, days: list[str
         ("backlog", pa.concat_tables([BACKLOG.arrow.empty_table(), *lake.arrow(BACKLOG, before)])),
     ):
         spark.createDataFrame(rows).createOrReplaceTempView(name)
-    seen = _answers(spark, change.scratch / "views", VIEWS)
+    with sized(spark, sums[DURATIONS].num_rows):
+        seen = _answers(spark, change.scratch / "views", VIEWS)
     change.replace(LATENCY, seen[LATENCY], days)
     change.replace(BACKLOG, seen[BACKLOG], [*days, *later])
 
@@ -100,7 +107,7 @@ def _answers(spark: SparkSession, folder: Path, tables: Sequence[Table]) -> dict
         return one.unionByName(other, allowMissingColumns=True)
 
     queries = [spark.sql(sql(f"gold/{table.name}")).selectExpr("*", f"'{table.name}' AS `table`") for table in tables]
-    reduce(wide, queries).write.partitionBy("table").parquet(str(folder))
+    reduce(wide, queries).coalesce(1).write.partitionBy("table").parquet(str(folder))
     return {table: _answer(folder / f"table={table.name}", table) for table in tables}
 
 

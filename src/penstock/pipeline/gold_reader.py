@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from penstock.pipeline.lake import Lake
-from penstock.pipeline.tables import BY_NAME, Table
+from penstock.pipeline.tables import Table, gold_table
 
 Row = dict[str, Any]
 
@@ -44,7 +44,7 @@ class GoldReader:
 
     def table(self, name: str) -> pa.Table:
         """A table of gold."""
-        table = BY_NAME[name]
+        table = gold_table(name)
         schema = schema_of(table)
         days = days_between(self._lake, table, self._since, self._until)
         files = [str(self._lake.root / table.path / file) for file in self._lake.files(table, days)]

@@ -83,7 +83,9 @@ class Lake:
         """Let the minutes of gold be seconds, or minutes: that is decided once, before there is anything."""
         if self.manifest.commits and grain != self.manifest.grain:
             raise BadLake(f"{self.root} counts by the {self.manifest.grain}; make another lake to count by the {grain}")
-        self.manifest.grain = grain
+        if not self.manifest.commits:
+            self.manifest.grain = grain
+            self.change().commit()
 
     # Reading
 
@@ -241,13 +243,6 @@ class Change:
             for name in names:
                 (lake.root / path / name).unlink(missing_ok=True)
         self.abandon()
-
-
-def prepared(spark: SparkSession) -> SparkSession:
-    """A session that writes what the lake has: days are days of UTC, and moments are such that everybody can read."""
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    return spark
 
 
 def day_of(name: str) -> str:

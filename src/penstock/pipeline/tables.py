@@ -113,4 +113,8 @@ VIEWS: Final = (LATENCY, BACKLOG)
 
 GOLD: Final = (*TALLIES, *VIEWS)
 ALL: Final = (EVENTS, JOBS, *GOLD)
-BY_NAME: Final = {table.name: table for table in ALL}
+
+
+def gold_table(name: str) -> Table:
+    """A table of gold by its name."""
+    return next(table for table in GOLD if table.name == name)
