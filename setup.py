@@ -27,6 +27,7 @@ COMPILED = (
     "core/*.py",
     "wire/*.py",
     "cluster/*.py",
+    "dialects/call_command.py",
     "dialects/calls.py",
     "dialects/claims.py",
     "dialects/command.py",

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import penstock
 from penstock.compat.queue import Queue, QueueError, Task
-from tests.server.serving import Server
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(params=["memory", "directory", "server"])
-def below(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "server":
-        server = request.getfixturevalue("server")
-        server.connect().call("DEBUG", "FLUSHALL")
-        with penstock.connect(f"penstock://127.0.0.1:{server.port}") as connected:
-            yield connected
-    else:
-        with penstock.open(":memory:" if request.param == "memory" else str(tmp_path / "jobs")) as queue:
-            yield queue
 
 
 @pytest.fixture

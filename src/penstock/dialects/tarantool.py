@@ -340,7 +340,7 @@ class TubeMethods(Family):
             if timeout == 0:
                 return _FULL
             pending = _Put(self.tasks, caller, call)
-            self._engine.wait_put(caller.connection, tube, draft, now, timeout, pending)
+            pending.begin(self._site, self._engine.wait_put(caller.connection, tube, draft, now, timeout, pending))
             return None
         return self.tasks.one(job, _put_letter(draft))
 
@@ -361,7 +361,8 @@ class TubeMethods(Family):
             return NO_VALUES
         if self._site.leaving:
             raise Refused(LEAVING)
-        self._engine.wait(caller.connection, [tube], now, timeout, 1, key, UNSET, _Take(self.tasks, caller, call))
+        pending = _Take(self.tasks, caller, call)
+        pending.begin(self._site, self._engine.wait(caller.connection, [tube], now, timeout, 1, key, UNSET, pending))
         return None
 
     def ack(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
