@@ -132,6 +132,5 @@ def _scramble(request: Request) -> bytes:
 
 def doors(server: Server) -> dict[str, Door]:
     """The doors of a server, by the settings that say where they are."""
-    return {
-        name: Door(server, name == "iproto15_port", secrets.token_bytes) for name in ("iproto_port", "iproto15_port")
-    }
+    today, old = (Door(server, is_15, secrets.token_bytes) for is_15 in (False, True))
+    return {"iproto_port": today, "iproto15_port": old, "iproto_tls_port": today, "iproto15_tls_port": old}

@@ -224,6 +224,8 @@ def _doors(config: Config) -> str:
     doors += [f"{address}:{config.iproto15_port} (IPROTO, 1.5)" for address in config.bind if config.iproto15_port]
     doors += [f"{address}:{config.http_port} (HTTP)" for address in config.http_bind if config.http_port]
     doors += [f"{address}:{config.tls_port} (TLS)" for address in config.bind if config.tls_port]
+    for port in (config.iproto_tls_port, config.iproto15_tls_port):
+        doors += [f"{address}:{port} (IPROTO, TLS)" for address in config.bind if port]
     return ", ".join([*doors, config.unixsocket] if config.unixsocket else doors)
 
 
@@ -241,16 +243,7 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         listeners += await _listen_iproto(server)
         if config.tls_port:
-            listeners.append(
-                await loop.create_server(
-                    partial(Handshake, accept),
-                    config.bind,
-                    config.tls_port,
-                    ssl=_tls_context(config),
-                    ssl_handshake_timeout=config.auth_timeout,
-                    backlog=backlog,
-                )
-            )
+            listeners.append(await _listen_tls(server, accept, config.tls_port))
         if config.unixsocket:
             path = config.within_dir(config.unixsocket)
             path.unlink(missing_ok=True)
@@ -273,6 +266,18 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
     return listeners
 
 
+async def _listen_tls(server: Server, accept: Callable[[], asyncio.BaseProtocol], port: int) -> asyncio.AbstractServer:
+    config = server.config
+    return await server.loop.create_server(
+        partial(Handshake, accept),
+        config.bind,
+        port,
+        ssl=_tls_context(config),
+        ssl_handshake_timeout=config.auth_timeout,
+        backlog=config.tcp_backlog,
+    )
+
+
 async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
     config, loop = server.config, server.loop
     listeners: list[asyncio.AbstractServer] = []
@@ -281,7 +286,10 @@ async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
         if not port:
             continue
         try:
-            listeners.append(await loop.create_server(door.accept, config.bind, port, backlog=config.tcp_backlog))
+            if "tls" in name:
+                listeners.append(await _listen_tls(server, door.accept, port))
+            else:
+                listeners.append(await loop.create_server(door.accept, config.bind, port, backlog=config.tcp_backlog))
         except OSError as error:
             # A Tarantool may well run beside us; but what somebody asked for, they get or hear of.
             if config.origin(name) != "default":
