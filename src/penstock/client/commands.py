@@ -17,7 +17,16 @@ from penstock.client.facts import JobFacts
 from penstock.core import states as s
 from penstock.core.errors import CommandError, NameTaken, NotOwner, OutOfRange, UnknownJob, UnknownSession, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT, Draft
-from penstock.core.limits import BATCH_BYTES_MAX, BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, check_count, duration_ms
+from penstock.core.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_JOBS_MAX,
+    NEVER,
+    PRIORITY_UNSET,
+    UNSET,
+    check_count,
+    check_priority,
+    duration_ms,
+)
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.journal.reader import Event
 from penstock.options import (
@@ -781,7 +790,7 @@ def _ttl_and_priority(ttl: Duration | None, priority: int | None) -> list[bytes]
     if ttl is not None:
         words += [b"TTL", duration(duration_ms(ttl, "ttl"))]
     if priority is not None:
-        words += [b"PRIORITY", b"%d" % integer(priority, "priority")]
+        words += [b"PRIORITY", b"%d" % check_priority(integer(priority, "priority"))]
     return words
 
 

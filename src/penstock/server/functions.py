@@ -12,7 +12,7 @@ from penstock.dialects.call_command import CallCommand
 from penstock.dialects.calls import Calls, Functions, LogIn, Method, argument
 from penstock.dialects.command import ADMIN, EVERYTHING, Caller
 from penstock.dialects.spaces import Box, Spaces
-from penstock.dialects.tarantool import Queue, TubeMethods, read_options
+from penstock.dialects.tarantool import Queue, TubeMethods, read_options, shown
 from penstock.dialects.xqueue_calls import Module, SpaceMethods
 from penstock.server.native_table import Row
 from penstock.server.server import Server
@@ -91,9 +91,9 @@ class Administration:
             raise NoProcedure(call.name)
         user = argument(call, 0)
         if not isinstance(user, str) or not self._server.accounts.grant(user, tube):
-            raise BoxError(_ER_NO_SUCH_USER, f"User '{str(user)[:64]}' is not found")
+            raise BoxError(_ER_NO_SUCH_USER, f"User '{shown(user)}' is not found")
         return NO_VALUES
 
     def grant_role(self, caller: Caller, call: Request, tube: bytes, now: int) -> bytes | None:
         """tube:grant_role(role): there are no roles"""
-        raise BoxError(_ER_NO_SUCH_ROLE, f"Role '{str(argument(call, 0))[:64]}' is not found; grant users instead")
+        raise BoxError(_ER_NO_SUCH_ROLE, f"Role '{shown(argument(call, 0))}' is not found; grant users instead")
