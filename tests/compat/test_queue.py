@@ -23,6 +23,21 @@ def refused(call: Callable[..., Any], *args: Any) -> str:
     return str(caught.value)
 
 
+def test_arguments_that_make_no_sense_are_refused(queue: Queue) -> None:
+    tube = queue.create_tube("q", "fifottl")
+    for method, args, words in [
+        ("put", (1, {"delya": 5}), "unknown option 'delya' of put"),
+        ("take", ("x",), "timeout must be a number, not str"),
+        ("take", (0, {"nope": 5}), "unknown option 'nope' of take"),
+        ("release", (0, {"nope": 5}), "unknown option 'nope' of release"),
+        ("touch", (0, "x"), "the time to add must be a number, not str"),
+        ("kick", ("x",), "a count must be a number, not str"),
+    ]:
+        assert refused(getattr(tube, method), *args) == words
+    assert refused(queue.create_tube, "x", None) == "Unknown tube type nil"
+    assert queue.tube() == ["q"] and tube.take(-1) is None and tube.kick(-1) == 0
+
+
 @pytest.mark.parametrize("type", ["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube"])
 def test_a_task_goes_through_its_life(queue: Queue, type: str) -> None:
     tube = queue.create_tube("q", type)

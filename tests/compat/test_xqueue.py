@@ -239,6 +239,17 @@ def test_what_another_vocabulary_alters_the_space_has_and_the_other_way_round(qu
         space.put({})
 
 
+def test_a_tuple_has_its_key_and_a_function_is_not_sent(queue: Any) -> None:
+    made = xqueue.upgrade(queue, "made", OPTIONS)
+    with pytest.raises(XqueueError, match=r"Can't use id generation with tuple\."):
+        made.put((None, None, None, None, "A"))
+    given = xqueue.upgrade(queue, "given", {"fields": {"status": 2}, "features": {"id": "required"}})
+    assert given.put(("key", None, b"x")) == ["key", "R", b"x"]
+    if not isinstance(queue, penstock.Queue):
+        with pytest.raises(XqueueError, match="a function, which cannot be sent to a server"):
+            xqueue.upgrade(queue, "jobs", switched(id=lambda: 1))
+
+
 def test_what_is_staged_is_no_task_until_it_is_published(queue: Any) -> None:
     space = xqueue.upgrade(queue, "jobs", OPTIONS)
     with queue.stage("batch") as stage:

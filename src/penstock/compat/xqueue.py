@@ -1,7 +1,7 @@
 """xqueue in Python, over any queue of Penstock's: `upgrade(queue, "space", {...})` gives a space with xqueue's methods.
 
-A map is a dict, an array a list, a tuple a tuple; a server is sent a tuple as an array. What a method returns nothing
-of is None; `wait` returns two values. What a space refuses, it refuses with xqueue's own words, as an `XqueueError`.
+A map is a dict, an array a list, a tuple a tuple. What a method returns nothing of is None; `wait` returns two values.
+What a space refuses, it refuses with xqueue's own words, as an `XqueueError`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from penstock.core.waits import CANCELLED
 from penstock.dialects.command import Caller
 from penstock.dialects.site import Site
 from penstock.dialects.xqueue_calls import READING as _READING
-from penstock.dialects.xqueue_options import XqueueError, options_of
+from penstock.dialects.xqueue_options import REQUIRED, XqueueError, options_of
 from penstock.dialects.xqueue_options import told as _told
 from penstock.dialects.xqueue_space import Space as CoreSpace
-from penstock.dialects.xqueue_space import Steps, Waits
+from penstock.dialects.xqueue_space import Steps, Waits, tuple_refused
 from penstock.dialects.xqueue_spaces import Spaces
 from penstock.embedded import Queue as EmbeddedQueue
 from penstock.embedded import sleep_through
@@ -192,6 +192,8 @@ class _OnServer:
                 args = _timeout_first(*args)
                 return self._functions.take(function, *args, timeout_at=0, wait_ms=_wait_ms(args[0]))
             wait: object = 0
+            if method == "put" and isinstance(args[0], tuple) and self.options()["features"]["id"] != REQUIRED:
+                raise tuple_refused()  # On the wire it would be an array.
             if method == "wait":
                 wait = math.inf if args[1] is None else args[1]
             elif method == "put" and isinstance(args[1], dict):
