@@ -5,7 +5,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-compiled test-interpreted fuzz lint format docs bench wheel clean FORCE
+.PHONY: help setup tools demo test test-compiled test-interpreted fuzz lint format docs bench wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -18,6 +18,11 @@ export PYTHON
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# What knows no process, socket or disk, and so may be different only where the compiler is.
+PURE := $(addprefix tests/,core wire dialects embedded conformance testing)
+
+tools: $(VENV)/tools
+
 setup: $(VENV)/core ## make .venv with the penstock command in it; does only what changed
 
 demo: setup ## show the queue at work
@@ -29,8 +34,8 @@ test: ## run everything: build, lint, the tests compiled and interpreted
 test-compiled: setup ## run the tests on the compiled package, as a user gets it (ARGS="-k name" goes to pytest)
 	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest $(ARGS)
 
-test-interpreted: $(VENV)/tools ## run the tests on the source as it is (ARGS as above)
-	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest $(ARGS)
+test-interpreted: $(VENV)/tools ## run the tests of the pure parts on the source as it is (ARGS=tests: all of them)
+	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest $(or $(ARGS),$(PURE))
 
 fuzz: $(VENV)/tools ## look for input that breaks a promise, SECONDS=60 a target; what is found is a file in tests/data/corpus
 	@PYTHONPATH=src:. $(PY) -m tests.fuzz $(or $(SECONDS),60)

@@ -137,7 +137,7 @@ choose_core() {
   esac
   if [ "$core" = compiled ]; then
     export PENSTOCK_COMPILE=1
-    say "building the compiled core (one to three minutes) …"
+    say "building the compiled core (two or three minutes) …"
   else
     export PENSTOCK_COMPILE=0
     say "the core runs $core. It works the same, at a tenth of the speed."

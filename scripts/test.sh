@@ -47,17 +47,17 @@ joined() {
 said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
 
-layer build setup 120
-built=$?
-layer lint lint 30
-core=$(cat .venv/core 2>/dev/null)
-# Compiled and interpreted side by side: each needs one core.
+layer tools tools 150
+# The interpreted tests need no compiler, and one core: beside everything else.
 beside interpreted test-interpreted
+layer build setup 200
+built=$?
+layer lint lint 60
+core=$(cat .venv/core 2>/dev/null)
 if [ $built != 0 ]; then
   row compiled - "not run: the build failed"
 elif [ "$core" = compiled ]; then
-  echo "penstock: compiled, and interpreted beside it …"
-  layer compiled test-compiled 400
+  layer compiled test-compiled 500
 elif [ "${CI:-}" = true ]; then
   row compiled - "FAILED: CI must test the compiled core, and this one is $core"
   failed=1
@@ -65,7 +65,7 @@ else
   row compiled - "skipped: $core"
 fi
 wait
-joined interpreted 400
+joined interpreted 300
 
 printf '\n%s' "$table"
 exit $failed
