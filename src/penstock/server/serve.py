@@ -237,11 +237,13 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
     config, loop = server.config, server.loop
     listeners: list[asyncio.AbstractServer] = []
     accept, backlog = server.clients.accept, config.tcp_backlog
+    setting, port = "http-port", config.http_port  # What is being opened.
     try:
         if config.http_port:
             watch = partial(HttpConnection, _pages(server))
             listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         listeners += await _listen_iproto(server)
+        setting, port = "tls-port", config.tls_port
         if config.tls_port:
             listeners.append(await _listen_tls(server, accept, config.tls_port))
         if config.unixsocket:
@@ -251,6 +253,7 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             if config.unixsocketperm:
                 path.chmod(config.unixsocketperm)
         # The last one: where it answers, all others are open.
+        setting, port = "port", config.port
         if config.port:
             listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
     except OSError as error:
@@ -258,9 +261,6 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             listener.close()
         why = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
-            # In the order they are opened in above.
-            ports = {"http-port": config.http_port, "port": config.port, "tls-port": config.tls_port}
-            setting, port = [each for each in ports.items() if each[1]][len(listeners)]
             why = f"somebody else listens on port {port}; stop them, or choose another with --{setting}"
         raise ConfigError(f"cannot listen on {', '.join(config.bind)}: {why}") from None
     return listeners
