@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,12 +25,12 @@ EVENTS = [("acked", JOBS), ("claimed", JOBS), ("published", JOBS), ("put staged"
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def run(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts programs of Spark's; what they say is in a file. They end with the test."""
     pyspark = pytest.importorskip("pyspark", reason="Spark is not installed")
-    started: list[subprocess.Popen[str]] = []
+    started: list[subprocess.Popen[bytes]] = []
 
-    def run(*words: str, **environment: str) -> subprocess.Popen[str]:
+    def run(*words: str, **environment: str) -> subprocess.Popen[bytes]:
         paths = [str(Path(penstock.__file__).parent.parent), str(ROOT)]
         env = os.environ | {
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
@@ -40,19 +42,21 @@ def run(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             **environment,
         }
         with (tmp_path / f"{len(started)}.log").open("w") as said:
-            made = subprocess.Popen(words, env=env, cwd=tmp_path, stdout=said, stderr=said, text=True, start_new_session=True)
+            made = subprocess.Popen(words, env=env, cwd=tmp_path, stdout=said, stderr=said, start_new_session=True)
         started.append(made)
         return made
 
     yield run
     for process in reversed(started):
-        process.terminate()
+        # With what it has started: Spark's scripts are the parents of its programs.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     for process in started:
         process.wait(30)
 
 
 def test_a_master_and_two_workers_one_of_which_dies_do_the_work_once(
-    run: Callable[..., subprocess.Popen[str]], start: Callable[..., Server], tmp_path: Path
+    run: Callable[..., subprocess.Popen[bytes]], start: Callable[..., Server], tmp_path: Path
 ) -> None:
     server = start()
     server.connect().call("TUBE", "CREATE", "work", "TYPE", "fifottl")
@@ -69,7 +73,7 @@ def test_a_master_and_two_workers_one_of_which_dies_do_the_work_once(
 
 
 def test_spark_connect_on_the_java_of_the_wheel_does_the_work(
-    run: Callable[..., subprocess.Popen[str]],
+    run: Callable[..., subprocess.Popen[bytes]],
     start: Callable[..., Server],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
