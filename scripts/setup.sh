@@ -106,6 +106,29 @@ find_openssl() {
     say "openssl is not here and cannot be installed, so the tests of TLS will be skipped (Debian: apt-get install openssl)."
 }
 
+# The lines of an extra in pyproject.toml; none named: what every install needs.
+requirements() {
+  "$venv/bin/python" - "$@" <<'PY'
+import sys
+import tomllib
+
+with open("pyproject.toml", "rb") as file:
+    project = tomllib.load(file)["project"]
+for extra in sys.argv[1:]:
+    print(*project["optional-dependencies"][extra], sep="\n")
+if not sys.argv[1:]:
+    print(*project["dependencies"], sep="\n")
+PY
+}
+
+# Half a gigabyte, and a minute.
+find_spark() {
+  requirements spark >"$venv/spark.txt"
+  say "installing Spark"
+  "${pip[@]}" install -r "$venv/spark.txt" ||
+    say "Spark cannot be installed, so the tests of the pipeline will be skipped (pip install 'penstock[spark]')."
+}
+
 tools() {
   local python
   python=$(find_python)
@@ -116,14 +139,9 @@ tools() {
   find_tmux
   find_openssl
   say "installing the tools from pyproject.toml"
-  "$venv/bin/python" - >"$venv/requirements.txt" <<'PY'
-import tomllib
-
-with open("pyproject.toml", "rb") as file:
-    project = tomllib.load(file)["project"]
-print(*project["dependencies"], *project["optional-dependencies"]["dev"], sep="\n")
-PY
+  { requirements; requirements dev; } >"$venv/requirements.txt"
   "${pip[@]}" install -r "$venv/requirements.txt"
+  find_spark
 }
 
 # ---- The package -----------------------------------------------------------------------------------------------------
