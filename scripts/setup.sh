@@ -106,6 +106,12 @@ find_openssl() {
     say "openssl is not here and cannot be installed, so the tests of TLS will be skipped (Debian: apt-get install openssl)."
 }
 
+find_chromium() {
+  command -v chromium chromium-browser google-chrome >/dev/null || apt_install chromium ||
+    say "Chromium is not here and cannot be installed, so pages will not be opened in a browser by the tests" \
+        "(Debian: apt-get install chromium)."
+}
+
 # The lines of an extra in pyproject.toml; none named: what every install needs.
 requirements() {
   "$venv/bin/python" - "$@" <<'PY'
@@ -138,6 +144,7 @@ tools() {
   find_tarantool
   find_tmux
   find_openssl
+  find_chromium
   say "installing the tools from pyproject.toml"
   { requirements; requirements dev; } >"$venv/requirements.txt"
   "${pip[@]}" install -r "$venv/requirements.txt"
