@@ -25,7 +25,7 @@ tools: $(VENV)/tools
 
 setup: $(VENV)/core ## make .venv with the penstock command in it; does only what changed
 
-demo: setup ## show the queue at work
+demo: setup ## show the queue at work, with Spark if it is there: it ends with a table and a report
 	@$(VENV)/bin/penstock demo
 
 test: ## run everything: build, lint, the tests compiled and interpreted
