@@ -27,16 +27,14 @@ conclude() {
   [ "$2" = passed ]
 }
 
-# beside NAME TARGET: run a make target in the background; what it says is kept for later.
-beside() {
-  (
-    began=$SECONDS verdict=passed
-    "$make" "$2" >"$said/$1" 2>&1 || verdict=FAILED
-    echo "$verdict $((SECONDS - began))" >"$said/$1.end"
-  ) &
+# quietly NAME TARGET: run a make target; what it says, and how it ends, is kept for later.
+quietly() {
+  local began=$SECONDS verdict=passed
+  "$make" "$2" >"$said/$1" 2>&1 || verdict=FAILED
+  echo "$verdict $((SECONDS - began))" >"$said/$1.end"
 }
 
-# joined NAME BUDGET: say what a layer in the background has said, and how it ended.
+# joined NAME BUDGET: say what a layer that was run quietly has said, and how it ended.
 joined() {
   local verdict took
   cat "$said/$1"
@@ -48,10 +46,15 @@ said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
 
 layer tools tools 150
-# The interpreted tests need no compiler, and one core: beside everything else.
-beside interpreted test-interpreted
+# Beside everything else: first what needs no compiler, then what needs one, and Spark.
+(
+  quietly interpreted test-interpreted
+  while [ ! -e "$said/built" ]; do sleep 1; done
+  if [ "$(cat "$said/built")" = 0 ]; then quietly spark test-spark; fi
+) &
 layer build setup 200
 built=$?
+echo $built >"$said/built"
 layer lint lint 60
 core=$(cat .venv/core 2>/dev/null)
 if [ $built != 0 ]; then
@@ -66,6 +69,7 @@ else
 fi
 wait
 joined interpreted 300
+if [ $built = 0 ]; then joined spark 300; else row spark - "not run: the build failed"; fi
 
 printf '\n%s' "$table"
 exit $failed

@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"_version", "changes", "core", "wire", "journal", "options"},
     "server": {"_build", "_version", "core", "wire", "cluster", "dialects", "journal", "host"},
     "spark": {"_version", "core", "journal", "client"},
+    "pipeline": {"_version", "core", "options", "client", "spark"},
     "dashboard": {"_version", "core", "client"},
     "testing": {"core", "wire", "cluster", "dialects", "journal", "host", "embedded", "client", "server"},
     "penstock": {"_version", "core", "embedded", "embedded_async", "drivers", "client"},

@@ -26,6 +26,7 @@ CASES = [
 ELSEWHERE = {
     *("serve", "config show", "backup", "restore", "demo", "cli", "top", "completion"),
     *("journal check", "journal repair", "journal stat", "journal export"),
+    *("pipeline report", "pipeline replay", "pipeline whatif"),
     *("import disque-aof", "import jsonl"),
     *("bench put", "bench take", "bench mixed"),
 }

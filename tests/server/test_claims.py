@@ -97,3 +97,10 @@ def test_bad_words_are_refused(wire: Wire, words: list[Any], code: str) -> None:
     wire.call("TUBE", "CREATE", "claims")
     with pytest.raises(Refusal, match=f"^{code}"):
         wire.call("CLAIM", *["claims" if word == "TUBE" else word for word in words])
+
+
+def test_a_claim_tells_its_size_to_who_lets_others_read_it(wire: Wire, queue: bytes) -> None:
+    for body in (b"a", b"bcd"):
+        wire.add(queue, body)
+    assert [wire.call("CLAIM", "TAKE", queue, queue, 1, "SIZE") for _ in range(2)] == [[2, 4], [2, 4]]
+    assert wire.call("CLAIM", "TAKE", queue, queue, 2, "SIZE") is None

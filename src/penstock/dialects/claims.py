@@ -20,6 +20,7 @@ from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native import Native
 from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.dialects.words import Words, shown
+from penstock.wire.reply import Reply
 
 # How many jobs a claim has unless it is said, and at most: they are claimed in one turn.
 _COUNT: Final = 100
@@ -42,7 +43,7 @@ class Claims:
         self._engine = native.site.engine
 
     def take(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """CLAIM TAKE tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n]"""
+        """CLAIM TAKE tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n | SIZE]"""
         check_tube(caller, args[2])
         check_own(caller, args[3], b"consumer")
         number = _number(args[4])
@@ -50,6 +51,7 @@ class Claims:
         lease = _LEASE_MS
         token = 0
         shard = _ALL
+        size = False
         words = Words(args, 5)
         while words.more():
             word = words.option()
@@ -61,12 +63,16 @@ class Claims:
                 token = words.integer()
             elif word == b"SHARD":
                 shard = _shard(words)
+            elif word == b"SIZE":
+                size = True
             else:
-                raise words.unknown(["COUNT", "LEASE", "TOKEN", "SHARD"])
+                raise words.unknown(["COUNT", "LEASE", "TOKEN", "SHARD", "SIZE"])
         tube = self._engine.tube(args[2])
         made = claiming.claim(self._engine, args[3], token, number, tube, min(count, CLAIM_JOBS_MAX), lease, now)
         if made is None:
             caller.reply.null_array()
+        elif size:
+            _write_size(caller.reply, made)
         else:
             self._read(caller, made, shard, now)
 
@@ -126,6 +132,16 @@ class Claims:
         reply.array(len(numbers))
         for number in numbers:
             reply.integer(number)
+
+
+def _write_size(reply: Reply, claim: Claim) -> None:
+    """How many jobs a claim has, and how many bytes their bodies: for those who let others read it."""
+    length: i64 = 0
+    for job in claim.jobs:
+        length += job.body_length()
+    reply.array(2)
+    reply.integer(len(claim.jobs))
+    reply.integer(length)
 
 
 class _Batch(Pages):

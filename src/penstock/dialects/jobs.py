@@ -173,7 +173,7 @@ class Jobs:
         self._native.site.run(caller, _Held(self._native, list(session.held)), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB SCAN cursor [TUBE t] [STATE s ...] [COUNT n] [IDS]"""
+        """JOB SCAN cursor [TUBE t] [STATE s ...] [COUNT n] [IDS] [NOBODIES]"""
         scan = _Scan(self._native, parse_cursor(args[2]))
         words = Words(args, 3)
         while words.more():
@@ -190,8 +190,10 @@ class Jobs:
                     scan.states |= 1 << _state(words.value())
             elif word == b"IDS":
                 scan.ids = True
+            elif word == b"NOBODIES":
+                scan.bodies = False
             else:
-                raise words.unknown(["TUBE", "STATE", "COUNT", "IDS"])
+                raise words.unknown(["TUBE", "STATE", "COUNT", "IDS", "NOBODIES"])
         self._engine.advance(now)
         self._native.site.run(caller, scan, now)
 
@@ -199,10 +201,10 @@ class Jobs:
         write_shown(self._native, reply, job)
 
 
-def write_shown(native: Native, reply: Reply, job: Job) -> None:
+def write_shown(native: Native, reply: Reply, job: Job, body: bytes | None = None) -> None:
     """A job that is looked at: what a take tells of it, and its state."""
     reply.map(11)
-    native.write_job(reply, job, None)
+    native.write_job(reply, job, body)
     reply.bulk(b"state")
     reply.bulk(s.STATE_NAMES[job.state].encode())
 
@@ -230,6 +232,7 @@ class _Scan(Pages):
     states: int  # Bits; none for all.
     count: int
     ids: bool  # Nothing but their ids.
+    bodies: bool  # With their bodies; else these are empty.
     _native: Native
     _cursor: int
 
@@ -241,6 +244,7 @@ class _Scan(Pages):
         self.states = 0
         self.count = _COUNT
         self.ids = False
+        self.bodies = True
 
     def write_head(self, reply: Reply) -> None:
         """The cursor to go on from, then what was found."""
@@ -264,7 +268,7 @@ class _Scan(Pages):
             if self.ids:
                 page.bulk(native.site.id_of(job))
             else:
-                write_shown(native, page, job)
+                write_shown(native, page, job, None if self.bodies else b"")
             self.found += 1
         self.add(page)
         return True

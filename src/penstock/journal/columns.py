@@ -85,10 +85,11 @@ def segment_batches(file: FrameFile, last: bool, batch_bytes: int = BATCH_BYTES)
         gathered.add(piece.data, piece.frames)
         names |= gathered.names
         if gathered.count:
-            yield _batch(gathered, names)
+            yield batch_of(gathered, names)
 
 
-def _batch(gathered: Gathered, names: dict[int, bytes]) -> pa.RecordBatch:
+def batch_of(gathered: Gathered, names: dict[int, bytes]) -> pa.RecordBatch:
+    """Rows that were gathered, as columns; `names` are those of all tubes that they tell of."""
     rows = np.frombuffer(gathered.rows(), dtype=_ROW)
     columns = {
         "position": pa.array(np.frombuffer(gathered.positions(), dtype="<i8")),
