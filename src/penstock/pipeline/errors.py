@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,6 +32,8 @@ def spoken() -> Iterator[None]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    # It would log what goes wrong in a call from Java, with a traceback; here that is told once.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         yield
     except (PySparkException, Py4JError) as error:

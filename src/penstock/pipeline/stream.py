@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import PySparkException
+
+from penstock.core.errors import PenstockError
 from penstock.pipeline import bronze, nodes
 from penstock.pipeline.compact import compact
 from penstock.pipeline.digest import digest
@@ -41,9 +44,17 @@ class Intake:
     told: Told = field(default=quiet)
     total: int = 0
     done: int = 0
+    error: Exception | None = None  # What it failed with: Spark would tell of it in a stack of Java.
 
     def __call__(self, events: DataFrame, batch: int) -> None:
         """Take a batch in."""
+        try:
+            self._take(events)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _take(self, events: DataFrame) -> None:
         lake = Lake(self.root)
         self.done += bronze.append(lake, events)
         self.told("reading events", self.done, self.total)
@@ -58,7 +69,7 @@ def once(spark: SparkSession, lake: Lake, source: Source, told: Told = quiet) ->
     told("reading events", 0, intake.total)
     with lake.writing(), spoken():
         nodes.learn(lake, source)
-        _wait(_writer(spark, lake, source, intake).trigger(availableNow=True).start())
+        _wait(_writer(spark, lake, source, intake).trigger(availableNow=True).start(), intake)
         lake.reload()
         digest(spark, lake, lambda done, total: told("silver and gold", done, total))
         compact(spark, lake, only_many=True)
@@ -72,7 +83,7 @@ def run(spark: SparkSession, lake: Lake, source: Source, every_s: float, told: T
         nodes.learn(lake, source)
         # What an earlier run had read, and was stopped before it became silver.
         digest(spark, lake, lambda done, total: told("silver and gold", done, total))
-        _wait(_writer(spark, lake, source, intake).trigger(processingTime=f"{every_s} seconds").start())
+        _wait(_writer(spark, lake, source, intake).trigger(processingTime=f"{every_s} seconds").start(), intake)
 
 
 def behind(lake: Lake, source: Source) -> int:
@@ -87,10 +98,14 @@ def _writer(spark: SparkSession, lake: Lake, source: Source, intake: Intake) -> 
     return writer.queryName("penstock pipeline")
 
 
-def _wait(query: StreamingQuery) -> None:
+def _wait(query: StreamingQuery, intake: Intake) -> None:
     """Wait for a stream to end; end it if we are to."""
     try:
         while not query.awaitTermination(_LOOK_S):
             pass
+    except PySparkException:
+        if isinstance(intake.error, OSError | PenstockError):
+            raise intake.error from None
+        raise
     finally:
         query.stop()
