@@ -74,7 +74,7 @@ def run(console: Console, pages: int = crawl.PAGES, directory: Path | None = Non
     broken = [finding.promise for finding in verdict.findings if finding.broken]
     console.print(f"Of {verdict.events:,} events, the audit says: {' '.join(broken) or 'every promise was kept.'}")
     console.print(
-        f"\nAll of this took {time.monotonic() - began:.0f} seconds. The report: [bold]{report}", soft_wrap=True
+        f"\nAll of it took {time.monotonic() - began:.0f} seconds. The report: [bold]{report}", soft_wrap=True
     )
     if console.is_terminal and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         webbrowser.open(report.as_uri())

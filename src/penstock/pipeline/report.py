@@ -260,18 +260,9 @@ class _Maker:
         rows: list[Row],
         figure: charts.Figure,
         note: str = "",
-        name: str | None = None,
     ) -> Section:
-        return Section(
-            name or table,
-            title,
-            question(f"gold/{table}").replace("minute", self._gold.grain),
-            columns,
-            rows,
-            _NOTHING,
-            figure if rows else None,
-            note,
-        )
+        asked = question(f"gold/{table}").replace("minute", self._gold.grain)
+        return Section(table, title, asked, columns, rows, _NOTHING, figure if rows else None, note)
 
 
 def percentiles(counts: pa.Table, by: Sequence[str]) -> list[Row]:
