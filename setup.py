@@ -35,6 +35,7 @@ COMPILED = (
     "dialects/glob.py",
     "dialects/jobs.py",
     "dialects/native.py",
+    "dialects/packed.py",
     "dialects/pages.py",
     "dialects/scans.py",
     "dialects/stages.py",
