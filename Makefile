@@ -5,7 +5,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test test-compiled test-spark test-interpreted fuzz lint format docs bench wheel clean FORCE
+.PHONY: help setup tools demo test test-compiled test-spark test-interpreted fuzz lint format docs bench bench-spark wheel \
+	clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -59,6 +60,9 @@ docs: $(VENV)/tools ## write the generated parts of the documentation anew
 
 bench: setup ## measure the speed
 	@$(PY) -m bench
+
+bench-spark: setup ## measure Spark against a live node (ARGS=--quick for the short form)
+	@$(PY) -m bench.spark $(ARGS)
 
 wheel: $(VENV)/tools ## build a wheel into dist/
 	@scripts/setup.sh wheel

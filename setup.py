@@ -49,6 +49,7 @@ GROUPS = {
         "dialects/claims.py",
         "dialects/glob.py",
         "dialects/jobs.py",
+        "dialects/packed.py",
         "dialects/pages.py",
         "dialects/scans.py",
         "dialects/spaces.py",

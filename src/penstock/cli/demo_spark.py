@@ -73,9 +73,8 @@ def run(console: Console, pages: int = crawl.PAGES, directory: Path | None = Non
     kept = crawl.conclude(work_list, through_fifo, through_utube, console)
     broken = [finding.promise for finding in verdict.findings if finding.broken]
     console.print(f"Of {verdict.events:,} events, the audit says: {' '.join(broken) or 'every promise was kept.'}")
-    console.print(
-        f"\nAll of it took {time.monotonic() - began:.0f} seconds. The report: [bold]{report}", soft_wrap=True
-    )
+    seconds = time.monotonic() - began
+    console.print(f"\nAll of it took {seconds:.0f} seconds. The report: {report}", soft_wrap=True, markup=False)
     if console.is_terminal and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         webbrowser.open(report.as_uri())
     return 0 if kept and verdict.kept else 1

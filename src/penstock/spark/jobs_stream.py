@@ -109,14 +109,14 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, ClaimPart)
         with told(), Node(self._options.url) as node:
             for number, shard, shards in partition.shards:
-                words = [b"CLAIM", b"READ", partition.consumer.encode(), b"%d" % number]
+                words = [b"CLAIM", b"READ", partition.consumer.encode(), b"%d" % number, b"PACKED"]
                 try:
-                    jobs = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], list))
+                    groups = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], list))
                 except ClaimGone:
                     # Its lease ended while nobody ran the query: the jobs are in their tube again, or somebody's.
                     continue
-                if jobs:
-                    yield batch(jobs, self._options.columns)
+                if groups:
+                    yield batch(groups, self._options.columns)
 
     def commit(self, end: Offset) -> None:
         """A batch is finished, says Spark when it plans the next; acking again does nothing."""
