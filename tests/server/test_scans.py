@@ -247,3 +247,9 @@ def test_a_page_of_long_names_is_full_with_few(wire: Wire) -> None:
     assert page == names[:17]
     assert page + wire.call("QSCAN", cursor, "COUNT", 17)[1] == names[:34]
     assert wire.call("QSCAN", "BUSYLOOP") == [b"0", names]
+
+
+def test_jobs_are_shown_without_their_bodies(wire: Wire, queue: bytes) -> None:
+    wire.add(queue, b"body")
+    _, [job] = wire.call("JOB", "SCAN", 0, "TUBE", queue, "NOBODIES", "COUNT", 1000)
+    assert pairs(job)[b"body"] == b""

@@ -106,3 +106,32 @@ def test_bad_words_are_refused_and_make_nothing(wire: Wire, queue: bytes, words:
         wire.call(*[tube if word == "t" else word for word in words])
     with pytest.raises(Refusal, match=r"^NOTUBE "):
         wire.call("TUBE", "INFO", tube)
+
+
+def test_who_lost_the_answer_of_a_stage_asks_again(wire: Wire, queue: bytes) -> None:
+    with pytest.raises(Refusal, match=r"^NOTUBE "):
+        wire.call("STAGE", queue, queue, "EXISTING", *jobs(1))
+    wire.call("TUBE", "CREATE", queue, "TYPE", "fifo")
+    assert [wire.call("STAGE", queue, queue, "EXISTING", "AFTER", 0, *jobs(1, 2)) for _ in range(2)] == [2, 2]
+    assert [wire.call("STAGE", queue, queue, "AFTER", 2, *jobs(3)) for _ in range(2)] == [3, 3]
+    with pytest.raises(Refusal, match=r"^RANGE .* has 3 jobs, not 1;"):
+        wire.call("STAGE", queue, queue, "AFTER", 1, *jobs(4))
+    wire.call("PUBLISH", queue)
+    assert bodies(wire, queue) == [b"1", b"2", b"3"]
+
+
+def test_work_that_is_done_again_is_published_once(start: Callable[..., Server]) -> None:
+    server = start()
+    wire = server.connect()
+    for name in ("first", "second"):
+        wire.call("STAGE", name, "q", *jobs(name))
+    assert [wire.call("PUBLISHONCE", "batch 7", "first") for _ in range(2)] == [1, 1]
+    server.kill()
+    wire = start().connect()
+    assert wire.call("PUBLISHONCE", "batch 7", "second", "never there") == 1
+    with pytest.raises(Refusal, match=r"^STAGEOVER "):
+        wire.call("STAGE", "second", "q", *jobs("late"))
+    assert bodies(wire, b"q") == [b"first"]
+    wire.call("STAGE", "open", "q", *jobs(1))
+    with pytest.raises(Refusal, match=r"^STAGEOVER .* is a stage, and no mark"):
+        wire.call("PUBLISHONCE", "open", "open")

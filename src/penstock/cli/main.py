@@ -27,6 +27,7 @@ from penstock.cli import (
     importing,
     job,
     journal,
+    pipeline,
     put,
     serve,
     sim,
@@ -66,6 +67,7 @@ app.add_typer(config.app, name="config", rich_help_panel=SERVER)
 app.command(rich_help_panel=SERVER)(copies.backup)
 app.command(rich_help_panel=SERVER)(copies.restore)
 app.add_typer(importing.app, name="import", rich_help_panel=SERVER)
+app.add_typer(pipeline.app, name="pipeline", rich_help_panel=SERVER)
 # What follows the command's name is its own, dashes or not.
 app.command(rich_help_panel=SHELL, context_settings={"allow_interspersed_args": False})(console.cli)
 app.add_typer(context.app, name="context", rich_help_panel=SHELL)

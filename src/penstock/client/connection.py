@@ -18,11 +18,11 @@ _RECEIVE_BYTES: Final = 1 << 16
 _CLOSE_S: Final = 2.0
 
 
-class Connection:
-    """One connection, used by one thread at a time."""
+class Line:
+    """One connection, used by one thread at a time. It has no session: what it asks leaves no trace."""
 
-    def __init__(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int) -> None:
-        """Connect, and join the session of a token, or begin one."""
+    def __init__(self, target: Target, seed: tuple[str, int]) -> None:
+        """Connect, and be let in."""
         self._parser = AnswerParser()
         self._timeout: float | None = target.connect_s
         self._socket = socket.create_connection(seed, target.connect_s)
@@ -34,15 +34,16 @@ class Connection:
             # first answer; if it ever says more, there will be a new connection for it.
             self._poll = select.poll()
             self._poll.register(self._socket, select.POLLIN)
-            first = greeting.words(target, token, grace_ms)
-            answers = self.ask(b"".join(encode(words) for words in first), len(first), target.connect_s)
-            greeted = greeting.read(seed, answers)
+            self._greet(target, seed)
         except BaseException:
             self.close()
             raise
-        self.token = greeted.token
-        self.number = greeted.number
-        self.max_body = greeted.max_body
+
+    def _greet(self, target: Target, seed: tuple[str, int]) -> None:
+        greeting.read_plain(seed, self._say(greeting.plain_words(target), target))
+
+    def _say(self, first: list[list[bytes]], target: Target) -> list[object]:
+        return self.ask(b"".join(encode(words) for words in first), len(first), target.connect_s)
 
     def is_stale(self) -> bool:
         """Whether the server has hung up since it was used last."""
@@ -94,6 +95,23 @@ class Connection:
         except OSError:
             pass
         self.close()
+
+
+class Connection(Line):
+    """A connection of a session."""
+
+    def __init__(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int) -> None:
+        """Connect, and join the session of a token, or begin one."""
+        self.token = token
+        self._grace_ms = grace_ms
+        super().__init__(target, seed)
+
+    def _greet(self, target: Target, seed: tuple[str, int]) -> None:
+        greeted = greeting.read(seed, self._say(greeting.words(target, self.token, self._grace_ms), target))
+        self.token = greeted.token
+        self.number = greeted.number
+        self.max_body = greeted.max_body
+        self.nodes = greeted.nodes
 
 
 def keep_alive(connection: socket.socket) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from typing import Any
 
 from penstock._version import __version__
 from penstock.client.url import Target, address
@@ -30,19 +31,25 @@ class Greeted:
     number: int  # Of the connection.
     token: str  # Of its session.
     max_body: int  # How many bytes a body may have.
+    nodes: object  # What the node says of all nodes.
 
 
 def words(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
     """The first commands on a connection, which are sent at once. The session is made if there is no token."""
+    identify = [b"IDENTIFY", token.encode()] if token else [b"IDENTIFY"]
+    hello, *about = plain_words(target)
+    return [hello, [*identify, b"GRACE", b"%dms" % grace_ms], *about, [b"HELLO"]]
+
+
+def plain_words(target: Target) -> list[list[bytes]]:
+    """The same for a connection that takes nothing, and so wants no session: the log need not know of it."""
     hello = [b"HELLO", b"3"]
     if target.user or target.password:
         hello += [b"AUTH", (target.user or "default").encode(), target.password]
     if target.name:
         hello += [b"SETNAME", target.name.encode()]
-    identify = [b"IDENTIFY", token.encode()] if token else [b"IDENTIFY"]
     return [
         hello,
-        [*identify, b"GRACE", b"%dms" % grace_ms],
         [b"CLIENT", b"SETINFO", b"LIB-NAME", b"penstock"],
         [b"CLIENT", b"SETINFO", b"LIB-VER", __version__.encode()],
     ]
@@ -50,6 +57,17 @@ def words(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
 
 def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
     """What the answers say. What is no Penstock, or does not let us in, is refused in a sentence."""
+    hello = read_plain(seed, answers)
+    identity = answers[1]
+    if isinstance(identity, Refusal):
+        raise refusal(identity)
+    if not isinstance(identity, dict):
+        raise _strange(seed)
+    return Greeted(hello[b"id"], identity[b"token"].decode(), identity[b"max-body"], answers[-1])
+
+
+def read_plain(seed: tuple[str, int], answers: list[object]) -> dict[Any, Any]:
+    """The same where there is no session: what the server says of itself."""
     where = address(*seed)
     hello = answers[0]
     if isinstance(hello, Refusal):
@@ -58,12 +76,13 @@ def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
     if server != b"penstock":
         name = server.decode("utf-8", "replace") if isinstance(server, bytes) else "something else"
         raise WrongServer(f"{where} is {name}, not Penstock; check the address and the port")
-    identity = answers[1]
-    if isinstance(identity, Refusal):
-        raise refusal(identity)
-    if not isinstance(identity, dict) or not isinstance(hello, dict):
-        raise WrongServer(f"{where} does not greet like this Penstock does; check its version")
-    return Greeted(hello[b"id"], identity[b"token"].decode(), identity[b"max-body"])
+    if not isinstance(hello, dict):
+        raise _strange(seed)
+    return hello
+
+
+def _strange(seed: tuple[str, int]) -> WrongServer:
+    return WrongServer(f"{address(*seed)} does not greet like this Penstock does; check its version")
 
 
 def refusal(answer: Refusal) -> CommandError:

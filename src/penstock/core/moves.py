@@ -249,7 +249,7 @@ class Moves:
         self.deadlines.clear(stage)
         stage.phase = phase
         stage.until = now + STAGE_REMEMBERED_MS
-        if phase == PUBLISHED:
+        if phase == PUBLISHED and stage.count > 0:
             stage.published = stage.count
         stage.closing = True
         self.stages.closing.append(stage)

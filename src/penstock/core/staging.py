@@ -53,13 +53,24 @@ def stage_jobs(engine: Engine, name: bytes, tube: Tube, drafts: list[Draft], exp
     return jobs
 
 
-def publish(engine: Engine, names: list[bytes], now: i64) -> int:
+def publish(engine: Engine, names: list[bytes], now: i64, mark: bytes | None = None) -> int:
     """Publish all of these stages, or none; tell how many jobs they have. Doing so again does nothing, tells the same.
+
+    With a mark, these stages or none if any stages were published under it before: then these are discarded. So the
+    same work, done twice in stages of other names, comes to its tubes once.
 
     The jobs move to their tubes a turn's worth at a time: `are_closing` tells whether some are left.
     """
     engine.advance(now)
     found = _all(engine, names, now)
+    if mark is not None:
+        check_name(mark, "a mark")
+        before = engine.stages.find(mark, now)
+        if before is not None:
+            if before.phase != PUBLISHED:
+                raise StageOver(f"{shown(mark)} is a stage, and no mark; choose another name")
+            _close(engine, found, DISCARDED, now)
+            return before.published
     total = 0
     for stage in found:
         if stage.phase == DISCARDED:
@@ -68,6 +79,12 @@ def publish(engine: Engine, names: list[bytes], now: i64) -> int:
     if len(found) < len(set(names)):
         missing = next(name for name in names if engine.stages.find(name, now) is None)
         raise UnknownStage(f"there is no stage {shown(missing)}; nothing was published")
+    if mark is not None:
+        # It is a stage that never had a job: remembered as the others are, and in the same row of the log.
+        marking = Stage(mark, STAGE_EXPIRE_MS)
+        marking.published = total
+        engine.stages.by_name[mark] = marking
+        found.append(marking)
     _close(engine, found, PUBLISHED, now)
     return total
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from penstock.core import staging
-from penstock.core.engine import Engine
+from penstock.core.engine import Engine, shown
+from penstock.core.errors import OutOfRange
 from penstock.core.limits import UNSET
 from penstock.core.policy import FIFOTTL
 from penstock.core.stages import Stage
@@ -25,21 +26,36 @@ class StageCommands:
         self._engine = native.site.engine
 
     def stage(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """STAGE stage tube [EXPIRE d] [IDS] [option value ...] JOB body [option value ...] [JOB body ...]"""
+        """STAGE stage tube [EXPIRE d] [EXISTING] [AFTER n] [IDS] [option value ...] JOB body [option value ...] ..."""
         words = Words(args, 3)
         expire = UNSET
-        if args[3].upper() == b"EXPIRE":
-            words.option()
-            expire = words.duration()
-        ids = words.more() and args[words.at].upper() == b"IDS"
-        if ids:
-            words.option()
+        after = -1
+        existing = False
+        ids = False
+        while words.more():
+            word = args[words.at].upper()
+            if word == b"EXPIRE":
+                words.option()
+                expire = words.duration()
+            elif word == b"AFTER":
+                words.option()
+                after = words.integer()
+            elif word == b"EXISTING":
+                existing = True
+                words.option()
+            elif word == b"IDS":
+                ids = True
+                words.option()
+            else:
+                break
         drafts = read_drafts(words)
         check_own(caller, args[1], b"stage")
         self._native.check_puts(caller, args[2], drafts)
         engine = self._engine
         staging.check_stage(engine, args[1], drafts, expire, now)
-        tube = engine.tubes.get(args[2])
+        if after >= 0 and self._was_staged(caller, args[1], after, len(drafts), now):
+            return
+        tube = engine.tube(args[2]) if existing else engine.tubes.get(args[2])
         if tube is None:
             tube = self._native.site.new_tube(args[2], FIFOTTL, drafts, now)
         else:
@@ -50,10 +66,26 @@ class StageCommands:
         else:
             caller.reply.integer(engine.stages.by_name[args[1]].count)
 
+    def _was_staged(self, caller: Caller, name: bytes, after: int, count: int, now: i64) -> bool:
+        """Whether the stage has these jobs already, told by how many it has: who lost the answer asks again."""
+        stage = self._engine.stages.find(name, now)
+        there = 0 if stage is None else int(stage.count)
+        if there == after:
+            return False
+        if there != after + count:
+            raise OutOfRange(f"stage {shown(name)} has {there} jobs, not {after}; begin anew in another one")
+        caller.reply.integer(there)
+        return True
+
     def publish(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """PUBLISH stage [stage ...]"""
         names = self._names(caller, args)
         self._close(caller, names, staging.publish(self._engine, names, now), now)
+
+    def publish_once(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """PUBLISHONCE mark stage [stage ...]"""
+        names = self._names(caller, args)
+        self._close(caller, names[1:], staging.publish(self._engine, names[1:], now, names[0]), now)
 
     def discard(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DISCARD stage [stage ...]"""

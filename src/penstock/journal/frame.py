@@ -709,6 +709,26 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
     return found
 
 
+def sent_frames(data: bytes) -> list[Frame]:
+    """The frames that a server has sent one after the other. It has checked their sums, which tell of their places."""
+    found: list[Frame] = []
+    at: i64 = 0
+    end: i64 = len(data)
+    while at < end:
+        if end - at < FRAME_HEADER_BYTES or i64(read_i32_le(data, at)) != FRAME_MAGIC:
+            raise DamagedFrame("no frame begins here")
+        if i64(data[at + 8]) != FRAME_VERSION:
+            raise DamagedFrame(f"frame version {data[at + 8]} is not known")
+        frame = Frame(data, at)
+        if frame.length < FRAME_HEADER_BYTES or frame.length > end - at:
+            raise DamagedFrame("the frame's length is wrong, or it is cut")
+        if frame.rows < 0 or frame.row_bytes < ROW_BYTES or frame.var_at + frame.var_bytes > at + frame.length:
+            raise DamagedFrame("the frame's number of rows is wrong")
+        found.append(frame)
+        at += frame.length
+    return found
+
+
 def seed_at(seed: int, offset: i64) -> int:
     """Where the checksum of a frame begins, so that it is valid in its own file and place only."""
     return seed ^ (offset >> 3)

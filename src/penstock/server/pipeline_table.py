@@ -16,7 +16,7 @@ def pipeline_rows(server: Server) -> list[Row]:
     return [
         (
             *("stage", -5, "wm", WRITE),
-            "stage tube [EXPIRE d] [option value ...] JOB body [option value ...] [JOB body ...]",
+            "stage tube [EXPIRE d] [EXISTING] [AFTER n] [option value ...] JOB body [option value ...] [JOB body ...]",
             *("Put jobs that nobody sees until their stage is published: how many it has.", stages.stage),
         ),
         (
@@ -24,15 +24,20 @@ def pipeline_rows(server: Server) -> list[Row]:
             *("Let the jobs of all of these stages be in their tubes, or of none: how many.", stages.publish),
         ),
         (
+            *("publishonce", -3, "w", WRITE, "mark stage [stage ...]"),
+            "The same, once under this mark: if that was done before, these stages are discarded.",
+            stages.publish_once,
+        ),
+        (
             *("discard", -2, "w", WRITE, "stage [stage ...]"),
             *("Remove the jobs of stages that were not published: how many.", stages.discard),
         ),
         (
-            *("claim take", -5, "w", WRITE, "tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n]"),
+            *("claim take", -5, "w", WRITE, "tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n | SIZE]"),
             *("Claim a batch of jobs: the same on every call, until it is acked or its lease ends.", claims.take),
         ),
         (
-            *("claim read", -4, "r", READ, "consumer number [SHARD i n]"),
+            *("claim read", -4, "r", READ, "consumer number [SHARD i n] [PACKED]"),
             *("Read a claim again, or one shard of it.", claims.read),
         ),
         (

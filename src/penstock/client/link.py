@@ -1,0 +1,87 @@
+"""A connection that is made again when it is lost, for those who take no jobs: readers of the log, and of claims.
+
+It has no session, so a server keeps nothing for it. One thread uses it at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar
+
+from penstock.client.backoff import Backoff
+from penstock.client.commands import NOT_AGAIN, Call
+from penstock.client.connection import Line
+from penstock.client.greeting import no_answer, refusal
+from penstock.client.url import Target
+from penstock.core.errors import ConnectionLost, NoServer, ProtocolError
+from penstock.core.limits import NEVER
+from penstock.wire.answers import Refusal, encode
+
+T = TypeVar("T")
+
+# What means that a connection is of no more use.
+_LOST = (OSError, EOFError, ProtocolError)
+
+
+class Link:
+    """A way to a server."""
+
+    def __init__(self, target: Target) -> None:
+        """Connect; a server that is not there now is not looked for."""
+        self.target = target
+        self._seed = 0  # Which address was good last.
+        self._line: Line | None = self._open(None)
+
+    def call(self, call: Call[T]) -> T:
+        """Send a command, and give what its answer means. If the answer was lost and that is safe, send it again."""
+        search: Backoff | None = None
+        while True:
+            try:
+                answer = self._ask(call)
+            except NoServer:
+                raise
+            except _LOST as error:
+                if call.repeat == NOT_AGAIN:
+                    raise ConnectionLost() from error
+                search = search or Backoff(self.target.retry_s)
+                pause_s = search.pause()
+                if pause_s is None:
+                    raise ConnectionLost("the connection was lost again and again, until time was over") from error
+                time.sleep(pause_s)
+                continue
+            if isinstance(answer, Refusal):
+                raise refusal(answer)
+            return call.read(answer)
+
+    def _ask(self, call: Call[Any]) -> object:
+        if self._line is None or self._line.is_stale():
+            self.close()
+            self._line = self._open(Backoff(self.target.retry_s))
+        answer_s = self.target.answer_s
+        patience = None if answer_s is None or call.wait_ms == NEVER else answer_s + call.wait_ms / 1000
+        try:
+            return self._line.ask(encode(call.words), 1, patience)[0]
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, search: Backoff | None) -> Line:
+        """Connect to one of the addresses; look for them as long as the search lasts, or once."""
+        while True:
+            for _ in self.target.seeds:
+                seed = self.target.seeds[self._seed]
+                try:
+                    return Line(self.target, seed)
+                except _LOST as error:
+                    wrong = no_answer(self.target, seed, error)
+                    self._seed = (self._seed + 1) % len(self.target.seeds)
+            pause_s = None if search is None else search.pause()
+            if pause_s is None:
+                raise wrong
+            time.sleep(pause_s)
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None

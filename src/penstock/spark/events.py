@@ -1,0 +1,70 @@
+"""`format("penstock_events")`: what happened, out of the logs of all nodes, as a batch or a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.spark.errors import told
+from penstock.spark.events_options import NAME, EventsOptions
+from penstock.spark.events_schema import DDL
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+
+class EventsSource(DataSource):
+    """The source by its name."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `format(…)`."""
+        return NAME
+
+    def schema(self) -> str:
+        """Always the same: see events_schema.py."""
+        return DDL
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch: everything between two offsets."""
+        with told():
+            return EventsReader(EventsOptions.read(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream: everything from an offset on."""
+        from penstock.spark.events_stream import EventsStreamReader
+
+        with told():
+            return EventsStreamReader(EventsOptions.read(self.options, streaming=True))
+
+
+class EventsReader(DataSourceReader):
+    """A batch of events."""
+
+    def __init__(self, options: EventsOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """Ask the nodes how far their logs go, and share it out."""
+        from penstock.spark.events_range import Logs
+
+        with told():
+            logs = Logs(self._options)
+            try:
+                heads = logs.heads()
+                starts = logs.checked(logs.positions(self._options.start, heads), heads)
+                return logs.ranges(starts, logs.ends(heads))
+            finally:
+                logs.close()
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """The events of one range; of none, where there is none."""
+        from penstock.spark.events_columns import batches
+        from penstock.spark.events_range import EventsRange
+
+        if isinstance(partition, EventsRange):
+            with told():
+                yield from batches(partition, self._options)

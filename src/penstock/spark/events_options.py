@@ -1,0 +1,104 @@
+"""What `penstock_events` may be told, in the spirit of Kafka's source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from penstock.core.errors import OutOfRange, WrongType
+from penstock.spark.options import Options
+
+NAME: Final = "penstock_events"
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+# A position by node; the node's own edge for all of them; or the first event not before a moment, in ms.
+Place = dict[str, int] | str | int
+
+_ROWS_MAX: Final = 2**53
+_NAMES: Final = (
+    *("startingOffsets", "endingOffsets", "startingTimestamp", "maxRowsPerTrigger", "failOnDataLoss"),
+    *("tube", "includeBodies", "rowsPerPartition"),
+)
+
+# How many positions are a task: half a second of work, and a task costs some hundredths.
+_ROWS_PER_PARTITION: Final = 250_000
+
+
+@dataclass(frozen=True)
+class EventsOptions:
+    """The options, read."""
+
+    urls: tuple[str, ...]
+    start: Place
+    end: Place
+    rows_per_trigger: int | None
+    fails_on_loss: bool
+    tubes: tuple[str, ...]  # None named: all.
+    bodies: bool
+    rows_per_partition: int
+
+    @classmethod
+    def read(cls, given: Mapping[str, str], streaming: bool) -> EventsOptions:
+        """Read them, for a stream or for a batch."""
+        options = Options(NAME, given, _NAMES)
+        start = _place(options.text("startingOffsets"), "startingOffsets", LATEST if streaming else EARLIEST)
+        moment = options.text("startingTimestamp")
+        if moment is not None:
+            if options.text("startingOffsets") is not None:
+                raise WrongType("give startingOffsets or startingTimestamp, not both")
+            start = _moment_ms(moment)
+        elif start == LATEST and not streaming:
+            raise WrongType("a batch that begins at latest has nothing in it; let it begin at earliest")
+        end = _place(options.text("endingOffsets"), "endingOffsets", LATEST)
+        if end == EARLIEST:
+            raise WrongType("endingOffsets is latest, or positions of nodes, not earliest")
+        if streaming and options.text("endingOffsets") is not None:
+            raise WrongType("a stream has no endingOffsets; read a batch, or use the trigger availableNow")
+        rows = options.integer("maxRowsPerTrigger", 0, 1, _ROWS_MAX)
+        return cls(
+            urls=options.urls(),
+            start=start,
+            end=end,
+            rows_per_trigger=rows or None,
+            fails_on_loss=options.flag("failOnDataLoss", True),
+            tubes=options.words("tube"),
+            bodies=options.flag("includeBodies", True),
+            rows_per_partition=options.integer("rowsPerPartition", _ROWS_PER_PARTITION, 1, _ROWS_MAX),
+        )
+
+
+def _place(text: str | None, name: str, default: str) -> Place:
+    if text is None:
+        return default
+    word = text.strip()
+    if word.lower() in (EARLIEST, LATEST):
+        return word.lower()
+    wrong = f'{name} is earliest, latest, or positions by node like {{"1f0e…": 4711}}, not {text!r}'
+    try:
+        found = json.loads(word)
+    except ValueError:
+        raise WrongType(wrong) from None
+    if not isinstance(found, dict) or not all(type(position) is int for position in found.values()):
+        raise WrongType(wrong)
+    if any(position < 1 for position in found.values()):
+        raise OutOfRange(f"{name}: positions of a log are numbered from 1")
+    return found
+
+
+def _moment_ms(text: str) -> int:
+    """A moment in ms since 1970, or as text like 2026-11-16T08:00:00Z; without a zone it is UTC."""
+    word = text.strip()
+    if word.isascii() and word.isdigit():
+        return int(word)
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        raise WrongType(
+            f"startingTimestamp is a moment like 2026-11-16T08:00:00Z, or ms since 1970, not {text!r}"
+        ) from None
+    return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)

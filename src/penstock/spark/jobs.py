@@ -1,0 +1,103 @@
+"""`format("penstock")`: the jobs of a server, read as a batch or a stream, and put out of a batch or a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    FractionalType,
+    IntegralType,
+    StringType,
+    StructType,
+)
+
+from penstock.client.commands import find_tube
+from penstock.core.errors import WrongType
+from penstock.spark.errors import told
+from penstock.spark.jobs_options import NAME, ReadOptions, StreamOptions, WriteOptions
+from penstock.spark.jobs_schema import BODIES, PUT_COLUMNS, chosen, ddl
+from penstock.spark.node import Node
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+        DataSourceWriter,
+    )
+
+_NUMBERS = (IntegralType,)
+_TIMES = (IntegralType, FractionalType, StringType)
+_TEXTS = (StringType, BinaryType)
+_KINDS: dict[str, tuple[type[DataType], ...]] = {
+    **dict.fromkeys(("body", "value", "key", "name", "unique", "dedup"), _TEXTS),
+    **dict.fromkeys(("tube", "kind"), (StringType,)),
+    **dict.fromkeys(("delay", "ttl", "ttr"), _TIMES),
+    "priority": _NUMBERS,
+}
+
+
+class JobsSource(DataSource):
+    """The source by its name."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `format(…)`."""
+        return NAME
+
+    def schema(self) -> str:
+        """The columns of a job that were asked for."""
+        names = self.options.get("columns") or ""
+        with told():
+            return ddl(chosen(name.strip() for name in names.split(",") if name.strip()))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch: the jobs that are there."""
+        from penstock.spark.jobs_read import JobsReader
+
+        with told():
+            return JobsReader(ReadOptions.read(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream: the jobs as they come, each acked when its batch is finished."""
+        from penstock.spark.jobs_stream import JobsStreamReader
+
+        with told():
+            return JobsStreamReader(StreamOptions.read(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch of rows that become jobs."""
+        from penstock.spark.jobs_write import JobsWriter
+
+        with told():
+            if overwrite:
+                raise WrongType('a tube is not overwritten; write with .mode("append")')
+            return JobsWriter(_checked(WriteOptions.read(self.options), schema), tuple(schema.names))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """A stream of them."""
+        from penstock.spark.jobs_write import JobsStreamWriter
+
+        with told():
+            return JobsStreamWriter(_checked(WriteOptions.read(self.options), schema), tuple(schema.names))
+
+
+def _checked(options: WriteOptions, schema: StructType) -> WriteOptions:
+    """Refuse here, in the driver, what every task would be refused."""
+    for field in schema.fields:
+        if field.name not in PUT_COLUMNS:
+            raise WrongType(f"a job has no {field.name!r}; its columns are {', '.join(PUT_COLUMNS)}")
+        if not isinstance(field.dataType, _KINDS[field.name]):
+            hint = "; make text of it with to_json" if field.name in BODIES else ""
+            raise WrongType(f"column {field.name!r} cannot be of type {field.dataType.simpleString()}{hint}")
+    if sum(name in BODIES for name in schema.names) != 1:
+        raise WrongType("a job needs one column for its body, called body or value")
+    if options.tube is None and "tube" not in schema.names:
+        raise WrongType('say which tube: .option("tube", …), or a column tube')
+    with Node(options.url) as node:
+        if options.tube is not None:
+            node.call(find_tube(options.tube.encode()))
+    return options

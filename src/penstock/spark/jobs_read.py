@@ -1,0 +1,114 @@
+"""The jobs that are there as a batch: a scan, which takes nothing and changes nothing.
+
+It looks at a running queue page by page: a job that is there all the time is told once, and as it was when it was
+looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
+
+from penstock.client.commands import Call, find_tube
+from penstock.core.errors import UnknownTube
+from penstock.spark.errors import told
+from penstock.spark.jobs_options import ReadOptions
+from penstock.spark.node import Node
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+# So many jobs a page: what a scan answers at most.
+_PAGE: Final = b"1000"
+
+
+class Scan(InputPartition):
+    """What one task reads: a tube of a server, or all of them."""
+
+    def __init__(self, url: str, tube: str | None) -> None:
+        self.url = url
+        self.tube = tube
+
+
+class _Offered:
+    """`pushFilters` for Spark to find: it refuses a source that has one while pushing filters is switched off, which it
+    is unless a session says otherwise. It takes this one for its own, and calls it if it is switched on."""
+
+    __func__ = DataSourceReader.pushFilters
+
+    def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
+        self._push = push
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._push(filters)
+
+
+class JobsReader(DataSourceReader):
+    """A batch of jobs."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._asked = options.tubes  # By name: these have to be there. Those that a filter names need not.
+
+    @property
+    def pushFilters(self) -> _Offered:
+        """What the server looks at itself: which tube, which state."""
+        return _Offered(self._push)
+
+    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
+        for each in filters:
+            name = each.attribute[0] if isinstance(each, (EqualTo, In)) else None
+            values = each.value if isinstance(each, In) else (each.value,) if isinstance(each, EqualTo) else ()
+            if name == "tube":
+                wanted = [value for value in values if value is not None]
+                kept = [tube for tube in self._options.tubes if tube in wanted] if self._options.tubes else wanted
+                self._options = replace(self._options, tubes=tuple(dict.fromkeys(kept)) or ("",))
+            elif name == "state":
+                self._options = replace(
+                    self._options, states=tuple(state for state in self._options.states if state in values)
+                )
+            else:
+                yield each
+
+    def partitions(self) -> list[InputPartition]:
+        """A task for each tube of each server, or one for all of its tubes."""
+        options = self._options
+        with told():
+            found: list[InputPartition] = []
+            for url in options.urls:
+                with Node(url) as node:
+                    for tube in self._asked:
+                        node.call(find_tube(tube.encode()))
+                if options.states:
+                    found += [Scan(url, tube) for tube in options.tubes or (None,) if tube != ""]
+            return found
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """The jobs of one task; none, where there is none."""
+        from penstock.spark.jobs_columns import batch
+
+        if not isinstance(partition, Scan):
+            return
+        words = [
+            b"PACKED",
+            b"COUNT",
+            _PAGE,
+            *([b"TUBE", partition.tube.encode()] if partition.tube is not None else []),
+        ]
+        words += [b"STATE", *(state.encode() for state in self._options.states)]
+        if "body" not in self._options.columns:
+            words.append(b"NOBODIES")
+        with told(), Node(partition.url) as node:
+            cursor = b"0"
+            while True:
+                try:
+                    cursor, groups = node.call(Call([b"JOB", b"SCAN", cursor, *words], tuple))
+                except UnknownTube:
+                    return  # A filter names a tube that is not there.
+                if groups:
+                    yield batch(groups, self._options.columns)
+                if cursor == b"0":
+                    return

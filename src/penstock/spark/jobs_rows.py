@@ -1,0 +1,166 @@
+"""The rows of a task as commands: many jobs in each, and what is refused told by the row."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.client import commands
+from penstock.client.commands import AGAIN, NOT_AGAIN, Call
+from penstock.core import errors as e
+from penstock.core.limits import check_body
+from penstock.spark.errors import SourceError
+from penstock.spark.jobs_options import WriteOptions
+from penstock.spark.jobs_schema import BODIES
+from penstock.spark.node import Node
+
+# How many jobs, and about how many bytes of bodies, go in one command.
+_JOBS: Final = 2_000
+_BYTES: Final = 1024 * 1024
+
+_WORDS: Final = {
+    "kind": b"AS",
+    "key": b"KEY",
+    "priority": b"PRIORITY",
+    "delay": b"DELAY",
+    "ttl": b"TTL",
+    "ttr": b"TTR",
+    "name": b"NAME",
+    "unique": b"UNIQUE",
+    "dedup": b"DEDUP",
+}
+_TIMES: Final = ("delay", "ttl", "ttr")
+
+# What is refused because of a row, and not of the server or the tube as they are now.
+_OF_ROWS: Final = (
+    *(e.BodyTooLarge, e.OutOfRange, e.WrongType, e.Unsupported, e.BadSyntax, e.BadName, e.BadRetry, e.NameTaken),
+    e.UnknownTube,
+)
+
+
+class Rows:
+    """Puts the rows of one task."""
+
+    def __init__(self, node: Node, options: WriteOptions, columns: tuple[str, ...], stage: bytes) -> None:
+        self._node = node
+        self._options = options
+        self._body = next(name for name in BODIES if name in columns)
+        self._said = [name for name in _WORDS if name in columns]
+        self._direct = "unique" in columns or "dedup" in columns
+        self._by_tube = "tube" in columns
+        self._stage = stage
+        self._body_max: int = node.call(commands.max_body())
+        self._refused: list[pa.RecordBatch] = []
+        self._errors = 0
+        self.staged = 0  # How many jobs the stage has.
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Put all rows of a batch."""
+        if not self._by_tube:
+            self._put_all(self._tube(None), batch)
+            return
+        # In the order of rows within each tube, which is all that a queue knows of order.
+        tubes = batch.column("tube")
+        for tube in pc.unique(tubes).to_pylist():
+            chosen = pc.is_null(tubes) if tube is None else pc.equal(tubes, tube)
+            self._put_all(self._tube(tube), batch.filter(chosen))
+
+    def _tube(self, tube: str | None) -> bytes:
+        named = tube if tube is not None else self._options.tube
+        if not named:
+            raise SourceError('a row has no tube; fill the column, or say .option("tube", …)')
+        return named.encode()
+
+    def _put_all(self, tube: bytes, batch: pa.RecordBatch) -> None:
+        bodies = [body.encode() if isinstance(body, str) else body for body in batch.column(self._body).to_pylist()]
+        jobs = self._words(batch, bodies)
+        at = 0
+        while at < len(jobs):
+            end, size = at, 0
+            while end < len(jobs) and end - at < _JOBS and (end == at or size < _BYTES):
+                size += len(bodies[end] or b"")
+                end += 1
+            self._send(tube, batch, bodies, jobs, at, end)
+            at = end
+
+    def _words(self, batch: pa.RecordBatch, bodies: list[bytes | None]) -> list[list[bytes]]:
+        """The words of each job."""
+        jobs = [[b"JOB", body or b""] for body in bodies]
+        if self._options.kind is None and "kind" not in self._said and pa.types.is_string(_type(batch, self._body)):
+            for job in jobs:
+                job += (b"AS", b"text")
+        for name in self._said:
+            word = _WORDS[name]
+            for job, value in zip(jobs, batch.column(name).to_pylist(), strict=True):
+                if value is not None:
+                    job += (word, _time(value) if name in _TIMES else _word(value))
+        return jobs
+
+    def _send(
+        self, tube: bytes, batch: pa.RecordBatch, bodies: list[bytes | None], jobs: list[list[bytes]], at: int, end: int
+    ) -> None:
+        """Put some of the rows; of those that are refused, tell which."""
+        try:
+            self._check(bodies[at:end])
+            self._node.call(self._command(tube, jobs[at:end]))
+            self.staged += 0 if self._direct else end - at
+        except _OF_ROWS as refused:
+            if self._options.errors is None:
+                raise
+            if end - at == 1:
+                self._refuse(batch.slice(at, 1), refused)
+                return
+            middle = (at + end) // 2
+            self._send(tube, batch, bodies, jobs, at, middle)
+            self._send(tube, batch, bodies, jobs, middle, end)
+
+    def _check(self, bodies: list[bytes | None]) -> None:
+        for body in bodies:
+            if body is None:
+                raise e.WrongType(f"the {self._body} of a row is null; a job has a body, which may be empty")
+            if len(body) > self._body_max:
+                check_body(len(body), self._body_max)
+
+    def _command(self, tube: bytes, jobs: list[list[bytes]]) -> Call[Any]:
+        words = [b"MPUT", tube, b"EXISTING"]
+        if not self._direct:
+            words = [b"STAGE", self._stage, tube, b"EXPIRE", commands.duration(self._options.stage_expire_ms)]
+            words += [b"EXISTING", b"AFTER", b"%d" % self.staged]
+        if self._options.kind is not None:
+            words += [b"AS", self._options.kind.encode()]
+        for job in jobs:
+            words += job
+        # What a row has a unique value for, and what a stage has already, is not put twice.
+        once = not self._direct or all(b"UNIQUE" in job or b"DEDUP" in job for job in jobs)
+        return Call(words, commands.nothing, AGAIN if once else NOT_AGAIN)
+
+    def _refuse(self, row: pa.RecordBatch, refused: e.CommandError) -> None:
+        self._errors += 1
+        if self._errors > self._options.errors_max:
+            raise SourceError(f"more than {self._options.errors_max} rows of a task were refused, the last: {refused}")
+        self._refused.append(row.append_column("error", pa.array([f"[{refused.code}] {refused}"])))
+
+    def refused_rows(self) -> bytes:
+        """The rows that were refused, as Arrow; empty if none was."""
+        if not self._refused:
+            return b""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._refused[0].schema) as writer:
+            for batch in self._refused:
+                writer.write_batch(batch)
+        return bytes(sink.getvalue())
+
+
+def _type(batch: pa.RecordBatch, name: str) -> pa.DataType:
+    return batch.schema.field(name).type
+
+
+def _word(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _time(value: Any) -> bytes:
+    """A time as the server reads it: a number is seconds."""
+    return value.encode() if isinstance(value, str) else b"%dms" % round(value * 1000)

@@ -1,0 +1,154 @@
+"""Rows become jobs. Tasks put them into stages, which nobody sees; the driver publishes all stages together.
+
+So a task that is tried again, or twice at once, adds nothing: only stages of tasks that Spark counts are published. A
+batch of a stream that Spark does again after a crash is published under the mark of its query and number, and so once.
+Rows with a `unique` or `dedup` value are put at once, since a stage cannot hold them: their values keep them single.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from penstock.client import commands
+from penstock.client.commands import Call
+from penstock.core.errors import PenstockError
+from penstock.core.limits import STAGES_PER_COMMAND_MAX
+from penstock.spark.errors import SourceError, told
+from penstock.spark.jobs_options import WriteOptions
+from penstock.spark.node import Node
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Table
+
+# Where Spark tells a task of a stream which query and which batch it is of.
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task has done."""
+
+    stage: str | None  # None: no row of it was staged.
+    mark: str  # Of the batch of a stream; empty: of none.
+    refused: bytes  # Rows that were refused and why, as Arrow; empty: none.
+
+
+class _Putting:
+    """What writers of batches and of streams share."""
+
+    def __init__(self, options: WriteOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+
+    @property
+    def _prefix(self) -> str:
+        """What names of stages begin with: a user may be allowed those alone that begin like its tubes."""
+        return f"{self._options.tube}/spark" if self._options.tube else "spark"
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Staged:
+        """A task: put its rows into a stage of its own. If that fails, the stage is discarded."""
+        from penstock.spark.jobs_rows import Rows
+
+        with told(), Node(self._options.url) as node:
+            stage = f"{self._prefix}/{uuid.uuid4().hex}"
+            rows = Rows(node, self._options, self._columns, stage.encode())
+            try:
+                for batch in iterator:
+                    rows.put(batch)
+            except BaseException:
+                if rows.staged:
+                    _quietly(node, stage)
+                raise
+            return Staged(stage if rows.staged else None, self._mark(), rows.refused_rows())
+
+    def _mark(self) -> str:
+        """Which batch of which stream this task is of."""
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY) if context is not None else None
+        return f"{self._prefix}/{query}/{context.getLocalProperty(_BATCH)}" if context is not None and query else ""
+
+    def _publish(self, messages: list[Any], marked: bool) -> None:
+        with told():
+            self._keep_refused([message.refused for message in messages if message.refused])
+            stages = [message.stage.encode() for message in messages if message.stage is not None]
+            if not stages:
+                return
+            mark = messages[0].mark.encode() if marked else b""
+            if mark and len(stages) > STAGES_PER_COMMAND_MAX:
+                raise SourceError(f"a batch of a stream may have {STAGES_PER_COMMAND_MAX} tasks; use coalesce")
+            with Node(self._options.url) as node:
+                for at in range(0, len(stages), STAGES_PER_COMMAND_MAX):
+                    some = stages[at : at + STAGES_PER_COMMAND_MAX]
+                    words = [b"PUBLISHONCE", mark, *some] if mark else [b"PUBLISH", *some]
+                    node.call(Call(words, commands.number))
+
+    def _discard(self, messages: list[Any]) -> None:
+        """Drop what tasks have staged. What those did that never answered expires."""
+        stages = [message.stage for message in messages if message is not None and message.stage is not None]
+        if stages:
+            with told(), Node(self._options.url) as node:
+                for stage in stages:
+                    _quietly(node, stage)
+
+    def _keep_refused(self, refused: list[bytes]) -> None:
+        if not refused or self._options.errors is None:
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        directory = _local(self._options.errors)
+        directory.mkdir(parents=True, exist_ok=True)
+        table: Table = pa.concat_tables([pa.ipc.open_stream(each).read_all() for each in refused])
+        made = directory / f".{uuid.uuid4().hex}.parquet"
+        pq.write_table(table, made)
+        made.rename(directory / f"part-{made.name[1:]}")
+
+
+class JobsWriter(_Putting, DataSourceArrowWriter):
+    """Writes a batch."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks are done: let everybody see the jobs."""
+        self._publish(messages, marked=False)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task failed for good: drop the jobs."""
+        self._discard(messages)
+
+
+class JobsStreamWriter(_Putting, DataSourceStreamArrowWriter):
+    """Writes a stream, batch by batch."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All tasks of a batch are done: let everybody see the jobs, unless they are there since a try before."""
+        self._publish(messages, marked=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A task failed for good: drop the jobs of this batch."""
+        self._discard(messages)
+
+
+def _quietly(node: Node, stage: str) -> None:
+    """Discard a stage if that is possible; what led to it is what is told."""
+    try:
+        node.call(commands.close_stages(b"DISCARD", [stage]))
+    except PenstockError:
+        pass  # It expires.
+
+
+def _local(path: str) -> Path:
+    """A directory on this machine, named as a path or a file: URL."""
+    parsed = urlparse(path)
+    if parsed.scheme not in ("", "file"):
+        raise SourceError(f"errors is a directory that the driver can write to, not {path!r}")
+    return Path(url2pathname(parsed.path) if parsed.scheme else path)

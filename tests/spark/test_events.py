@@ -1,0 +1,86 @@
+"""format("penstock_events"): the log as a batch and as a stream."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def test_a_batch_has_every_event_once(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
+    mine = queue.tube(tube, "utube", key_limit=3)
+    for number in range(3):
+        mine.put({"n": number}, key="k")
+    mine.take().ack()
+    events = spark.read.format("penstock_events").option("url", url).option("tube", tube).load()
+    rows = events.orderBy("position").collect()
+    assert [(row.event, row.before, row.after) for row in rows] == [
+        *[("put", "gone", "ready")] * 3,
+        ("taken", "ready", "taken"),
+        ("acked", "taken", "gone"),
+    ]
+    assert [bytes(row.body) for row in rows[:3]] == [b'{"n":0}', b'{"n":1}', b'{"n":2}']
+    assert {bytes(row.key) for row in rows} == {b"k"}
+    assert len({(row.node, row.position) for row in rows}) == 5
+
+
+def events(spark: SparkSession, url: str, **options: Any) -> Any:
+    return spark.read.format("penstock_events").option("url", url).options(**options).load()
+
+
+def stream(spark: SparkSession, url: str, directory: Path, **options: Any) -> StreamingQuery:
+    """Read what is there, into Parquet, and go on from where the last such stream ended."""
+    read = spark.readStream.format("penstock_events").option("url", url).options(**options).load()
+    write = read.writeStream.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True)
+    query = write.format("parquet").start(str(directory / "events"))
+    assert query.awaitTermination(60)
+    return query
+
+
+def test_a_stream_has_every_event_once_over_many_batches_and_restarts(
+    spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
+) -> None:
+    mine = queue.tube(tube)
+    mine.put_many([b"x"] * 50)
+    options = {"tube": tube, "startingOffsets": "earliest", "rowsPerPartition": 20}
+    first = stream(spark, url, tmp_path, maxRowsPerTrigger=40, **options)
+    assert len([each for each in first.recentProgress if each.numInputRows]) > 1
+    head = queue.execute("JOURNAL", "HEAD")
+    node = head[b"node"].decode()
+    assert json.loads(first.lastProgress.sources[0].endOffset) == {node: head[b"durable"] + 1}
+    assert first.lastProgress.sources[0].latestOffset is not None
+    for _ in range(10):
+        mine.take().ack()
+    stream(spark, url, tmp_path, **options)
+    seen = spark.read.parquet(str(tmp_path / "events")).select("position").collect()
+    there = events(spark, url, tube=tube).select("position").collect()
+    assert len(there) == 70
+    assert sorted(seen) == sorted(there)
+    stream(spark, url, tmp_path, **options)
+    assert spark.read.parquet(str(tmp_path / "events")).count() == 70
+
+
+def test_a_batch_begins_and_ends_where_it_is_told(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
+    mine = queue.tube(tube)
+    mine.put_many([b"x"] * 5)
+    everything = events(spark, url, tube=tube).orderBy("position").collect()
+    node, third, last = everything[0].node, everything[2].position, everything[4].position
+    some = events(
+        spark,
+        url,
+        startingOffsets=json.dumps({node: third}),
+        endingOffsets=json.dumps({node: last}),
+        includeBodies=False,
+    )
+    assert [row.position for row in some.collect()] == [third, third + 1]
+    assert [row.body for row in some.collect()] == [None, None]
+    later = mine.put(b"later")
+    since = later.meta()["created"]
+    told = events(spark, url, tube=tube, startingTimestamp=str(int(since * 1000))).collect()
+    assert told[-1].position > last
+    assert all(row.time.replace(tzinfo=UTC).timestamp() >= since for row in told)

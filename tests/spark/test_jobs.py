@@ -1,0 +1,84 @@
+"""format("penstock") as a batch: a scan that takes nothing, and a write that is seen all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.spark import sentence_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def jobs(spark: SparkSession, url: str, **options: Any) -> DataFrame:
+    return spark.read.format("penstock").option("url", url).options(**options).load()
+
+
+def write(rows: DataFrame, url: str, tube: str, **options: Any) -> None:
+    rows.write.format("penstock").mode("append").option("url", url).option("tube", tube).options(**options).save()
+
+
+def test_a_scan_takes_nothing_and_asks_the_server_for_what_is_filtered(
+    spark: SparkSession, url: str, queue: Any, tube: str
+) -> None:
+    mine = queue.tube(tube)
+    for number in range(5):
+        mine.put({"n": number}, delay=3600 if number == 4 else 0)
+    mine.take()
+    rows = jobs(spark, url, tube=tube).orderBy("number").collect()
+    assert [row.state for row in rows] == ["taken", "ready", "ready", "ready", "delayed"]
+    assert [(bytes(row.body), row.kind, row.tube) for row in rows[:1]] == [(b'{"n":0}', "json", tube)]
+    assert mine.stats()["ready"] == 3
+    for pushed in ("true", "false"):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", pushed)
+        assert jobs(spark, url).where("tube = 'no such tube'").count() == 0
+        ready = jobs(spark, url).where(f"tube = '{tube}' and state in ('ready', 'buried')")
+        assert ready.count() == 3
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    assert jobs(spark, url, tube=tube, columns="id,state,number", states="taken").collect()[0].number == 0
+
+
+def test_rows_become_jobs_with_what_their_columns_say(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
+    mine = queue.tube(tube, "utubettl", key_limit=9)
+    rows = spark.sql(
+        """select encode(concat('{"n":', id, '}'), 'utf-8') as body, 'json' as kind, concat('k', id) as key,
+                  3 - id as priority, if(id = 2, 3600, null) as delay, '1h' as ttl, 30.5 as ttr from range(4)"""
+    )
+    write(rows.repartition(2), url, tube)
+    assert [job.body for job in mine.take_many(10)] == [{"n": 3}, {"n": 1}, {"n": 0}]
+    assert mine.stats()["delayed"] == 1
+    text = spark.createDataFrame([("a", tube), ("b", tube)], "value string, tube string")
+    text.write.format("penstock").mode("append").option("url", url).save()
+    assert sorted(job.body for job in mine.take_many(10)) == ["a", "b"]
+
+
+def test_nothing_is_seen_of_a_write_that_fails(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
+    mine = queue.tube(tube)
+    rows = spark.range(3_000).selectExpr("cast(id as string) as value", "if(id = 2999, -1, 60) as ttl").repartition(2)
+    with pytest.raises(Exception) as failed:
+        write(rows, url, tube)
+    assert "TTL" in (sentence_of(failed.value) or "")
+    assert {name: count for name, count in mine.stats().items() if count} == {}
+
+
+def test_rows_that_are_refused_go_to_a_table_if_that_is_asked_for(
+    spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
+) -> None:
+    mine = queue.tube(tube)
+    rows = spark.range(100).selectExpr("cast(id as string) as value", "if(id % 40 = 0, -1, 60) as ttl").coalesce(1)
+    write(rows, url, tube, errors=str(tmp_path / "refused"))
+    assert mine.stats()["ready"] == 97
+    refused = spark.read.parquet(str(tmp_path / "refused")).collect()
+    assert sorted(row.value for row in refused) == ["0", "40", "80"]
+    assert all("TTL" in row.error for row in refused)
+
+
+def test_rows_with_a_unique_value_are_put_once(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
+    mine = queue.tube(tube)
+    rows = spark.range(10).selectExpr("cast(id as string) as value", "cast(id % 5 as string) as unique")
+    for _ in range(2):
+        write(rows, url, tube)
+    assert mine.stats()["ready"] == 5

@@ -1,0 +1,60 @@
+"""format("penstock") as a stream: jobs are acked when their batch is finished, and rows become jobs once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def stream(
+    spark: SparkSession, url: str, tube: str, directory: Path, work: Any = None, **options: Any
+) -> StreamingQuery:
+    """Process the jobs that are there into Parquet, and go on from where the last such stream ended."""
+    read = spark.readStream.format("penstock").option("url", url).option("tube", tube).options(**options).load()
+    if work is not None:
+        read = read.mapInArrow(work, read.schema)
+    write = read.writeStream.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True)
+    query = write.format("parquet").start(str(directory / "jobs"))
+    assert query.awaitTermination(60)
+    return query
+
+
+def there(stats: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in stats.items() if count}
+
+
+def test_every_job_is_acked_once_its_batch_is_finished_the_last_one_too(
+    spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
+) -> None:
+    mine = queue.tube(tube)
+    mine.put_many([b"%d" % number for number in range(1_000)])
+    query = stream(spark, url, tube, tmp_path, maxRowsPerTrigger=300, rowsPerPartition=100)
+    assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [300, 300, 300, 100]
+    assert there(mine.stats()) == {}
+    assert mine.events()["acked"] == 1_000
+    mine.put(b"later")
+    stream(spark, url, tube, tmp_path)
+    assert there(mine.stats()) == {}
+    seen = [bytes(row.body) for row in spark.read.parquet(str(tmp_path / "jobs")).collect()]
+    assert sorted(seen) == sorted([*(b"%d" % number for number in range(1_000)), b"later"])
+
+
+def test_a_stream_of_rows_becomes_jobs_once_though_a_batch_is_done_again(
+    spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
+) -> None:
+    mine = queue.tube(tube)
+    spark.range(50).selectExpr("cast(id as string) as value").write.parquet(str(tmp_path / "rows"))
+    for _ in range(2):
+        read = spark.readStream.schema("value string").parquet(str(tmp_path / "rows"))
+        write = read.writeStream.format("penstock").option("url", url).option("tube", tube).trigger(availableNow=True)
+        query = write.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        assert query.awaitTermination(60)
+        assert mine.stats()["ready"] == 50
+        # As if the driver had died between the publication and its own note of it.
+        (tmp_path / "checkpoint" / "commits" / "0").unlink()
+        (tmp_path / "checkpoint" / "commits" / ".0.crc").unlink()
+    assert there(mine.stats()) == {"ready": 50}
