@@ -27,7 +27,7 @@ from penstock.dialects.command import WRITE, Caller, Command, Desk
 from penstock.dialects.disque import Disque
 from penstock.dialects.site import Site
 from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening
-from penstock.journal.log import ALWAYS, Log
+from penstock.journal.log import ALWAYS, RESERVE_BYTES, Log
 from penstock.journal.recovery import open_log
 from penstock.journal.snapshot import take_snapshot
 from penstock.testing.sim.clients import Session
@@ -39,8 +39,8 @@ from penstock.testing.sim.options import EVERYSEC, NO_JOURNAL, Options
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams, spread
 from penstock.wire.bus import MEMORY_BYTES
 
-# Large enough for what must always fit in the log, and for some thousand jobs.
-_SEGMENT_BYTES = 4 * 1024 * 1024
+# A little more than what has to fit in the log at any time: an open looks at all of it.
+_SEGMENT_BYTES = RESERVE_BYTES + 256 * 1024
 
 _NODES_FILE = "nodes.conf"
 

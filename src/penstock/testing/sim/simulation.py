@@ -119,7 +119,7 @@ class Simulation(World):
         self.nemeses.begin()
         end = self.schedule.now + chaos
         while self.schedule.now < end:
-            self.schedule.run(min(end, self.schedule.now + work.randint(SECOND // 2, 2 * SECOND)))
+            self.schedule.run(min(end, self.schedule.now + work.randint(SECOND, 3 * SECOND)))
             self._look_around()
 
     def _heal(self) -> None:
