@@ -234,7 +234,7 @@ class Consumer(Client):
         if not self.careful:
             names = names[: random.randint(1, len(names))]
         words = [b"GETJOB"]
-        timeout_ms = random.choice((20, 200, 1_000, 5_000)) if not self.careful else 5_000
+        timeout_ms = random.choice((50, 500, 2_000, 5_000)) if not self.careful else 5_000
         if random.random() < 0.1 and not self.careful:
             words.append(b"NOHANG")
         words += [b"TIMEOUT", b"%d" % timeout_ms, b"COUNT", b"%d" % random.choice((1, 1, 2, 10)), b"WITHCOUNTERS"]
@@ -247,7 +247,7 @@ class Consumer(Client):
             self.later(spread(self.random, 300 * MS, 2 * SECOND), self._take)
             return
         if not isinstance(answer, list) or not answer:
-            self.later(spread(self.random, 20 * MS, SECOND), self._take)
+            self.later(spread(self.random, 100 * MS, SECOND), self._take)
             return
         jobs = [self._delivered(item, local_ms, sent) for item in answer]
         work = 0 if self.careful else spread(self.random, self.random.choice((1, 20, 300)) * MS, 2 * SECOND)

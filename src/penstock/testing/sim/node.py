@@ -380,6 +380,8 @@ class SimNode:
 
     def _gather(self, now: int) -> None:
         """Set aside what is to be sent; it leaves when the log is durable up to here."""
+        if not self._dirty and not self.cluster.mail.letters:
+            return
         for caller in self._dirty:
             for job in caller.unsent:
                 if job.once:

@@ -106,7 +106,7 @@ def draw(seed: int) -> Options:
     once = random.random() < 0.35
     options = Options(
         nodes=nodes,
-        node_timeout_ms=random.choice((1_000, 3_000, 3_000, 10_000, 10_000)),
+        node_timeout_ms=random.choice((2_000, 3_000, 3_000, 10_000, 10_000)),
         journal=random.choice((ALWAYS, ALWAYS, ALWAYS, EVERYSEC, NO_JOURNAL, NO_JOURNAL)),
         sync_us=random.choice((50, 200, 1_000, 8_000)),
         turn_us=random.choice((20, 100, 1_000)),

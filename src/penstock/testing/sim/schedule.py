@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 from random import Random
 
 # The schedule counts microseconds: a network is faster than a millisecond, and nodes must not be in step by chance.
@@ -24,25 +24,21 @@ class Schedule:
 
     def at(self, when: int, act: Act) -> None:
         """Let something happen at a moment, or at once if that is over."""
-        self._said += 1
-        heapq.heappush(self._coming, (max(when, self.now), self._said, act))
+        self.after(max(0, when - self.now), act)
 
     def after(self, delay: int, act: Act) -> None:
         """Let something happen in so many microseconds."""
-        self.at(self.now + delay, act)
+        self._said += 1
+        heappush(self._coming, (self.now + delay, self._said, act))
 
-    def run(self, until: int, over: Callable[[], bool] | None = None) -> bool:
-        """Let time pass up to a moment, or until it is over; tell whether it was."""
+    def run(self, until: int) -> None:
+        """Let time pass up to a moment."""
         coming = self._coming
         while coming and coming[0][0] <= until:
-            when, _, act = heapq.heappop(coming)
-            self.now = when
+            self.now, _, act = heappop(coming)
             self.events += 1
             act()
-            if over is not None and over():
-                return True
         self.now = max(self.now, until)
-        return False
 
 
 class Streams:
