@@ -5,7 +5,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-compiled test-interpreted fuzz lint format docs bench wheel clean FORCE
+.PHONY: help setup demo test test-compiled test-interpreted fuzz lint format docs bench bench-pipeline wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -51,6 +51,9 @@ docs: $(VENV)/tools ## write the generated parts of the documentation anew
 
 bench: setup ## measure the speed
 	@$(PY) -m bench
+
+bench-pipeline: setup ## measure the pipeline on Spark: SIZES="1 10", in millions of events
+	@$(PY) -m bench.pipeline $(SIZES)
 
 wheel: $(VENV)/tools ## build a wheel into dist/
 	@scripts/setup.sh wheel
