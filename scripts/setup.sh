@@ -38,7 +38,9 @@ apt_install() {
     apt=(sudo -n "${apt[@]}")
   fi
   say "installing $* with apt-get"
-  "${apt[@]}" update >/dev/null 2>&1 </dev/null || true # One unreachable source must not stop us; install will tell.
+  # Once; and one unreachable source must not stop us: install will tell.
+  [ -n "${apt_updated:-}" ] || "${apt[@]}" update >/dev/null 2>&1 </dev/null || true
+  apt_updated=yes
   "${apt[@]}" install -y --no-install-recommends "$@" >/dev/null 2>&1 </dev/null
 }
 
@@ -139,16 +141,20 @@ tools() {
   local python
   python=$(find_python)
   make_venv "$python"
-  find_compiler "$python"
-  find_redis_cli
-  find_tarantool
-  find_tmux
-  find_openssl
-  find_chromium
+  # What the system has to give is fetched while pip is at work.
+  {
+    find_compiler "$python"
+    find_redis_cli
+    find_tarantool
+    find_tmux
+    find_openssl
+    find_chromium
+  } &
   say "installing the tools from pyproject.toml"
   { requirements; requirements dev; } >"$venv/requirements.txt"
   "${pip[@]}" install -r "$venv/requirements.txt"
   find_spark
+  wait
 }
 
 # ---- The package -----------------------------------------------------------------------------------------------------
@@ -162,7 +168,7 @@ choose_core() {
   esac
   if [ "$core" = compiled ]; then
     export PENSTOCK_COMPILE=1
-    say "building the compiled core (one to three minutes) …"
+    say "building the compiled core (two or three minutes) …"
   else
     export PENSTOCK_COMPILE=0
     say "the core runs $core. It works the same, at a tenth of the speed."

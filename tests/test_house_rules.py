@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": {"core"},
     "cluster": {"core"},
     "dialects": {"core", "wire", "options"},
-    "journal": {"core"},
+    "journal": {"core", "wire"},
     "options": {"core", "wire"},
     "committer": {"core", "journal"},
     "bell": set(),

@@ -49,6 +49,7 @@ from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session as CoreSession
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Waiting
+from penstock.journal import ballast
 from penstock.journal.disk import Disk
 from penstock.journal.identity import forsake, identity, next_opening
 from penstock.journal.log import ALWAYS, EVERYSEC, RESERVE_BYTES, Log
@@ -757,6 +758,7 @@ class _Journal:
         self.closed = True
         self._grown.ring()
         self._steward.stop()
+        ballast.throw_off(self.disk)
         self.log.close(self.now(), self.wall())
 
     def close(self) -> None:

@@ -14,7 +14,8 @@ import pytest
 collect_ignore_glob = ["test_*.py"] if os.environ.get("PENSTOCK_EXPECT") == "interpreted" else []
 
 
-@pytest.fixture(scope="session")
+# Of a module, not of the session: while playwright is there, a loop of asyncio runs in this thread.
+@pytest.fixture(scope="module")
 def browser(needs: Callable[[object, str], None]) -> Iterator[Any]:
     """A browser."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -21,6 +21,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Their examples want a Spark session, which takes long to start: tests/spark runs them in the one that is there. So do
+# the ```py blocks of other pages.
+SPARK_PAGES = ("SPARK.md", "PIPELINE.md")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -111,12 +114,18 @@ def name_of(path: Path, line: int) -> str:
 
 
 EXAMPLES: list[tuple[Page, Block]] = []
+SPARK_EXAMPLES: list[Page] = []
 SHELL: list[tuple[Path, Block]] = []
 for _path in PAGES:
     _blocks = list(blocks_of(_path.read_text()))
     _runnable = [block for block in _blocks if block.language in ("python", "redis")]
     _page = Page(_path, _runnable, {"__name__": "__main__"})
-    EXAMPLES += [(_page, block) for block in _page.blocks]
+    if _path.name in SPARK_PAGES:
+        SPARK_EXAMPLES.append(_page)
+    else:
+        EXAMPLES += [(_page, block) for block in _page.blocks]
+        if _about_spark := [block for block in _blocks if block.language == "py"]:
+            SPARK_EXAMPLES.append(Page(_path, _about_spark))
     SHELL += [(_path, block) for block in _blocks if block.language in ("sh", "bash", "console")]
 
 
@@ -155,8 +164,10 @@ def a_server(directory: Path) -> Iterator[tuple[int, int]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         assert "serves" in process.stdout.readline()
-        yield port, iproto_port
-        process.terminate()
+        try:
+            yield port, iproto_port
+        finally:
+            process.terminate()
         assert process.wait(10) == 0
 
 

@@ -232,7 +232,7 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "journal head": (READ, []),
     **{f"journal {word}": (READ, [1]) for word in ("read", "events")},
 }
-EVERYBODYS = {"hello", "auth", "ping", "time", "command", "client", "identify"}
+EVERYBODYS = {"hello", "auth", "ping", "time", "command", "client", "identify", "call"}
 USERS = {"reader": READ, "writer": WRITE, "admin": ADMIN, "tester": DEBUG}
 
 

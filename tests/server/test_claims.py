@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -104,3 +105,39 @@ def test_a_claim_tells_its_size_to_who_lets_others_read_it(wire: Wire, queue: by
         wire.add(queue, body)
     assert [wire.call("CLAIM", "TAKE", queue, queue, 1, "SIZE") for _ in range(2)] == [[2, 4], [2, 4]]
     assert wire.call("CLAIM", "TAKE", queue, queue, 2, "SIZE") is None
+
+
+def test_packed_jobs_are_those_that_maps_tell_of(wire: Wire, queue: bytes) -> None:
+    wire.call("TUBE", "CREATE", queue, "TYPE", "utube", "KEY-LIMIT", 1000)
+    for number in range(300):
+        wire.call("PUT", queue, "x" * number, *(("KEY", f"k{number}") if number % 2 else ()))
+    told = [pairs(job) for job in wire.call("CLAIM", "TAKE", queue, queue, 1, "COUNT", 1000)]
+    groups = wire.call("CLAIM", "READ", queue, 1, "PACKED")
+    assert len(groups) > 1
+    assert [job for group in groups for job in unpacked(group)] == [
+        (job[b"id"], job[b"tube"], job[b"body"], job[b"key"], job[b"number"], job[b"created"]) for job in told
+    ]
+    _, [group] = wire.call("JOB", "SCAN", 0, "TUBE", queue, "PACKED", "NOBODIES", "COUNT", 1000)
+    assert [(job[0], job[2]) for job in unpacked(group)] == [(job[b"id"], None) for job in told]
+
+
+def unpacked(group: list[bytes]) -> list[tuple[bytes, bytes | None, bytes | None, bytes | None, int, int]]:
+    """The jobs of a group, as docs/NATIVE.md says."""
+    ids, tube_ends, tubes, states, _, _, numbers, created, _, _, *var = group
+    count = len(states)
+
+    def values(there: bytes, ends: bytes, data: bytes) -> list[bytes | None]:
+        at = struct.unpack(f"<{count + 1}i", ends)
+        return [data[at[n] : at[n + 1]] if there[n] else None for n in range(count)]
+
+    return list(
+        zip(
+            [ids[at : at + 40] for at in range(0, 40 * count, 40)],
+            values(b"\1" * count, tube_ends, tubes),
+            values(var[0], var[1], var[2]),
+            values(var[3], var[4], var[5]),
+            struct.unpack(f"<{count}q", numbers),
+            struct.unpack(f"<{count}q", created),
+            strict=True,
+        )
+    )

@@ -87,7 +87,7 @@ def test_a_log_of_a_newer_version_is_not_guessed_at(url: str, queue: Any, tube: 
         data = bytearray(node.read(1, 1, False).frames)
     assert frames_of(bytes(data), "n")
     data[8] += 1
-    with pytest.raises(DamagedJournal, match="frame version 2 is not known.*a newer server needs a newer penstock"):
+    with pytest.raises(DamagedJournal, match=r"frame version 2 is not known.*a newer server needs a newer penstock"):
         frames_of(bytes(data), "n")
 
 

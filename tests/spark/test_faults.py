@@ -1,7 +1,7 @@
 """A driver that dies at any point, and tasks that die: nothing is lost, and nothing comes twice.
 
 Spark notes in its checkpoint what it is about to do and what it has done. A directory in the place of such a note lets
-the query die at just that point, with everything as a kill would leave it.
+the query die at just that point, with everything as a kill would leave it. A task puts it there.
 """
 
 from __future__ import annotations
@@ -19,19 +19,34 @@ from .test_jobs_stream import stream, there
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyarrow import RecordBatch
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize("note", ["offsets", "commits"])
+def obstructing(obstacle: Path, during: int) -> Any:
+    """Work that hands all rows on, and in a batch of this number makes the obstacle."""
+
+    def work(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        if context.getLocalProperty("streaming.sql.batchId") == str(during):
+            os.makedirs(obstacle, exist_ok=True)
+        yield from batches
+
+    return work
+
+
+@pytest.mark.parametrize(("note", "during"), [("offsets", 0), ("commits", 1)], ids=["claimed", "wrote"])
 def test_a_query_that_dies_after_it_claimed_or_after_it_wrote_goes_on(
-    spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path, note: str
+    spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path, note: str, during: int
 ) -> None:
     mine = queue.tube(tube)
     mine.put_many([b"%d" % number for number in range(300)])
     obstacle = tmp_path / "checkpoint" / note / "1"
-    obstacle.mkdir(parents=True)
     with pytest.raises(Exception, match="STREAM_FAILED"):
-        stream(spark, url, tube, tmp_path, maxRowsPerTrigger=100)
+        stream(spark, url, tube, tmp_path, obstructing(obstacle, during), maxRowsPerTrigger=100)
     # The first batch was finished and acked, the second is claimed.
     assert there(mine.stats()) == {"ready": 100, "taken": 100}
     obstacle.rmdir()
@@ -71,9 +86,8 @@ def test_claims_that_ended_come_back_as_other_claims(
     mine = queue.tube(tube)
     mine.put_many([b"%d" % number for number in range(20)])
     obstacle = tmp_path / "checkpoint" / "commits" / "0"
-    obstacle.mkdir(parents=True)
     with pytest.raises(Exception, match="STREAM_FAILED"):
-        stream(spark, url, tube, tmp_path, consumer="faults")
+        stream(spark, url, tube, tmp_path, obstructing(obstacle, 0), consumer="faults")
     obstacle.rmdir()
     # As if the query had been away for longer than its lease.
     token = queue.claim_info("faults").token

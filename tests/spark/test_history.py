@@ -50,7 +50,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
 def test_the_demo_ends_with_its_table_and_the_path_of_the_report(demo: Path) -> None:
     shown = (demo / "shown").read_text()
     table, _, end = shown.rpartition("Most workers on one domain at a time")[2].partition("With the utube, no domain")
-    assert "others" in table
+    assert "others" in table and "every promise was kept" in end
     assert re.search(rf"The report: {demo}/report.html\n$", end)
     assert "1,600</b><span>jobs put" in (demo / "report.html").read_text()
 

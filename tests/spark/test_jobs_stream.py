@@ -10,9 +10,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 
-def stream(spark: SparkSession, url: str, tube: str, directory: Path, **options: Any) -> StreamingQuery:
+def stream(
+    spark: SparkSession, url: str, tube: str, directory: Path, work: Any = None, **options: Any
+) -> StreamingQuery:
     """Process the jobs that are there into Parquet, and go on from where the last such stream ended."""
     read = spark.readStream.format("penstock").option("url", url).option("tube", tube).options(**options).load()
+    if work is not None:
+        read = read.mapInArrow(work, read.schema)
     write = read.writeStream.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True)
     query = write.format("parquet").start(str(directory / "jobs"))
     assert query.awaitTermination(60)

@@ -26,7 +26,8 @@ def run(pages: int = crawl.PAGES) -> int:
     try:
         return demo_spark.run(console, pages)
     except demo_spark.NoSpark as why:
-        console.print(f"Spark cannot be had here ({why}), so this is the crawler alone.\n", soft_wrap=True)
+        sentence = f"Spark cannot be had here ({why}), so this is the crawler alone.\n"
+        console.print(sentence, soft_wrap=True, markup=False)
         return run_in_one_process(console, pages)
 
 

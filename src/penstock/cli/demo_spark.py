@@ -28,11 +28,10 @@ from penstock.cli.target import connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A demo is over before it pays to compile well, and its tables are small.
-_SHORT: Final = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
+    from penstock.pipeline.audit import Verdict
+
+# A demo is over before it pays to compile well.
+_SHORT: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 class NoSpark(Exception):
@@ -66,18 +65,19 @@ def run(console: Console, pages: int = crawl.PAGES, directory: Path | None = Non
         console.print()
         through_fifo = crawl.crawl(queue, fifo, pages, console)
         through_utube = crawl.crawl(queue, utube, pages, console)
-        with step(console, "The pipeline has digested the history"):
-            digest(spark, url, place / "lake")
+        with step(console, "The pipeline has digested the history, and judged it"):
+            verdict = digest(spark, url, place / "lake")
     with step(console, "The report is written"):
         report = tell(place / "lake", place / "report.html")
     console.print()
     kept = crawl.conclude(work_list, through_fifo, through_utube, console)
-    console.print(
-        f"\nAll of this took {time.monotonic() - began:.0f} seconds. The report: [bold]{report}", soft_wrap=True
-    )
+    broken = [finding.promise for finding in verdict.findings if finding.broken]
+    console.print(f"Of {verdict.events:,} events, the audit says: {' '.join(broken) or 'every promise was kept.'}")
+    seconds = time.monotonic() - began
+    console.print(f"\nAll of it took {seconds:.0f} seconds. The report: {report}", soft_wrap=True, markup=False)
     if console.is_terminal and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         webbrowser.open(report.as_uri())
-    return 0 if kept else 1
+    return 0 if kept and verdict.kept else 1
 
 
 @contextmanager
@@ -119,17 +119,16 @@ def enqueue(spark: SparkSession, url: str, pages: list[Page], fifo: str, utube: 
     jobs.write.format("penstock").option("url", url).option("kind", "json").mode("append").save()
 
 
-def digest(spark: SparkSession, url: str, directory: Path) -> None:
-    """Bring what happened into a lake that counts by the second, since all of it takes less than minutes."""
-    from penstock.pipeline.bronze import append
-    from penstock.pipeline.digest import digest
+def digest(spark: SparkSession, url: str, directory: Path) -> Verdict:
+    """Bring what happened into a lake, which counts by the second, since there are few minutes; and have it judged."""
+    from penstock.pipeline.audit import audit
     from penstock.pipeline.lake import Lake
+    from penstock.pipeline.source import Source
 
     lake = Lake(directory)
     with lake.writing():
         lake.count_by("second")
-        append(lake, spark.read.format("penstock_events").option("url", url).load())
-        digest(spark, lake)
+    return audit(spark, lake, Source((url,)))
 
 
 def tell(lake: Path, path: Path) -> Path:

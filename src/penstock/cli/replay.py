@@ -14,6 +14,7 @@ from penstock.cli.output import Column, Output, column, jobs_text
 from penstock.cli.progress import count_bar
 from penstock.cli.spark_options import extra
 from penstock.cli.target import Target
+from penstock.cli.turns import Master
 
 _COLUMNS = (column("tube"), column("jobs"), Column("bytes", lambda record: record["body_bytes"]), column("bodiless"))
 
@@ -39,7 +40,7 @@ def replay(
         str | None, typer.Option("--name", help="Of this replay: what it has put already is not put again. [the query]")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be put where.")] = False,
-    master: Annotated[str, typer.Option("--master", help="Where Spark runs.")] = "local[*]",
+    master: Master = "local[*]",
     *,
     out: Output,
 ) -> None:

@@ -115,7 +115,7 @@ class AsyncSession:
             if call.wait_ms:
                 began = time.monotonic()
             try:
-                return await (self._try_take(call) if call.is_take else self._try(call))
+                return await (self._try_take(call) if call.taken is not None else self._try(call))
             except LOST as error:
                 if self.closed:
                     raise Closed() from None
@@ -135,7 +135,7 @@ class AsyncSession:
                 return await self._unless_it_happened(call.happened, refused)
             if call.wait_ms:
                 call.waited(int((time.monotonic() - began) * 1000))
-            if call.is_take:
+            if call.taken is not None:
                 await self._settle()
 
     async def _try(self, call: Call[T]) -> T:
@@ -157,12 +157,12 @@ class AsyncSession:
 
     async def _send(self, connection: AsyncConnection, call: Call[Any]) -> Any:
         wait_s = None if call.wait_ms == NEVER else call.wait_ms / 1000
-        waiting = connection.send(encode(call.words), call.is_take, wait_s)
+        waiting = connection.send(encode(call.words), call.taken is not None, wait_s)
         try:
             return await waiting
         except asyncio.CancelledError:
             # The answer may have come in the same turn.
-            if call.is_take and waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+            if call.taken is not None and waiting.done() and not waiting.cancelled() and waiting.exception() is None:
                 self._unseen(waiting.result())
             raise
 
@@ -172,7 +172,8 @@ class AsyncSession:
         self._takes += 1
         try:
             found = await self._try(call)
-            self.belongings.add([job.id for job in found])  # type: ignore[attr-defined]
+            assert call.taken is not None
+            self.belongings.add(call.taken(found))
             return found
         except LOST:
             # Perhaps it was answered with jobs that nobody will see.

@@ -110,7 +110,7 @@ class Session:
             if call.wait_ms:
                 began = time.monotonic()
             try:
-                return self._try_take(call) if call.is_take else self._try(call)
+                return self._try_take(call) if call.taken is not None else self._try(call)
             except LOST as error:
                 if self.closed:
                     raise Closed() from None
@@ -130,7 +130,7 @@ class Session:
                 return self._unless_it_happened(call.happened, refused)
             if call.wait_ms:
                 call.waited(int((time.monotonic() - began) * 1000))
-            if call.is_take:
+            if call.taken is not None:
                 self._settle()
 
     def _try(self, call: Call[T]) -> T:
@@ -151,7 +151,8 @@ class Session:
             while not self._begins(take):
                 time.sleep(_LOOK_S)
             found = self._try(call)
-            self.belongings.add([job.id for job in found])  # type: ignore[attr-defined]
+            assert call.taken is not None
+            self.belongings.add(call.taken(found))
             return found
         except CommandError:
             raise

@@ -18,7 +18,8 @@ from penstock.core.limits import check_count
 from penstock.dialects.command import SLICE, Caller, Long, check_own, check_tube
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.native import Native
-from penstock.dialects.pages import LOOK_SLICE, Pages
+from penstock.dialects.packed import write_packed
+from penstock.dialects.pages import LOOK_SLICE, PAGE_BYTES_MAX, Pages
 from penstock.dialects.words import Words, shown
 from penstock.wire.reply import Reply
 
@@ -74,23 +75,28 @@ class Claims:
         elif size:
             _write_size(caller.reply, made)
         else:
-            self._read(caller, made, shard, now)
+            self._read(caller, made, shard, False, now)
 
     def read(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """CLAIM READ consumer number [SHARD i n]"""
+        """CLAIM READ consumer number [SHARD i n] [PACKED]"""
         check_own(caller, args[2], b"consumer")
         shard = _ALL
+        packed = False
         words = Words(args, 4)
         while words.more():
-            if words.option() != b"SHARD":
-                raise words.unknown(["SHARD"])
-            shard = _shard(words)
-        self._read(caller, claiming.read_claim(self._engine, args[2], _number(args[3]), now), shard, now)
+            word = words.option()
+            if word == b"SHARD":
+                shard = _shard(words)
+            elif word == b"PACKED":
+                packed = True
+            else:
+                raise words.unknown(["SHARD", "PACKED"])
+        self._read(caller, claiming.read_claim(self._engine, args[2], _number(args[3]), now), shard, packed, now)
 
-    def _read(self, caller: Caller, claim: Claim, shard: tuple[int, int], now: i64) -> None:
+    def _read(self, caller: Caller, claim: Claim, shard: tuple[int, int], packed: bool, now: i64) -> None:
         # All of it is of one tube.
         check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
-        self._native.site.run(caller, _Batch(self._native, claim, claim.shard(shard[0], shard[1])), now)
+        self._native.site.run(caller, _Batch(self._native, claim, claim.shard(shard[0], shard[1]), packed), now)
 
     def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM ACK consumer upto [TOKEN t]"""
@@ -150,12 +156,16 @@ class _Batch(Pages):
     _native: Native
     _claim: Claim
     _jobs: list[Job]
+    _at: i64  # How many of them were looked at.
+    _packed: bool
 
-    def __init__(self, native: Native, claim: Claim, jobs: list[Job]) -> None:
+    def __init__(self, native: Native, claim: Claim, jobs: list[Job], packed: bool) -> None:
         super().__init__()
         self._native = native
         self._claim = claim
         self._jobs = jobs
+        self._at = 0
+        self._packed = packed
 
     def look(self, caller: Caller, now: i64) -> bool:
         """Write the next jobs."""
@@ -164,13 +174,33 @@ class _Batch(Pages):
             raise ClaimGone()
         page = self.page(caller)
         jobs = self._jobs
-        end = min(self.found + LOOK_SLICE, len(jobs))
-        while self.found < end and self.fits(page, JOB_BYTES + jobs[self.found].body_length(), True):
-            page.map(10)
-            self._native.write_job(page, jobs[self.found], None)
-            self.found += 1
+        end = min(self._at + LOOK_SLICE, len(jobs))
+        if self._packed:
+            self._pack(page, end)
+        else:
+            while self._at < end and self.fits(page, JOB_BYTES + jobs[self._at].body_length(), True):
+                page.map(10)
+                self._native.write_job(page, jobs[self._at], None)
+                self._at += 1
+                self.found += 1
         self.add(page)
-        return self.found == len(jobs)
+        return self._at == len(jobs)
+
+    def _pack(self, page: Reply, end: i64) -> None:
+        """Write them as columns: what is found then is a group of them."""
+        some: list[Job] = []
+        length: i64 = 0
+        while self._at < end:
+            length += JOB_BYTES + self._jobs[self._at].body_length()
+            if some and length > PAGE_BYTES_MAX:
+                break
+            some.append(self._jobs[self._at])
+            self._at += 1
+        # Nothing is on the page, so this refuses an answer that is too long, and nothing else.
+        self.fits(page, length, True)
+        if some:
+            write_packed(self._native, page, some, True)
+            self.found += 1
 
 
 class _Acking(Long):

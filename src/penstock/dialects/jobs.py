@@ -18,7 +18,8 @@ from penstock.core.tube import Tube
 from penstock.core.waits import EndWait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, check_tube
 from penstock.dialects.native import Many, Native, read_delay, read_reason
-from penstock.dialects.pages import LOOK_SLICE, Pages
+from penstock.dialects.packed import write_packed
+from penstock.dialects.pages import LOOK_SLICE, PAGE_BYTES_MAX, Pages
 from penstock.dialects.words import Words, body_kind, check_kind, duration, parse_cursor, shown
 from penstock.wire.reply import Reply
 
@@ -173,7 +174,7 @@ class Jobs:
         self._native.site.run(caller, _Held(self._native, list(session.held)), now)
 
     def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB SCAN cursor [TUBE t] [STATE s ...] [COUNT n] [IDS] [NOBODIES]"""
+        """JOB SCAN cursor [TUBE t] [STATE s ...] [COUNT n] [IDS | PACKED] [NOBODIES]"""
         scan = _Scan(self._native, parse_cursor(args[2]))
         words = Words(args, 3)
         while words.more():
@@ -192,8 +193,10 @@ class Jobs:
                 scan.ids = True
             elif word == b"NOBODIES":
                 scan.bodies = False
+            elif word == b"PACKED":
+                scan.packed = True
             else:
-                raise words.unknown(["TUBE", "STATE", "COUNT", "IDS", "NOBODIES"])
+                raise words.unknown(["TUBE", "STATE", "COUNT", "IDS", "PACKED", "NOBODIES"])
         self._engine.advance(now)
         self._native.site.run(caller, scan, now)
 
@@ -233,6 +236,7 @@ class _Scan(Pages):
     count: int
     ids: bool  # Nothing but their ids.
     bodies: bool  # With their bodies; else these are empty.
+    packed: bool  # As columns.
     _native: Native
     _cursor: int
 
@@ -245,6 +249,7 @@ class _Scan(Pages):
         self.count = _COUNT
         self.ids = False
         self.bodies = True
+        self.packed = False
 
     def write_head(self, reply: Reply) -> None:
         """The cursor to go on from, then what was found."""
@@ -258,6 +263,9 @@ class _Scan(Pages):
         engine = native.site.engine
         page = self.page(caller)
         jobs, self._cursor = engine.scan(self._cursor, self.count, self.tube, self.states or -1)
+        if self.packed:
+            self._pack(caller, page, jobs)
+            return True
         for job in jobs:
             name = engine.tube_of(job).name
             if not caller.any_tube and not caller.may_use(name):
@@ -272,6 +280,24 @@ class _Scan(Pages):
             self.found += 1
         self.add(page)
         return True
+
+    def _pack(self, caller: Caller, page: Reply, jobs: list[Job]) -> None:
+        """Write jobs as columns: what is found then is one group of them, or none."""
+        some: list[Job] = []
+        length: i64 = 0
+        for job in jobs:
+            name = self._native.site.engine.tube_of(job).name
+            if not caller.any_tube and not caller.may_use(name):
+                continue
+            length += _told_bytes(job, name)
+            if some and length > PAGE_BYTES_MAX:
+                self._cursor = job.id
+                break
+            some.append(job)
+        if some:
+            write_packed(self._native, page, some, self.bodies)
+            self.found = 1
+        self.add(page)
 
 
 class _Held(Pages):

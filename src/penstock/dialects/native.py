@@ -417,7 +417,7 @@ class _Return:
             elif word == b"TTL":
                 self.ttl = words.duration()
             elif word == b"PRIORITY":
-                self.priority = words.integer()
+                self.priority = words.priority()
             else:
                 self.key = words.value()
 

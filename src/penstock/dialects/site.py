@@ -147,7 +147,7 @@ class Site:
 
     def write_body(self, reply: Reply, job: Job) -> None:
         """The body of a job that is looked at; nothing, if it cannot be read."""
-        body = self._readable(job)
+        body = self.readable(job)
         if body is None:
             reply.null()
         else:
@@ -155,13 +155,13 @@ class Site:
 
     def write_plain(self, reply: Reply, job: Job) -> None:
         """The same for those who know nothing but bytes."""
-        body = self._readable(job)
+        body = self.readable(job)
         if body is None:
             reply.null()
         else:
             reply.bulk(to_plain(body, job.body_kind))
 
-    def _readable(self, job: Job) -> bytes | None:
+    def readable(self, job: Job) -> bytes | None:
         body = job.body
         if isinstance(body, bytes):
             return body

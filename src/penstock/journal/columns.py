@@ -105,9 +105,9 @@ def batch_of(gathered: Gathered, names: dict[int, bytes]) -> pa.RecordBatch:
         "expiry": _moment(_column(rows, "expiry"), NEVER),
         "ttr_ms": _with_nulls(_column(rows, "ttr"), NEVER),
         "once": pa.array((_column(rows, "flags") & FLAG_ONCE) != 0),
-        "body": _var(gathered.bodies(), gathered.count, pa.binary()),
-        "key": _var(gathered.keys(), gathered.count, pa.binary()),
-        "reason": _text(_var(gathered.reasons(), gathered.count, pa.binary())),
+        "body": var_column(gathered.bodies(), gathered.count, pa.binary()),
+        "key": var_column(gathered.keys(), gathered.count, pa.binary()),
+        "reason": text_column(var_column(gathered.reasons(), gathered.count, pa.binary())),
     }
     for field in SCHEMA:
         if field.name not in columns:
@@ -134,7 +134,7 @@ def _tubes(numbers: Any, names: dict[int, bytes]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))
 
 
-def _text(values: pa.Array) -> pa.Array:
+def text_column(values: pa.Array) -> pa.Array:
     """Bytes that are text, most of the time. Those that are not are shown as they are elsewhere: `\\xff` for a byte."""
     try:
         return values.cast(pa.string())
@@ -143,7 +143,8 @@ def _text(values: pa.Array) -> pa.Array:
         return pa.array(texts, type=pa.string())
 
 
-def _var(buffers: tuple[bytes, bytes, bytes], count: int, kind: pa.DataType) -> pa.Array:
+def var_column(buffers: tuple[bytes, bytes, bytes], count: int, kind: pa.DataType) -> pa.Array:
+    """Values of any length, out of the buffers of `wire/columns.py`."""
     there, ends, data = buffers
     valid = np.packbits(np.frombuffer(there, dtype=np.uint8), bitorder="little").tobytes()
     return pa.Array.from_buffers(kind, count, [pa.py_buffer(valid), pa.py_buffer(ends), pa.py_buffer(data)])

@@ -6,10 +6,11 @@ that, many rows at a time.
 
 from __future__ import annotations
 
-from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
-from mypy_extensions import i32, i64, u8
+from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i64_le
+from mypy_extensions import i64
 
 from penstock.journal import frame as f
+from penstock.wire.columns import VarColumn
 
 
 class Gathered:
@@ -90,34 +91,3 @@ class Gathered:
     def reasons(self) -> tuple[bytes, bytes, bytes]:
         """Their reasons, in the same way."""
         return self._reasons.buffers()
-
-
-class VarColumn:
-    """One var field of many rows: a byte a row that tells whether it has it, where each ends, and all of them."""
-
-    _there: BytesWriter
-    _ends: BytesWriter
-    _bytes: BytesWriter
-    _has: u8
-
-    def __init__(self) -> None:
-        self._there = BytesWriter()
-        self._ends = BytesWriter()
-        write_i32_le(self._ends, 0)
-        self._bytes = BytesWriter()
-        self._has = 0
-
-    def add(self, data: bytes, at: i64, size: i64) -> None:
-        """The row that comes next has this field."""
-        self._bytes.write(data[at : at + size])
-        self._has = 1
-
-    def end_row(self) -> None:
-        """Go on to the next row."""
-        self._there.append(self._has)
-        self._has = 0
-        write_i32_le(self._ends, i32(len(self._bytes)))
-
-    def buffers(self) -> tuple[bytes, bytes, bytes]:
-        """All three."""
-        return self._there.getvalue(), self._ends.getvalue(), self._bytes.getvalue()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.errors import CommandError, NameTaken
 from penstock.options import decode_body
-from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.errors import PipelineError, spoken
 from penstock.pipeline.lake import Lake
 
 if TYPE_CHECKING:
@@ -63,17 +63,13 @@ class Planned:
 
 def rows_of(spark: SparkSession, lake: Lake | None, query: str | None, table: str | None) -> DataFrame:
     """What is asked for. In a query, every table of the lake has its own name: events, jobs, rates and so on."""
-    from pyspark.errors import AnalysisException
-
     if lake is not None:
         lake.must_be_there().show(spark)
-    try:
+    with spoken():
         if query is not None:
             return spark.sql(query)
         assert table is not None
         return spark.read.parquet(table) if "/" in table else spark.table(table)
-    except AnalysisException as error:
-        raise PipelineError(_first_sentence(error)) from None
 
 
 def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame:
@@ -136,7 +132,8 @@ def plan(jobs: DataFrame) -> list[Planned]:
         f.coalesce(f.sum(f.octet_length(body)), f.lit(0)).alias("body_bytes"),
         f.count_if(f.col("body").isNull()).alias("bodiless"),
     )
-    return [Planned(**row.asDict()) for row in planned.orderBy("tube").collect()]
+    with spoken():
+        return [Planned(**row.asDict()) for row in planned.orderBy("tube").collect()]
 
 
 def _is_plain(jobs: DataFrame) -> bool:
@@ -149,8 +146,7 @@ def replay(
     """Put jobs, so many a second at most. `run` names this replay: run again under this name, it goes on."""
     done = Replayed()
     tubes: dict[str, Tube] = {}
-    rows = jobs.toLocalIterator(prefetchPartitions=True)
-    for batch in _paced(rows, rate):
+    for batch in _paced(_streamed(jobs), rate):
         pipeline = queue.pipeline()
         answers = []
         for row in batch:
@@ -172,6 +168,12 @@ def replay(
                 done.refused[str(error)] += 1
         progress(done.put + done.there + done.bodiless + done.refused.total())
     return done
+
+
+def _streamed(jobs: DataFrame) -> Iterator[Row]:
+    """Row by row, so that memory holds a part of them only."""
+    with spoken():
+        yield from jobs.toLocalIterator(prefetchPartitions=True)
 
 
 def _paced(rows: Iterable[Row], rate: float | None) -> Iterator[list[Row]]:
@@ -201,9 +203,3 @@ def _options(row: Row, run: str) -> dict[str, Any]:
     if "key" in given and isinstance(given["key"], bytearray):
         given["key"] = bytes(given["key"])
     return {**given, "name": f"replay of {row['origin']}", "dedup": f"{run} {row['origin']}"}
-
-
-def _first_sentence(error: Exception) -> str:
-    """What Spark says of a query, without the query itself and its plan."""
-    text = str(error).partition(" SQLSTATE")[0].partition(";")[0]
-    return " ".join(text.rpartition("] ")[2].split())

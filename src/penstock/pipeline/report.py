@@ -7,8 +7,9 @@ minute, or for so many of them that there are few points; and a table has a row 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
@@ -110,7 +111,7 @@ class _Maker:
                 Column(f"put in the busiest {self._gold.grain}", lambda row: busiest[row["tube"]]),
             ],
             rows,
-            self._chart(self._over_time("rates", **counts), lines, f"jobs in a {_STEPS[self._step_s]}"),
+            self._counts("rates", lines),
             self._note(),
         )
 
@@ -119,10 +120,10 @@ class _Maker:
         table = table.filter(pc.equal(table["kind"], kind))
         rows = self._by_tube(percentiles(group(table, ["tube", "bucket"], count="sum"), ["tube"]))
         counts = group(self._stepped(table), ["tube", "minute", "bucket"], count="sum")
-        points = self._in_order(percentiles(counts, ["tube", "minute"]))
         panels = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile"}
+        points = self._filled(percentiles(counts, ["tube", "minute"]), panels, None)
         columns = [column("tube"), column("count", of), *(column(each, f"{each}, ms") for each in panels)]
-        figure = self._chart(points, panels, "ms") if rows else None
+        figure = charts.over_time(points, panels, "ms", self._shown, self._gold.span) if rows else None
         return Section(name, title, asked, columns, rows, _NOTHING, figure, f"{self._note()} Right to 2 %.".strip())
 
     def backlog(self) -> Section:
@@ -131,6 +132,7 @@ class _Maker:
         most = {row["tube"]: row["ready"] for row in group(table, ["tube"], ready="max").to_pylist()}
         last = {row["tube"]: row for row in sorted(table.to_pylist(), key=lambda row: row["minute"])}
         lines = {"ready": "ready", "taken": "taken", "buried": "buried"}
+        points = sorted(self._over_time("backlog", **dict.fromkeys(lines, "max")), key=lambda row: row["minute"])
         return self._section(
             "backlog",
             "Backlog",
@@ -139,7 +141,7 @@ class _Maker:
                 *(column(level, f"{level} at the end") for level in levels),
             ],
             self._by_tube(list(last.values())),
-            self._chart(self._over_time("backlog", **dict.fromkeys(lines, "max")), lines, "jobs", level=True),
+            charts.over_time(points, lines, "jobs", self._shown, self._gold.span, level=True),
             self._note(),
         )
 
@@ -158,13 +160,12 @@ class _Maker:
             "again, %", lambda row: round(100 * row["redeliveries"] / row["takes"], 2) if row["takes"] else None
         )
         columns = [column("tube"), column("takes", "taken"), column("redeliveries", "again"), share]
-        points = self._over_time("redeliveries", redeliveries="sum")
         return self._section(
             "redeliveries",
             "Taken again",
             [*columns, *(column(field, name) for field, name in whys.items())],
             rows,
-            self._chart(points, {"redeliveries": "taken again"}, f"jobs in a {_STEPS[self._step_s]}"),
+            self._counts("redeliveries", {"redeliveries": "taken again"}),
             self._note(),
         )
 
@@ -215,8 +216,7 @@ class _Maker:
 
     def _over_time(self, name: str, **how: str) -> list[Row]:
         """Points of a chart: fields of the busiest tubes over time."""
-        table = self._stepped(self._gold.table(name))
-        return self._in_order(group(table, ["tube", "minute"], **how).to_pylist())
+        return rows_of(group(self._stepped(self._gold.table(name)), ["tube", "minute"], **how))
 
     def _stepped(self, table: pa.Table) -> pa.Table:
         """A table of the busiest tubes, whose minutes are as many as a chart has points."""
@@ -224,19 +224,33 @@ class _Maker:
         minutes = pc.floor_temporal(table["minute"], self._step_s, "second")
         return table.set_column(table.schema.get_field_index("minute"), "minute", minutes)
 
-    def _in_order(self, points: list[Row]) -> list[Row]:
-        return sorted(points, key=lambda row: (self._shown.index(row["tube"]), row["minute"]))
+    def _filled(self, points: list[Row], fields: Iterable[str], nothing: int | None) -> list[Row]:
+        """Points for every step of time: gold has no rows of minutes in which nothing happened, but a chart has."""
+        there = {(row["tube"], row["minute"]): row for row in points}
+        blank = dict.fromkeys(fields, nothing)
+        return [
+            there.get((tube, moment)) or {"tube": tube, "minute": moment, **blank}
+            for tube in self._shown
+            for moment in self._moments
+        ]
 
-    def _chart(self, points: list[Row], panels: dict[str, str], unit: str, level: bool = False) -> charts.Figure:
-        return charts.over_time(points, panels, unit, self._shown, self._gold.span, level)
+    @cached_property
+    def _moments(self) -> list[datetime]:
+        if self._gold.span is None:
+            return []
+        first, last = (moment.timestamp() // self._step_s for moment in self._gold.span)
+        return [datetime.fromtimestamp(step * self._step_s, UTC) for step in range(int(first), int(last) + 1)]
+
+    def _counts(self, name: str, panels: dict[str, str]) -> charts.Figure:
+        """A chart of how often things happened."""
+        points = self._filled(self._over_time(name, **dict.fromkeys(panels, "sum")), panels, 0)
+        return charts.over_time(points, panels, f"jobs in a {_STEPS[self._step_s]}", self._shown, self._gold.span)
 
     def _note(self) -> str:
         left_out = len(self._gold.tubes) - len(self._shown)
-        return (
-            f"The chart leaves out {left_out:,} tubes in which less happened; --tube names those to show."
-            if left_out
-            else ""
-        )
+        if not left_out:
+            return ""
+        return f"The chart leaves out {left_out:,} tubes in which less happened; --tube names those to show."
 
     def _section(
         self,
@@ -246,11 +260,9 @@ class _Maker:
         rows: list[Row],
         figure: charts.Figure,
         note: str = "",
-        name: str | None = None,
     ) -> Section:
-        return Section(
-            name or table, title, question(f"gold/{table}"), columns, rows, _NOTHING, figure if rows else None, note
-        )
+        asked = question(f"gold/{table}").replace("minute", self._gold.grain)
+        return Section(table, title, asked, columns, rows, _NOTHING, figure if rows else None, note)
 
 
 def percentiles(counts: pa.Table, by: Sequence[str]) -> list[Row]:

@@ -20,7 +20,7 @@ TOLD_EVERY: Final = 50_000
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Jobs in the order they came: when, for how long they keep a worker busy, and of which key they are."""
+    """Jobs in the order they came: when, how long they keep a worker and their key busy, and of which key they are."""
 
     at_ms: Sequence[int]
     run_ms: Sequence[float]
@@ -30,30 +30,31 @@ class Arrivals:
         return len(self.at_ms)
 
 
-def waits(
-    arrivals: Arrivals,
-    workers: int,
-    per_key: int | None,
-    begin_ms: int = 0,
-    progress: Progress = lambda done, total: None,
-) -> list[float]:
-    """How long each job would have waited, if the workers come at `begin_ms`.
+@dataclass(frozen=True)
+class Crew:
+    """Who works on them."""
 
-    `per_key`: so many of one key at a time; None: as many as there are.
-    """
-    assert workers > 0 and (per_key is None or per_key > 0)
-    if per_key is None or per_key >= workers:
-        return _waits_in_one_line(arrivals, workers, begin_ms, progress)
-    return _waits_by_key(arrivals, workers, per_key, begin_ms, progress)
+    workers: int
+    per_key: int | None = None  # So many jobs of one key at a time; None: as many as there are.
+    begin_ms: int = 0  # When they come.
+    pause_ms: float = 0  # What a worker needs between the end of a job and the next.
 
 
-def _waits_in_one_line(arrivals: Arrivals, workers: int, begin_ms: int, progress: Progress) -> list[float]:
+def waits(arrivals: Arrivals, crew: Crew, progress: Progress = lambda done, total: None) -> list[float]:
+    """How long each job would have waited for this crew."""
+    assert crew.workers > 0 and (crew.per_key is None or crew.per_key > 0)
+    if crew.per_key is None or crew.per_key >= crew.workers:
+        return _waits_in_one_line(arrivals, crew, progress)
+    return _waits_by_key(arrivals, crew, crew.per_key, progress)
+
+
+def _waits_in_one_line(arrivals: Arrivals, crew: Crew, progress: Progress) -> list[float]:
     # Whoever is free first gets the next job, so when each is free again is all that has to be known.
-    free_at: list[float] = [begin_ms] * workers
+    free_at: list[float] = [crew.begin_ms] * crew.workers
     waited = []
     for number, (came, runs) in enumerate(zip(arrivals.at_ms, arrivals.run_ms)):
         starts = max(came, free_at[0])
-        heapreplace(free_at, starts + runs)
+        heapreplace(free_at, starts + runs + crew.pause_ms)
         waited.append(starts - came)
         if number % TOLD_EVERY == 0:
             progress(number, len(arrivals))
@@ -70,34 +71,43 @@ class _Line:
         self.waiting: deque[int] = deque()
 
 
-def _waits_by_key(arrivals: Arrivals, workers: int, per_key: int, begin_ms: int, progress: Progress) -> list[float]:
+# In the place of a job's number: what ends is the pause of a worker.
+_PAUSE: Final = -1
+
+
+def _waits_by_key(arrivals: Arrivals, crew: Crew, per_key: int, progress: Progress) -> list[float]:
     lines: dict[object, _Line] = {}
     # Keys that have a job waiting and room for it, by the first of those jobs: a worker never looks past busy keys.
     open_keys: list[tuple[int, object]] = []
     ends: list[tuple[float, int]] = []
     waited = [0.0] * len(arrivals)
-    coming, idle = 0, workers
+    coming, idle = 0, crew.workers
     now: float
 
     while coming < len(arrivals) or ends:
         if coming < len(arrivals) and (not ends or arrivals.at_ms[coming] < ends[0][0]):
-            now, key = max(arrivals.at_ms[coming], begin_ms), arrivals.keys[coming]
+            now, key = max(arrivals.at_ms[coming], crew.begin_ms), arrivals.keys[coming]
             line = lines.setdefault(key, _Line())
             line.waiting.append(coming)
-            opened = len(line.waiting) == 1 and line.busy < per_key
+            if len(line.waiting) == 1 and line.busy < per_key:
+                heappush(open_keys, (coming, key))
             coming += 1
             if coming % TOLD_EVERY == 0:
                 progress(coming, len(arrivals))
         else:
-            now, ended = heappop(ends)
-            key = arrivals.keys[ended]
-            line = lines[key]
-            line.busy -= 1
-            idle += 1
-            # With room for one more before this end, the key is among the open ones already.
-            opened = bool(line.waiting) and line.busy == per_key - 1
-        if opened:
-            heappush(open_keys, (line.waiting[0], key))
+            now = ends[0][0]
+            # All that end now, before anybody takes: who is first is decided by the jobs that are free by then.
+            while ends and ends[0][0] == now:
+                _, ended = heappop(ends)
+                if ended == _PAUSE:
+                    idle += 1
+                    continue
+                key = arrivals.keys[ended]
+                line = lines[key]
+                line.busy -= 1
+                # With room for one more before this end, the key is among the open ones already.
+                if line.waiting and line.busy == per_key - 1:
+                    heappush(open_keys, (line.waiting[0], key))
         while idle and open_keys:
             number, key = heappop(open_keys)
             line = lines[key]
@@ -105,16 +115,16 @@ def _waits_by_key(arrivals: Arrivals, workers: int, per_key: int, begin_ms: int,
             line.busy += 1
             idle -= 1
             waited[number] = now - arrivals.at_ms[number]
-            heappush(ends, (now + arrivals.run_ms[number], number))
+            end = now + arrivals.run_ms[number]
+            heappush(ends, (end, number))
+            heappush(ends, (end + crew.pause_ms, _PAUSE))
             if line.waiting and line.busy < per_key:
                 heappush(open_keys, (line.waiting[0], key))
     return waited
 
 
-def percentile(sorted_values: Sequence[float], share: float) -> float | None:
-    """The smallest value that at least this share of all is not above; None of nothing."""
-    if not sorted_values:
-        return None
+def percentile(sorted_values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of all is not above."""
     return sorted_values[max(0, -(-len(sorted_values) * round(share * 1000) // 1000) - 1)]
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,16 +20,16 @@ import pyarrow.dataset as ds
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.gold_reader import days_between
 from penstock.pipeline.lake import NO_DAY, Lake
-from penstock.pipeline.simulation import Arrivals, Progress, most_at_a_time, percentile, waits
+from penstock.pipeline.simulation import Arrivals, Crew, Progress, most_at_a_time, percentile, waits
 from penstock.pipeline.tables import JOBS
 
 ASSUMPTIONS: Final = (
     "An estimate: every job comes when it came and takes as long as its last run took, jobs are served in the order "
-    "they came, and the workers are there from the first take on and do nothing else. How good it is, you see from "
-    "what was measured and the estimate for as many workers as there were."
+    "they came, and workers are there from the first take on, do nothing else, and need as long between two jobs as "
+    "they did. How good it is, you see from what was measured and the estimate for as many workers as there were."
 )
 
-_COLUMNS: Final = ("tube", "key", "ready_at", "first_take_at", "finished_at", "wait_ms", "run_ms")
+_COLUMNS: Final = ("tube", "key", "ready_at", "first_take_at", "finished_at", "wait_ms", "run_ms", "node", "session")
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,13 @@ class History:
     tube: str
     arrivals: Arrivals
     waited_ms: list[float]
-    begin_ms: int  # When the first of them was taken, and so somebody was there to work.
-    workers: int  # So many jobs were worked on at a time, at most,
-    per_key: int | None  # and of one key. None: the jobs have no keys, or the keys no limit that can be seen.
+    crew: Crew  # Who worked, as far as can be seen: how many jobs were worked on at a time, and of one key.
 
     def busy_share(self, workers: int, waited: Sequence[float]) -> float:
         """How much of their time so many workers work, if jobs wait so long."""
         arrivals = self.arrivals
         end = max(map(sum, zip(arrivals.at_ms, waited, arrivals.run_ms)))
-        return sum(arrivals.run_ms) / (workers * max(1.0, end - self.begin_ms))
+        return min(1.0, sum(arrivals.run_ms) / (workers * max(1.0, end - self.crew.begin_ms)))
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,9 @@ class Outcome:
     workers: int
     per_key: int | None
     jobs: int
-    wait_p50_ms: float | None
-    wait_p95_ms: float | None
-    wait_p99_ms: float | None
+    wait_p50_ms: int
+    wait_p95_ms: int
+    wait_p99_ms: int
     busy_share: float
 
 
@@ -93,23 +92,33 @@ def _history(tube: str, table: pa.Table) -> History:
     table = table.sort_by("ready_at")
     keys = table["key"].to_pylist()
     runs = table["run_ms"].to_pylist()
-    ends = _ms(table["finished_at"])
-    spans = [(end - run, end) for end, run in zip(ends, runs)]
-    workers = max(1, most_at_a_time(spans))
-    by_key: dict[Any, list[tuple[float, float]]] = defaultdict(list)
+    spans = [(end - run, end) for end, run in zip(_ms(table["finished_at"]), runs)]
+    crew = Crew(
+        max(1, most_at_a_time(spans)), _per_key(keys, spans), min(_ms(table["first_take_at"])), _pause_ms(table, spans)
+    )
+    return History(tube, Arrivals(_ms(table["ready_at"]), runs, keys), table["wait_ms"].to_pylist(), crew)
+
+
+def _per_key(keys: list[Any], spans: list[tuple[int, int]]) -> int | None:
+    """How many jobs of one key were worked on at a time; None if they have none, or only one."""
+    by_key: dict[Any, list[tuple[int, int]]] = defaultdict(list)
     for key, span in zip(keys, spans):
         if key is not None:
             by_key[key].append(span)
-    per_key = max((most_at_a_time(of_key) for of_key in by_key.values()), default=0)
-    limited = 0 < per_key < workers and len(by_key) > 1
-    return History(
-        tube,
-        Arrivals(_ms(table["ready_at"]), runs, keys),
-        table["wait_ms"].to_pylist(),
-        min(_ms(table["first_take_at"])),
-        workers,
-        max(1, per_key) if limited else None,
-    )
+    return max(1, *map(most_at_a_time, by_key.values())) if len(by_key) > 1 else None
+
+
+def _pause_ms(table: pa.Table, spans: list[tuple[int, int]]) -> float:
+    """What workers needed from one job to the next, on average, where the next was waiting for them."""
+    pauses: list[int] = []
+    done_at: dict[tuple[str, int], int] = {}
+    turns = zip(spans, table["node"].to_pylist(), table["session"].to_pylist(), _ms(table["ready_at"]))
+    for (began, ended), node, session, ready in sorted(turns, key=lambda turn: turn[0]):
+        last = done_at.get((node, session))
+        if last is not None and ready <= last <= began:
+            pauses.append(began - last)
+        done_at[node, session] = ended
+    return fmean(pauses) if pauses else 0.0
 
 
 def _ms(moments: pa.ChunkedArray) -> list[int]:
@@ -123,19 +132,18 @@ def estimates(
     progress: Progress = lambda done, total: None,
 ) -> list[Outcome]:
     """What was measured, the estimate for the same, and estimates for what is asked: half and twice as many workers."""
-    there = history.workers
-    asked = list(workers) or [max(1, there // 2), there, 2 * there]
-    limits: list[int | None] = list(per_key) or [history.per_key]
-    cases = dict.fromkeys([(there, history.per_key), *((count, limit) for limit in limits for count in asked)])
-    found = [_outcome(history, True, there, history.per_key, history.waited_ms)]
-    for count, limit in cases:
-        waited = waits(history.arrivals, count, limit, history.begin_ms, progress)
-        found.append(_outcome(history, False, count, limit, waited))
+    there = history.crew
+    asked = list(workers) or [max(1, there.workers // 2), there.workers, 2 * there.workers]
+    limits: list[int | None] = list(per_key) or [there.per_key]
+    crews = [replace(there, workers=count, per_key=limit) for limit in limits for count in asked]
+    found = [_outcome(history, True, there, history.waited_ms)]
+    for crew in dict.fromkeys([there, *crews]):
+        found.append(_outcome(history, False, crew, waits(history.arrivals, crew, progress)))
     return found
 
 
-def _outcome(history: History, measured: bool, workers: int, per_key: int | None, waited: list[float]) -> Outcome:
+def _outcome(history: History, measured: bool, crew: Crew, waited: list[float]) -> Outcome:
     ordered = sorted(waited)
-    p50, p95, p99 = (percentile(ordered, share) for share in (0.50, 0.95, 0.99))
-    busy = min(1.0, history.busy_share(workers, waited))
-    return Outcome(history.tube, measured, workers, per_key, len(ordered), p50, p95, p99, busy)
+    p50, p95, p99 = (round(percentile(ordered, share)) for share in (0.50, 0.95, 0.99))
+    busy = history.busy_share(crew.workers, waited)
+    return Outcome(history.tube, measured, crew.workers, crew.per_key, len(ordered), p50, p95, p99, busy)

@@ -75,6 +75,8 @@ class Config:
     http_bind: tuple[str, ...]
     # TLS.
     tls_port: int
+    iproto_tls_port: int
+    iproto15_tls_port: int
     tls_cert_file: Path | None
     tls_key_file: Path | None
     tls_ca_cert_file: Path | None
@@ -318,7 +320,9 @@ def _take_environment(config: Config, environment: Mapping[str, str], cwd: Path)
 
 def _check_together(config: Config) -> None:
     """Refuse settings that make no sense without each other."""
-    if config.tls_port and not (config.tls_cert_file and config.tls_key_file):
-        raise ConfigError(f"{config.origin('tls_port')}: tls-port needs tls-cert-file and tls-key-file too")
+    for name in ("tls_port", "iproto_tls_port", "iproto15_tls_port"):
+        if getattr(config, name) and not (config.tls_cert_file and config.tls_key_file):
+            directive = name.replace("_", "-")
+            raise ConfigError(f"{config.origin(name)}: {directive} needs tls-cert-file and tls-key-file too")
     if config.tls_auth_clients != "no" and not config.tls_ca_cert_file:
         raise ConfigError(f"{config.origin('tls_auth_clients')}: tls-auth-clients needs tls-ca-cert-file too")

@@ -87,7 +87,7 @@ def native_rows(server: Server) -> list[Row]:
             *("Look at the first jobs of a state, 1,000 unless told, in the order served.", jobs.list_jobs),
         ),
         (
-            *("job scan", -3, "r", READ, "cursor [TUBE t] [STATE s ...] [COUNT n] [IDS] [NOBODIES]"),
+            *("job scan", -3, "r", READ, "cursor [TUBE t] [STATE s ...] [COUNT n] [IDS | PACKED] [NOBODIES]"),
             *("Go through the jobs.", jobs.scan),
         ),
         (

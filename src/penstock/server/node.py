@@ -35,6 +35,9 @@ COMMANDS_PER_TURN: Final = 256
 SYNC_INLINE_MAX_S: Final = 0.0005
 _SYNC_WEIGHT: Final = 0.2
 
+# A slice of a long command is followed by so many times its own length for everybody else, if they have need of it.
+_REST: Final = 3
+
 
 class Client(Caller):
     """A client as the node sees it."""
@@ -104,6 +107,9 @@ class Node:
         self._dirty: list[Client] = []  # Those who have answers to be sent.
         self._to_run: dict[Client, None] = {}  # Those who have more commands than fit in a turn, first come first.
         self._long: deque[tuple[Client, Long]] = deque()
+        self._rested_at = 0.0  # From when on the next slice of a long command may run, whoever else is there.
+        self._rest: asyncio.TimerHandle | None = None  # Until then.
+        self._others_ran = False  # Since the last slice.
         self._parked: dict[Client, Parked] = {}  # Those that wait for something outside of the engine.
         self._unread: dict[Client, Long] = {}  # Those whose clients have to read before they can go on.
         self._syncing = False
@@ -122,13 +128,16 @@ class Node:
             self.host.lock.acquire()
             self.now = self.host.now()
             self.loop.call_soon(self._end_turn)
-            if self._to_run or self._long:
+            if self._to_run:
                 self._go_on()
+            if self._long and self._may_go_on():
+                self._go_on_with_long()
 
     def run(self, client: Client) -> None:
         """Run what a client has sent, as much as one turn may, and note that it has answers."""
         if not self._in_turn:
             self.begin_turn()
+        self._others_ran = True
         if self._pause is not None:
             self._paused[client] = None
             client.hold()
@@ -194,8 +203,10 @@ class Node:
             self.host.lock.release()
         self._send()
         self._set_timer()
-        if self._to_run or self._long:
+        if self._to_run or (self._long and self._may_go_on()):
             self.loop.call_soon(self.begin_turn)
+        elif self._long and self._rest is None:
+            self._rest = self.loop.call_later(self._rested_at - time.perf_counter(), self._have_rested)
 
     def _go_on(self) -> None:
         """Go on with those who did not come to their end in the turn before."""
@@ -203,19 +214,33 @@ class Node:
         for client in waiting:
             if not client.lost:
                 self.run(client)
-        if self._long:
-            client, long = self._long.popleft()
-            if client.lost:
-                return
-            if client.is_unread:
-                self._unread[client] = long
-                return
-            if self.desk.step(client, long, self.now):
-                client.busy = False
-            elif client not in self._parked:
-                self._long.append((client, long))
-            # Also if it is not through: one that has left meanwhile must not be let wait.
-            self.run(client)
+
+    def _may_go_on(self) -> bool:
+        """Whether a long command may go on: nobody else has need of the time, or they had enough of it."""
+        return not self._others_ran or time.perf_counter() >= self._rested_at
+
+    def _have_rested(self) -> None:
+        self._rest = None
+        self.begin_turn()
+
+    def _go_on_with_long(self) -> None:
+        """Run a slice of the long command whose turn it is."""
+        client, long = self._long.popleft()
+        if client.lost:
+            return
+        if client.is_unread:
+            self._unread[client] = long
+            return
+        began = time.perf_counter()
+        if self.desk.step(client, long, self.now):
+            client.busy = False
+        elif client not in self._parked:
+            self._long.append((client, long))
+        ended = time.perf_counter()
+        self._rested_at = ended + _REST * (ended - began)
+        # Also if it is not through: one that has left meanwhile must not be let wait.
+        self.run(client)
+        self._others_ran = False
 
     def _serve_waiters(self) -> None:
         """Answer those whose wait has ended, and run what they have sent meanwhile."""
@@ -337,8 +362,9 @@ class Node:
         """End the turn that is under way. There are no clients any more, and there will be no turn after it."""
         self._end_turn()
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._rest):
+            if timer is not None:
+                timer.cancel()
 
     def leave(self, client: Client) -> None:
         """A client is gone: what it was handed and never sent goes back, and its session ends."""

@@ -37,7 +37,7 @@ def pipeline_rows(server: Server) -> list[Row]:
             *("Claim a batch of jobs: the same on every call, until it is acked or its lease ends.", claims.take),
         ),
         (
-            *("claim read", -4, "r", READ, "consumer number [SHARD i n]"),
+            *("claim read", -4, "r", READ, "consumer number [SHARD i n] [PACKED]"),
             *("Read a claim again, or one shard of it.", claims.read),
         ),
         (

@@ -224,6 +224,8 @@ def _doors(config: Config) -> str:
     doors += [f"{address}:{config.iproto15_port} (IPROTO, 1.5)" for address in config.bind if config.iproto15_port]
     doors += [f"{address}:{config.http_port} (HTTP)" for address in config.http_bind if config.http_port]
     doors += [f"{address}:{config.tls_port} (TLS)" for address in config.bind if config.tls_port]
+    for port in (config.iproto_tls_port, config.iproto15_tls_port):
+        doors += [f"{address}:{port} (IPROTO, TLS)" for address in config.bind if port]
     return ", ".join([*doors, config.unixsocket] if config.unixsocket else doors)
 
 
@@ -235,22 +237,15 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
     config, loop = server.config, server.loop
     listeners: list[asyncio.AbstractServer] = []
     accept, backlog = server.clients.accept, config.tcp_backlog
+    setting, port = "http-port", config.http_port  # What is being opened.
     try:
         if config.http_port:
             watch = partial(HttpConnection, _pages(server))
             listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         listeners += await _listen_iproto(server)
+        setting, port = "tls-port", config.tls_port
         if config.tls_port:
-            listeners.append(
-                await loop.create_server(
-                    partial(Handshake, accept),
-                    config.bind,
-                    config.tls_port,
-                    ssl=_tls_context(config),
-                    ssl_handshake_timeout=config.auth_timeout,
-                    backlog=backlog,
-                )
-            )
+            listeners.append(await _listen_tls(server, accept, config.tls_port))
         if config.unixsocket:
             path = config.within_dir(config.unixsocket)
             path.unlink(missing_ok=True)
@@ -258,6 +253,7 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             if config.unixsocketperm:
                 path.chmod(config.unixsocketperm)
         # The last one: where it answers, all others are open.
+        setting, port = "port", config.port
         if config.port:
             listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
     except OSError as error:
@@ -265,12 +261,21 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             listener.close()
         why = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
-            # In the order they are opened in above.
-            ports = {"http-port": config.http_port, "port": config.port, "tls-port": config.tls_port}
-            setting, port = [each for each in ports.items() if each[1]][len(listeners)]
             why = f"somebody else listens on port {port}; stop them, or choose another with --{setting}"
         raise ConfigError(f"cannot listen on {', '.join(config.bind)}: {why}") from None
     return listeners
+
+
+async def _listen_tls(server: Server, accept: Callable[[], asyncio.BaseProtocol], port: int) -> asyncio.AbstractServer:
+    config = server.config
+    return await server.loop.create_server(
+        partial(Handshake, accept),
+        config.bind,
+        port,
+        ssl=_tls_context(config),
+        ssl_handshake_timeout=config.auth_timeout,
+        backlog=config.tcp_backlog,
+    )
 
 
 async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
@@ -281,7 +286,10 @@ async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
         if not port:
             continue
         try:
-            listeners.append(await loop.create_server(door.accept, config.bind, port, backlog=config.tcp_backlog))
+            if "tls" in name:
+                listeners.append(await _listen_tls(server, door.accept, port))
+            else:
+                listeners.append(await loop.create_server(door.accept, config.bind, port, backlog=config.tcp_backlog))
         except OSError as error:
             # A Tarantool may well run beside us; but what somebody asked for, they get or hear of.
             if config.origin(name) != "default":

@@ -116,6 +116,14 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     ),
     "TLS": (
         Setting("tls_port", "tls-port", PORT, "0", "The TCP port for RESP clients that use TLS; 0 opens none."),
+        Setting(
+            *("iproto_tls_port", "iproto-tls-port", PORT, "0"),
+            "The TCP port for clients of Tarantool's queues that use TLS; 0 opens none.",
+        ),
+        Setting(
+            *("iproto15_tls_port", "iproto15-tls-port", PORT, "0"),
+            "The same where `queue.statistics` is that of the 1.5 API.",
+        ),
         Setting("tls_cert_file", "tls-cert-file", File(), "", "The server's certificate and its chain, in PEM."),
         Setting("tls_key_file", "tls-key-file", File(), "", "The key of the certificate, in PEM."),
         Setting(

@@ -92,7 +92,12 @@ class JobsReader(DataSourceReader):
 
         if not isinstance(partition, Scan):
             return
-        words = [b"COUNT", _PAGE, *([b"TUBE", partition.tube.encode()] if partition.tube is not None else [])]
+        words = [
+            b"PACKED",
+            b"COUNT",
+            _PAGE,
+            *([b"TUBE", partition.tube.encode()] if partition.tube is not None else []),
+        ]
         words += [b"STATE", *(state.encode() for state in self._options.states)]
         if "body" not in self._options.columns:
             words.append(b"NOBODIES")
@@ -100,10 +105,10 @@ class JobsReader(DataSourceReader):
             cursor = b"0"
             while True:
                 try:
-                    cursor, jobs = node.call(Call([b"JOB", b"SCAN", cursor, *words], tuple))
+                    cursor, groups = node.call(Call([b"JOB", b"SCAN", cursor, *words], tuple))
                 except UnknownTube:
                     return  # A filter names a tube that is not there.
-                if jobs:
-                    yield batch(jobs, self._options.columns)
+                if groups:
+                    yield batch(groups, self._options.columns)
                 if cursor == b"0":
                     return

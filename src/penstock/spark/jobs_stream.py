@@ -83,9 +83,10 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             desk = self._at(start["consumer"])
             desk.ack(start["claim"])
             if self._left is None:
-                return {**start, "claim": desk.claim(start["claim"], most, True)}
-            newest = desk.claim(start["claim"], min(most, self._left), False)
-            self._left -= desk.jobs_of(start["claim"], newest)
+                newest, _ = desk.claim(start["claim"], most, True)
+            else:
+                newest, claimed = desk.claim(start["claim"], min(most, self._left), False)
+                self._left -= claimed
             return {**start, "claim": newest}
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -108,14 +109,14 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, ClaimPart)
         with told(), Node(self._options.url) as node:
             for number, shard, shards in partition.shards:
-                words = [b"CLAIM", b"READ", partition.consumer.encode(), b"%d" % number]
+                words = [b"CLAIM", b"READ", partition.consumer.encode(), b"%d" % number, b"PACKED"]
                 try:
-                    jobs = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], list))
+                    groups = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], list))
                 except ClaimGone:
                     # Its lease ended while nobody ran the query: the jobs are in their tube again, or somebody's.
                     continue
-                if jobs:
-                    yield batch(jobs, self._options.columns)
+                if groups:
+                    yield batch(groups, self._options.columns)
 
     def commit(self, end: Offset) -> None:
         """A batch is finished, says Spark when it plans the next; acking again does nothing."""
@@ -170,20 +171,25 @@ class _Desk:
             self._acked = upto
             self._sizes = {number: size for number, size in self._sizes.items() if number > upto}
 
-    def claim(self, start: int, most: int, wait: bool) -> int:
-        """Claim jobs behind a claim; the number of the newest. Those that were claimed before are among them."""
-        newest, jobs = start, 0
+    def claim(self, start: int, most: int, wait: bool) -> tuple[int, int]:
+        """Claim jobs behind a claim: the number of the newest, and how many more jobs are claimed now.
+
+        Claims that were made before, and perhaps never became a batch, are among them whatever the limit.
+        """
+        newest, jobs, more = start, 0, 0
         while newest - start < CLAIMS_OPEN_MAX and (jobs < most or newest < self._newest):
+            is_new = newest >= self._newest
             size = self._take(newest + 1, min(_CLAIM_JOBS, max(1, most - jobs)))
             if size is not None:
                 jobs += size[0]
-            elif newest >= self._newest:
+                more += size[0] if is_new else 0
+            elif is_new:
                 if newest > start or not wait or not self._awaited():
                     break
                 wait = False
                 continue
             newest += 1
-        return newest
+        return newest, more
 
     def _awaited(self) -> bool:
         """Wait a little for a job to come; tell whether one did."""
@@ -206,10 +212,6 @@ class _Desk:
             self._sizes[number] = size
             self._newest = max(self._newest, number)
         return size
-
-    def jobs_of(self, start: int, end: int) -> int:
-        """How many jobs the claims behind one number up to another have."""
-        return sum(self._sizes[number][0] for number in range(start + 1, end + 1) if number in self._sizes)
 
     def parts(self, start: int, end: int) -> Iterator[ClaimPart]:
         """The claims behind one number up to another, as tasks of about the same size."""

@@ -1,0 +1,19 @@
+"""The examples of the pages about Spark run, in the session that all tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.docs.test_examples import SPARK_EXAMPLES, Page, a_server, name_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=name_of(page.path, 1)) for page in SPARK_EXAMPLES])
+def test_the_examples_of_a_page_about_spark_print_what_it_says(page: Page, spark: SparkSession, tmp_path: Path) -> None:
+    with a_server(tmp_path) as (page.port, page.iproto_port):
+        assert [page.run(block) for block in page.blocks] == [block.expected for block in page.blocks]
