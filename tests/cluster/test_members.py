@@ -222,3 +222,26 @@ def test_the_same_town_twice_is_the_same():
         return [mail.sent for mail in town.mails]
 
     assert history() == history()
+
+
+def test_meeting_an_address_again_gives_it_time_again():
+    town = Town(2)
+    town.cut |= {(0, 1), (1, 0)}
+    town.meet(0, 1)
+    town.run(TIMEOUT_MS - 100)
+    town.meet(0, 1)
+    town.run(300)
+    town.cut.clear()
+    town.run(1_000)
+    assert town.everybody_knows_everybody()
+
+
+def test_who_is_met_is_whoever_is_at_the_address_now():
+    town = town_of(2)
+    town.nodes[1].reset(b"%040x" % 99)
+    town.links.clear()
+    for node in town.nodes[0].peers:
+        town.nodes[0].link_down(node, town.now)
+    town.meet(0, 1)
+    town.run(1_000)
+    assert town.nodes[0].is_member(b"%040x" % 99)

@@ -154,6 +154,9 @@ class Members:
         for peer in self.peers.values():
             if peer.host == host and peer.bus_port == bus_port and not peer.flags & NOADDR:
                 peer.invited = True
+                if not peer.is_member():
+                    # It was being met already, and gets as much time as if it were not.
+                    peer.added = now
                 if peer.linked:
                     self._greet(peer, MEET, now)
                 return True

@@ -106,8 +106,10 @@ class Replications:
         return job
 
     def start_elsewhere(self, tube: Tube, draft: Draft, repl: i64, now: i64) -> bytes:
-        """Let others have copies and queue one of them; tell the id at once. Until they have it, we do."""
-        return self.start(tube, draft, repl, True, now).id
+        """Let others have copies and queue one of them; tell the id at once. Until one has it, we do."""
+        started = self.start(tube, draft, repl, True, now)
+        started.needed = 1
+        return started.id
 
     def _copy(self, asked: list[bytes], repl: i64, external: bool, draft: Draft, now: i64) -> Copy:
         holders = list(asked) if external else [self._place.myself, *asked]

@@ -34,6 +34,12 @@ _NETWORK_MAX = 3 * SECOND
 # What was not collected is tried again after three minutes at most.
 _COLLECTED_AFTER = 190 * SECOND
 
+# What can leave a copy somewhere that nobody else knows of. It is delivered once more, and acked by that.
+_COPIES_ASTRAY = ("kill", "power_cut", "failing_disk", "wipe", "leave", "memory")
+
+# What acks may take beyond it: they are not refused, since each is less than the job it ends.
+_MEMORY_SLACK = 16 * 1024
+
 _CRASHES = ("kill", "power cut", "wipe", "failing disk")
 
 # So many violations of one promise are told; the rest would say the same.
@@ -201,7 +207,7 @@ def _known_at(world: World, acked: int, fast: bool) -> int:
     if world.options.is_calm:
         return acked + _HEARD_AFTER
     healed = world.healed_at
-    if fast or any(fault.forgets for fault in world.history.faults):
+    if fast or any(name in world.options.nemeses for name in _COPIES_ASTRAY):
         return max(acked, healed) + _COLLECTED_AFTER
     return max(acked, healed) + max(0, healed - acked) + 4 * SECOND
 
@@ -255,8 +261,9 @@ def _jobs(node: SimNode) -> list[Job]:
 
 def views_agree(world: World) -> bool:
     """C12: everybody knows everybody, and doubts nobody."""
-    everybody = {node.id for node in world.nodes}
-    for node in world.nodes:
+    there = [node for node in world.nodes if node.joined]
+    everybody = {node.id for node in there}
+    for node in there:
         peers = node.cluster.members.peers
         if not node.up or set(peers) | {node.id} != everybody:
             return False
@@ -269,6 +276,9 @@ def views_agree(world: World) -> bool:
 def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
     """C1: when a client is told that its job is safe, so many nodes hold it, or it was asked not to wait for them."""
     add = world.history.adds[words[2]]
+    node = world.nodes[add.node]
+    if node.left_at < add.invoked and not add.is_async and node.holds(id):
+        raise Violation(f"C13: node {node.number}, which leaves, keeps {_told(add)}")
     if add.is_async or add.retry_ms == 0 or world.schedule.now >= add.invoked + add.ttl_ms * MS * 9 // 10:
         return
     if id in world.history.acks:
@@ -298,7 +308,8 @@ def check_owners(world: World) -> None:
 
 def check_acks(world: World) -> None:
     """C5: an ack is kept by somebody until nobody holds the job any more. (FASTACK promises no such thing.)"""
-    if any(fault.forgets for fault in world.history.faults) or not all(node.up for node in world.nodes):
+    astray = world.options.loss and any(name in world.options.nemeses for name in _COPIES_ASTRAY)
+    if astray or any(fault.forgets for fault in world.history.faults) or not all(node.up for node in world.nodes):
         return
     for node in world.nodes:
         for job in _jobs(node):
@@ -311,6 +322,21 @@ def check_acks(world: World) -> None:
                 continue
             if not any(other.keeps_ack(id) for other in world.nodes):
                 raise Violation(f"C5: {id!r} was acked, nobody remembers that, and node {node.number} still holds it")
+
+
+def check_memory(world: World) -> None:
+    """V3: a node that has room takes no more than fits."""
+    for node in world.nodes:
+        if node.up and node.has_room and node.engine.memory_used() > node.memory_max + _MEMORY_SLACK:
+            used = node.engine.memory_used()
+            raise Violation(f"V3: node {node.number} uses {used} bytes of memory, and may use {node.memory_max}")
+
+
+def check_forgotten(world: World) -> None:
+    """C12: who was forgotten does not come back by hearsay."""
+    for node, life, id in world.forgotten:
+        if node.up and node.life == life and id in node.cluster.members.peers:
+            raise Violation(f"C12: node {node.number} knows {id!r} again, which it was told to forget")
 
 
 # What happened at all

@@ -169,6 +169,8 @@ class Nemeses:
         node.crash(power)
         if wipes:
             node.wipe()
+            if self._random.random() < 0.5:
+                self._world.forget(node)
 
         def start() -> None:
             self._end_fault(fault)
@@ -273,7 +275,20 @@ class Nemeses:
 
         return mend
 
+    def snapshot(self) -> Undo | None:
+        """Let a snapshot stand for the log of a node."""
+        node = self._one_up()
+        return (lambda: None) if node is not None and node.snapshot() else None
+
     # Operators and clients
+
+    def join(self) -> Undo | None:
+        """Start a node that was not there yet."""
+        waiting = [node for node in self._world.nodes if not node.joined]
+        if not waiting or not waiting[0].start():
+            return None
+        self._world.introduce(waiting[0])
+        return lambda: None
 
     def leave(self) -> Undo | None:
         """Tell a node to leave; to stay, later, or not."""

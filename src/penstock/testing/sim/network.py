@@ -6,10 +6,17 @@ from collections.abc import Callable
 from random import Random
 
 from penstock.cluster.messages import Message
+from penstock.core.limits import BODY_BYTES_MAX
+from penstock.testing.sim.options import Options
 from penstock.testing.sim.schedule import SECOND, Schedule, spread
+from penstock.wire.bus import Frames, Seal, opened, packets
+from penstock.wire.bus import messages as read
 
 # A network that takes longer than this has lost a message.
 _DELAY_MAX = 2 * SECOND
+
+# Of the tags that packets have on a link.
+_KEY = bytes(32)
 
 Receive = Callable[[int, list[Message]], None]
 
@@ -17,10 +24,11 @@ Receive = Callable[[int, list[Message]], None]
 class Network:
     """Who hears what of whom, and when. Nodes are numbers here."""
 
-    def __init__(self, schedule: Schedule, random: Random, delay: int, loss: float, duplication: float) -> None:
-        self.delay = delay
-        self.loss = loss
-        self.duplication = duplication
+    def __init__(self, schedule: Schedule, random: Random, options: Options) -> None:
+        self.delay = options.delay_us
+        self.loss = options.loss
+        self.duplication = options.duplication
+        self._encoded = options.encoded
         self.lost = 0
         self.doubled = 0
         self._schedule = schedule
@@ -74,6 +82,8 @@ class Network:
             self._carry(sender, receiver, together)
 
     def _carry(self, sender: int, receiver: int, messages: list[Message]) -> None:
+        if self._encoded:
+            messages = _as_they_arrive(messages)
         delay = spread(self._random, self.delay, _DELAY_MAX)
         self._schedule.after(delay, lambda: self._arrive(sender, receiver, messages))
 
@@ -83,3 +93,14 @@ class Network:
             self.lost += len(messages)
         else:
             self._receivers[receiver](sender, messages)
+
+
+def _as_they_arrive(messages: list[Message]) -> list[Message]:
+    """Messages, written as they are sent and read as they are received."""
+    frames, seal = Frames(), Seal(_KEY)
+    frames.bytes_max = 2 * BODY_BYTES_MAX
+    frames.feed(packets(messages, Seal(_KEY)))
+    arrived: list[Message] = []
+    while (frame := frames.next()) is not None:
+        arrived += read(opened(frame, seal), BODY_BYTES_MAX)
+    return arrived

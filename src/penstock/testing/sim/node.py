@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
-from penstock.cluster.messages import NODE_LEAVING, Message
+from penstock.cluster.messages import Message
 from penstock.cluster.node import Cluster
-from penstock.cluster.peers import Peer
+from penstock.cluster.roster import file_text, read_file
 from penstock.core.engine import Engine
-from penstock.core.errors import CommandError, JournalFailed, NoSpace
+from penstock.core.errors import JournalFailed, NoSpace
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
@@ -25,7 +26,7 @@ from penstock.core.waits import Connection
 from penstock.dialects.command import WRITE, Caller, Command, Desk
 from penstock.dialects.disque import Disque
 from penstock.dialects.site import Site
-from penstock.journal.identity import NODE_FILE, Identity, next_opening
+from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening
 from penstock.journal.log import ALWAYS, Log
 from penstock.journal.recovery import open_log
 from penstock.journal.snapshot import take_snapshot
@@ -36,9 +37,12 @@ from penstock.testing.sim.links import End, Links
 from penstock.testing.sim.network import Network
 from penstock.testing.sim.options import EVERYSEC, NO_JOURNAL, Options
 from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams, spread
+from penstock.wire.bus import MEMORY_BYTES
 
 # Large enough for what must always fit in the log, and for some thousand jobs.
 _SEGMENT_BYTES = 4 * 1024 * 1024
+
+_NODES_FILE = "nodes.conf"
 
 CLIENT_PORT = 7711
 BUS_PORT = 17711
@@ -114,16 +118,15 @@ class SimNode:
         self.up = False
         self.paused = False
         self.leaving = False
-        self.removed = False  # It has left for good.
         self.disk = SimDisk()
         self.clock = MachineClock(world.schedule)
         self.sync_us = world.options.sync_us
         self.memory_max = NEVER
-        self.forgotten = 0  # How often it lost jobs that it had told others it holds.
+        self.has_room = True  # Whether it was within that when it was set.
+        self.left_at = NEVER  # When it was told to leave, by the true clock.
         self.installs = 0  # How often its disk was empty.
         self.boots = 0
         self.log: Log | None = None
-        self.table: list[tuple[bytes, str, int]] = []  # The nodes it knows: what a server keeps in a file.
         self._random = world.streams.stream(f"node {number}")
         self._started_ms = 0
         self._started_us = 0
@@ -181,8 +184,8 @@ class SimNode:
         self.engine.memory_max = self.memory_max
         self._started_ms, self._started_us = self.engine.now, self.clock.monotonic_us()
         self.site = Site(self.engine, IdForms(self.id[:8], key), self.id, self._body_of, self._make_room)
-        self.site.leaving = self.leaving
-        memory = hashlib.blake2b(b"%b %d" % (self.id, self.forgotten), digest_size=16).digest()
+        self.leaving = self.site.leaving = identity(self.disk).leaving
+        memory = self._random.randbytes(MEMORY_BYTES)
         mail = Mail()
         members = Members(self.id, memory, self._random.getrandbits(32), mail, world.options.node_timeout_ms)
         self.cluster = Cluster(self.engine, self.site.ids, members, mail, self._random.getrandbits(32), self._body_of)
@@ -212,8 +215,6 @@ class SimNode:
                 self.world.sometimes("a power cut lost a write")
         else:
             self.disk.process_ended()
-        if self.world.options.journal == NO_JOURNAL or (power and self.world.options.journal != ALWAYS):
-            self.forgotten += 1
         for session in self._callers:
             session.client.reset(session)
         for other in self.world.others(self):
@@ -240,9 +241,12 @@ class SimNode:
         """Lose the disk. What starts next is another node at the same address."""
         assert not self.up
         self.disk.wipe()
-        self.forgotten += 1
-        self.table = []
-        self.leaving = False
+        self.left_at = NEVER
+
+    @property
+    def joined(self) -> bool:
+        """Whether it was ever started."""
+        return self.life > 0
 
     # The clock
 
@@ -456,6 +460,8 @@ class SimNode:
     def set_leaving(self, leaving: bool) -> None:
         """CLUSTER LEAVING."""
         self.leaving = self.site.leaving = leaving
+        self.left_at = self.world.schedule.now if leaving else NEVER
+        replace(identity(self.disk), leaving=leaving).write(self.disk)
         self.cluster.set_leaving(leaving, self.now())
         self._plan_turn()
 
@@ -464,7 +470,8 @@ class SimNode:
         members.announced = members.host = self.host
         members.port, members.bus_port = CLIENT_PORT, BUS_PORT
         members.leaving = self.leaving
-        members.restore([_peer(*row) for row in self.table], self.now())
+        if _NODES_FILE in self.disk.names():
+            members.restore(read_file(self.disk.read(_NODES_FILE).decode()).peers, self.now())
         self._table_changes = members.changes
 
     def _hear(self, sender: int, messages: list[Message], now: int) -> None:
@@ -476,15 +483,13 @@ class SimNode:
     def _keep_links(self, now: int) -> None:
         members = self.cluster.members
         for node in self.links.keep(members):
-            members.link_down(node, now)
+            self.cluster.link_down(node, now)
         if members.changes != self._table_changes:
             self._table_changes = members.changes
-            self.table = [
-                (peer.id, peer.host, peer.flags & NODE_LEAVING) for peer in members.peers.values() if peer.is_member()
-            ]
+            self.disk.replace(_NODES_FILE, file_text(members).encode())
 
     def _link_up(self, named: bytes, other: End, now: int) -> None:
-        if other.up and self.cluster.members.link_up(named, other.id, now):
+        if other.up and self.cluster.link_up(named, other.id, now):
             self.links.is_up(named, other.id, other)
         else:
             self.links.is_of_no_use(named)
@@ -492,7 +497,7 @@ class SimNode:
     def _link_down(self, other: SimNode, life: int, now: int) -> None:
         for node in self.links.leading_to(other, life):
             self.links.drop(node)
-            self.cluster.members.link_down(node, now)
+            self.cluster.link_down(node, now)
 
     # What checkers and nemeses ask
 
@@ -502,8 +507,8 @@ class SimNode:
         return number != NOT_AN_ID and self.engine.jobs.find(number) is not None
 
     def keeps_ack(self, id: bytes) -> bool:
-        """Whether it remembers that a job was acked."""
-        return id in self.cluster.acks.by_id
+        """Whether it remembers that a job was acked: until all know, and a little longer."""
+        return id in self.cluster.acks.by_id or self.cluster.place.lately.has(id)
 
     def leftovers(self) -> list[str]:
         """What it keeps beside jobs, and should not for long."""
@@ -513,19 +518,19 @@ class SimNode:
     def set_memory_max(self, limit: int | None) -> None:
         """Let it have so much memory and no more; None for any amount."""
         self.memory_max = NEVER if limit is None else limit
+        self.has_room = not self.up or self.engine.memory_used() <= self.memory_max
         if self.up:
             self.engine.memory_max = self.memory_max
 
     # Maintenance
 
-    def snapshot(self) -> None:
-        """Let a snapshot stand for the log so far."""
-        if self.up and not self.paused and self.log is not None and not self._syncing:
-            try:
-                take_snapshot(self.disk, self.log, self.engine, self.now(), self.clock.wall_ms())
-                self.world.sometimes("a snapshot was taken")
-            except (CommandError, OSError):
-                pass  # There was no room for it; the log goes on.
+    def snapshot(self) -> bool:
+        """Let a snapshot stand for the log so far; tell whether it does."""
+        log = self.log
+        if log is None or self._syncing or self.disk.full or self.disk.sync_error is not None:
+            return False
+        take_snapshot(self.disk, log, self.engine, self.now(), self.clock.wall_ms())
+        return True
 
     def _body_of(self, job: Job) -> bytes:
         return self.engine.outbox.body_of(job)
@@ -537,10 +542,6 @@ class SimNode:
     def _secret(self, what: str) -> str:
         text = f"{self.world.streams.seed} {self.number} {self.installs} {what}"
         return hashlib.blake2b(text.encode()).hexdigest()
-
-
-def _peer(node: bytes, host: str, flags: int) -> Peer:
-    return Peer(node, host, CLIENT_PORT, BUS_PORT, flags)
 
 
 def _commands(disque: Disque) -> list[Command]:

@@ -19,7 +19,7 @@ NO_JOURNAL = "none"
 # Everything that can go wrong beside the network, by the name of the nemesis that does it.
 NEMESES = (
     *("partition", "one_way", "swizzle", "kill", "power_cut", "pause", "clock_jump", "slow_disk", "failing_disk"),
-    *("full_disk", "memory", "leave", "wipe", "hang_up", "closed_queue"),
+    *("full_disk", "memory", "leave", "join", "wipe", "snapshot", "hang_up", "closed_queue"),
 )
 
 
@@ -38,6 +38,7 @@ class Options:
     delay_us: int = 500  # One way, on average.
     loss: float = 0.0
     duplication: float = 0.0
+    encoded: int = 0  # 1: messages travel as the bytes they are on a real network. It takes twice the time.
     # The clients.
     producers: int = 2
     consumers: int = 2
@@ -127,6 +128,7 @@ def draw(seed: int) -> Options:
         working_share=random.choice((0.0, 0.1)),
         chaos_ms=random.randint(2_000, 12_000),
         faults_every_ms=random.choice((300, 1_000, 3_000)),
+        encoded=int(random.random() < 0.1),
     )
     if calm:
         return options

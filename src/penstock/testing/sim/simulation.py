@@ -23,6 +23,9 @@ from penstock.testing.sim.world import World
 # An ack that was not collected is tried again after three minutes at most; twice that, and everything must be quiet.
 QUIET_AFTER = 400 * SECOND
 
+# How long what was said before may still be under way.
+_UNDER_WAY_MAX = 3 * SECOND
+
 # How long a cluster that is whole may take to say so.
 WHOLE_AFTER = 30 * SECOND
 
@@ -96,8 +99,10 @@ class Simulation(World):
         drift = self.streams.stream("clocks")
         for node in self.nodes:
             node.clock.set_drift(drift.randint(-self.options.drift_ppm, self.options.drift_ppm))
+        there = self.nodes[:-1] if "join" in self.options.nemeses and len(self.nodes) > 1 else self.nodes
+        for node in there:
             node.start()
-        for node in self.nodes[1:]:
+        for node in there[1:]:
             self.introduce(node)
         self._until(self._is_whole, WHOLE_AFTER, "C12: the nodes have not found each other")
 
@@ -134,14 +139,16 @@ class Simulation(World):
         # A node that was installed anew and met nobody in the middle of all this is met once more.
         for node in self.nodes[1:]:
             self.introduce(node)
-        for number in range(self.options.queues):
-            self.reopen(b"q%d" % number)
         self.healed_at = self.schedule.now
         self.history.note(self.schedule.now, "healed")
 
     def _traffic(self) -> None:
         """The cluster is whole again: it says so, and takes jobs."""
         self._until(self._is_whole, WHOLE_AFTER, "C12: the nodes do not agree who is there")
+        # Only now: what was said to close a queue may have been under way until a moment ago.
+        self.schedule.run(self.schedule.now + _UNDER_WAY_MAX)
+        for number in range(self.options.queues):
+            self.reopen(b"q%d" % number)
         for client in self.clients:
             if isinstance(client, Producer):
                 client.stopped = True
@@ -196,6 +203,8 @@ class Simulation(World):
                 check(node.engine)
         checkers.check_owners(self)
         checkers.check_acks(self)
+        checkers.check_memory(self)
+        checkers.check_forgotten(self)
 
 
 def simulate(seed: int, settings: list[str] | None = None) -> Report:

@@ -22,10 +22,10 @@ class World:
         self.history = History()
         self.counted: Counter[str] = Counter()  # What should happen now and then, and how often it did.
         self.healed_at = 0  # When everything that was wrong was over.
-        random = self.streams.stream("network")
-        self.network = Network(self.schedule, random, options.delay_us, options.loss, options.duplication)
+        self.network = Network(self.schedule, self.streams.stream("network"), options)
         self.nodes = [SimNode(self, number) for number in range(options.nodes)]
         self.clients: list[Client] = []
+        self.forgotten: list[tuple[SimNode, int, bytes]] = []  # Who was told, in which of its lives, to forget whom.
         self._by_host = {node.host: node for node in self.nodes}
         for node in self.nodes:
             self.network.join(node.number, node.receive)
@@ -51,6 +51,12 @@ class World:
         others = [other for other in self.others(node) if other.up]
         if others and node.up:
             node.meet(others[0])
+
+    def forget(self, node: SimNode) -> None:
+        """CLUSTER FORGET, on every node that can be told: nobody may learn of it again from those who were not."""
+        for other in self.others(node):
+            if other.up and not other.paused and other.cluster.members.forget(node.id, other.now()):
+                self.forgotten.append((other, other.life, node.id))
 
     def tell(self, node: SimNode, args: list[bytes]) -> None:
         """Give a command to a node, as an operator does."""
