@@ -51,14 +51,22 @@ class Node(Server):
     def reaches(self) -> int:
         return int(self.cluster_info()["cluster_reachable_nodes"])
 
-    def meet(self, other: Node, bus_port: int) -> None:
-        assert self.ask("CLUSTER", "MEET", "127.0.0.1", other.port, bus_port) == b"OK"
+    def meet(self, other: Node, bus_port: int, host: str = "127.0.0.1") -> None:
+        assert self.ask("CLUSTER", "MEET", host, other.port, bus_port) == b"OK"
 
 
 class Cluster:
     """Nodes that know each other."""
 
-    def __init__(self, home: Path, count: int, *words: str, chain: bool = False, proxies: Sequence[Proxy] = ()) -> None:
+    def __init__(
+        self,
+        home: Path,
+        count: int,
+        *words: str,
+        chain: bool = False,
+        proxies: Sequence[Proxy] = (),
+        host: str = "127.0.0.1",
+    ) -> None:
         def start(number: int) -> Node:
             behind = ["--cluster-announce-bus-port", str(proxies[number].port)] if proxies else []
             return Node(home / f"n{number}", *words, *behind)
@@ -68,7 +76,7 @@ class Cluster:
         for proxy, node in zip(proxies, self.nodes, strict=False):
             proxy.to = node.bus_port
         for number, node in enumerate(self.nodes[1:]):
-            self.nodes[number if chain else 0].meet(node, proxies[number + 1].port if proxies else node.bus_port)
+            self.nodes[number if chain else 0].meet(node, proxies[number + 1].port if proxies else node.bus_port, host)
         self.gather()
 
     def gather(self) -> None:
@@ -84,10 +92,15 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster_of(
-    home: Path, count: int, *words: str, chain: bool = False, proxies: Sequence[Proxy] = ()
+    home: Path,
+    count: int,
+    *words: str,
+    chain: bool = False,
+    proxies: Sequence[Proxy] = (),
+    host: str = "127.0.0.1",
 ) -> Iterator[Cluster]:
     """Nodes that have met, all through the first or each through the one before it; each behind its proxy, if any."""
-    cluster = Cluster(home, count, *words, chain=chain, proxies=proxies)
+    cluster = Cluster(home, count, *words, chain=chain, proxies=proxies, host=host)
     try:
         yield cluster
     finally:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+import penstock
+from penstock.cli.main import app
 
 from .clustering import Cluster, Node, cluster_of
 from .forked import Forked
@@ -219,6 +226,78 @@ def test_a_node_that_leaves_under_load_holds_nothing_in_the_end_and_nothing_is_l
     three.gather()
 
 
+# ---- Clients ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_goes_to_another_node_when_its_own_leaves(three: Cluster) -> None:
+    leaver = three.nodes[2]
+    for node in three.nodes:
+        with penstock.connect(f"penstock://127.0.0.1:{node.port}") as queue:
+            queue.tube("followed", "disque")
+    with penstock.connect(f"penstock://127.0.0.1:{leaver.port}") as queue:
+        tube = queue.tube("followed", "disque")
+        tube.put("first")
+        held = tube.take()
+        leaver.ask("CLUSTER", "LEAVING", "yes")
+        taken: list[Any] = []
+        waiting = threading.Thread(target=lambda: taken.append(tube.take(timeout=PATIENCE_S)))
+        waiting.start()
+        held.ack()  # What it holds here it finishes here.
+        wait_for(lambda: queue.execute("CLUSTER", "MYID") != leaver.id)
+        tube.put("second")
+        waiting.join()
+        assert [job.body for job in taken] == ["second"]
+        taken[0].ack()
+        leaver.ask("CLUSTER", "LEAVING", "no")
+    three.gather()
+
+
+def test_a_client_finds_another_node_when_its_own_is_gone(three: Cluster) -> None:
+    async def go_on() -> bytes:
+        async with penstock.connect_async(f"penstock://127.0.0.1:{three.nodes[1].port}") as queue:
+            await queue.tubes()
+            three.nodes[1].kill()
+            await queue.tubes()
+            return await queue.execute("CLUSTER", "MYID")
+
+    try:
+        assert asyncio.run(go_on()) in {three.nodes[0].id, three.nodes[2].id}
+    finally:
+        three.nodes[1].start_again()
+    three.gather()
+
+
+def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path: Path) -> None:
+    first = three.nodes[0]
+    newcomer = Node(tmp_path / "newcomer", "--appendonly", "no")
+
+    def penstock(*words: str, code: int = 0) -> str:
+        url = f"penstock://127.0.0.1:{first.port}"
+        result = CliRunner().invoke(app, ["cluster", *words, "--url", url], prog_name="penstock")
+        assert result.exit_code == code, result.output
+        return result.output
+
+    try:
+        assert penstock("check", "--json").count('"problem": ""') == 3
+        where = f"127.0.0.1:{newcomer.port}@{newcomer.bus_port}"
+        assert penstock("meet", where) == "the cluster has 4 nodes\n"
+        assert penstock("nodes").count("connected") == 4
+        name = newcomer.id.decode()
+        wait_for(lambda: all(node.reaches() == 3 for node in (*three.nodes, newcomer)))
+        newcomer.kill()
+        problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
+        assert [line.split()[:2] for line in problems] == [[name, where]]
+        assert f"3 nodes have forgotten {name}" in penstock("forget", name[:8])
+        assert [node.cluster_info()["cluster_known_nodes"] for node in three.nodes] == [3, 3, 3]
+        penstock("forget", name, code=3)
+        penstock("meet", "nowhere:7711", code=2)
+        assert "it leaves" in penstock("leave", "--wait", "20s")
+        assert "it stays" in penstock("leave", "--stay")
+        three.gather()
+    finally:
+        newcomer.stop()
+
+
 # ---- Other clusters --------------------------------------------------------------------------------------------------
 
 
@@ -266,6 +345,24 @@ def test_a_network_that_is_cut_in_two_costs_copies_and_no_jobs(tmp_path: Path) -
                 found.add(id)
                 wires[2].call("ACKJOB", id)
         wait_for(lambda: all(wire.state(id) is None for wire in wires for id in found))
+
+
+def test_nodes_meet_over_ipv6_and_one_that_is_reset_is_another(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 2, "--appendonly", "no", "--bind", "127.0.0.1 ::1", host="::1") as pair:
+        first, second = pair.nodes
+        before = second.id
+        wire = Wire(first.port)
+        id = wire.add("q", "body", "REPLICATE", 2)
+        told = first.ask("CLUSTER", "NODES")
+        assert isinstance(told, bytes) and b" ::1:%d@%d " % (second.port, second.bus_port) in told
+        assert second.ask("CLUSTER", "RESET", "HARD") == b"OK"
+        assert second.id != before and second.cluster_info()["cluster_known_nodes"] == 1
+        assert second.ask("SHOW", id) is None and second.ask("INFO", "jobs") == b"# Jobs\r\nregistered_jobs:0\r\n"
+        wait_for(lambda: first.flags_of(before) == "noaddr")
+        first.meet(second, second.bus_port, "::1")
+        wait_for(lambda: first.flags_of(second.id) == "noflags" and first.reaches() == 1)
+        assert second.ask("SHOW", wire.add("q", "body", "REPLICATE", 2)) is not None
+        wire.close()
 
 
 def test_nodes_with_a_secret_talk_over_tls_and_others_do_not(tmp_path: Path, certificate: Path) -> None:

@@ -57,7 +57,7 @@ class Stranger:
         return self
 
     def say(self, *said: m.Message) -> Stranger:
-        return self.send(bus.packets(list(said), self.seal))
+        return self.send(bus.packets(list(said), self.seal, bus.Scribe()))
 
     def is_hung_up_on(self) -> bool:
         """Wait until it is."""
@@ -134,7 +134,7 @@ def test_a_packet_that_is_replayed_or_forged_ends_the_link(node: Node) -> None:
     for spoil in (lambda packet: packet + packet, lambda packet: packet[:-1] + bytes([packet[-1] ^ 1])):
         before = refused(node)
         known = Stranger(node).shake_hands(SECRET)
-        assert known.send(spoil(bus.packets([m.OfNode(m.FAIL, ME)], known.seal))).is_hung_up_on()
+        assert known.send(spoil(bus.packets([m.OfNode(m.FAIL, ME)], known.seal, bus.Scribe()))).is_hung_up_on()
         assert refused(node) == before + 1
 
 

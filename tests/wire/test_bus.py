@@ -79,7 +79,7 @@ def told(said: object) -> object:
 def payload_of(said: list[m.Message]) -> bytes:
     frames = bus.Frames()
     frames.bytes_max = 1 << 30
-    frames.feed(bus.packets(said, bus.Seal(KEY)))
+    frames.feed(bus.packets(said, bus.Seal(KEY), bus.Scribe()))
     frame = frames.next()
     assert frame is not None
     return bus.opened(frame, bus.Seal(KEY))
@@ -93,11 +93,11 @@ def test_what_was_said_in_one_turn_is_one_packet_unless_it_is_long():
     frames = bus.Frames()
     frames.bytes_max = 1 << 20
     sender, receiver = bus.Seal(KEY), bus.Seal(KEY)
-    frames.feed(bus.packets(MESSAGES, sender))
+    frames.feed(bus.packets(MESSAGES, sender, bus.Scribe()))
     assert frames.next() and not frames.pending()
     receiver.next(payload_of(MESSAGES))
     long = [m.OfJobs(m.REPLJOB, [m.JobImage(JOB, b"q", bytes(100_000))]) for _ in range(10)]
-    frames.feed(bus.packets(long, sender))
+    frames.feed(bus.packets(long, sender, bus.Scribe()))
     pieces = []
     while (frame := frames.next()) is not None:
         pieces.append(bus.messages(bus.opened(frame, receiver), 100_000))
@@ -125,7 +125,7 @@ def test_a_length_is_not_believed():
 
 def test_a_packet_that_was_changed_replayed_left_out_or_forged_is_recognised():
     sender = bus.Seal(KEY)
-    sent = [bus.packets([said], sender)[4:] for said in MESSAGES[:3]]
+    sent = [bus.packets([said], sender, bus.Scribe())[4:] for said in MESSAGES[:3]]
 
     def received(packets: list[bytes], key: bytes = KEY) -> int:
         seal = bus.Seal(key)
@@ -253,3 +253,7 @@ def test_any_bytes_are_messages_or_an_error():
                 read(bytes(changed))
             except ProtocolError:
                 pass
+
+
+def test_every_kind_of_message_is_among_those_that_are_tried():
+    assert {said.kind for said in MESSAGES} | {m.PONG, m.ENQUEUE, m.WILLQUEUE, m.DELJOB} == set(range(m.MESSAGES_COUNT))

@@ -19,6 +19,7 @@ from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
 from penstock.server.links import HANDSHAKE_S, Inbound, Link, Outbound
 from penstock.server.node import Node, Post
+from penstock.wire.bus import Scribe
 
 _log = logging.getLogger("penstock")
 
@@ -118,6 +119,7 @@ class Bus(Post):
 
     def send(self, letters: Letters) -> None:
         """Say what was taken."""
+        scribe = Scribe()
         for node, said in letters.items():
             link = self._outbound.get(node)
             if link is None or link.seal is None or link.transport is None:
@@ -125,7 +127,7 @@ class Bus(Post):
                 continue
             self.sent += len(said)
             self.packets_out += 1
-            link.post(said)
+            link.post(said, scribe)
             if link.unsent() > _UNSENT_BYTES_MAX:
                 link.fail("it does not read what it is told")
 
@@ -180,7 +182,7 @@ class Bus(Post):
         if self._outbound.get(link.named) is not link:
             link.close()
             return
-        if not self.members.link_up(link.named, found, now):
+        if not self._cluster.link_up(link.named, found, now):
             del self._outbound[link.named]
             link.close()
             return
@@ -239,7 +241,7 @@ class Bus(Post):
         del self._outbound[link.named]
         if link.seal is not None:
             self._node.begin_turn()
-            self.members.link_down(link.named, self._node.now)
+            self._cluster.link_down(link.named, self._node.now)
         if link.named in self.members.peers:
             self._dial_later(link.named)
 

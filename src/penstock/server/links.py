@@ -210,10 +210,10 @@ class Outbound(Link):
         self.say(wire.proven(made.dialler_proof()))
         exchange.is_open(self, hello.node)
 
-    def post(self, letters: list[Message]) -> None:
+    def post(self, letters: list[Message], scribe: wire.Scribe) -> None:
         """Say something, all of it at once."""
         assert self.seal is not None
-        self.say(wire.packets(letters, self.seal))
+        self.say(wire.packets(letters, self.seal, scribe))
 
     def unsent(self) -> int:
         """How many bytes the other side has not read yet."""

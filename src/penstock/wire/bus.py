@@ -86,6 +86,8 @@ HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
 FIGURES_MAX: Final = 256
 
+_HEX_DIGITS: Final = b"0123456789abcdef"
+
 _COUNT_MAX: Final = (1 << 31) - 1
 _NUMBER_MAX: Final = (1 << 63) - 1
 
@@ -264,16 +266,34 @@ def opened(frame: bytes, seal: Seal) -> bytes:
 # Messages into bytes
 
 
-def packets(messages: list[Message], seal: Seal) -> bytes:
+class Scribe:
+    """Writes what one turn has to say. What is said to several peers is written once."""
+
+    _written: dict[int, bytes]
+
+    def __init__(self) -> None:
+        self._written = {}
+
+    def write(self, message: Message) -> bytes:
+        """A message as bytes. It is not forgotten while this lives, so it can be known by its place in memory."""
+        known = self._written.get(id(message))
+        if known is None:
+            writer = BytesWriter()
+            _write(writer, message)
+            known = writer.getvalue()
+            self._written[id(message)] = known
+        return known
+
+
+def packets(messages: list[Message], seal: Seal, scribe: Scribe) -> bytes:
     """Everything that is to be said to a peer now."""
     out: list[bytes] = []
     written: list[bytes] = []
     size: i64 = 0
     for message in messages:
-        writer = BytesWriter()
-        _write(writer, message)
-        written.append(writer.getvalue())
-        size += len(written[-1])
+        data = scribe.write(message)
+        written.append(data)
+        size += len(data)
         if size >= PACKET_BYTES:
             _close_packet(out, written, seal)
             written = []
@@ -612,12 +632,7 @@ def _node(reader: Reader) -> bytes:
 
 def is_node_id(node: bytes) -> bool:
     """Whether these bytes can be the id of a node."""
-    if len(node) != NODE_ID_BYTES:
-        return False
-    for byte in node:
-        if not (48 <= byte <= 57 or 97 <= byte <= 102):
-            return False
-    return True
+    return len(node) == NODE_ID_BYTES and not node.translate(None, _HEX_DIGITS)
 
 
 def _job_id(reader: Reader) -> bytes:
