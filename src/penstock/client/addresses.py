@@ -1,7 +1,7 @@
 """Where the nodes are: those that a URL names, and those that these tell of.
 
-One is used until it fails or leaves. Then the next one is tried, first of those that were named, since they are the ones
-that can surely be reached from here; one that leaves only if there is nobody else. Pure.
+One is used until it fails or leaves. Then the next one is tried, first of those that were named, since they are the
+ones that can surely be reached from here; one that leaves only if there is nobody else. Pure.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ what is not synced, so that a node can write to it for days.
 from __future__ import annotations
 
 import errno
+import sys
 from random import Random
 
 from penstock.core.errors import InUse
@@ -97,6 +98,9 @@ class SimDisk:
     def remove(self, name: str) -> None:
         self._find(name)
         del self._files[name]
+
+    def free(self) -> int:
+        return 0 if self.full else sys.maxsize
 
     def _find(self, name: str) -> SimFile:
         file = self._files.get(name)
