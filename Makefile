@@ -5,7 +5,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-compiled test-interpreted fuzz lint format docs bench bench-spark wheel clean FORCE
+.PHONY: help setup tools demo test test-compiled test-spark test-interpreted fuzz sim mutants lint format docs bench \
+	bench-spark bench-pipeline wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -18,22 +19,36 @@ export PYTHON
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# What knows no process, socket or disk, and so may be different only where the compiler is.
+PURE := $(addprefix tests/,core wire dialects embedded conformance testing)
+
+tools: $(VENV)/tools
+
 setup: $(VENV)/core ## make .venv with the penstock command in it; does only what changed
 
-demo: setup ## show the queue at work
+demo: setup ## show the queue at work, with Spark if it is there: it ends with a table and a report
 	@$(VENV)/bin/penstock demo
 
 test: ## run everything: build, lint, the tests compiled and interpreted
 	+@scripts/test.sh
 
 test-compiled: setup ## run the tests on the compiled package, as a user gets it (ARGS="-k name" goes to pytest)
-	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest $(ARGS)
+	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest --ignore tests/spark $(ARGS)
 
-test-interpreted: $(VENV)/tools ## run the tests on the source as it is (ARGS as above)
-	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest $(ARGS)
+test-spark: setup ## run those that need Spark (ARGS as above)
+	@env -u PYTHONPATH $(PY) -m pytest tests/spark $(ARGS)
+
+test-interpreted: $(VENV)/tools ## run the tests of the pure parts on the source as it is (ARGS=tests: all of them)
+	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest $(or $(ARGS),$(PURE))
 
 fuzz: $(VENV)/tools ## look for input that breaks a promise, SECONDS=60 a target; what is found is a file in tests/data/corpus
 	@PYTHONPATH=src:. $(PY) -m tests.fuzz $(or $(SECONDS),60)
+
+sim: setup ## simulate clusters, SEEDS=1000 of them from SEED=1 on, a process on each core
+	@$(VENV)/bin/penstock sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --workers 0
+
+mutants: $(VENV)/tools ## plant every known bug in turn, and see that each is caught
+	@PYTHONPATH=src:. $(PY) -m tests.simulation.mutants
 
 lint: $(VENV)/tools ## check style and types
 	@failed=0; \
@@ -51,6 +66,9 @@ docs: $(VENV)/tools ## write the generated parts of the documentation anew
 
 bench: setup ## measure the speed
 	@$(PY) -m bench
+
+bench-pipeline: setup ## measure the pipeline on Spark: SIZES="1 10", in millions of events
+	@$(PY) -m bench.pipeline $(SIZES)
 
 bench-spark: setup ## measure Spark against a live node (ARGS=--quick for the short form)
 	@$(PY) -m bench.spark $(ARGS)

@@ -6,7 +6,7 @@ Everything else about the package is in pyproject.toml. The environment variable
     0      do not compile
     1      compile, and fail if that fails
 
-The compiled modules are one extension (the group) and a small extension for each module that points into it. They are
+The compiled modules are an extension for each group and a small one for each module that points into it. They are
 useless without each other, so it is all or none of them. Editable installs are never compiled: src/ stays free of .so
 files, and `PYTHONPATH=src` is always the interpreted package.
 """
@@ -22,52 +22,61 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 # What is compiled, below src/penstock: the pure, hot code; and the log, which is not pure, but whose commits are hot.
-# __init__.py files hold no code and stay out.
-COMPILED = (
-    "core/*.py",
-    "wire/*.py",
-    "cluster/*.py",
-    "dialects/calls.py",
-    "dialects/claims.py",
-    "dialects/command.py",
-    "dialects/disque.py",
-    "dialects/inbox.py",
-    "dialects/glob.py",
-    "dialects/jobs.py",
-    "dialects/native.py",
-    "dialects/packed.py",
-    "dialects/pages.py",
-    "dialects/scans.py",
-    "dialects/stages.py",
-    "dialects/site.py",
-    "dialects/spaces.py",
-    "dialects/tarantool.py",
-    "dialects/tarantool15.py",
-    "dialects/tubes.py",
-    "dialects/words.py",
-    "dialects/xqueue.py",
-    "dialects/xqueue_arguments.py",
-    "dialects/xqueue_calls.py",
-    "dialects/xqueue_rows.py",
-    "dialects/xqueue_space.py",
-    "dialects/xqueue_spaces.py",
-    "dialects/xqueue_tasks.py",
-    "dialects/xqueue_updates.py",
-    "journal/frame.py",
-    "journal/gather.py",
-    "journal/log.py",
-    "journal/replay.py",
-    "journal/walk.py",
-)
+# __init__.py files hold no code and stay out. Each group is one C file, so that the C compiler can inline across its
+# modules; several, because a compiler works on one file at a time. A group calls those before it, never those behind.
+GROUPS = {
+    "core": (
+        "core/*.py",
+        "journal/frame.py",
+        "journal/log.py",
+        "journal/replay.py",
+        "journal/walk.py",
+    ),
+    "cluster": ("cluster/*.py",),
+    "wire": (
+        "wire/*.py",
+        "dialects/command.py",
+        "dialects/disque.py",
+        "dialects/inbox.py",
+        "dialects/native.py",
+        "dialects/site.py",
+        "dialects/words.py",
+    ),
+    "rest": (
+        "dialects/call_command.py",
+        "dialects/calls.py",
+        "dialects/claims.py",
+        "dialects/everywhere.py",
+        "dialects/glob.py",
+        "dialects/jobs.py",
+        "dialects/packed.py",
+        "dialects/pages.py",
+        "dialects/scans.py",
+        "dialects/spaces.py",
+        "dialects/stages.py",
+        "dialects/tarantool.py",
+        "dialects/tarantool15.py",
+        "dialects/tubes.py",
+        "dialects/xqueue.py",
+        "dialects/xqueue_arguments.py",
+        "dialects/xqueue_calls.py",
+        "dialects/xqueue_rows.py",
+        "dialects/xqueue_space.py",
+        "dialects/xqueue_spaces.py",
+        "dialects/xqueue_tasks.py",
+        "dialects/xqueue_updates.py",
+        "journal/gather.py",
+    ),
+}
 # mypyc drops the docstrings of classes, and the docstring of an error is its message.
 NOT_COMPILED = ("__init__.py", "errors.py")
 
 MODE = os.environ.get("PENSTOCK_COMPILE", "auto")
 
 
-def sources() -> list[str]:
-    """The files to compile, in a fixed order, so that the same source gives the same C."""
-    found = [path for pattern in COMPILED for path in Path("src/penstock").glob(pattern)]
+def sources(patterns: tuple[str, ...]) -> list[str]:
+    """The files of a group, in a fixed order, so that the same source gives the same C."""
+    found = [path for pattern in patterns for path in Path("src/penstock").glob(pattern)]
     return sorted(str(path) for path in found if path.name not in NOT_COMPILED)
 
 
@@ -91,8 +100,8 @@ def extensions() -> list[Extension]:
     try:
         from mypyc.build import mypycify
 
-        # One C file, so that the C compiler can inline across modules: the hot path crosses five of them.
-        return mypycify(sources(), opt_level="3", multi_file=False, separate=False, group_name="penstock")
+        groups = [(sources(patterns), f"penstock_{name}") for name, patterns in GROUPS.items()]
+        return mypycify([file for files, _ in groups for file in files], opt_level="3", separate=groups)
     except (ImportError, SystemExit) as failure:  # mypyc leaves by sys.exit.
         if MODE == "1":
             raise
@@ -116,6 +125,7 @@ class BuildExt(build_ext):
     """Build all extensions or, when one fails and nobody insists, none."""
 
     def run(self) -> None:
+        self.parallel = True
         try:
             super().run()
         except Exception as failure:

@@ -38,7 +38,9 @@ apt_install() {
     apt=(sudo -n "${apt[@]}")
   fi
   say "installing $* with apt-get"
-  "${apt[@]}" update >/dev/null 2>&1 </dev/null || true # One unreachable source must not stop us; install will tell.
+  # Once; and one unreachable source must not stop us: install will tell.
+  [ -n "${apt_updated:-}" ] || "${apt[@]}" update >/dev/null 2>&1 </dev/null || true
+  apt_updated=yes
   "${apt[@]}" install -y --no-install-recommends "$@" >/dev/null 2>&1 </dev/null
 }
 
@@ -106,6 +108,12 @@ find_openssl() {
     say "openssl is not here and cannot be installed, so the tests of TLS will be skipped (Debian: apt-get install openssl)."
 }
 
+find_chromium() {
+  command -v chromium chromium-browser google-chrome >/dev/null || apt_install chromium ||
+    say "Chromium is not here and cannot be installed, so pages will not be opened in a browser by the tests" \
+        "(Debian: apt-get install chromium)."
+}
+
 # The lines of an extra in pyproject.toml; none named: what every install needs.
 requirements() {
   "$venv/bin/python" - "$@" <<'PY'
@@ -133,15 +141,20 @@ tools() {
   local python
   python=$(find_python)
   make_venv "$python"
-  find_compiler "$python"
-  find_redis_cli
-  find_tarantool
-  find_tmux
-  find_openssl
+  # What the system has to give is fetched while pip is at work.
+  {
+    find_compiler "$python"
+    find_redis_cli
+    find_tarantool
+    find_tmux
+    find_openssl
+    find_chromium
+  } &
   say "installing the tools from pyproject.toml"
   { requirements; requirements dev; } >"$venv/requirements.txt"
   "${pip[@]}" install -r "$venv/requirements.txt"
   find_spark
+  wait
 }
 
 # ---- The package -----------------------------------------------------------------------------------------------------
@@ -155,7 +168,7 @@ choose_core() {
   esac
   if [ "$core" = compiled ]; then
     export PENSTOCK_COMPILE=1
-    say "building the compiled core (one to three minutes) …"
+    say "building the compiled core (two or three minutes) …"
   else
     export PENSTOCK_COMPILE=0
     say "the core runs $core. It works the same, at a tenth of the speed."

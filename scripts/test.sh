@@ -27,16 +27,14 @@ conclude() {
   [ "$2" = passed ]
 }
 
-# beside NAME TARGET: run a make target in the background; what it says is kept for later.
-beside() {
-  (
-    began=$SECONDS verdict=passed
-    "$make" "$2" >"$said/$1" 2>&1 || verdict=FAILED
-    echo "$verdict $((SECONDS - began))" >"$said/$1.end"
-  ) &
+# quietly NAME TARGET: run a make target; what it says, and how it ends, is kept for later.
+quietly() {
+  local began=$SECONDS verdict=passed
+  "$make" "$2" >"$said/$1" 2>&1 || verdict=FAILED
+  echo "$verdict $((SECONDS - began))" >"$said/$1.end"
 }
 
-# joined NAME BUDGET: say what a layer in the background has said, and how it ended.
+# joined NAME BUDGET: say what a layer that was run quietly has said, and how it ended.
 joined() {
   local verdict took
   cat "$said/$1"
@@ -47,17 +45,22 @@ joined() {
 said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
 
-layer build setup 120
+layer tools tools 150
+# Beside everything else: first what needs no compiler, then what needs one, and Spark.
+(
+  quietly interpreted test-interpreted
+  while [ ! -e "$said/built" ]; do sleep 1; done
+  if [ "$(cat "$said/built")" = 0 ]; then quietly spark test-spark; fi
+) &
+layer build setup 200
 built=$?
-layer lint lint 30
+echo $built >"$said/built"
+layer lint lint 60
 core=$(cat .venv/core 2>/dev/null)
-# Compiled and interpreted side by side: each needs one core.
-beside interpreted test-interpreted
 if [ $built != 0 ]; then
   row compiled - "not run: the build failed"
 elif [ "$core" = compiled ]; then
-  echo "penstock: compiled, and interpreted beside it …"
-  layer compiled test-compiled 400
+  layer compiled test-compiled 500
 elif [ "${CI:-}" = true ]; then
   row compiled - "FAILED: CI must test the compiled core, and this one is $core"
   failed=1
@@ -65,7 +68,8 @@ else
   row compiled - "skipped: $core"
 fi
 wait
-joined interpreted 400
+joined interpreted 300
+if [ $built = 0 ]; then joined spark 300; else row spark - "not run: the build failed"; fi
 
 printf '\n%s' "$table"
 exit $failed

@@ -33,6 +33,9 @@ def trials(scale: Scale) -> list[Trial]:
         found.append(_cycles(scale, base, "Tarantool, no WAL", processes.tarantool, seconds, None, None))
     goal = Goal(1.0, Of.RATIO) if base else None
     found.append(_cycles(scale, "server/iproto", "Penstock, fsync never", _penstock, seconds, base, goal))
+    found.append(
+        _cycles(scale, "server/iproto-xqueue", "Penstock, rows of an xqueue", _penstock, seconds, None, None, "xqueue")
+    )
     return found
 
 
@@ -43,21 +46,28 @@ def _penstock() -> Server:
 
 
 def _cycles(
-    scale: Scale, name: str, who: str, start: Callable[[], Server], seconds: float, base: str | None, goal: Goal | None
+    scale: Scale,
+    name: str,
+    who: str,
+    start: Callable[[], Server],
+    seconds: float,
+    base: str | None,
+    goal: Goal | None,
+    load: str = "asynctnt",
 ) -> Trial:
     rows = (
         Spec(name, f"put, take, ack by 50 tasks of asynctnt on one connection: {who}", Unit.CYCLES, base, goal=goal),
         Spec(f"{name}-cost", "what such a cycle costs the server", Unit.NS, f"{base}-cost" if base else None),
     )
-    return Trial(rows, partial(_prepare, start, seconds), scale.rounds_server)
+    return Trial(rows, partial(_prepare, start, seconds, load), scale.rounds_server)
 
 
-def _prepare(start: Callable[[], Server], seconds: float) -> Sample:
+def _prepare(start: Callable[[], Server], seconds: float, load: str) -> Sample:
     server = start()
 
     def sample() -> list[float]:
         before = server.cpu_s()
-        (rate,) = child.figures("bench.server.iproto_load", "asynctnt", server.host, server.port, seconds)
+        (rate,) = child.figures("bench.server.iproto_load", load, server.host, server.port, seconds)
         return [rate, (server.cpu_s() - before) / (rate * seconds) * 1e9]
 
     return sample

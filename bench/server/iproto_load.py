@@ -1,10 +1,11 @@
 """A process that loads a server over IPROTO.
 
-    python -m bench.server.iproto_load tube 127.0.0.1 3301 0                makes the tube
+    python -m bench.server.iproto_load tube 127.0.0.1 3301 0                makes the tube, and the space
     python -m bench.server.iproto_load asynctnt 127.0.0.1 3301 SECONDS      cycles/s of 50 tasks on one connection
+    python -m bench.server.iproto_load xqueue 127.0.0.1 3301 SECONDS        the same, of rows of the space
     python -m bench.server.iproto_load raw 127.0.0.1 3301 COUNT             puts/s, takes/s, acks/s in pipelines of 256
 
-The first is what people use, and is the limit itself; the second is bytes that were made before, so the server is.
+asynctnt is what people use, and is the limit itself; the last is bytes that were made before, so the server is.
 """
 
 from __future__ import annotations
@@ -21,9 +22,16 @@ TASKS = 50
 _PIPELINE = 256
 _BODY = "x" * 16
 _TUBE = "queue.tube.bench"
+_SPACE = "box.space.xbench"
+# As the benchmark of the xqueue has it: numbers as keys, and every feature that costs something at each put or take.
+_SPACE_OPTIONS = {
+    "format": [["id", "unsigned"], ["status", "string"], ["runat", "number"], ["payload", "any"]],
+    "fields": {"status": "status", "runat": "runat"},
+    "features": {"id": "auto_increment", "delayed": True, "ttl": True, "ttr": True},
+}
 
 
-async def _asynctnt(host: str, port: int, seconds: float) -> list[float]:
+async def _asynctnt(host: str, port: int, seconds: float, of: str, body: object) -> list[float]:
     import asynctnt
 
     connection = asynctnt.Connection(host=host, port=port, fetch_schema=False, auto_refetch_schema=False)
@@ -34,9 +42,9 @@ async def _asynctnt(host: str, port: int, seconds: float) -> list[float]:
     async def work() -> None:
         nonlocal cycles
         while time.perf_counter() < until:
-            await connection.call(f"{_TUBE}:put", [_BODY])
-            (task,) = (await connection.call(f"{_TUBE}:take", [10])).body
-            await connection.call(f"{_TUBE}:ack", [task[0]])
+            await connection.call(f"{of}:put", [body])
+            (task,) = (await connection.call(f"{of}:take", [10])).body
+            await connection.call(f"{of}:ack", [task["id"] if isinstance(task, dict) else task[0]])
             cycles += 1
 
     await asyncio.gather(*(work() for _ in range(TASKS)))
@@ -44,10 +52,15 @@ async def _asynctnt(host: str, port: int, seconds: float) -> list[float]:
     return [cycles / seconds]
 
 
-def call(method: str, *args: object) -> bytes:
+def request(function: str, *args: object) -> bytes:
     """A call as clients send it."""
-    rest = pack({0: 10, 1: 1}) + pack({0x22: f"{_TUBE}:{method}", 0x21: list(args)})
+    rest = pack({0: 10, 1: 1}) + pack({0x22: function, 0x21: list(args)})
     return struct.pack(">BI", 0xCE, len(rest)) + rest
+
+
+def call(method: str, *args: object) -> bytes:
+    """A call of a method of the tube."""
+    return request(f"{_TUBE}:{method}", *args)
 
 
 class _Raw:
@@ -82,9 +95,10 @@ def _raw(host: str, port: int, count: int) -> list[float]:
 
 
 def _make_tube(host: str, port: int) -> None:
-    """Make the tube that all this is about; a Tarantool has made it by itself."""
-    rest = pack({0: 10, 1: 1}) + pack({0x22: "queue.create_tube", 0x21: ["bench", "fifo", {"if_not_exists": True}]})
-    _Raw(host, port).per_second([struct.pack(">BI", 0xCE, len(rest)) + rest])
+    """Make the tube and the space that all this is about; a Tarantool has made its tube by itself."""
+    raw = _Raw(host, port)
+    raw.per_second([request("queue.create_tube", "bench", "fifo", {"if_not_exists": True})])
+    raw.per_second([request("xqueue.upgrade", "xbench", _SPACE_OPTIONS)])
 
 
 def raw_id(host: str, port: int) -> int:
@@ -110,5 +124,7 @@ if __name__ == "__main__":
         _make_tube(host, int(port))
     elif what == "raw":
         print(*_raw(host, int(port), int(much)))
+    elif what == "xqueue":
+        print(*asyncio.run(_asynctnt(host, int(port), float(much), _SPACE, {"payload": _BODY})))
     else:
-        print(*asyncio.run(_asynctnt(host, int(port), float(much))))
+        print(*asyncio.run(_asynctnt(host, int(port), float(much), _TUBE, _BODY)))

@@ -40,6 +40,7 @@ from penstock.core.limits import (
     ROW_ROOM_BYTES,
     UNSET,
     check_count,
+    check_priority,
     duration_ms,
 )
 from penstock.core.outcomes import OK
@@ -977,7 +978,7 @@ class Job:
         """Give the job back unfinished: to its old place, or after `delay` seconds, with what else is given changed."""
         delay_ms = duration_ms(delay, "delay")
         ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
-        level = PRIORITY_UNSET if priority is None else integer(priority, "priority")
+        level = PRIORITY_UNSET if priority is None else check_priority(integer(priority, "priority"))
         raw = None if key is None else to_bytes(key, "a key")
         self._do(lambda engine, session, core, now: engine.release(session, core, now, delay_ms, ttl_ms, level, raw))
 
@@ -1004,7 +1005,7 @@ class Job:
         """Dig the buried job up: to its old place, or after `delay` seconds, with what else is given changed."""
         delay_ms = duration_ms(delay, "delay")
         ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
-        level = PRIORITY_UNSET if priority is None else integer(priority, "priority")
+        level = PRIORITY_UNSET if priority is None else check_priority(integer(priority, "priority"))
         self._do(lambda engine, session, core, now: engine.dig(core, now, delay_ms, ttl_ms, level))
 
     def delete(self) -> None:

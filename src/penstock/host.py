@@ -49,6 +49,7 @@ from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session as CoreSession
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Waiting
+from penstock.journal import ballast
 from penstock.journal.disk import Disk
 from penstock.journal.identity import forsake, identity, next_opening
 from penstock.journal.log import ALWAYS, EVERYSEC, RESERVE_BYTES, Log
@@ -487,6 +488,13 @@ class Host:
         if self.disk is not None:
             replace(identity(self.disk), leaving=leaving).write(self.disk)
 
+    def rename(self) -> None:
+        """Be another node from now on, under the lock; its jobs were removed, or are about to be."""
+        self.node = secrets.token_hex(20)
+        self.ids.rename(self.node[:8].encode())
+        if self.disk is not None:
+            replace(identity(self.disk), node=self.node).write(self.disk)
+
     def advance(self) -> None:
         """Let happen what fell due, and what follows from that; under the lock, for those who look at how it is now."""
         self.engine.advance(self.now())
@@ -757,6 +765,7 @@ class _Journal:
         self.closed = True
         self._grown.ring()
         self._steward.stop()
+        ballast.throw_off(self.disk)
         self.log.close(self.now(), self.wall())
 
     def close(self) -> None:

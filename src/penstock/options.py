@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypedDict, TypeVar
 from penstock.core import policy as p
 from penstock.core.errors import OutOfRange, Unsupported, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
-from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, duration_ms
+from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, check_priority, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
 from penstock.wire.bodies import to_python
@@ -102,7 +102,7 @@ def draft(
         UNSET if ttl is ... else duration_ms(ttl, "ttl"),
         UNSET if ttr is ... else duration_ms(ttr, "ttr"),
         duration_ms(delay, "delay"),
-        PRIORITY_UNSET if priority is None else integer(priority, "priority"),
+        PRIORITY_UNSET if priority is None else check_priority(integer(priority, "priority")),
         None if key is None else to_bytes(key, "a key"),
         boolean(once, "once"),
         kind,

@@ -18,13 +18,15 @@ from typing import Final, Protocol
 
 from penstock.bell import Bell
 from penstock.core.engine import Engine
-from penstock.core.errors import Closed, CommandError, DamagedJournal, JournalFailed
+from penstock.core.errors import Closed, CommandError, DamagedJournal, JournalFailed, NoSpace
 from penstock.core.limits import NEVER
+from penstock.journal import ballast
 from penstock.journal.disk import Disk
+from penstock.journal.frame import ROW_BYTES
 from penstock.journal.index import SegmentIndex
 from penstock.journal.index import check as check_index
-from penstock.journal.log import SEGMENT_BYTES, Log
-from penstock.journal.retention import Retention, trim, without_bodies
+from penstock.journal.log import SEGMENT_BYTES, SMALL_SEGMENT_BYTES, Log
+from penstock.journal.retention import NO_HISTORY, Retention, trim, without_bodies
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, FrameFile, index_name, number_of, segment_names
 from penstock.journal.snapshot import Snapshot, take_snapshot, use_snapshot
 
@@ -52,6 +54,9 @@ _PIECE_BYTES: Final = 256 * 1024
 # How long to wait when something failed, a full disk for example; and how often to look for history that is too old.
 _TRY_AGAIN_S: Final = 60.0
 _LOOK_S: Final = 3_600.0
+
+# How often to look whether there is room again on a full disk.
+_FULL_S: Final = 1.0
 
 
 class _Stopped(Exception):
@@ -144,7 +149,10 @@ class Steward:
                 trim(served.disk, served.log, self._retention, served.wall())
             served.log.prepare()
             served.log.fill()
-            if due:
+            is_full = not served.log.room_ahead and not self._make_room(served)
+            if is_full and wanted:
+                raise NoSpace("there is no room on the disk for a snapshot")
+            if due and not is_full:
                 self._snapshot(served)
             if served.log.segment != self._seen or wanted:
                 self._tidy(served)
@@ -161,7 +169,37 @@ class Steward:
             self._failure = failure
             self._answered = asked
             self._turned.notify_all()
-        return _LOOK_S if failure is None else _TRY_AGAIN_S
+        if failure is not None:
+            return _TRY_AGAIN_S
+        if is_full:
+            return _FULL_S
+        ballast.take_on(served.disk)
+        return _LOOK_S
+
+    def _make_room(self, served: Served) -> bool:
+        """The disk is full: let go of history, then of the log, if what is left of it is little; tell if it helped."""
+        disk, log = served.disk, served.log
+        freed = trim(disk, log, NO_HISTORY, served.wall())
+        if freed:
+            _log.warning("the disk is full: %d bytes of history were given up", freed)
+        log.prepare_again()
+        if not log.room_ahead and self._is_little(served):
+            ballast.throw_off(disk)
+            try:
+                self._snapshot(served, small=True)
+            except BaseException:
+                ballast.take_on(disk)
+                raise
+            freed = trim(disk, log, NO_HISTORY, served.wall())
+            log.prepare_again()
+            _log.warning("the disk is full: jobs that are done were removed from the log, %d bytes", freed)
+        return bool(log.room_ahead)
+
+    def _is_little(self, served: Served) -> bool:
+        """Whether a snapshot fits on a full disk without its ballast, and makes room there."""
+        engine, log = served.engine, served.log
+        needed = SMALL_SEGMENT_BYTES + engine.jobs.count * 2 * ROW_BYTES + engine.resident_bytes
+        return needed < ballast.room(served.disk) and 2 * needed < log.needed_bytes()
 
     def _tidy(self, served: Served) -> None:
         """Remove what is not to be kept, and index what is."""
@@ -201,9 +239,9 @@ class Steward:
         except Exception as error:  # A queue that cannot be shortened can be used.
             _tell(error)
 
-    def _snapshot(self, served: Served) -> None:
+    def _snapshot(self, served: Served, small: bool = False) -> None:
         with self._locked(served):
-            snapshot = Snapshot(served.disk, served.log, served.engine, served.now(), served.wall())
+            snapshot = Snapshot(served.disk, served.log, served.engine, served.now(), served.wall(), small=small)
         try:
             more = True
             while more:

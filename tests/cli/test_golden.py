@@ -26,8 +26,11 @@ CASES = [
 ELSEWHERE = {
     *("serve", "config show", "backup", "restore", "demo", "cli", "top", "completion"),
     *("journal check", "journal repair", "journal stat", "journal export"),
+    *("pipeline once", "pipeline run", "pipeline backfill", "pipeline compact", "pipeline report", "pipeline audit"),
+    *("pipeline replay", "pipeline whatif"),
     *("import disque-aof", "import jsonl"),
     *("bench put", "bench take", "bench mixed"),
+    *("cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
 }
 
 

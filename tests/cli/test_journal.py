@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,12 +10,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
 import penstock
 from penstock.cli.main import app
 from penstock.core.errors import DamagedJournal
+from penstock.spark.events_schema import arrow_schema
 
 
 @pytest.fixture
@@ -73,6 +76,30 @@ def test_export_writes_a_line_of_json_for_every_event(directory: Path) -> None:
     assert lines[2]["body"] == "hello"
     without = [json.loads(line) for line in run("export", directory, "--from", 3, "--no-bodies").output.splitlines()]
     assert [line["position"] for line in without] == [3, 4, 5, 6] and "body" not in without[0]
+
+
+def test_export_writes_the_events_of_jobs_as_parquet(directory: Path, tmp_path: Path) -> None:
+    path = tmp_path / "events.parquet"
+    assert run("export", directory, "--format", "parquet", "--to", path).exit_code == 0
+    table = pq.read_table(path)
+    assert table.schema.equals(arrow_schema()) and set(table["node"].to_pylist()) == {
+        json.loads((directory / "node.json").read_text())["node"]
+    }
+    assert table["event"].to_pylist() == ["put", "taken", "nacked"]
+    assert table["position"].to_pylist() == [3, 4, 5]
+    assert table["body"].to_pylist()[0] == b"hello" and table["reason"].to_pylist()[2] == "no answer"
+
+    piped = run("export", directory, "--format", "parquet", "--from", 4, "--no-bodies").stdout_bytes
+    rows = pq.read_table(io.BytesIO(piped)).to_pylist()
+    assert [row["position"] for row in rows] == [4, 5] and not any(row["body"] for row in rows)
+
+
+def test_a_file_that_is_not_whole_has_no_name(directory: Path, tmp_path: Path) -> None:
+    for path in (tmp_path / "nowhere" / "events", tmp_path / "events"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        result = run("export", tmp_path / "empty", "--to", path)
+        assert result.exit_code and isinstance(result.exception, SystemExit)
+    assert not list(tmp_path.glob("events*"))
 
 
 @pytest.mark.parametrize("command", ["check", "stat", "tail", "export"])

@@ -21,6 +21,7 @@ import pytest
 import penstock
 from penstock.client.async_session import AsyncSession
 from penstock.client.commands import drop, held
+from penstock.compat.queue15 import Queue15
 from penstock.core.errors import CommandError, ConnectionLost, Full, NoServer
 from tests.client.proxy import Proxy, proxy_to
 from tests.server.serving import Server, wait_for
@@ -222,6 +223,28 @@ def waits_on(server: Server, tube: str) -> bool:
         wire.close()
 
 
+def test_what_a_function_handed_out_is_neither_lost_nor_given_back_with_what_was(
+    proxy: Proxy, server: Server, name: str
+) -> None:
+    with penstock.connect(url(proxy.port)) as queue:
+        old = Queue15(queue)
+        for number in range(3):
+            old.put(0, name, 0, 0, 0, None, number)
+        first = old.take(0, name, 0)
+        proxy.to_client = 20  # Of the answer to the next take, by a function and then by the client's own.
+        second = old.take(0, name, 5)
+        assert second is not None and second[3] == 1 and proxy.cuts == 1
+        proxy.to_client = 20
+        job = queue.tube(name).take(timeout=5)
+        assert job is not None and job.body == 2 and proxy.cuts == 2
+        assert [old.ack(0, task[0])[3] for task in (first, second)] == [0, 1]
+        job.ack()
+        assert not any(queue.tube(name).stats().values())
+        proxy.to_client = 20
+        with pytest.raises(ConnectionLost):
+            old.put(0, name)
+
+
 def test_a_take_interrupted_by_hand_gives_its_job_back(server: Server, name: str) -> None:
     with penstock.connect(url(server.port)) as queue, penstock.connect(url(server.port)) as interrupted:
         tube = interrupted.tube(name, "fifo")
@@ -348,7 +371,7 @@ def test_what_the_first_of_several_answers_brought_is_not_stuck(
         call, calls = queue._call, itertools.count()
 
         def fail_the_second(asked: Any) -> Any:
-            if asked.is_take and next(calls) == 1:
+            if asked.taken and next(calls) == 1:
                 raise error
             return call(asked)
 
@@ -368,7 +391,7 @@ async def test_a_take_of_many_cancelled_between_two_answers_gives_the_first_back
         call, calls = queue._call, itertools.count()
 
         async def hang_at_the_second(asked: Any) -> Any:
-            if asked.is_take and next(calls) == 1:
+            if asked.taken and next(calls) == 1:
                 taking.cancel()
                 await asyncio.sleep(5)
             return await call(asked)
@@ -536,7 +559,7 @@ async def test_patience_begins_anew_with_every_question(server: Server, name: st
 async def test_a_shared_connection_that_falls_silent_is_given_up() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"%2\r\n+server\r\n+penstock\r\n+id\r\n:1\r\n")
-        writer.write(b"%2\r\n+token\r\n+" + b"0" * 32 + b"\r\n+max-body\r\n:9\r\n+OK\r\n+OK\r\n")
+        writer.write(b"%2\r\n+token\r\n+" + b"0" * 32 + b"\r\n+max-body\r\n:9\r\n+OK\r\n+OK\r\n*0\r\n")
         await reader.read()
         writer.close()
 

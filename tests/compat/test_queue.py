@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import penstock
 from penstock.compat.queue import Queue, QueueError, Task
-from tests.server.serving import Server
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(params=["memory", "directory", "server"])
-def below(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "server":
-        server = request.getfixturevalue("server")
-        server.connect().call("DEBUG", "FLUSHALL")
-        with penstock.connect(f"penstock://127.0.0.1:{server.port}") as connected:
-            yield connected
-    else:
-        with penstock.open(":memory:" if request.param == "memory" else str(tmp_path / "jobs")) as queue:
-            yield queue
 
 
 @pytest.fixture
@@ -42,6 +21,21 @@ def refused(call: Callable[..., Any], *args: Any) -> str:
     with pytest.raises(QueueError) as caught:
         call(*args)
     return str(caught.value)
+
+
+def test_arguments_that_make_no_sense_are_refused(queue: Queue) -> None:
+    tube = queue.create_tube("q", "fifottl")
+    for method, args, words in [
+        ("put", (1, {"delya": 5}), "unknown option 'delya' of put"),
+        ("take", ("x",), "timeout must be a number, not str"),
+        ("take", (0, {"nope": 5}), "unknown option 'nope' of take"),
+        ("release", (0, {"nope": 5}), "unknown option 'nope' of release"),
+        ("touch", (0, "x"), "the time to add must be a number, not str"),
+        ("kick", ("x",), "a count must be a number, not str"),
+    ]:
+        assert refused(getattr(tube, method), *args) == words
+    assert refused(queue.create_tube, "x", None) == "Unknown tube type nil"
+    assert queue.tube() == ["q"] and tube.take(-1) is None and tube.kick(-1) == 0
 
 
 @pytest.mark.parametrize("type", ["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube"])

@@ -1,25 +1,21 @@
-"""The 1.5 API in process."""
+"""The 1.5 API in Python, over queues in this process and on a server."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import penstock
+from penstock import CommandError
 from penstock.compat.queue15 import Queue15, Queue15Error
+from tests.server.serving import Server
 
 
 @pytest.fixture
-def below() -> Iterator[penstock.Queue]:
-    with penstock.open(":memory:") as queue:
-        yield queue
-
-
-@pytest.fixture
-def queue(below: penstock.Queue) -> Queue15:
+def queue(below: Any) -> Queue15:
     return Queue15(below)
 
 
@@ -54,7 +50,7 @@ def test_a_task_goes_through_its_life(queue: Queue15) -> None:
     assert queue.take(0, "q", 0) is None and queue.take(0, "q", 0.01) is None
 
 
-def test_spaces_urgent_and_unique_tasks(below: penstock.Queue, queue: Queue15) -> None:
+def test_spaces_urgent_and_unique_tasks(below: Any, queue: Queue15) -> None:
     queue.put(5, "q", 0, 0, 0, None, "x")
     first = queue.put_unique(5, "q", 0, 0, 0, None, "y")
     assert queue.put_unique(5, "q", 0, 0, 0, None, "y") == first
@@ -69,23 +65,63 @@ def test_spaces_urgent_and_unique_tasks(below: penstock.Queue, queue: Queue15) -
     assert dict(zip(told[::2], told[1::2], strict=True))["space5.q.tasks.taken"] == "3"
 
 
-def test_a_take_waits_for_a_put_of_another_thread(below: penstock.Queue, queue: Queue15) -> None:
+def test_a_take_waits_for_a_put_of_another_session(
+    below: Any, queue: Queue15, until_waiting: Callable[[int], None]
+) -> None:
     with below.session() as session:
         other = Queue15(session)
-        thread = threading.Timer(0.02, other.put, (0, "q", 0, 0, 0, None, "x"))
-        thread.start()
-        assert queue.take(0, "q", 20)[3] == "x"
-        thread.join()
-        assert "Only consumer" in refused(other.ack, 0, queue.statistics and _id_of(below))
+        found: list[Any] = []
+
+        def take(timeout: float | None) -> None:
+            found.append(queue.take(0, "q", timeout))
+
+        threads = [threading.Thread(target=take, args=(each,)) for each in (20, -1, None)]
+        for number, thread in enumerate(threads):
+            thread.start()
+            until_waiting(number + 1)
+        for body in "xyz":
+            assert other.put(0, "q", 0, 0, 0, None, body)[2:] == ["ready", body]
+        for thread in threads:
+            thread.join(20)
+        assert sorted(task[3] for task in found) == ["x", "y", "z"]
+        assert refused(other.ack, 0, found[0][0]) == "Only consumer that took the task can it ack"
+        for task in found:
+            assert queue.ack(0, task[0]) == task
+        assert queue.take(0, "q", 0.01) is None
+        told = queue.statistics(0, "q")
+        assert dict(zip(told[::2], told[1::2], strict=True))["space0.q.take_timeout"] == "1"
 
 
-def _id_of(below: penstock.Queue) -> str:
-    (job,) = below.tube("q").jobs("taken")
-    return job.id
+def test_what_it_takes_is_the_queues_own(below: Any, queue: Queue15) -> None:
+    """So a job of one vocabulary is finished in the other."""
+    bodies: list[Any] = ["text", b"\0\xff", {"a": [1, None]}, 7, None, 1.5]
+    for body in bodies:
+        queue.put(0, "q", 0, 0, 0, None, body)
+    tube = below.tube("q")
+    for body in bodies:
+        task = queue.take(0, "q", 0)
+        assert task is not None and task[3] == body
+        (job,) = tube.jobs("taken")
+        assert job.body == body
+        job.ack()
+    below.tube("q").put({"put": "here"})
+    job = tube.take()
+    assert queue.ack(0, queue.peek(0, job.id)[0])[3] == {"put": "here"}
 
 
-def test_priorities_may_be_offsets(below: penstock.Queue) -> None:
-    queue = Queue15(below, pri_mode="offset")
-    for pri in (-10, 0, 10):
-        queue.put(0, "q", 0, 0, 0, pri, pri)
-    assert [queue.take(0, "q", 0)[3] for _ in range(3)] == [10, 0, -10]
+@pytest.mark.parametrize("timeout", ["x", [], True, float("nan")])
+def test_a_timeout_that_is_no_number_is_refused(queue: Queue15, timeout: Any) -> None:
+    assert refused(queue.take, 0, "q", timeout) == "timeout must be a number"
+
+
+def test_priorities_may_be_offsets(empty: Server) -> None:
+    with penstock.open(":memory:") as below:
+        queue = Queue15(below, pri_mode="offset")
+        for pri in (-10, 0, 10):
+            queue.put(0, "q", 0, 0, 0, pri, pri)
+        assert [queue.take(0, "q", 0)[3] for _ in range(3)] == [10, 0, -10]
+        with pytest.raises(CommandError, match="pri_mode is absolute or offset"):
+            Queue15(below, pri_mode="ofset")  # type: ignore[arg-type]
+    refusal = pytest.raises(CommandError, match="the server's setting queue15-pri-mode says what pri is")
+    with penstock.connect(f"penstock://127.0.0.1:{empty.port}") as connected, refusal:
+        Queue15(connected, pri_mode="offset")

@@ -1,18 +1,18 @@
-"""xqueue in process: threads that wait, a directory that remembers, workers, and one state with other vocabularies."""
+"""xqueue in Python, in process and on a server: who waits, a directory that remembers, workers, other vocabularies."""
 
 from __future__ import annotations
 
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
-from penstock import CommandError, Queue
+from penstock import CommandError
 from penstock.compat import xqueue
 from penstock.compat.xqueue import Space, XqueueError
 
@@ -34,9 +34,11 @@ MEMORY_LIMIT = 1024 * 1024
 
 
 @pytest.fixture
-def queue() -> Iterator[Queue]:
-    with penstock.open(":memory:") as queue:
-        yield queue
+def queue(below: Any) -> Any:
+    return below
+
+
+Until = Callable[[int], None]
 
 
 def switched(**features: Any) -> dict[str, Any]:
@@ -63,19 +65,11 @@ def in_thread(call: Any, *args: Any) -> Any:
     return answer
 
 
-def until_waiting(queue: Queue, count: int = 1) -> None:
-    """Return when so many calls wait."""
-    while True:
-        with queue._host.lock:
-            if sum(len(session.connection.waits) for session in queue._host.sessions) >= count:
-                return
-
-
-def test_a_take_waits_for_a_put_of_another_session(queue: Queue) -> None:
+def test_a_take_waits_for_a_put_of_another_session(queue: Any, until_waiting: Until) -> None:
     space = xqueue.upgrade(queue, "jobs", OPTIONS)
     worker = queue.session()
     taken = in_thread(xqueue.space(worker, "jobs").take, 10, {"tube": "A"})
-    until_waiting(worker)
+    until_waiting(1)
     space.put({"data": "x", "tube": "B"})
     space.put({"data": "y", "tube": "A"})
     assert taken()["data"] == "y"
@@ -85,25 +79,24 @@ def test_a_take_waits_for_a_put_of_another_session(queue: Queue) -> None:
     assert space.get(2)["status"] == "R"
 
 
-def test_wait_is_told_by_an_ack_of_another_session(queue: Queue) -> None:
+def test_wait_is_told_by_an_ack_of_another_session(queue: Any, until_waiting: Until) -> None:
     space = xqueue.upgrade(queue, "jobs", OPTIONS)
     space.put({"data": "x"})
     other = xqueue.space(queue.session(), "jobs")
     ended = in_thread(other.wait, 1, 10)
     put = in_thread(other.put, {"data": "y"}, {"wait": 10})
-    until_waiting(queue, 2)
+    until_waiting(2)
     for _ in range(2):
         space.ack(space.take())
     assert ended()[1] is True and ended()[0]["status"] == "D"
     assert put()[1] is True
 
 
-def test_who_waits_hears_that_the_queue_was_closed() -> None:
-    queue = penstock.open(":memory:")
+def test_who_waits_hears_that_the_queue_was_closed(queue: Any, until_waiting: Until) -> None:
     space = xqueue.upgrade(queue, "jobs", OPTIONS)
     space.put({"data": "x"}, {"delay": 60})
     answers = [in_thread(space.take, 60), in_thread(space.wait, 1)]
-    until_waiting(queue, 2)
+    until_waiting(2)
     queue.close()
     assert [answer() for answer in answers] == ["CLOSED", "CLOSED"]
     with pytest.raises(CommandError, match="closed"):
@@ -212,7 +205,7 @@ def test_bodies_that_are_on_disk_only_are_read(tmp_path: Path) -> None:
             assert space.ack(task, {"update": [["=", "data", "done"]]})["data"] == "done"
 
 
-def test_a_put_of_one_vocabulary_is_a_take_of_the_other(queue: Queue) -> None:
+def test_a_put_of_one_vocabulary_is_a_take_of_the_other(queue: Any) -> None:
     space, tube = xqueue.upgrade(queue, "jobs", OPTIONS), queue.tube("jobs")
     bodies: list[Any] = ["text", b"\0\xff", {"a": [1, None]}, 7, None]
     for body in bodies:
@@ -231,21 +224,33 @@ def test_a_put_of_one_vocabulary_is_a_take_of_the_other(queue: Queue) -> None:
     named.delete()
 
 
-def test_what_another_vocabulary_alters_the_space_has_and_the_other_way_round(queue: Queue) -> None:
+def test_what_another_vocabulary_alters_the_space_has_and_the_other_way_round(queue: Any) -> None:
     space, tube = xqueue.upgrade(queue, "jobs", OPTIONS), queue.tube("jobs")
     tube.alter(keep=False, capacity=2, retry="3x then bury", ttr=5)
     assert (space.options["features"]["keep"], space.options["features"]["ttr"]) == (False, 5)
     space.put({})
     assert space.ack(space.take())["status"] == "T" and space.get(1) is None
     xqueue.upgrade(queue, "jobs", OPTIONS)
-    assert (tube.policy.capacity, tube.policy.retry, tube.policy.default_ttr_ms) == (2, "3x then bury", 60_000)
+    policy = queue.tube("jobs").policy
+    assert (policy.capacity, policy.retry, policy.default_ttr_ms) == (2, "3x then bury", 60_000)
     space.put({})
     space.put({})
     with pytest.raises(CommandError, match="full"):
         space.put({})
 
 
-def test_what_is_staged_is_no_task_until_it_is_published(queue: Queue) -> None:
+def test_a_tuple_has_its_key_and_a_function_is_not_sent(queue: Any) -> None:
+    made = xqueue.upgrade(queue, "made", OPTIONS)
+    with pytest.raises(XqueueError, match=r"Can't use id generation with tuple\."):
+        made.put((None, None, None, None, "A"))
+    given = xqueue.upgrade(queue, "given", {"fields": {"status": 2}, "features": {"id": "required"}})
+    assert given.put(("key", None, b"x")) == ["key", "R", b"x"]
+    if not isinstance(queue, penstock.Queue):
+        with pytest.raises(XqueueError, match="a function, which cannot be sent to a server"):
+            xqueue.upgrade(queue, "jobs", switched(id=lambda: 1))
+
+
+def test_what_is_staged_is_no_task_until_it_is_published(queue: Any) -> None:
     space = xqueue.upgrade(queue, "jobs", OPTIONS)
     with queue.stage("batch") as stage:
         stage.put("jobs", "x", key="A")
@@ -255,7 +260,9 @@ def test_what_is_staged_is_no_task_until_it_is_published(queue: Queue) -> None:
     assert space.stats()["transition"] == {"X-R": 1, "R-T": 1}
 
 
-def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at(caplog: pytest.LogCaptureFixture) -> None:
+def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at(
+    queue: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     seen: list[Any] = []
     done = threading.Event()
 
@@ -266,20 +273,18 @@ def test_workers_ack_what_they_return_from_and_give_back_what_they_fail_at(caplo
         if len(seen) == 12:
             done.set()
 
-    with penstock.open(":memory:") as queue:
-        space = xqueue.upgrade(queue, "jobs", {**OPTIONS, "worker": work, "workers": 3})
-        for data in [*range(9), "bad"]:
-            space.put({"data": data})
-        assert done.wait(10)
-        space.stop()
-        assert sorted(map(str, seen)) == sorted([*map(str, range(9)), "bad", "bad", "bad"])
-        assert space.stats()["counts"] == {"R": 0, "T": 0, "W": 0, "B": 0, "D": 10, "Z": 0}
-        assert space.stats()["transition"]["T-R"] == 2
+    space = xqueue.upgrade(queue, "jobs", {**OPTIONS, "worker": work, "workers": 3})
+    for data in [*range(9), "bad"]:
+        space.put({"data": data})
+    assert done.wait(10)
+    space.stop()
+    assert sorted(map(str, seen)) == sorted([*map(str, range(9)), "bad", "bad", "bad"])
+    assert space.stats()["counts"] == {"R": 0, "T": 0, "W": 0, "B": 0, "D": 10, "Z": 0}
+    assert space.stats()["transition"]["T-R"] == 2
     assert caplog.text.count("a worker of jobs failed") == caplog.text.count("ValueError: not yet") == 2
 
 
-def test_workers_end_with_their_queue_and_may_finish_a_task_themselves() -> None:
-    queue = penstock.open(":memory:")
+def test_workers_end_with_their_queue_and_may_finish_a_task_themselves(queue: Any) -> None:
     spaces: list[Space] = []
     buried = threading.Event()
 
@@ -306,20 +311,20 @@ def test_workers_end_with_their_queue_and_may_finish_a_task_themselves() -> None
         ({"worker": print, "workers": 0}, "workers must be a number above 0"),
     ],
 )
-def test_workers_that_cannot_be_are_refused(queue: Queue, given: dict[str, Any], words: str) -> None:
+def test_workers_that_cannot_be_are_refused(queue: Any, given: dict[str, Any], words: str) -> None:
     with pytest.raises(XqueueError, match=words):
         xqueue.upgrade(queue, "jobs", {**OPTIONS, **given})
     assert queue.tubes() == []
 
 
-def test_a_space_that_is_not_there_is_named(queue: Queue) -> None:
+def test_a_space_that_is_not_there_is_named(queue: Any) -> None:
     queue.tube("plain")
     for name in ("plain", "nowhere"):
         with pytest.raises(CommandError, match=f"there is no space '{name}'; make it by upgrade"):
             xqueue.space(queue, name)
 
 
-def test_every_method_can_be_called(queue: Queue) -> None:
+def test_every_method_can_be_called(queue: Any) -> None:
     space = xqueue.upgrade(queue, "jobs", switched(keep=False, zombie=60))
     assert (space.name, repr(space), len(space)) == ("jobs", "<penstock space 'jobs'>", 0)
     key = space.put({"data": 1})["id"]

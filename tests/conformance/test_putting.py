@@ -308,6 +308,17 @@ async def test_a_body_larger_than_the_queue_allows_is_refused(queue: Any) -> Non
     assert await code_of(tube.put(b"\0" * (64 * 1024 * 1024 + 1))) == "TOOBIG"
 
 
+@pytest.mark.parametrize("priority", [1 << 53, -(1 << 53), 1 << 60, -(1 << 60), 1 << 70])
+async def test_a_priority_beyond_53_bits_is_refused_and_none_stands_for_nothing(queue: Any, priority: int) -> None:
+    tube = await queue.tube("levels")
+    assert await code_of(tube.put("body", priority=priority)) == "RANGE"
+    await tube.put("body")
+    job = await tube.take()
+    assert await code_of(job.release(priority=priority)) == "RANGE"
+    await job.bury()
+    assert await code_of(job.dig(priority=priority)) == "RANGE"
+
+
 async def test_a_job_that_failed_elsewhere_goes_on_counting(queue: Any) -> None:
     tube = await queue.tube("moved here")
     await tube.put("body", nacks=3)

@@ -255,7 +255,7 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("wait", [1, -1], "timeout required"),
     ("switch", [1, "T"], "A task cannot be switched to T: take it"),
     ("switch", [1, "X"], "Wrong status 'X', may be [R, W, B, D, Z]"),
-    ("switch", [1, None], "Wrong status None, may be [R, W, B, D, Z]"),
+    ("switch", [1, None], "Wrong status nil, may be [R, W, B, D, Z]"),
     ("switch", [1, "W"], "switch to W or Z requires attr.delay, and to another status has none"),
     ("switch", [1, "R", {"delay": 5}], "switch to W or Z requires attr.delay, and to another status has none"),
     ("wait", [99], "Task {99} was not found"),

@@ -21,7 +21,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Their examples want a Spark session, which takes long to start: tests/spark runs them in the one that is there.
+# Their examples want a Spark session, which takes long to start: tests/spark runs them in the one that is there. So do
+# the ```py blocks of other pages.
 SPARK_PAGES = ("SPARK.md", "PIPELINE.md")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -123,6 +124,8 @@ for _path in PAGES:
         SPARK_EXAMPLES.append(_page)
     else:
         EXAMPLES += [(_page, block) for block in _page.blocks]
+        if _about_spark := [block for block in _blocks if block.language == "py"]:
+            SPARK_EXAMPLES.append(Page(_path, _about_spark))
     SHELL += [(_path, block) for block in _blocks if block.language in ("sh", "bash", "console")]
 
 

@@ -2,14 +2,24 @@
 
 import dataclasses
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
 from penstock.core import states as s
+from penstock.core.engine import Engine
+from penstock.core.ids import IdForms
+from penstock.core.outbox import Outbox
 from penstock.core.policy import PRESETS, TubePolicy
+from penstock.dialects.site import Site
+from penstock.dialects.tarantool import Queue, TubeMethods
+from penstock.dialects.tarantool15 import Queue15
+from penstock.dialects.xqueue_space import METHODS
 from penstock.options import PutOptions, TubeOptions
+from penstock.server.catalogue import tables
 
+SITE = Site(Engine(1, 0, Outbox()), IdForms(b"0" * 8, b"k" * 32), b"0" * 40, lambda job: b"", lambda length: None)
 ROOT = Path(__file__).parent.parent.parent
 _spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "scripts" / "generate_docs.py")
 assert _spec is not None and _spec.loader is not None
@@ -63,6 +73,17 @@ def test_every_field_of_a_policy_is_explained(field: str) -> None:
 def test_every_option_of_put_and_tube_is_in_the_docs(option: str) -> None:
     pages = "".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
     assert f"`{option}`" in pages or f"`{option}=" in pages
+
+
+def test_every_method_of_the_originals_is_compared_with_ours() -> None:
+    said, rows = (ROOT / "docs" / "COMPATIBILITY.md").read_text(), (ROOT / "docs" / "XQUEUE.md").read_text()
+    tubes, queue, old = TubeMethods(SITE), Queue(SITE), Queue15(SITE)
+    functions = [f"queue.{name.decode()}" for name in queue._functions]
+    methods = [name.decode() for name in [*tubes._methods, *old.functions()]]
+    commands = [command.name.decode().upper() for command in tables()[0]]
+    for page, names in ((said, functions), (said, methods), (said, commands), (rows, METHODS)):
+        missing = [name for name in names if not re.search(rf"[`.]{re.escape(name.split('.', 1)[-1])}[`(]", page)]
+        assert not missing
 
 
 def test_a_stale_part_is_found() -> None:

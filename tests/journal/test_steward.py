@@ -296,6 +296,68 @@ def test_a_checkpoint_that_fails_leaves_no_file_behind(full: tuple[SmallDisk, Qu
         assert not [name for name in disk.names() if name.endswith(UNFINISHED)]
 
 
+@pytest.fixture
+def filled() -> Iterator[tuple[SmallDisk, Queue, int]]:
+    """The same on a disk that had room for a ballast; and with jobs before that are history by now."""
+    disk = SmallDisk()
+    queue = disk.queue()
+    queue.tube("t").put("done")
+    take_and_ack(queue, 1)
+    queue.checkpoint()
+    disk.capacity = disk.used() + SEGMENT_BYTES + 6 * MEGABYTE
+    accepted = 0
+    with pytest.raises(NoSpace):
+        while True:
+            queue.tube("t").put(os.urandom(200_000))
+            accepted += 1
+    yield disk, queue, accepted
+    disk.capacity = None
+    queue.close()
+
+
+def put_again(queue: Queue) -> bool:
+    try:
+        queue.tube("t").put("there is room again")
+    except NoSpace:
+        queue._host.has_journal()._steward.wake()  # It would look again after a second.
+        return False
+    return True
+
+
+def test_a_full_disk_has_room_again_when_its_jobs_are_done(filled: tuple[SmallDisk, Queue, int]) -> None:
+    disk, queue, accepted = filled
+    take_and_ack(queue, accepted)
+    wait_for(lambda: put_again(queue), "the disk stays full, and there is nothing on it")
+    queue.close()
+    with disk.queue() as again:
+        assert [job.body for job in again.tube("t").take_many(1_000)] == ["there is room again"]
+
+
+def test_a_disk_that_is_full_of_jobs_keeps_them_and_its_ballast(filled: tuple[SmallDisk, Queue, int]) -> None:
+    disk, queue, accepted = filled
+    take_and_ack(queue, 3)
+    with pytest.raises(NoSpace):
+        queue.checkpoint()
+    assert not put_again(queue)
+    assert "ballast" in disk.names()
+    assert not [name for name in disk.names() if name.endswith(UNFINISHED)]
+    assert len(queue.tube("t").take_many(1_000)) == accepted - 3
+
+
+def test_a_snapshot_that_turns_out_too_long_for_a_full_disk_is_tried_again(
+    filled: tuple[SmallDisk, Queue, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, queue, accepted = filled
+    steward = queue._host.has_journal()._steward
+    monkeypatch.setattr(type(steward), "_is_little", lambda *_: True)
+    with pytest.raises((OSError, NoSpace)):
+        queue.checkpoint()
+    assert snapshot_names(disk)[1:] == []
+    monkeypatch.undo()
+    take_and_ack(queue, accepted)
+    wait_for(lambda: put_again(queue), "what failed once fails for ever")
+
+
 def test_a_snapshot_that_gets_no_name_closes_its_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A number of a file that is closed twice is that of somebody else's file the second time."""
     queue = penstock.open(tmp_path)

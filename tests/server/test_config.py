@@ -274,7 +274,8 @@ def test_an_error_never_repeats_a_secret(cwd: Path) -> None:
 
 
 def test_tls_needs_its_files(cwd: Path) -> None:
-    assert refused(cwd, "--tls-port", "7713") == "flag --tls-port: tls-port needs tls-cert-file and tls-key-file too"
+    for port in ("tls-port", "iproto-tls-port", "iproto15-tls-port"):
+        assert refused(cwd, f"--{port}", "7713") == f"flag --{port}: {port} needs tls-cert-file and tls-key-file too"
     pair = ["--tls-cert-file", "c.pem", "--tls-key-file", "/k.pem"]
     config = configured(cwd, "--tls-port", "7713", *pair)
     assert (config.tls_cert_file, config.tls_key_file) == (cwd / "c.pem", Path("/k.pem"))

@@ -357,7 +357,7 @@ def test_nonsense_is_told_and_closed_and_nobody_else_is_harmed(
         "os.exit",
         "a." * 10_000 + "b",
         "x" * 1_000_000,
-        "queue.tube.\0:put",
+        "queue.tube.no\0pe:put",
         ":",
         "::",
     ],

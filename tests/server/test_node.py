@@ -13,11 +13,12 @@ import pytest
 
 from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
-from penstock.dialects.command import WRITE, Command, Desk
+from penstock.dialects.command import WRITE, Caller, Command, Desk, Long
 from penstock.dialects.disque import Disque
 from penstock.dialects.site import Site
 from penstock.host import Host, Store
 from penstock.journal.disk import File, RealDisk, RealFile
+from penstock.server import node as node_module
 from penstock.server.node import Client, Node
 
 from .serving import PATIENCE_S
@@ -153,4 +154,73 @@ def test_a_disk_that_fails_to_sync_ends_the_node_and_nobody_is_answered(
             host.close()
 
     SlowFile.gate.set()
+    asyncio.run(main())
+
+
+class Clock:
+    """Stands for the module time, and goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class Slices(Long):
+    """A long command whose slices take a second each."""
+
+    def __init__(self, clock: Clock, slices: int) -> None:
+        self.clock, self.left = clock, slices
+
+    def step(self, caller: Caller, now: int) -> bool:
+        self.clock.now += 1
+        self.left -= 1
+        return self.left == 0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(node_module, "time", clock)
+    return clock
+
+
+async def turns(node: Node, other: Client | None = None, count: int = 20) -> None:
+    """So many turns, in each of which somebody else wants something, if anybody is named."""
+    for _ in range(count):
+        if other is not None:
+            node.run(other)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+def test_a_long_command_goes_on_at_once_while_nobody_else_wants_anything(clock: Clock) -> None:
+    async def main() -> None:
+        node = a_node(Host(0, NEVER))
+        long = Slices(clock, 10)
+        node.start_long(Sent(1, node, []), long)
+        node.begin_turn()
+        await turns(node)
+        assert long.left == 0
+
+    asyncio.run(main())
+
+
+def test_a_long_command_leaves_others_three_times_the_time_that_it_takes(clock: Clock) -> None:
+    async def main() -> None:
+        node = a_node(Host(0, NEVER))
+        long, other = Slices(clock, 10), Sent(2, node, [])
+        node.start_long(Sent(1, node, []), long)
+        node.run(other)  # Begins with a slice: nobody was there before.
+        await turns(node, other)
+        assert long.left == 9
+        clock.now += 2.9
+        await turns(node, other)
+        assert long.left == 9
+        clock.now += 0.1
+        await turns(node, other)
+        assert long.left == 8
+        node.stop()
+
     asyncio.run(main())

@@ -265,3 +265,10 @@ def test_statistics_are_a_flat_list_of_strings_at_the_second_door(second: Iproto
     assert {*flat[::2], *seven[::2]} <= {*call("queue.statistics")[0][::2]}
     assert call("queue.statistics", 49) == call("queue.statistics", 41, "nope") == [[]]
     assert call("queue.stats")[0]["41/q"]["tasks"]["taken"] == 1
+
+
+def test_statistics_of_a_tube_whose_name_is_no_text_are_text_all_the_same(second: IprotoWire, wire: Wire) -> None:
+    wire.call("PUT", b"43/\xff", b"x")
+    assert second.call("queue.statistics", 43)[0][:2] == ["space43.\\xff.put", "1"]
+    assert second.call("queue.statistics", 43, b"\xff") == second.call("queue.statistics", 43)
+    assert second.call("queue.take", 43, b"\xff", 0)[0][1:] == [b"\xff", "taken", b"x"]

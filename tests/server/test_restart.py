@@ -272,7 +272,9 @@ def test_what_a_server_refuses_to_start_with(start: Start, tmp_path: Path, conf:
     starts = {
         # Two servers cannot use one directory, or one port.
         "is open in another process": ["--dir", "data", "--journal", "no", *port],
-        f"somebody else listens on port {server.port}; stop them": ["--dir", "other", "--port", str(server.port)],
+        f"somebody else listens on port {server.port}; stop them": [
+            *("--dir", "other", "--port", str(server.port), "--iproto-port", str(free_port())),
+        ],
         # Who binds elsewhere needs a password.
         "binding 0.0.0.0 without a password": ["--bind", "127.0.0.1", "0.0.0.0", *port],
         "disque.conf line 4: appendonly must be yes or no": ["disque.conf", *port],

@@ -85,6 +85,8 @@ def test_tubes_who_waits_and_what_is_taken_can_be_read(iproto: IprotoWire, iprot
         ("box.space.nope:select", 36),
         ("box.space.nope:len", 36),
         ("box.space.about:insert", 5),
+        ("box.space.about:delete", 5),
+        ("box.space.about:put", 33),
         ("box.space._queue:replace", 5),
         ("box.schema.space.create", 5),
         ("box.schema.create_space", 5),

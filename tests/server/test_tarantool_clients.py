@@ -18,7 +18,7 @@ import tarantool
 from asynctnt.exceptions import TarantoolDatabaseError
 from asynctnt_queue.task import Status
 
-from .serving import PATIENCE_S, Server
+from .serving import PATIENCE_S, Server, free_port
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,23 @@ def test_tarantool_python_logs_in_and_is_told_when_it_cannot(guarded: Server) ->
         pytest.raises(tarantool.DatabaseError, match="denied for user 'guest'"),
     ):
         connection.call("queue.tube")
+
+
+def test_tarantool_python_speaks_tls_at_both_doors(start: Callable[..., Server], certificate: Path) -> None:
+    ports = {"--iproto-tls-port": free_port(), "--iproto15-tls-port": free_port()}
+    files = ("--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem"))
+    start(*files, *(str(word) for option in ports.items() for word in option), "--requirepass", "x", password="x")
+    login = {"user": "default", "password": "x", "transport": "ssl", "ssl_ca_file": str(certificate / "cert.pem")}
+    kinds = []
+    for port in ports.values():
+        with closing(tarantool.Connection("localhost", port, **login)) as connection:
+            body = "x" * 100_000  # Longer than one record of TLS, and than one read.
+            assert connection.call("queue.put", (0, "tls", 0, 0, 0, None, body)).data[0][3] == body
+            assert connection.call("queue.take", (0, "tls", 1)).data[0][3] == body
+            kinds.append(type(connection.call("queue.statistics").data[0]))
+    assert kinds == [dict, list]
+    with pytest.raises(tarantool.NetworkError):
+        tarantool.Connection("localhost", ports["--iproto-tls-port"], socket_timeout=0.2, reconnect_max_attempts=0)
 
 
 @asynccontextmanager

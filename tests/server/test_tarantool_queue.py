@@ -77,7 +77,7 @@ def test_create_tube_answers_the_description_of_the_tube(iproto: IprotoWire) -> 
 def test_what_cannot_be_created_is_refused(iproto: IprotoWire) -> None:
     create = partial(refused, iproto.call, "queue.create_tube")
     assert create("x", "nope") == (32, "Unknown tube type nope")
-    assert create("x") == (32, "Unknown tube type None")
+    assert create("x") == (32, "Unknown tube type nil")
     assert create(5, "fifo")[0] == create("", "fifo")[0] == create("x" * 65_536, "fifo")[0] == 32
     assert "has no ttl" in create("x", "fifo", {"ttl": 5})[1]
     assert "capacity" in create("x", "fifo", {"capacity": 5})[1]
@@ -237,10 +237,29 @@ def test_ids_of_other_kinds_are_refused_as_by_the_original(make: Make) -> None:
     tube("put", "x")
     for method in ("ack", "peek", "release", "bury", "delete", "touch"):
         more = [5] if method == "touch" else []
-        for wrong in ("0", 0.0, 1.5, -1, True, [], {}, b"x"):
+        for wrong in ("0", None, 1.5, -1, -1.0, float("nan"), float("inf"), True, [], {}, b"x"):
             assert refused(tube, method, wrong, *more)[0] == 18, (method, wrong)
         assert refused(tube, method)[0] == 19
         assert refused(tube, method, 2**63, *more)[0] == refused(tube, method, 2**64 - 1, *more)[0] == 32
+
+
+def test_whole_numbers_may_come_as_fractions_since_lua_has_one_kind(make: Make) -> None:
+    tube = make("limfifottl", capacity=2.0, pri=3.0)
+    assert tube("put", "x", {"pri": 1.0}) == [0, "r", "x"]
+    assert tube("take", 0.0) == [0, "t", "x"]
+    assert tube("release", 0.0) == [0, "r", "x"] == tube("peek", 0.0)
+    assert tube("bury", 0.0) == [0, "!", "x"] and tube("kick", 1.0) == 1
+    assert tube("delete", 0.0) == [0, "-", "x"]
+
+
+def test_a_tube_that_is_there_is_found_whatever_else_is_said(make: Make, iproto: IprotoWire) -> None:
+    tube = make("fifo")
+    for type in ("fifottl", "nope"):
+        (told,) = iproto.call("queue.create_tube", tube.name, type, {"if_not_exists": True})
+        assert (told["name"], told["type"]) == (tube.name, "fifo")
+    for type, shown in (("nope", "nope"), (None, "nil")):
+        with pytest.raises(Refusal, match=f"Unknown tube type {shown}"):
+            iproto.call("queue.create_tube", tube.name, type)
 
 
 def test_wrong_arguments_are_refused(make: Make) -> None:
@@ -255,12 +274,16 @@ def test_wrong_arguments_are_refused(make: Make) -> None:
         {"timeout": True},
         {"utube": {}},
         {"ttl": float("nan")},
+        {"pri": 1 << 60},
     ):
         assert refused(tube, "put", 1, wrong)[0] == 32, wrong
+    for wrong in (-1, 1.5, "1", True, float("inf")):
+        assert refused(tube, "put", 1, {"pri": wrong})[0] == 23, wrong
     for wrong in ("1", [], {}, True, float("nan")):
         assert refused(tube, "take", wrong)[0] == 32, wrong
-    for wrong in ("1", 1.5, [], True, float("nan"), 2**63):
-        assert refused(tube, "kick", wrong)[0] == 32 if wrong != 2**63 else tube("kick", wrong) == 0
+    for wrong in ("1", 1.5, [], True, float("nan")):
+        assert refused(tube, "kick", wrong)[0] == 32
+    assert tube("kick", 2**63) == tube("kick", -1) == tube("kick", float("-inf")) == 0
     assert refused(tube, "take", 0, {"nope": 1})[0] == 32
     assert refused(tube, "release", 0, {"nope": 1})[0] == 32
     assert refused(tube, "nope") == (33, f"Procedure 'queue.tube.{tube.name}:nope' is not defined")

@@ -1,201 +1,60 @@
-"""`penstock demo`: a crawler in one process that never knocks on one door twice at a time.
-
-Pages of a few hundred made-up domains, most of them on a few popular ones, are queued twice: in a `fifo`, where a dozen
-workers meet on the same domain, and in a `utube` keyed by domain, where they do not. Nothing leaves this machine: a
-visit is a short sleep. What the workers see is counted by themselves, not by the queue.
-"""
+"""`penstock demo`: a crawler, with all there is (a server, Spark, the pipeline, a report) or in one process."""
 
 from __future__ import annotations
 
-import random
+import dataclasses
 import threading
-import time
-from collections import Counter
-from dataclasses import dataclass, field
 
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 import penstock
-from penstock.embedded import Job, Queue, Tube
-
-DOMAINS = 300
-PAGES = 12_000
-WORKERS = 12
-VISIT_MS = (0.5, 3.0)
-FAILING_SHARE = 0.01
-TRIES = 3
+from penstock.cli import crawl
+from penstock.cli.crawl import Page, Visits
+from penstock.embedded import Queue, Tube
 
 
-@dataclass
-class Page:
-    """What is queued: where to go."""
+def run(pages: int = crawl.PAGES) -> int:
+    """The demo; 0 if the promise held."""
+    from penstock.cli import demo_spark
 
-    domain: str
-    path: int
-
-    @property
-    def url(self) -> str:
-        return f"https://{self.domain}/{self.path}"
-
-
-@dataclass
-class Visits:
-    """What the workers saw: how many were on a domain at once, and how often each was visited."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    now: Counter[str] = field(default_factory=Counter)
-    most: Counter[str] = field(default_factory=Counter)
-    total: Counter[str] = field(default_factory=Counter)
-
-    def enter(self, domain: str) -> None:
-        with self.lock:
-            self.now[domain] += 1
-            self.total[domain] += 1
-            self.most[domain] = max(self.most[domain], self.now[domain])
-
-    def leave(self, domain: str) -> None:
-        with self.lock:
-            self.now[domain] -= 1
+    console = Console(width=None if Console().is_terminal else 110)
+    console.print(
+        f"A crawler: {pages:,} pages of {crawl.DOMAINS} domains, {crawl.WORKERS} workers. Spark puts the pages into a "
+        "queue; the workers crawl them\nthrough a fifo, then through a utube whose key is the domain; then Spark reads "
+        "what happened.\n"
+    )
+    try:
+        return demo_spark.run(console, pages)
+    except demo_spark.NoSpark as why:
+        sentence = f"Spark cannot be had here ({why}), so this is the crawler alone.\n"
+        console.print(sentence, soft_wrap=True, markup=False)
+        return run_in_one_process(console, pages)
 
 
-def make_pages(count: int, seed: int = 7) -> list[Page]:
-    """Pages whose domains follow Zipf's law: the n-th most popular has about 1/n of the first one's."""
-    chance = random.Random(seed)
-    names = [f"site{number:03d}.example" for number in range(1, DOMAINS + 1)]
-    weights = [1 / rank**0.9 for rank in range(1, DOMAINS + 1)]
-    return [Page(domain, path) for path, domain in enumerate(chance.choices(names, weights, k=count))]
+def run_in_one_process(console: Console, pages: int = crawl.PAGES) -> int:
+    """The crawler in one process, nothing but Python; 0 if the promise held."""
+    console.print(
+        f"A crawler: {pages:,} pages of {crawl.DOMAINS} domains, {crawl.WORKERS} workers, one process, nothing but "
+        "Python.\nFirst through a fifo, then through a utube whose key is the domain.\n"
+    )
+    work_list = crawl.make_pages(pages)
+    with penstock.open(":memory:") as queue:
+        fifo, utube = crawl.tubes(queue)
+        through_fifo = _crawl(queue, fifo, work_list, console)
+        through_utube = _crawl(queue, utube, work_list, console)
+    return 0 if crawl.conclude(work_list, through_fifo, through_utube, console) else 1
 
 
-def work(queue: Queue, name: str, visits: Visits, done: threading.Event, seed: int) -> None:
-    """One worker: take a page, visit it, ack it; give back what failed, bury what failed too often."""
-    chance = random.Random(seed)
-    with queue.session() as session:
-        tube = session.tube(name)
-        while not done.is_set():
-            job = tube.take(timeout=0.2)
-            if job is not None:
-                visit(job, visits, chance)
-
-
-def visit(job: Job, visits: Visits, chance: random.Random) -> None:
-    domain = job.body["domain"]
-    visits.enter(domain)
-    time.sleep(chance.uniform(*VISIT_MS) / 1000)
-    visits.leave(domain)
-    if chance.random() >= FAILING_SHARE:
-        job.ack()
-    elif job.nacks + 1 < TRIES:
-        job.nack()
-    else:
-        job.bury(f"failed {TRIES} times")
-
-
-def crawl(queue: Queue, type: str, pages: list[Page], console: Console) -> Visits:
-    """Crawl all pages through a tube of this type, and show how it goes."""
-    tube = queue.tube(f"pages-{type}", "utube" if type == "utube" else "fifo")
-    visits = Visits()
-    done = threading.Event()
-    workers = [
-        threading.Thread(target=work, args=(queue, tube.name, visits, done, seed), daemon=True)
-        for seed in range(WORKERS)
-    ]
-    for worker in workers:
-        worker.start()
-    producer = threading.Thread(target=produce, args=(tube, type, pages), daemon=True)
+def _crawl(queue: Queue, tube: Tube, pages: list[Page], console: Console) -> Visits:
+    producer = threading.Thread(target=produce, args=(tube, pages), daemon=True)
     producer.start()
-    watch(tube, producer, len(pages), console)
-    done.set()
-    for worker in workers:
-        worker.join()
-    return visits
+    return crawl.crawl(queue, tube, len(pages), console)
 
 
-def produce(tube: Tube, type: str, pages: list[Page]) -> None:
+def produce(tube: Tube, pages: list[Page]) -> None:
     for page in pages:
-        body = {"domain": page.domain, "url": page.url}
-        if type == "utube":
+        body = dataclasses.asdict(page)
+        if tube.type == "utube":
             tube.put(body, key=page.domain)
         else:
             tube.put(body)
-
-
-def watch(tube: Tube, producer: threading.Thread, pages: int, console: Console) -> None:
-    """Show counts and rates until every page was visited or buried."""
-    started = time.monotonic()
-    before, before_at = 0, started
-    with Live(console=console, refresh_per_second=8, transient=False) as live:
-        while True:
-            counts, events = tube.stats(), tube.events()
-            acked, at = events.get("acked", 0), time.monotonic()
-            rate = (acked - before) / (at - before_at) if at > before_at else 0.0
-            before, before_at = acked, at
-            left = counts["ready"] + counts["taken"]
-            over = not producer.is_alive() and left == 0
-            if over:
-                rate = acked / (at - started)
-            live.update(_progress(tube, counts, events, rate, over), refresh=True)
-            if over:
-                break
-            time.sleep(0.1)
-    console.print()
-
-
-def _progress(tube: Tube, counts: dict[str, int], events: dict[str, int], rate: float, over: bool) -> Table:
-    table = Table(title=f"{tube.name}: {WORKERS} workers on a {tube.type} tube", title_justify="left")
-    for heading in ("put", "ready", "taken", "buried", "acked", "failed", "pages/s"):
-        table.add_column(heading, justify="right", min_width=7)
-    table.add_row(
-        f"{events.get('put', 0):,}",
-        f"{counts['ready']:,}",
-        f"{counts['taken']:,}",
-        f"{counts['buried']:,}",
-        f"{events.get('acked', 0):,}",
-        f"{events.get('nacked', 0) + events.get('buried', 0):,}",
-        f"{rate:,.0f}" + (" on average" if over else ""),
-    )
-    return table
-
-
-def run(pages: int = PAGES) -> int:
-    """Run the demo; 0 if the promise held."""
-    console = Console(width=None if Console().is_terminal else 110)
-    console.print(
-        f"A crawler: {pages:,} pages of {DOMAINS} domains, {WORKERS} workers, one process, nothing but Python.\n"
-        "First through a fifo, then through a utube whose key is the domain.\n"
-    )
-    work_list = make_pages(pages)
-    with penstock.open(":memory:") as queue:
-        through_fifo = crawl(queue, "fifo", work_list, console)
-        through_utube = crawl(queue, "utube", work_list, console)
-    console.print(_verdict(work_list, through_fifo, through_utube))
-    worst = max(through_utube.most.values())
-    if worst > 1:
-        console.print(f"[red]A domain was visited by {worst} workers at a time: this is a bug, please report it.")
-        return 1
-    console.print(
-        f"With the fifo, up to {max(through_fifo.most.values())} workers were on one domain at a time. "
-        "With the utube, no domain was ever visited twice at a time."
-    )
-    return 0
-
-
-def _verdict(pages: list[Page], fifo: Visits, utube: Visits) -> Table:
-    table = Table(title="Most workers on one domain at a time", title_justify="left")
-    table.add_column("domain")
-    for heading in ("pages", "visits", "fifo", "utube"):
-        table.add_column(heading, justify="right")
-    queued = Counter(page.domain for page in pages)
-    popular = queued.most_common(8)
-    for domain, count in popular:
-        table.add_row(domain, f"{count:,}", f"{utube.total[domain]:,}", str(fifo.most[domain]), str(utube.most[domain]))
-    rest = [domain for domain in queued if domain not in dict(popular)]
-    table.add_row(
-        f"{len(rest)} others",
-        f"{sum(queued[domain] for domain in rest):,}",
-        f"{sum(utube.total[domain] for domain in rest):,}",
-        f"up to {max(fifo.most[domain] for domain in rest)}",
-        f"up to {max(utube.most[domain] for domain in rest)}",
-    )
-    return table

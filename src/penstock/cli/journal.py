@@ -7,12 +7,15 @@ import os
 import sys
 import time
 from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from penstock.cli.exits import NOT_FOUND, fail
+from penstock.cli.exits import NOT_FOUND, USAGE, fail
 from penstock.cli.output import told
 
 if TYPE_CHECKING:
@@ -142,27 +145,54 @@ class Format(StrEnum):
     """What events can be written as."""
 
     JSONL = "jsonl"
+    PARQUET = "parquet"
 
 
 @app.command()
 def export(
     directory: Directory,
     start: Annotated[int, typer.Option("--from", min=1, help="The position to begin at.")] = 1,
-    format: Annotated[Format, typer.Option("--format", help="jsonl: one line of JSON an event.")] = Format.JSONL,
+    format: Annotated[
+        Format,
+        typer.Option("--format", help="jsonl: one line of JSON an event. parquet: the events of jobs, for Spark."),
+    ] = Format.JSONL,
     bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="With the bodies of jobs.")] = True,
+    to: Annotated[str, typer.Option("--to", metavar="FILE", help="Write there; - for standard output.")] = "-",
 ) -> None:
-    """Write every event that is kept to standard output."""
+    """Write every event that is kept to standard output, or to a file.
+
+    As Parquet, the events have the columns of docs/SPARK.md. A file is there when all of it is.
+    """
+    from penstock.cli.export import write_json_lines, write_parquet
     from penstock.cli.progress import bytes_bar
     from penstock.journal.disk import ReadOnlyDisk
-    from penstock.journal.reader import Reader, to_json_line
 
-    with told(directory), bytes_bar("exporting", quiet=sys.stdout.isatty()) as progress:
-        reader = Reader(ReadOnlyDisk(directory))
-        first, last = reader.positions()
-        for event in reader.events(start):
-            sys.stdout.write(to_json_line(event, bodies) + "\n")
-            if event.position % 1_000 == 0:
-                progress(event.position - first, last - first)
+    if to == "-" and format is Format.PARQUET and sys.stdout.isatty():
+        fail("Parquet is nothing for a terminal; say --to FILE, or redirect it", USAGE)
+    write = write_parquet if format is Format.PARQUET else write_json_lines
+    with (
+        told(directory),
+        bytes_bar("exporting", quiet=to == "-" and sys.stdout.isatty()) as progress,
+        written(to) as output,
+    ):
+        write(ReadOnlyDisk(directory), output, start, bodies, progress)
+
+
+@contextmanager
+def written(path: str) -> Iterator[BinaryIO]:
+    """Where to write to. A file gets its name when it is whole."""
+    if path == "-":
+        yield sys.stdout.buffer
+        return
+    half = f"{path}.part"
+    with told(path):
+        Path(half).touch()
+    try:
+        with open(half, "wb") as output:
+            yield output
+        os.replace(half, path)
+    finally:
+        Path(half).unlink(missing_ok=True)
 
 
 def _show(events: deque[Event] | list[Event], json: bool) -> None:

@@ -27,8 +27,10 @@ from penstock.cli import (
     importing,
     job,
     journal,
+    pipeline,
     put,
     serve,
+    sim,
     stats,
     take,
     top,
@@ -59,11 +61,13 @@ app.command(rich_help_panel=WATCH)(top.top)
 app.add_typer(check.app, name="check", rich_help_panel=WATCH)
 app.add_typer(bench.app, name="bench", rich_help_panel=WATCH)
 app.add_typer(journal.app, name="journal", rich_help_panel=WATCH)
+app.command(rich_help_panel=WATCH)(sim.sim)
 app.command(rich_help_panel=SERVER, context_settings={"ignore_unknown_options": True})(serve.serve)
 app.add_typer(config.app, name="config", rich_help_panel=SERVER)
 app.command(rich_help_panel=SERVER)(copies.backup)
 app.command(rich_help_panel=SERVER)(copies.restore)
 app.add_typer(importing.app, name="import", rich_help_panel=SERVER)
+app.add_typer(pipeline.app, name="pipeline", rich_help_panel=SERVER)
 # What follows the command's name is its own, dashes or not.
 app.command(rich_help_panel=SHELL, context_settings={"allow_interspersed_args": False})(console.cli)
 app.add_typer(context.app, name="context", rich_help_panel=SHELL)

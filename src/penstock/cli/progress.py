@@ -6,12 +6,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 
 @contextmanager
-def count_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of things on standard error; it is told how many of how many are done."""
+def count_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar of things on standard error; it is told how many of how many are done. None: nobody knows how many."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -39,3 +48,19 @@ def lines_bar(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=total_bytes, lines=0)
         yield lambda done, lines: progress.update(task, completed=done, lines=lines)
+
+
+@contextmanager
+def stages_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each stage of something; it is told the stage, and how many of how many are done. 0 in all: no end."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def told(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=None)
+            progress.update(tasks[stage], completed=done, total=total or None)
+
+        yield told

@@ -16,8 +16,17 @@ from penstock.changes import Change
 from penstock.client.facts import JobFacts
 from penstock.core import states as s
 from penstock.core.errors import CommandError, NameTaken, NotOwner, OutOfRange, UnknownJob, UnknownSession, WrongType
-from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
-from penstock.core.limits import BATCH_BYTES_MAX, BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, check_count, duration_ms
+from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT, Draft
+from penstock.core.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_JOBS_MAX,
+    NEVER,
+    PRIORITY_UNSET,
+    UNSET,
+    check_count,
+    check_priority,
+    duration_ms,
+)
 from penstock.core.policy import PRESETS, TubePolicy
 from penstock.journal.reader import Event
 from penstock.options import (
@@ -60,7 +69,7 @@ _JOB_WORDS_BYTES: Final = 64
 
 _TOKEN_BYTES: Final = 16
 
-_KIND_WORDS: Final = {BODY_BYTES: b"bytes", BODY_TEXT: b"text", BODY_JSON: b"json"}
+_KIND_WORDS: Final = {BODY_BYTES: b"bytes", BODY_TEXT: b"text", BODY_JSON: b"json", BODY_MSGPACK: b"msgpack"}
 _KINDS: Final = {word: kind for kind, word in _KIND_WORDS.items()}
 
 Reply = Any
@@ -69,7 +78,7 @@ Reply = Any
 class Call(Generic[T]):
     """One command, and what its answer means."""
 
-    __slots__ = ("happened", "is_take", "largest", "read", "repeat", "timeout_at", "wait_ms", "words")
+    __slots__ = ("happened", "largest", "read", "repeat", "taken", "timeout_at", "wait_ms", "words")
 
     def __init__(
         self,
@@ -78,7 +87,7 @@ class Call(Generic[T]):
         repeat: int = AGAIN,
         wait_ms: int = 0,
         timeout_at: int = 0,
-        is_take: bool = False,
+        taken: Callable[[T], list[str]] | None = None,
         happened: Happened[T] | None = None,
     ) -> None:
         self.words = words
@@ -86,7 +95,7 @@ class Call(Generic[T]):
         self.repeat = repeat
         self.wait_ms = wait_ms  # How long the server may let it wait; NEVER for ever,
         self.timeout_at = timeout_at  # and which of the words says so.
-        self.is_take = is_take  # Its answer has jobs that are then ours.
+        self.taken = taken  # Of a take, the ids of the jobs in its answer, which are then ours.
         self.happened = happened
         self.largest = 0  # How many bytes its longest body has.
 
@@ -94,7 +103,11 @@ class Call(Generic[T]):
         """So much of its time is over."""
         if self.timeout_at and self.wait_ms != NEVER:
             self.wait_ms = max(0, self.wait_ms - ms)
-            self.words[self.timeout_at] = duration(self.wait_ms)
+            self.words[self.timeout_at] = self.wait_word()
+
+    def wait_word(self) -> bytes:
+        """How long it may wait, as a word."""
+        return duration(self.wait_ms)
 
 
 class Happened(Generic[T]):
@@ -584,7 +597,11 @@ def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Ca
 
 def take_one(name: bytes) -> Call[list[JobFacts]]:
     """Take the next job, if there is one."""
-    return Call([b"TAKE", name], jobs, is_take=True)
+    return Call([b"TAKE", name], jobs, taken=_ids)
+
+
+def _ids(found: list[JobFacts]) -> list[str]:
+    return [job.id for job in found]
 
 
 def may_be_more(found: list[JobFacts]) -> bool:
@@ -603,7 +620,7 @@ def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr
         words += [b"TTR", duration(ttr_ms)]
     if len(names) > 1:
         words += [b"AND", *names[1:]]
-    return Call(words, jobs, AGAIN, timeout_ms, 3, True)
+    return Call(words, jobs, AGAIN, timeout_ms, 3, _ids)
 
 
 # ---- One job ---------------------------------------------------------------------------------------------------------
@@ -773,7 +790,7 @@ def _ttl_and_priority(ttl: Duration | None, priority: int | None) -> list[bytes]
     if ttl is not None:
         words += [b"TTL", duration(duration_ms(ttl, "ttl"))]
     if priority is not None:
-        words += [b"PRIORITY", b"%d" % integer(priority, "priority")]
+        words += [b"PRIORITY", b"%d" % check_priority(integer(priority, "priority"))]
     return words
 
 

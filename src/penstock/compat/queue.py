@@ -12,7 +12,7 @@ translates: whatever happens, happens in the queue below, which others may use i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple, cast
 
 from penstock.changes import Change
@@ -39,6 +39,7 @@ from penstock.drivers import register_driver
 from penstock.embedded import Job as EmbeddedJob
 from penstock.embedded import Queue as EmbeddedQueue
 from penstock.embedded import Tube as EmbeddedTube
+from penstock.options import PutOptions
 
 __all__ = ["Queue", "QueueError", "Task", "Tube"]
 
@@ -49,6 +50,9 @@ _STORAGE: Final = ("engine", "storage_mode")
 _CALL_OF_EVENT: Final = {s.EVENT_NAMES[event]: call for call, events in CALLS.items() for event in events}
 # What is told of a task that ends, whatever ended it.
 _WHAT: Final = {"ack": "delete"}
+
+_PUT_OPTIONS: Final = frozenset(["timeout", *PutOptions.__annotations__])
+_RELEASE_OPTIONS: Final = frozenset(["delay", "ttl", "priority", "key"])
 
 # A queue in this process or on a server: they have the same methods.
 AnyQueue = EmbeddedQueue | ConnectedQueue
@@ -87,6 +91,8 @@ class Queue:
         if name in self._over.tubes():
             if not found:
                 raise QueueError(f"Space '{name}' already exists")
+        elif type is None:
+            raise QueueError("Unknown tube type nil")
         else:
             try:
                 self._over.tube(name, cast(Any, type), **cast(Any, given))
@@ -191,7 +197,7 @@ class Tube:
 
     def put(self, data: Any, options: dict[str, Any] | None = None, **more: Any) -> Task | None:
         """Add a task; None if the tube is full, and stays so for `timeout`."""
-        given = _options(options, more)
+        given = _options(options, more, _PUT_OPTIONS, "put")
         timeout = given.pop("timeout", 0)
         try:
             job = self._over.put(data, timeout=timeout, **given)
@@ -201,8 +207,8 @@ class Tube:
 
     def take(self, timeout: float | None = None, options: dict[str, Any] | None = None, **more: Any) -> Task | None:
         """Take the next task, or wait for one: for ever, if no time is given; None if there was none."""
-        key = _options(options, more).pop("key", None)
-        job = self._over.take(None if timeout is None else max(timeout, 0), key=key)
+        key = _options(options, more, ("key",), "take").pop("key", None)
+        job = self._over.take(None if timeout is None else _at_least_zero(timeout, "timeout"), key=key)
         return None if job is None else Task(_id(job), "t", job.body)
 
     def ack(self, id: Any) -> Task:
@@ -211,12 +217,12 @@ class Tube:
 
     def release(self, id: Any, options: dict[str, Any] | None = None, **more: Any) -> Task:
         """Give a task back, perhaps after a `delay`."""
-        given = _options(options, more)
+        given = _options(options, more, _RELEASE_OPTIONS, "release")
         return self._finish(id, lambda job: job.release(**given), "~" if given.get("delay") else "r")
 
     def touch(self, id: Any, seconds: float | None = None) -> Task | None:
         """Ask for more time; no time is no touch."""
-        if seconds is None or seconds <= 0:
+        if seconds is None or _at_least_zero(seconds, "the time to add") == 0:
             return None
         try:
             return self._finish(id, lambda job: job.touch(seconds), "t")
@@ -237,8 +243,8 @@ class Tube:
 
     def kick(self, count: int | None = None) -> int:
         """Dig tasks up, one unless told; tell how many there were."""
-        wanted = 1 if count is None else count
-        return self._over.kick(wanted) if wanted > 0 else 0
+        wanted = 1 if count is None else _at_least_zero(count, "a count")
+        return self._over.kick(cast(int, wanted)) if wanted else 0
 
     def delete(self, id: Any) -> Task:
         """Remove a task, whatever its state."""
@@ -340,5 +346,22 @@ def _id(job: AnyJob) -> Any:
     return job.id if number is None else number
 
 
-def _options(options: dict[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:
-    return {_RENAMED.get(name, name): value for name, value in {**(options or {}), **more}.items() if value is not None}
+def _options(
+    options: dict[str, Any] | None, more: dict[str, Any], known: Collection[str], method: str
+) -> dict[str, Any]:
+    """The options of a method, by the names that they have below."""
+    given = {}
+    for name, value in {**(options or {}), **more}.items():
+        below = _RENAMED.get(name, name)
+        if below not in known:
+            raise QueueError(f"unknown option {name!r} of {method}")
+        if value is not None:
+            given[below] = value
+    return given
+
+
+def _at_least_zero(number: Any, what: str) -> float:
+    """A number as Lua has it, where less than zero is zero."""
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise QueueError(f"{what} must be a number, not {type(number).__name__}")
+    return max(number, 0)

@@ -1,28 +1,36 @@
-"""Tarantool's queue in Python, the 1.5 API, over a queue in this process: `Queue15(penstock.open("./jobs"))`.
+"""Tarantool's queue in Python, the 1.5 API, over any queue of Penstock's: `Queue15(penstock.open("./jobs"))`.
 
     queue.put(0, "mail", 0, 60, 10, 127, "data")        queue.take(0, "mail", 5)        queue.ack(0, id)
 
 A task is a list `[id, tube, status, field, …]`. A tube of space 0 is the tube of its name, of space 5 it is `5/name`;
-it comes into being when it is first used. An empty take gives None. These are the functions that a server has: they
-are called without a wire. (With a server, use a client of Tarantool's at its port.)
+it comes into being when it is first used. An empty take gives None. These are the functions that a server has: of a
+queue in this process they are called without a wire.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, Literal, cast
 
-from penstock.core.errors import CommandError
+from penstock.client.functions import Functions
+from penstock.client.queue import Queue as ConnectedQueue
+from penstock.core.errors import CommandError, Unsupported, WrongType
+from penstock.core.limits import NEVER
 from penstock.dialects import tarantool15
 from penstock.dialects.command import Caller
 from penstock.dialects.site import Site
-from penstock.embedded import Queue
+from penstock.embedded import Queue as EmbeddedQueue
 from penstock.wire.errors import BoxError
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack
 
 __all__ = ["Queue15", "Queue15Error"]
 
+# A queue in this process or on a server.
+AnyQueue = EmbeddedQueue | ConnectedQueue
+
 Task = list[Any]
+
+_READING: Final = (b"peek", b"meta", b"statistics")
 
 
 class Queue15Error(CommandError):
@@ -32,15 +40,22 @@ class Queue15Error(CommandError):
 class Queue15:
     """All functions of the API."""
 
-    def __init__(self, over: Queue, pri_mode: str = "absolute") -> None:
-        """Take a queue; and whether pri is 0 to 255 as the document says, or an "offset" to 127 as its code has it."""
-        host = over._host
-        self._over = over
-        site = Site(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
-        self._dialect = tarantool15.Queue15(site)
-        self._dialect.pri_is_offset = pri_mode == "offset"
-        self._functions = self._dialect.functions()
-        self._caller = Caller(over._session.connection)
+    def __init__(
+        self, over: EmbeddedQueue | ConnectedQueue, pri_mode: Literal["absolute", "offset"] | None = None
+    ) -> None:
+        """Take a queue; and whether pri is 0 to 255 as the document says, or an "offset" to 127 as its code has it.
+
+        A server has its own setting for that: `queue15-pri-mode`.
+        """
+        if pri_mode not in (None, "absolute", "offset"):
+            raise WrongType(f"pri_mode is absolute or offset, not {pri_mode!r}")
+        self._functions: _InProcess | _OnServer
+        if isinstance(over, EmbeddedQueue):
+            self._functions = _InProcess(over, pri_mode == "offset")
+        elif pri_mode is None:
+            self._functions = _OnServer(over)
+        else:
+            raise Unsupported("the server's setting queue15-pri-mode says what pri is; leave pri_mode out")
 
     def put(
         self,
@@ -83,18 +98,11 @@ class Queue15:
 
     def take(self, space: int, tube: str, timeout: float | None = None) -> Task | None:
         """Take the next task, or wait for one; for ever if no time is given, or a negative one."""
-        seconds = None if timeout is None or timeout < 0 else timeout
-        found = cast("Task | None", self._call(b"take", space, tube, 0))
-        if found is not None or seconds == 0:
-            return found
-        name = self._dialect.name_of(space, tube)
-        there = name in self._over._host.engine.tubes
-        job = (self._over.tube(name) if there else self._over.tube(name, "queue15")).take(seconds)
-        if job is None:
-            return None
-        session = self._over._session
-        with session.durable, session.lock, session:
-            return cast(Task, _result(self._dialect.task(job._core, space, "taken")))
+        try:
+            wait_ms = tarantool15.wait_ms(timeout)
+        except BoxError as error:
+            raise Queue15Error(str(error)) from None
+        return cast("Task | None", _first(self._functions.take(space, tube, wait_ms)))
 
     def ack(self, space: int, id: str) -> Task:
         """The work is done."""
@@ -151,6 +159,23 @@ class Queue15:
         return cast("list[str]", self._call(b"statistics", space, tube))
 
     def _call(self, name: bytes, *args: Any) -> Any:
+        return _first(self._functions.call(name, *args))
+
+
+class _InProcess:
+    """The functions over a queue in this process."""
+
+    def __init__(self, over: EmbeddedQueue, pri_is_offset: bool) -> None:
+        host = over._host
+        self._over = over
+        site = Site(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
+        self._dialect = tarantool15.Queue15(site)
+        self._dialect.pri_is_offset = pri_is_offset
+        self._functions = self._dialect.functions()
+        self._caller = Caller(over._session.connection)
+
+    def call(self, name: bytes, *args: Any) -> list[Any]:
+        """Call a function that does not wait: its results."""
         call = Request(CALL, 0)
         call.name = b"queue." + name
         call.args = [pack(arg) for arg in args]
@@ -164,10 +189,60 @@ class Queue15:
         caller.unsent.clear()
         caller.unsent_deliveries.clear()
         assert results is not None
-        return _result(results)
+        return _values(results)
+
+    def take(self, space: int, tube: str, wait_ms: int) -> list[Any]:
+        """Take a task, or wait for one."""
+        if wait_ms == 0:
+            return self.call(b"take", space, tube, 0)
+        try:
+            name = self._dialect.name_of(space, tube)
+        except BoxError as error:
+            raise Queue15Error(str(error)) from None
+        there = name in self._over._host.engine.tubes
+        seconds = None if wait_ms == NEVER else wait_ms / 1000
+        waited_on = self._over.tube(name) if there else self._over.tube(name, "queue15")
+        job = waited_on.take(seconds)
+        session = self._over._session
+        with session.durable, session.lock, session:
+            if job is not None:
+                return _values(self._dialect.task(job._core, space, "taken"))
+            self._dialect.count(waited_on._core, "take_timeout")
+            return []
 
 
-def _result(results: bytes) -> Any:
+class _OnServer:
+    """The functions of a server."""
+
+    def __init__(self, over: ConnectedQueue) -> None:
+        self._functions = Functions(over)
+
+    def call(self, name: bytes, *args: Any) -> list[Any]:
+        """Call a function that does not wait: its results."""
+        try:
+            return self._functions.call(b"queue15." + name, *args, only_reads=name in _READING)
+        except CommandError as error:
+            raise _refusal(error) from None
+
+    def take(self, space: int, tube: str, wait_ms: int) -> list[Any]:
+        """Take a task, or wait for one."""
+        timeout = None if wait_ms == NEVER else wait_ms / 1000
+        try:
+            return self._functions.take(b"queue15.take", space, tube, timeout, timeout_at=2, wait_ms=wait_ms)
+        except CommandError as error:
+            raise _refusal(error) from None
+
+
+def _refusal(error: CommandError) -> CommandError:
+    """What a server refused: in the words of the API, unless it has a code of its own."""
+    return Queue15Error(str(error)) if error.code == CommandError.code else error
+
+
+def _values(results: bytes) -> list[Any]:
     values = unpack(results)
     assert isinstance(values, list)
-    return values[0] if values else None
+    return values
+
+
+def _first(results: list[Any]) -> Any:
+    return results[0] if results else None

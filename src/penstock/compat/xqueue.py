@@ -1,4 +1,4 @@
-"""xqueue in process: `upgrade(queue, "space", {...})` gives a space with xqueue's methods.
+"""xqueue in Python, over any queue of Penstock's: `upgrade(queue, "space", {...})` gives a space with xqueue's methods.
 
 A map is a dict, an array a list, a tuple a tuple. What a method returns nothing of is None; `wait` returns two values.
 What a space refuses, it refuses with xqueue's own words, as an `XqueueError`.
@@ -7,22 +7,28 @@ What a space refuses, it refuses with xqueue's own words, as an `XqueueError`.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.core.errors import Closed, CommandError, UnknownTube
+from penstock.client.functions import Functions
+from penstock.client.queue import Queue as ConnectedQueue
+from penstock.core.errors import Closed, CommandError, UnknownTube, Unreachable
 from penstock.core.job import Job
+from penstock.core.limits import DURATION_MS_MAX, NEVER
 from penstock.core.waits import CANCELLED
 from penstock.dialects.command import Caller
 from penstock.dialects.site import Site
-from penstock.dialects.xqueue_options import XqueueError
+from penstock.dialects.xqueue_calls import READING as _READING
+from penstock.dialects.xqueue_options import REQUIRED, XqueueError, options_of
 from penstock.dialects.xqueue_options import told as _told
 from penstock.dialects.xqueue_space import Space as CoreSpace
-from penstock.dialects.xqueue_space import Steps, Waits
+from penstock.dialects.xqueue_space import Steps, Waits, tuple_refused
 from penstock.dialects.xqueue_spaces import Spaces
-from penstock.embedded import Queue, sleep_through
+from penstock.embedded import Queue as EmbeddedQueue
+from penstock.embedded import sleep_through
 from penstock.host import Host, ThreadSleeper
 from penstock.options import to_bytes
 
@@ -34,11 +40,14 @@ _log = logging.getLogger("penstock")
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 1.0
 
-# One set of spaces for each queue, whichever of its sessions asks.
+# A queue in this process or on a server.
+AnyQueue = EmbeddedQueue | ConnectedQueue
+
+# One set of spaces for each queue in this process, whichever of its sessions asks.
 _spaces: weakref.WeakKeyDictionary[Host, Spaces] = weakref.WeakKeyDictionary()
 
 
-def upgrade(queue: Queue, space: str, options: dict[str, Any]) -> Space:
+def upgrade(queue: AnyQueue, space: str, options: dict[str, Any]) -> Space:
     """Make a space of this name, or go on with the one there is with other features: see docs/XQUEUE.md.
 
     `worker` and `workers` are a function and how many threads run it: each takes tasks and acks those for which the
@@ -49,20 +58,23 @@ def upgrade(queue: Queue, space: str, options: dict[str, Any]) -> Space:
     worker, workers = _read_workers(options)
     if worker is not None:
         options = {name: value for name, value in options.items() if name not in ("worker", "workers")}
-    with queue._session.durable, queue._session.lock, queue._session:
-        core = _spaces_of(queue._host).upgrade(name, options, queue._host.now())
-    made = Space(queue, core.tube.name)
+    rows = _rows(queue, name)
+    rows.upgrade(options)
+    made = Space(rows)
     if worker is not None:
         made._start(worker, workers)
     return made
 
 
-def space(queue: Queue, name: str) -> Space:
+def space(queue: AnyQueue, name: str) -> Space:
     """The space of this name, as it is: one that a log brought back, say."""
-    raw = to_bytes(name, "the name of a space")
-    with queue._session.durable, queue._session.lock, queue._session:
-        _find(queue._host, raw)
-    return Space(queue, raw)
+    rows = _rows(queue, to_bytes(name, "the name of a space"))
+    rows.options()
+    return Space(rows)
+
+
+def _rows(queue: AnyQueue, name: bytes) -> _InProcess | _OnServer:
+    return _InProcess(queue, name) if isinstance(queue, EmbeddedQueue) else _OnServer(queue, name)
 
 
 def _spaces_of(host: Host) -> Spaces:
@@ -92,19 +104,135 @@ class _WeakHost:
         return host
 
 
-def _find(host: Host, name: bytes) -> CoreSpace:
-    found = _spaces_of(host).find(name)
-    if found is None:
-        raise UnknownTube(f"there is no space {name.decode('utf-8', 'backslashreplace')!r}; make it by upgrade")
-    return found
+class _InProcess:
+    """A space of a queue in this process."""
+
+    def __init__(self, queue: EmbeddedQueue, name: bytes) -> None:
+        self.name = name
+        self._queue = queue  # Which is not closed while somebody has one of its spaces.
+        self._host, self._session = queue._host, queue._session
+
+    def upgrade(self, options: object) -> None:
+        """Make it, or go on with other features."""
+        with self._session.durable, self._session.lock, self._session:
+            _spaces_of(self._host).upgrade(self.name, options, self._host.now())
+
+    def options(self) -> dict[str, Any]:
+        """What it is."""
+        with self._session.durable, self._session.lock, self._session:
+            return _told(self._find().options)
+
+    def call(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of it: its results."""
+        host, session = self._host, self._session
+        caller = Caller(session.connection)
+        sleeper = ThreadSleeper()
+        try:
+            with session.durable, session.lock, session:
+                function = self._find().method(method)
+                assert function is not None
+                outcome = function(caller, list(args), host.now(), sleeper)
+            while isinstance(outcome, Steps):
+                with session.durable, session.lock, session:
+                    results = outcome.step(host.now())
+                outcome = outcome if results is None else results
+            if isinstance(outcome, Waits):
+                sleep_through(host, outcome.wait, sleeper)
+                with session.durable, session.lock, session:
+                    if outcome.wait.outcome == CANCELLED:
+                        raise Closed()
+                    outcome = outcome.finish(outcome.wait, host.now())
+            return outcome
+        except BaseException:
+            # Nobody saw what was taken.
+            if caller.unsent and host.failure is None:
+                host.give_back(caller.unsent, caller.unsent_deliveries)
+            raise
+
+    def _find(self) -> CoreSpace:
+        found = _spaces_of(self._host).find(self.name)
+        if found is None:
+            raise _unknown(self.name)
+        return found
+
+
+class _OnServer:
+    """A space of a server."""
+
+    def __init__(self, queue: ConnectedQueue, name: bytes) -> None:
+        self.name = name
+        self._queue = queue
+        self._functions = Functions(queue)
+
+    def upgrade(self, options: Any) -> None:
+        """Make it, or go on with other features."""
+        features = options.get("features") if isinstance(options, dict) else None
+        if isinstance(features, dict) and callable(features.get("id")):
+            raise XqueueError("features.id is a function, which cannot be sent to a server; name a kind of id")
+        try:
+            self._functions.call(b"xqueue.upgrade", self.name, options)
+        except CommandError as error:
+            raise self._refusal(error) from None
+
+    def options(self) -> dict[str, Any]:
+        """What it is."""
+        try:
+            found = options_of(self._queue.find_tube(self.name).policy)
+        except UnknownTube:
+            found = None
+        if found is None:
+            raise _unknown(self.name)
+        return _told(found)
+
+    def call(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of it: its results."""
+        function = b"box.space.%b:%b" % (self.name, method.encode())
+        try:
+            if method == "take":
+                args = _timeout_first(*args)
+                return self._functions.take(function, *args, timeout_at=0, wait_ms=_wait_ms(args[0]))
+            wait: object = 0
+            if method == "put" and isinstance(args[0], tuple) and self.options()["features"]["id"] != REQUIRED:
+                raise tuple_refused()  # On the wire it would be an array.
+            if method == "wait":
+                wait = math.inf if args[1] is None else args[1]
+            elif method == "put" and isinstance(args[1], dict):
+                wait = args[1].get("wait")
+            return self._functions.call(function, *args, only_reads=method in _READING, wait_ms=_wait_ms(wait))
+        except CommandError as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: CommandError) -> CommandError:
+        """What a server refused, as a space in this process does."""
+        if error.code == XqueueError.code:
+            return XqueueError(str(error))
+        return _unknown(self.name) if str(error).endswith("is not defined") else error
+
+
+def _timeout_first(timeout: Any, attr: Any) -> tuple[Any, Any]:
+    """The arguments of a take in the one of their two forms where the time is an argument."""
+    if not isinstance(timeout, dict) or isinstance(timeout.get("timeout"), (dict, list)):
+        return timeout, attr
+    return timeout.get("timeout"), {name: value for name, value in timeout.items() if name != "timeout"}
+
+
+def _wait_ms(timeout: object) -> int:
+    """How long a server will wait; not at all, if it is going to refuse such a time."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        return 0
+    return NEVER if timeout * 1000 > DURATION_MS_MAX else int(timeout * 1000)
+
+
+def _unknown(name: bytes) -> UnknownTube:
+    return UnknownTube(f"there is no space {name.decode('utf-8', 'backslashreplace')!r}; make it by upgrade")
 
 
 class Space:
     """One space, as one session sees it."""
 
-    def __init__(self, queue: Queue, name: bytes) -> None:
-        self._queue = queue
-        self._name = name
+    def __init__(self, rows: _InProcess | _OnServer) -> None:
+        self._rows = rows
+        self._call = rows.call
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -114,14 +242,12 @@ class Space:
     @property
     def name(self) -> str:
         """The name of the space, and of its tube."""
-        return self._name.decode("utf-8", "backslashreplace")
+        return self._rows.name.decode("utf-8", "backslashreplace")
 
     @property
     def options(self) -> dict[str, Any]:
         """What the space is, as `upgrade` takes it."""
-        session = self._queue._session
-        with session.durable, session.lock, session:
-            return _told(_find(self._queue._host, self._name).options)
+        return self._rows.options()
 
     def put(self, task: Any, attr: dict[str, Any] | None = None) -> Any:
         """Put a task: with `delay`, `ttl`, or `wait` for its end, and then whether it was acked is returned as well."""
@@ -209,32 +335,6 @@ class Space:
                 thread.join()
         self._threads = []
 
-    def _call(self, method: str, *args: Any) -> list[Any]:
-        host, session = self._queue._host, self._queue._session
-        caller = Caller(session.connection)
-        sleeper = ThreadSleeper()
-        try:
-            with session.durable, session.lock, session:
-                function = _find(host, self._name).method(method)
-                assert function is not None
-                outcome = function(caller, list(args), host.now(), sleeper)
-            while isinstance(outcome, Steps):
-                with session.durable, session.lock, session:
-                    results = outcome.step(host.now())
-                outcome = outcome if results is None else results
-            if isinstance(outcome, Waits):
-                sleep_through(host, outcome.wait, sleeper)
-                with session.durable, session.lock, session:
-                    if outcome.wait.outcome == CANCELLED:
-                        raise Closed()
-                    outcome = outcome.finish(outcome.wait, host.now())
-            return outcome
-        except BaseException:
-            # Nobody saw what was taken.
-            if caller.unsent and host.failure is None:
-                host.give_back(caller.unsent, caller.unsent_deliveries)
-            raise
-
     def _start(self, worker: Callable[[Any], object], count: int) -> None:
         for number in range(count):
             name = f"penstock-{self.name}-{number + 1}"
@@ -248,7 +348,13 @@ class Space:
         while not self._stopping.is_set():
             try:
                 task = self.take(_LONGEST_PAUSE_S)
-            except CommandError:
+            except Unreachable as error:
+                _log.warning("a worker of %s cannot take: %s", self.name, error)
+                pause = self._rest(pause)
+                continue
+            except CommandError as error:
+                if not isinstance(error, Closed):
+                    _log.error("a worker of %s ends: %s", self.name, error)
                 return
             if task is not None:
                 pause = _FIRST_PAUSE_S if self._run(worker, task) else self._rest(pause)
@@ -266,6 +372,8 @@ class Space:
             finish(task)
         except CommandError:
             pass  # It was finished by the worker itself, or taken away from it.
+        except Unreachable as error:
+            _log.warning("a worker of %s could not finish its task: %s", self.name, error)
         return done
 
     def _rest(self, pause: float) -> float:

@@ -6,6 +6,9 @@
 A function is a row of its family's table: a `Function` gives the msgpack of an array of results, or None if its answer
 follows later: a `Pending` call is answered when what it waits for has ended. Calls of one client run concurrently, so
 there can be many of them, and each knows its own sync.
+
+The same functions are called over RESP by CALL (`call_command.py`). There a client has one call at a time, and is
+answered in its turn.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.errors import PenstockError, ProtocolError
 from penstock.core.waits import Waiting
-from penstock.dialects.command import ANSWERS_BYTES_MAX, Caller, Desk, Long, check_tube
+from penstock.dialects.command import ANSWERS_BYTES_MAX, Answer, Caller, Desk, Long, check_tube, refusal_line
 from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, PART_LEFT, STOPPED
 from penstock.dialects.site import Site
 from penstock.wire import iproto
@@ -72,6 +75,19 @@ class Family:
         return None
 
 
+class Functions(Family):
+    """A family that is a table."""
+
+    _functions: dict[bytes, Method]
+
+    def __init__(self, functions: dict[bytes, Method]) -> None:
+        self._functions = functions
+
+    def method(self, owner: bytes, name: bytes) -> Method | None:
+        """The function of a name."""
+        return self._functions.get(name)
+
+
 class Route:
     """What the name of a function means."""
 
@@ -95,6 +111,11 @@ class Pending:
         self.caller = caller
         self.sync = call.sync
         self.is_16 = call.code == iproto.CALL_16
+
+    def begin(self, site: Site, wait: Waiting) -> None:
+        """Let it wait for this."""
+        if not isinstance(self.caller.reply, Answers):
+            self.caller.waits(wait, _AnswerInTurn(site))
 
     def result(self, wait: Waiting, now: i64) -> bytes:
         """What it waited for has ended: its results."""
@@ -149,7 +170,39 @@ def answers_of(caller: Caller) -> Answers:
 
 def answer(caller: Caller, sync: i64, is_16: bool, results: bytes) -> None:
     """Answer a call with its results."""
-    answers_of(caller).data(sync, _wrapped(results) if is_16 else results)
+    reply = caller.reply
+    if isinstance(reply, Answers):
+        reply.data(sync, _wrapped(results) if is_16 else results)
+    else:
+        answer_in_turn(caller, results, [])
+
+
+def answer_in_turn(caller: Caller, results: bytes, handed: list[bytes]) -> None:
+    """Answer a CALL over RESP: its results, and the ids of the jobs that were handed out in them.
+
+    Rows of a space do not tell whose job is whose, and a client has to know what it holds.
+    """
+    reply = caller.reply
+    reply.array(2)
+    reply.bulk(results)
+    reply.bulks(handed)
+
+
+class _AnswerInTurn(Answer):
+    """How one who waited in a CALL over RESP is answered."""
+
+    _site: Site
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """A wait has ended."""
+        pending = wait.tag
+        assert isinstance(pending, Pending)
+        before = len(caller.unsent)
+        results = pending.result(wait, now)
+        answer_in_turn(caller, results, [self._site.id_of(job) for job in caller.unsent[before:]])
 
 
 def _wrapped(results: bytes) -> bytes:
@@ -173,6 +226,10 @@ def _wrapped(results: bytes) -> bytes:
 
 def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
     """Answer a call with why it is refused."""
+    reply = caller.reply
+    if not isinstance(reply, Answers):
+        reply.error(refusal_line(refusal))
+        return
     number = iproto.ER_PROC_LUA
     text = str(refusal)
     if isinstance(refusal, BoxError):
@@ -184,7 +241,7 @@ def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
             number = iproto.ER_ACCESS_DENIED
     elif isinstance(refusal, ProtocolError):
         number = iproto.ER_INVALID_MSGPACK
-    answers_of(caller).refusal(sync, number, text.encode("utf-8", "backslashreplace"))
+    reply.refusal(sync, number, text.encode("utf-8", "backslashreplace"))
 
 
 class Calls:
@@ -245,6 +302,11 @@ class Calls:
         caller.last_command = name
         if self.desk.watched and self.desk.on_show is not None:
             self.desk.on_show(caller, [name, *call.args])
+        return self.call(caller, call, now)
+
+    def call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
+        """Call a function, if the caller may: its results, or None if they follow later."""
+        name = call.name
         route = self._routes.get(name)
         if route is None:
             route = self._find(name)

@@ -51,12 +51,15 @@ _WRITING: Final = frozenset(
         b"replace",
         b"update",
         b"upsert",
+        b"delete",
+        b"auto_increment",
         b"drop",
         b"create_index",
         b"rename",
         b"alter",
         b"format",
         b"on_replace",
+        b"before_replace",
     ]
 )
 _ER_UNSUPPORTED: Final = 5

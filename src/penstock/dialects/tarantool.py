@@ -19,7 +19,7 @@ from penstock.core.engine import Engine
 from penstock.core.errors import CommandError, Full, TubeAwaited, TubeTaken, UnknownSession
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID
 from penstock.core.job import Draft, Job
-from penstock.core.limits import BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, duration_ms
+from penstock.core.limits import BATCH_JOBS_MAX, NEVER, PRIORITY_UNSET, UNSET, check_priority, duration_ms
 from penstock.core.outcomes import NO_JOB, OK
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
@@ -94,6 +94,7 @@ _TYPES: Final = frozenset([*p.PRESETS]) - {"xqueue"}
 # Options of `create_tube` that are about storage, and mean nothing here.
 _STORAGE_OPTIONS: Final = frozenset(["engine", "storage_mode"])
 _TIME_OPTIONS: Final = frozenset(["ttl", "ttr"])
+_WHOLE_OPTIONS: Final = frozenset(["pri", "capacity"])
 
 
 def statistics(tube: Tube) -> dict[str, dict[str, int]]:
@@ -179,10 +180,20 @@ def read_put(draft: Draft, options: dict[object, object]) -> int:
 
 
 def _priority(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    number = _whole(value)
+    if number is None or number < 0:
         text = "Tuple field 6 type does not match one required by operation: expected unsigned"
         raise BoxError(_ER_FIELD_TYPE, text)
-    return value
+    return check_priority(number)
+
+
+def _whole(value: object) -> int | None:
+    """A whole number, which may come as a fraction without one: Lua has one kind of numbers. None if it is none."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value if isinstance(value, int) else None
 
 
 class Tasks:
@@ -251,19 +262,20 @@ class Tasks:
 
     def find_id(self, tube: Tube, value: object, now: i64) -> Job | None:
         """The same of any id: a number within the tube, or one of the texts that other vocabularies show."""
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return self.engine.find_local(tube, value, now) if value < NEVER else None
+        number = _whole(value)
+        if number is not None and number >= 0:
+            return self.engine.find_local(tube, number, now) if number < NEVER else None
         text = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
         if isinstance(text, bytes) and tube.locals is None:
             named = self.engine.find_named(tube, text, now)
             if named is not None:
                 return named
-            number = NOT_AN_ID
+            id = NOT_AN_ID
             if len(text) == LONG_ID_BYTES:
-                number = self.site.ids.parse_long(text)
+                id = self.site.number_of(text)
             elif len(text) == HEX_ID_BYTES:
-                number = self.site.ids.parse_hex(text)
-            job = None if number == NOT_AN_ID else self.engine.find(number, now)
+                id = self.site.ids.parse_hex(text)
+            job = None if id == NOT_AN_ID else self.engine.find(id, now)
             return job if job is not None and job.tube == tube.slot else None
         raise BoxError(
             _ER_KEY_PART_TYPE, "Supplied key type of part 0 does not match index part type: expected unsigned"
@@ -340,7 +352,7 @@ class TubeMethods(Family):
             if timeout == 0:
                 return _FULL
             pending = _Put(self.tasks, caller, call)
-            self._engine.wait_put(caller.connection, tube, draft, now, timeout, pending)
+            pending.begin(self._site, self._engine.wait_put(caller.connection, tube, draft, now, timeout, pending))
             return None
         return self.tasks.one(job, _put_letter(draft))
 
@@ -361,7 +373,8 @@ class TubeMethods(Family):
             return NO_VALUES
         if self._site.leaving:
             raise Refused(LEAVING)
-        self._engine.wait(caller.connection, [tube], now, timeout, 1, key, UNSET, _Take(self.tasks, caller, call))
+        pending = _Take(self.tasks, caller, call)
+        pending.begin(self._site, self._engine.wait(caller.connection, [tube], now, timeout, 1, key, UNSET, pending))
         return None
 
     def ack(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
@@ -476,13 +489,12 @@ def read_count(value: object) -> int:
     """How many tasks: one if nobody says, all of them if infinity is said."""
     if value is None:
         return 1
-    if isinstance(value, float) and value == math.inf:
-        return NEVER
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, float) and math.isinf(value):
+        return NEVER if value > 0 else 0
+    number = _whole(value)
+    if number is None:
         raise LuaError("a count must be a whole number")
-    return value
+    return number
 
 
 def _put_letter(draft: Draft) -> i64:
@@ -702,12 +714,12 @@ class Queue(Family):
         type_name = argument(call, 1)
         options = read_options(call.args[2]) if len(call.args) > 2 else {}
         check_tube(caller, name)
-        if not isinstance(type_name, str) or type_name not in _TYPES:
-            raise LuaError(f"Unknown tube type {type_name}")
         there = self._engine.tubes.get(name)
+        if there is not None and options.get("if_not_exists"):
+            return one(description(there))
+        if not isinstance(type_name, str) or type_name not in _TYPES:
+            raise LuaError(f"Unknown tube type {shown(type_name)}")
         if there is not None:
-            if options.get("if_not_exists"):
-                return one(description(there))
             raise BoxError(_ER_SPACE_EXISTS, f"Space '{_text(name)}' already exists")
         policy = policy_from_options(p.preset(type_name), options)
         policy.check()
@@ -768,6 +780,11 @@ def tube_name(value: object) -> bytes:
     raise LuaError("the name of a tube must be a string")
 
 
+def shown(value: object) -> str:
+    """A value in a refusal, as Lua writes it."""
+    return "nil" if value is None else str(value)[:64]
+
+
 def _text(name: bytes) -> str:
     return name[:200].decode("utf-8", "backslashreplace")
 
@@ -784,6 +801,9 @@ def policy_from_options(base: TubePolicy, options: dict[object, object]) -> Tube
             continue
         if name == "capacity" and base.type != "limfifottl":
             raise LuaError(f"a {base.type} tube has no capacity; a limfifottl tube has")
+        if name in _WHOLE_OPTIONS:
+            number = _whole(value)
+            value = value if number is None else number
         given["priority" if name == "pri" else name] = value
     for name in _TIME_OPTIONS:
         if given.get(name) == math.inf:

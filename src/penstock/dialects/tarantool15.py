@@ -150,6 +150,14 @@ def time_ms(call: Request, at: i64, what: str) -> int:
     return duration_ms(seconds, what) if seconds > 0 else 0
 
 
+def wait_ms(value: object) -> int:
+    """How long a take may wait: for ever where it does not say, or says something negative."""
+    if value is None:
+        return NEVER
+    seconds = number(value, "timeout")
+    return duration_ms(seconds, "timeout") if seconds >= 0 else NEVER
+
+
 def _text(value: object, what: str) -> bytes:
     if isinstance(value, bytes):
         return value
@@ -159,7 +167,11 @@ def _text(value: object, what: str) -> bytes:
 
 
 def _space(call: Request) -> int:
-    space = whole(argument(call, 0), "space")
+    return _space_number(argument(call, 0))
+
+
+def _space_number(value: object) -> int:
+    space = whole(value, "space")
     if space < 0 or space >= 1 << 32:
         raise LuaError("space must be a number from 0 on")
     return space
@@ -275,7 +287,7 @@ class Queue15:
 
     def name_of(self, space: object, tube: object) -> bytes:
         """The name of the tube that is this one of a space."""
-        return _prefix(whole(space, "space")) + _text(tube, "tube")
+        return _prefix(_space_number(space)) + _text(tube, "tube")
 
     # Taking
 
@@ -283,11 +295,7 @@ class Queue15:
         """queue.take(space, tube, timeout)"""
         space = _space(call)
         name = self._name(caller, call, space)
-        timeout = NEVER
-        given = argument(call, 2)
-        if given is not None:
-            seconds = number(given, "timeout")
-            timeout = duration_ms(seconds, "timeout") if seconds >= 0 else NEVER
+        timeout = wait_ms(argument(call, 2))
         tube = self._engine.tubes.get(name)
         if tube is None:
             if timeout == 0:
@@ -303,7 +311,7 @@ class Queue15:
         if self._site.leaving:
             raise Refused(LEAVING)
         pending = _Take(self, tube, space, caller, call)
-        self._engine.wait(caller.connection, [tube], now, timeout, 1, None, UNSET, pending)
+        pending.begin(self._site, self._engine.wait(caller.connection, [tube], now, timeout, 1, None, UNSET, pending))
         return None
 
     def deliver(self, caller: Caller, job: Job, space: int, now: i64) -> bytes:
@@ -462,7 +470,7 @@ class Queue15:
         """The job of the id that a call is about, in its space."""
         space = _space(call)
         text = _text(argument(call, 1), "id")
-        found = self._site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else self._site.ids.parse_long(text)
+        found = self._site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else self._site.number_of(text)
         job = None if found == NOT_AN_ID else self._site.find(caller, found, now)
         if job is None or not self._engine.tube_of(job).name.startswith(_prefix(space)):
             raise LuaError(_NOT_FOUND)

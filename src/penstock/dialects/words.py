@@ -12,7 +12,7 @@ from typing import Final
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import BadSyntax, OutOfRange, WrongType
 from penstock.core.job import BODY_JSON, BODY_MSGPACK, BODY_TEXT, Draft
-from penstock.core.limits import DURATION_MS_MAX
+from penstock.core.limits import DURATION_MS_MAX, check_priority
 from penstock.core.retry import parse_retry
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.wire.bodies import is_fields
@@ -83,6 +83,10 @@ class Words:
             raise WrongType(f"{self._name()} must be a whole number, not {shown(self.args[self.at - 1])}")
         return number
 
+    def priority(self) -> int:
+        """The same, of one that is a priority."""
+        return check_priority(self.integer())
+
     def text(self) -> str:
         """The same, of one that is text."""
         return text(self.value(), self._name())
@@ -120,7 +124,7 @@ def read_put(words: Words, draft: Draft, word: bytes) -> bool:
     elif word == b"TTR":
         draft.ttr_ms = words.duration()
     elif word == b"PRIORITY":
-        draft.priority = words.integer()
+        draft.priority = words.priority()
     elif word == b"KEY":
         draft.key = words.value()
     elif word == b"URGENT":

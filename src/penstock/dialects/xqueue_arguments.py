@@ -72,4 +72,4 @@ def state_of(given: object) -> int:
                 raise XqueueError("A task cannot be switched to T: take it")
             if s.READY <= state <= s.ZOMBIE:
                 return state
-    raise XqueueError(f"Wrong status {given!r}, may be [R, W, B, D, Z]")
+    raise XqueueError(f"Wrong status {'nil' if given is None else repr(given)}, may be [R, W, B, D, Z]")

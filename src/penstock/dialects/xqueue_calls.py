@@ -16,7 +16,8 @@ from penstock.wire.errors import NoProcedure
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import pack, unpack
 
-_READING: Final = ("get", "select", "count", "len", "wait", "stats", "queue_stats")
+# What changes nothing.
+READING: Final = ("get", "select", "count", "len", "wait", "stats", "queue_stats")
 _ADMINISTRATING: Final = ("truncate",)
 
 
@@ -58,7 +59,7 @@ class SpaceMethods(Family):
         self._others = others
         self._methods = {}
         for name in METHODS:
-            group = READ if name in _READING else ADMIN if name in _ADMINISTRATING else WRITE
+            group = READ if name in READING else ADMIN if name in _ADMINISTRATING else WRITE
             self._methods[name.encode()] = Method(group, _SpaceMethod(spaces, others, name).call)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
@@ -88,6 +89,7 @@ class _SpaceMethod:
         outcome = method(caller, [unpack(each) for each in call.args], now, pending)
         if isinstance(outcome, Waits):
             pending.waits = outcome
+            pending.begin(self._spaces.site, outcome.wait)
             return None
         if isinstance(outcome, Steps):
             return run_long(self._spaces.site, caller, _Stepping(call, outcome), now)

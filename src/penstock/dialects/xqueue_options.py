@@ -204,6 +204,8 @@ def _position(given: object, format: tuple[Field, ...], what: str) -> int:
             if field.name == given:
                 return at
         raise XqueueError(f"unknown field {given} for {what}")
+    if isinstance(given, float) and given.is_integer():
+        given = int(given)  # Lua has one kind of numbers.
     if isinstance(given, bool) or not isinstance(given, int):
         raise XqueueError(f"wrong type {lua_type(given)} for {what}, a field is a name or a number")
     if given < 1 or (format and given > len(format)) or given > _FIELDS_MAX:

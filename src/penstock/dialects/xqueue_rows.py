@@ -25,7 +25,7 @@ from penstock.core.deadlines import NOWHERE
 from penstock.core.errors import ProtocolError, WrongType
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, NO_KEY, Job
-from penstock.core.limits import PRIORITY_UNSET
+from penstock.core.limits import PRIORITY_UNSET, check_priority
 from penstock.dialects.xqueue import STATUS_LETTERS
 from penstock.dialects.xqueue_options import NO_FIELD, TABLE, Field, Options, XqueueError
 from penstock.wire.bodies import from_value, to_plain, to_python
@@ -145,7 +145,7 @@ class Rows:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise _wrong_type(at, "priority", "integer", value)
-        return value
+        return check_priority(value)
 
     def tube(self, row: Row) -> bytes | None:
         """The tube that a row says: the key of its job."""

@@ -151,7 +151,7 @@ class Space:
                 raise XqueueError("Primary key is mandatory")
             return key
         if is_tuple:
-            raise XqueueError("Can't use id generation with tuple.")
+            raise tuple_refused()
         if kind == FUNCTION:
             if self.make_id is None:
                 raise XqueueError("features.id is a function of the process that made the space; upgrade it again")
@@ -563,6 +563,11 @@ class Space:
         if outcome == NOT_KEPT:
             raise XqueueError(f"Task {shown} is not in W, D or Z status")
         refuse(outcome)
+
+
+def tuple_refused() -> XqueueError:
+    """Why a tuple is not put where ids are made: nothing can be added to one."""
+    return XqueueError("Can't use id generation with tuple.")
 
 
 # By the names that clients call them.

@@ -102,6 +102,9 @@ class Disk(ReadableDisk, Protocol):
     def remove(self, name: str) -> None:
         """Remove a file."""
 
+    def free(self) -> int:
+        """How many bytes more fit on it."""
+
 
 class RealFile:
     """A file of the operating system."""
@@ -279,6 +282,10 @@ class RealDisk(ReadOnlyDisk):
     def remove(self, name: str) -> None:
         os.unlink(self._at(name))
         self._sync_names()
+
+    def free(self) -> int:
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
 
     def _sync_names(self) -> None:
         _sync_directory(self.path)

@@ -36,6 +36,9 @@ RESERVE_BYTES: Final = 1024 * 1024
 # A row and its share of a frame: what a put needs beside its body.
 PUT_BYTES: Final = 1_024
 
+# A segment that is begun because the disk is full has room for those only.
+SMALL_SEGMENT_BYTES: Final = RESERVE_BYTES + SEGMENT_BYTES_MIN
+
 # How many zeros of the next segment are written and synced at a time.
 FILL_BYTES: Final = 512 * 1024
 
@@ -74,6 +77,8 @@ class _Tail:
     def number(self) -> int:
         return self.header.segment
 
+
+_NO_ROOM: Final = "there is no room on the disk for another segment"
 
 # The one key of the dictionary that says who leads.
 _LEADS: Final = "leads"
@@ -299,18 +304,36 @@ class Log:
                     return
                 spare.filled += length
 
-    def begin_snapshot(self, now: int, wall: int) -> int:
-        """Begin a segment, and tell its number: the log before it is what a snapshot will stand for."""
+    def begin_snapshot(self, now: int, wall: int, small: bool = False) -> int:
+        """Begin a segment, and tell its number: the log before it is what a snapshot will stand for.
+
+        A small one, if the snapshot is to make room on a full disk.
+        """
         self.commit(now, wall)
         self.check()
         self._wall = wall
-        self._spare_not_before = 0
-        self.prepare()
+        if small:
+            with self._sparing:
+                self._drop_spare()
+                self._go_on_in(self._new_segment(SMALL_SEGMENT_BYTES))
+            return self._tail.number
+        self.prepare_again()
         if not self.room_ahead:
             # The reserve of the segment that is written to is for acks.
-            raise NoSpace("there is no room on the disk for another segment")
+            raise NoSpace(_NO_ROOM)
         self._rotate(0)
         return self._tail.number
+
+    def prepare_again(self) -> None:
+        """Have the next segment ready, although there may have been no room for it just now."""
+        self._spare_not_before = 0
+        self.prepare()
+
+    def _new_segment(self, size: int) -> _Tail:
+        try:
+            return self._make(self._tail.number + 1, size, size)
+        except OSError as error:
+            raise NoSpace(f"{_NO_ROOM}: {error}") from error
 
     def promise(self, fsync: str, now: int, wall: int) -> None:
         """Sync more or less often from now on, and begin a segment: each says what was promised when it was written."""
@@ -323,10 +346,10 @@ class Log:
             self._drop_spare()
             before, self.fsync = self.fsync, fsync
             try:
-                tail = self._make(self._tail.number + 1, self._segment_bytes, self._segment_bytes)
-            except OSError as error:
+                tail = self._new_segment(self._segment_bytes)
+            except NoSpace:
                 self.fsync = before
-                raise NoSpace(f"there is no room on the disk for another segment: {error}") from error
+                raise
             self._go_on_in(tail)
 
     def has_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:

@@ -42,8 +42,12 @@ class Retention:
     bodies: bool = True
 
 
-def trim(disk: Disk, log: Log, retention: Retention, wall: int) -> None:
-    """Remove the history that is too much or too old, and every snapshot but the newest."""
+# When the disk is full.
+NO_HISTORY: Final = Retention(bytes_max=0)
+
+
+def trim(disk: Disk, log: Log, retention: Retention, wall: int) -> int:
+    """Remove the history that is too much or too old, and every snapshot but the newest; tell how much history."""
     needed = log.kept.segment
     for name in snapshot_names(disk):
         if name < snapshot_name(needed):
@@ -60,6 +64,7 @@ def trim(disk: Disk, log: Log, retention: Retention, wall: int) -> None:
             disk.remove(index_name(header.segment))
         _remove(disk, log, header.name, header.segment)
         total -= sizes[index]
+    return sum(sizes) - total
 
 
 def _ends(headers: list[SegmentHeader], since: int) -> list[int]:

@@ -31,9 +31,18 @@ _PIECE_BYTES: Final = 256 * 1024
 class Snapshot:
     """A snapshot in the making. What touches the engine is said to need its lock; the rest is slow and does not."""
 
-    def __init__(self, disk: Disk, log: Log, engine: Engine, now: int, wall: int, rows_max: int = SLICE_ROWS) -> None:
-        """Begin one. It needs the lock."""
-        self.number = log.begin_snapshot(now, wall)
+    def __init__(
+        self,
+        disk: Disk,
+        log: Log,
+        engine: Engine,
+        now: int,
+        wall: int,
+        rows_max: int = SLICE_ROWS,
+        small: bool = False,
+    ) -> None:
+        """Begin one, in a small segment if the disk is full. It needs the lock."""
+        self.number = log.begin_snapshot(now, wall, small)
         self._log_bytes = log.kept.log_bytes
         self._disk = disk
         self._log = log

@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.dialects.command import Command
 from penstock.host import Host
 from penstock.server.config import load
+from penstock.server.functions import function_rows
 from penstock.server.native_table import native_rows
 from penstock.server.pipeline_table import pipeline_rows
 from penstock.server.server import Server
@@ -20,7 +21,8 @@ def tables() -> tuple[list[Command], list[Command]]:
     try:
         server = Server(load(None, [], {}, Path()), Host(0), loop)
         install(server)
-        native = {name.partition(" ")[0].encode() for name, *_ in [*native_rows(server), *pipeline_rows(server)]}
+        rows = [*native_rows(server), *pipeline_rows(server), *function_rows(server)]
+        native = {name.partition(" ")[0].encode() for name, *_ in rows}
     finally:
         loop.close()
     known = server.desk.commands

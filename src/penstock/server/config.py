@@ -75,6 +75,8 @@ class Config:
     http_bind: tuple[str, ...]
     # TLS.
     tls_port: int
+    iproto_tls_port: int
+    iproto15_tls_port: int
     tls_cert_file: Path | None
     tls_key_file: Path | None
     tls_ca_cert_file: Path | None
@@ -132,6 +134,12 @@ class Config:
     activerehashing: bool
     watchdog_period: int
     # Cluster.
+    cluster_port: int
+    cluster_secret: str
+    tls_cluster: bool
+    cluster_announce_ip: str
+    cluster_announce_port: int
+    cluster_announce_bus_port: int
     cluster_node_timeout: int
     cluster_config_file: str
 
@@ -318,7 +326,13 @@ def _take_environment(config: Config, environment: Mapping[str, str], cwd: Path)
 
 def _check_together(config: Config) -> None:
     """Refuse settings that make no sense without each other."""
-    if config.tls_port and not (config.tls_cert_file and config.tls_key_file):
-        raise ConfigError(f"{config.origin('tls_port')}: tls-port needs tls-cert-file and tls-key-file too")
+    for name in ("tls_port", "iproto_tls_port", "iproto15_tls_port"):
+        if getattr(config, name) and not (config.tls_cert_file and config.tls_key_file):
+            directive = name.replace("_", "-")
+            raise ConfigError(f"{config.origin(name)}: {directive} needs tls-cert-file and tls-key-file too")
     if config.tls_auth_clients != "no" and not config.tls_ca_cert_file:
         raise ConfigError(f"{config.origin('tls_auth_clients')}: tls-auth-clients needs tls-ca-cert-file too")
+    if config.tls_cluster and not (config.tls_cert_file and config.tls_key_file and config.tls_ca_cert_file):
+        raise ConfigError(
+            f"{config.origin('tls_cluster')}: tls-cluster needs tls-cert-file, tls-key-file and tls-ca-cert-file too"
+        )

@@ -1,8 +1,4 @@
-"""Clients over IPROTO: how they are greeted, who they are, and what they may call.
-
-There are two doors. They differ in one function: `queue.statistics` is the map of today's queue at the first, and the
-flat list of the 1.5 API at the second.
-"""
+"""Clients over IPROTO: how they are greeted, and who they are. There are two doors, for the two APIs of the queue."""
 
 from __future__ import annotations
 
@@ -17,31 +13,22 @@ from penstock.core.errors import ProtocolError
 from penstock.core.limits import WAITS_PER_CONNECTION_MAX
 from penstock.core.waits import Connection as EngineConnection
 from penstock.core.waits import Waiting
-from penstock.dialects.calls import CallInbox, Calls, Family, Method, Pending, answers_of, argument
-from penstock.dialects.command import ADMIN, Caller
-from penstock.dialects.spaces import Box, Spaces
-from penstock.dialects.tarantool import Queue, TubeMethods, read_options
-from penstock.dialects.xqueue_calls import Module, SpaceMethods
+from penstock.dialects.calls import CallInbox, Pending, answers_of
+from penstock.dialects.command import Caller
 from penstock.server.access import ANYBODY, SLOW_ANSWER_S
 from penstock.server.connection import Connection
+from penstock.server.functions import functions
 from penstock.server.server import Server
 from penstock.wire import iproto
-from penstock.wire.errors import BoxError, LuaError, NoProcedure, Refused
+from penstock.wire.errors import Refused
 from penstock.wire.iproto import Answers, IprotoParser, Request
-from penstock.wire.msgpack import NO_VALUES, Reader
+from penstock.wire.msgpack import Reader
 
 # What clients are told that this is. From 2.10 on they ask for features (ID); below 1.7 they read answers otherwise.
 _VERSION: Final = "2.11.0"
 
 # Whom nobody needs a password for.
 _GUEST: Final = "guest"
-
-# Tarantool's errors for those whom it does not know.
-_ER_NO_SUCH_USER: Final = 45
-_ER_NO_SUCH_ROLE: Final = 82
-
-# No session lasts longer without a connection.
-_GRACE_S_MAX: Final = 1_000 * 365 * 86_400
 
 
 class IprotoConnection(Connection):
@@ -88,18 +75,11 @@ class IprotoConnection(Connection):
 class Door:
     """What those who connect to one port may call."""
 
-    def __init__(
-        self,
-        server: Server,
-        families: dict[bytes, Family],
-        tubes: Family,
-        spaces: Family,
-        entropy: Callable[[int], bytes],
-    ) -> None:
+    def __init__(self, server: Server, is_15: bool, entropy: Callable[[int], bytes]) -> None:
         self.server = server
         self.entropy = entropy
         self.uuid = str(uuid.UUID(hex=server.node_id[:32]))
-        self.calls = Calls(server.desk, families, tubes, spaces, self._log_in)
+        self.calls = functions(server, is_15, self._log_in)
 
     def accept(self) -> asyncio.BaseProtocol:
         """Make what asyncio wants for the next connection."""
@@ -150,54 +130,7 @@ def _scramble(request: Request) -> bytes:
     return b""
 
 
-class Administration:
-    """The functions of the queue that are about the server: who may use which tube, how long sessions last."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-
-    def cfg(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
-        """queue.cfg({ttr, in_replicaset}): how long a session outlives its last connection; the rest has no effect"""
-        for name, value in read_options(call.args[0]).items() if call.args else ():
-            if name == "ttr":
-                if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _GRACE_S_MAX:
-                    raise LuaError(f"Invalid value of ttr: {value}")
-                self._server.config.change("session-grace", f"{value:.3f}")
-                self._server.apply("session_grace")
-            elif name == "in_replicaset":
-                if not isinstance(value, bool):
-                    raise LuaError(f"Invalid value of in_replicaset: {value}")
-            else:
-                raise LuaError(f"Unknown option {name}")
-        return NO_VALUES
-
-    def grant(self, caller: Caller, call: Request, tube: bytes, now: int) -> bytes | None:
-        """tube:grant(user, {call, truncate}): let a user of the configuration use a tube, until the server ends"""
-        if tube not in self._server.node.engine.tubes:
-            raise NoProcedure(call.name)
-        user = argument(call, 0)
-        if not isinstance(user, str) or not self._server.accounts.grant(user, tube):
-            raise BoxError(_ER_NO_SUCH_USER, f"User '{str(user)[:64]}' is not found")
-        return NO_VALUES
-
-    def grant_role(self, caller: Caller, call: Request, tube: bytes, now: int) -> bytes | None:
-        """tube:grant_role(role): there are no roles"""
-        raise BoxError(_ER_NO_SUCH_ROLE, f"Role '{str(argument(call, 0))[:64]}' is not found; grant users instead")
-
-
 def doors(server: Server) -> dict[str, Door]:
     """The doors of a server, by the settings that say where they are."""
-    tubes, administration = TubeMethods(server.site), Administration(server)
-    tubes.add(b"grant", Method(ADMIN, administration.grant))
-    tubes.add(b"grant_role", Method(ADMIN, administration.grant_role))
-    xqueue, spaces = Module(server.spaces), SpaceMethods(server.spaces, Spaces(server.site))
-    found = {}
-    for name in ("iproto_port", "iproto15_port"):
-        queue = Queue(server.site)
-        queue.add(b"cfg", Method(ADMIN, administration.cfg))
-        for function, method in server.queue15.functions().items():
-            if function != b"statistics" or name == "iproto15_port":
-                queue.add(function, method)
-        families: dict[bytes, Family] = {b"queue": queue, b"xqueue": xqueue, b"box": Box()}
-        found[name] = Door(server, families, tubes, spaces, secrets.token_bytes)
-    return found
+    today, old = (Door(server, is_15, secrets.token_bytes) for is_15 in (False, True))
+    return {"iproto_port": today, "iproto15_port": old, "iproto_tls_port": today, "iproto15_tls_port": old}

@@ -16,7 +16,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
@@ -34,6 +34,9 @@ COMMANDS_PER_TURN: Final = 256
 # A sync is done in the loop while it takes no longer than this on average, seconds: changing threads costs as much.
 SYNC_INLINE_MAX_S: Final = 0.0005
 _SYNC_WEIGHT: Final = 0.2
+
+# A slice of a long command is followed by so many times its own length for everybody else, if they have need of it.
+_REST: Final = 3
 
 
 class Client(Caller):
@@ -85,10 +88,37 @@ class Parked(Long):
         """Its client is gone."""
 
 
+class Post:
+    """What goes to other nodes at the end of every turn. This is that of a node without others: nothing does."""
+
+    next_due: int = NEVER
+
+    def advance(self, now: int) -> None:
+        """Let time pass for the cluster."""
+
+    def has_mail(self) -> bool:
+        """Whether there is anything to be said."""
+        return False
+
+    def take(self) -> Any:
+        """What there is to be said, to be sent when the log is durable."""
+
+    def send(self, letters: Any) -> None:
+        """Say what was taken."""
+
+
+class _Outgoing(NamedTuple):
+    """What waits for the log to be durable: answers to clients, and letters to nodes."""
+
+    answers: list[tuple[Client, bytes]]
+    letters: Any
+
+
 class Node:
     """The engine behind a server, and the turns in which it works."""
 
     desk: Desk
+    post: Post
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.host = host
@@ -97,6 +127,7 @@ class Node:
         self.now = host.now()  # Of the turn.
         self.clients: dict[int, Client] = {}
         self.failed: asyncio.Future[None] = loop.create_future()  # Why the node cannot go on.
+        self.post = Post()
         self.sync_average_s = 0.0
         self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took.
         self._in_turn = False
@@ -104,6 +135,9 @@ class Node:
         self._dirty: list[Client] = []  # Those who have answers to be sent.
         self._to_run: dict[Client, None] = {}  # Those who have more commands than fit in a turn, first come first.
         self._long: deque[tuple[Client, Long]] = deque()
+        self._rested_at = 0.0  # From when on the next slice of a long command may run, whoever else is there.
+        self._rest: asyncio.TimerHandle | None = None  # Until then.
+        self._others_ran = False  # Since the last slice.
         self._parked: dict[Client, Parked] = {}  # Those that wait for something outside of the engine.
         self._unread: dict[Client, Long] = {}  # Those whose clients have to read before they can go on.
         self._syncing = False
@@ -122,24 +156,30 @@ class Node:
             self.host.lock.acquire()
             self.now = self.host.now()
             self.loop.call_soon(self._end_turn)
-            if self._to_run or self._long:
+            if self._to_run:
                 self._go_on()
+            if self._long and self._may_go_on():
+                self._go_on_with_long()
 
     def run(self, client: Client) -> None:
         """Run what a client has sent, as much as one turn may, and note that it has answers."""
         if not self._in_turn:
             self.begin_turn()
+        self._others_ran = True
         if self._pause is not None:
             self._paused[client] = None
             client.hold()
         elif client.run(COMMANDS_PER_TURN):
             self._to_run[client] = None
-        if self.host.outbox.full():
-            # More would not fit in one frame; what is in the log so far is not answered sooner for that.
-            self.host.commit()
+        self.keep_frames_small()
         if not client.is_dirty:
             client.is_dirty = True
             self._dirty.append(client)
+
+    def keep_frames_small(self) -> None:
+        """Commit what was done so far, if more would not fit in one frame; it is not answered sooner for that."""
+        if self.host.outbox.full():
+            self.host.commit()
 
     def run_later(self, client: Client) -> None:
         """Run what a client has sent in the next turn."""
@@ -194,8 +234,10 @@ class Node:
             self.host.lock.release()
         self._send()
         self._set_timer()
-        if self._to_run or self._long:
+        if self._to_run or (self._long and self._may_go_on()):
             self.loop.call_soon(self.begin_turn)
+        elif self._long and self._rest is None:
+            self._rest = self.loop.call_later(self._rested_at - time.perf_counter(), self._have_rested)
 
     def _go_on(self) -> None:
         """Go on with those who did not come to their end in the turn before."""
@@ -203,23 +245,38 @@ class Node:
         for client in waiting:
             if not client.lost:
                 self.run(client)
-        if self._long:
-            client, long = self._long.popleft()
-            if client.lost:
-                return
-            if client.is_unread:
-                self._unread[client] = long
-                return
-            if self.desk.step(client, long, self.now):
-                client.busy = False
-            elif client not in self._parked:
-                self._long.append((client, long))
-            # Also if it is not through: one that has left meanwhile must not be let wait.
-            self.run(client)
+
+    def _may_go_on(self) -> bool:
+        """Whether a long command may go on: nobody else has need of the time, or they had enough of it."""
+        return not self._others_ran or time.perf_counter() >= self._rested_at
+
+    def _have_rested(self) -> None:
+        self._rest = None
+        self.begin_turn()
+
+    def _go_on_with_long(self) -> None:
+        """Run a slice of the long command whose turn it is."""
+        client, long = self._long.popleft()
+        if client.lost:
+            return
+        if client.is_unread:
+            self._unread[client] = long
+            return
+        began = time.perf_counter()
+        if self.desk.step(client, long, self.now):
+            client.busy = False
+        elif client not in self._parked:
+            self._long.append((client, long))
+        ended = time.perf_counter()
+        self._rested_at = ended + _REST * (ended - began)
+        # Also if it is not through: one that has left meanwhile must not be let wait.
+        self.run(client)
+        self._others_ran = False
 
     def _serve_waiters(self) -> None:
         """Answer those whose wait has ended, and run what they have sent meanwhile."""
         self.engine.advance(self.now)
+        self.post.advance(self.now)
         ended = self.host.outbox.ended_waits
         while ended:
             waits = ended[:]
@@ -231,10 +288,11 @@ class Node:
                     self._take_back(client)
                 else:
                     self.run(client)
+            self.post.advance(self.now)
 
     def _set_timer(self) -> None:
         """Come again when the next deadline is due."""
-        due = self.engine.deadlines.next_due
+        due = min(self.engine.deadlines.next_due, self.post.next_due)
         if due < self._timer_due:
             if self._timer is not None:
                 self._timer.cancel()
@@ -248,35 +306,32 @@ class Node:
     # Sending
 
     def _send(self) -> None:
-        """Send the answers that may be sent; the rest when the log is durable."""
-        if not self._dirty or self._syncing:
+        """Send what may be sent; the rest when the log is durable."""
+        if self._syncing or not (self._dirty or self.post.has_mail()):
             return
         if self.host.is_durable():
-            dirty, self._dirty = self._dirty, []
-            for client in dirty:
-                client.is_dirty = False
-                client.send(client.take_answers())
+            self._send_out(self._gather())
         elif self.sync_average_s <= SYNC_INLINE_MAX_S:
-            group = self._gather()
+            outgoing = self._gather()
             try:
                 self._note_sync(self._log_to_sync()())
             except JournalFailed as error:
                 self._fail(error)
                 return
-            self._send_to(group)
+            self._send_out(outgoing)
         else:
             self._syncing = True
-            group = self._gather()
+            outgoing = self._gather()
             sync = self._log_to_sync()
-            self.loop.run_in_executor(None, sync).add_done_callback(lambda done: self._synced(done, group))
+            self.loop.run_in_executor(None, sync).add_done_callback(lambda done: self._synced(done, outgoing))
 
-    def _gather(self) -> list[tuple[Client, bytes]]:
-        """Set the answers so far aside, to be sent together once the log is durable up to here."""
+    def _gather(self) -> _Outgoing:
+        """Set aside what is to be said so far, to be sent together once the log is durable up to here."""
         assert not self._in_turn, "what was done is in the log"
         dirty, self._dirty = self._dirty, []
         for client in dirty:
             client.is_dirty = False
-        return [(client, client.take_answers()) for client in dirty]
+        return _Outgoing([(client, client.take_answers()) for client in dirty], self.post.take())
 
     def _log_to_sync(self) -> Callable[[], float]:
         """What makes durable what is in the log now, in whichever thread, and tells how long that took.
@@ -298,20 +353,22 @@ class Node:
         self.sync_average_s += _SYNC_WEIGHT * (seconds - self.sync_average_s)
         self.on_sync(seconds)
 
-    def _synced(self, done: asyncio.Future[float], group: list[tuple[Client, bytes]]) -> None:
+    def _synced(self, done: asyncio.Future[float], outgoing: _Outgoing) -> None:
         self._syncing = False
         error = done.exception()
         if error is not None:
             self._fail(error)
             return
         self._note_sync(done.result())
-        self._send_to(group)
+        self._send_out(outgoing)
         if not self._in_turn:
             # Otherwise there are answers to what is not in the log yet; the end of the turn sends them.
             self._send()
 
-    def _send_to(self, group: list[tuple[Client, bytes]]) -> None:
-        for client, answers in group:
+    def _send_out(self, outgoing: _Outgoing) -> None:
+        # Other nodes first: they can work on it while clients are written to.
+        self.post.send(outgoing.letters)
+        for client, answers in outgoing.answers:
             client.send(answers)
 
     def _fail(self, error: BaseException) -> None:
@@ -337,8 +394,9 @@ class Node:
         """End the turn that is under way. There are no clients any more, and there will be no turn after it."""
         self._end_turn()
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._rest):
+            if timer is not None:
+                timer.cancel()
 
     def leave(self, client: Client) -> None:
         """A client is gone: what it was handed and never sent goes back, and its session ends."""

@@ -25,11 +25,14 @@ from penstock.host import Host, Store
 from penstock.journal.disk import RealDisk
 from penstock.journal.retention import Retention
 from penstock.server import table
+from penstock.server.bus import is_loopback
 from penstock.server.clients import Handshake
 from penstock.server.config import Config, ConfigError
 from penstock.server.http import Answer, HttpConnection, Pages
 from penstock.server.info import SAMPLE_S, Info
 from penstock.server.iproto import doors
+from penstock.server.links import HANDSHAKE_S
+from penstock.server.membership import tls_contexts
 from penstock.server.server import Server, start_again
 
 _log = logging.getLogger("penstock")
@@ -103,6 +106,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     server.apply_all()
     server.make_spaces()
     listeners = await _listen(server)
+    server.node.begin_turn()  # In which the links to other nodes are opened.
     _heed_signals(server)
     _log.info("penstock %s serves %s from %s", __version__, _doors(config), config.dir)
     for warning in server.warnings:
@@ -160,6 +164,7 @@ async def _stop(server: Server) -> None:
     until = time.monotonic() + _PART_S
     while time.monotonic() < until and len(server.clients):
         await asyncio.sleep(0.01)
+    server.membership.bus.close()
     server.node.stop()
 
 
@@ -207,7 +212,7 @@ def _on_signal(server: Server, signum: int) -> None:
 
 def _check_doors(config: Config) -> None:
     """Refuse to be open to everybody by mistake."""
-    elsewhere = [address for address in config.bind if not _is_loopback(address)]
+    elsewhere = [address for address in config.bind if not is_loopback(address)]
     is_open = config.port or config.iproto_port or config.iproto15_port
     if elsewhere and is_open and config.protected_mode and not (config.requirepass or config.users):
         raise ConfigError(
@@ -224,33 +229,25 @@ def _doors(config: Config) -> str:
     doors += [f"{address}:{config.iproto15_port} (IPROTO, 1.5)" for address in config.bind if config.iproto15_port]
     doors += [f"{address}:{config.http_port} (HTTP)" for address in config.http_bind if config.http_port]
     doors += [f"{address}:{config.tls_port} (TLS)" for address in config.bind if config.tls_port]
+    for port in (config.iproto_tls_port, config.iproto15_tls_port):
+        doors += [f"{address}:{port} (IPROTO, TLS)" for address in config.bind if port]
     return ", ".join([*doors, config.unixsocket] if config.unixsocket else doors)
-
-
-def _is_loopback(address: str) -> bool:
-    return address in ("localhost", "::1") or address.startswith("127.")
 
 
 async def _listen(server: Server) -> list[asyncio.AbstractServer]:
     config, loop = server.config, server.loop
     listeners: list[asyncio.AbstractServer] = []
     accept, backlog = server.clients.accept, config.tcp_backlog
+    setting, port = "http-port", config.http_port  # What is being opened.
     try:
         if config.http_port:
             watch = partial(HttpConnection, _pages(server))
             listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         listeners += await _listen_iproto(server)
+        listeners += await _listen_bus(server)
+        setting, port = "tls-port", config.tls_port
         if config.tls_port:
-            listeners.append(
-                await loop.create_server(
-                    partial(Handshake, accept),
-                    config.bind,
-                    config.tls_port,
-                    ssl=_tls_context(config),
-                    ssl_handshake_timeout=config.auth_timeout,
-                    backlog=backlog,
-                )
-            )
+            listeners.append(await _listen_tls(server, accept, config.tls_port))
         if config.unixsocket:
             path = config.within_dir(config.unixsocket)
             path.unlink(missing_ok=True)
@@ -258,6 +255,7 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             if config.unixsocketperm:
                 path.chmod(config.unixsocketperm)
         # The last one: where it answers, all others are open.
+        setting, port = "port", config.port
         if config.port:
             listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
     except OSError as error:
@@ -265,12 +263,21 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             listener.close()
         why = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
-            # In the order they are opened in above.
-            ports = {"http-port": config.http_port, "port": config.port, "tls-port": config.tls_port}
-            setting, port = [each for each in ports.items() if each[1]][len(listeners)]
             why = f"somebody else listens on port {port}; stop them, or choose another with --{setting}"
         raise ConfigError(f"cannot listen on {', '.join(config.bind)}: {why}") from None
     return listeners
+
+
+async def _listen_tls(server: Server, accept: Callable[[], asyncio.BaseProtocol], port: int) -> asyncio.AbstractServer:
+    config = server.config
+    return await server.loop.create_server(
+        partial(Handshake, accept),
+        config.bind,
+        port,
+        ssl=_tls_context(config),
+        ssl_handshake_timeout=config.auth_timeout,
+        backlog=config.tcp_backlog,
+    )
 
 
 async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
@@ -281,7 +288,10 @@ async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
         if not port:
             continue
         try:
-            listeners.append(await loop.create_server(door.accept, config.bind, port, backlog=config.tcp_backlog))
+            if "tls" in name:
+                listeners.append(await _listen_tls(server, door.accept, port))
+            else:
+                listeners.append(await loop.create_server(door.accept, config.bind, port, backlog=config.tcp_backlog))
         except OSError as error:
             # A Tarantool may well run beside us; but what somebody asked for, they get or hear of.
             if config.origin(name) != "default":
@@ -291,6 +301,35 @@ async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
             )
             setattr(config, name, 0)
     return listeners
+
+
+async def _listen_bus(server: Server) -> list[asyncio.AbstractServer]:
+    """Open the port for other nodes."""
+    config, membership = server.config, server.membership
+    contexts = tls_contexts(config)
+    if contexts is not None:
+        membership.bus.tls = contexts[1]
+    port = membership.bus_port
+    if not port:
+        return []
+    security: dict[str, Any] = {}
+    if contexts is not None:
+        security = {"ssl": contexts[0], "ssl_handshake_timeout": HANDSHAKE_S}
+    try:
+        bus = membership.bus
+        return [await server.loop.create_server(bus.accept, config.bind, port, backlog=config.tcp_backlog, **security)]
+    except OSError as error:
+        # One that serves alone can do without; but what somebody asked for, they get or hear of.
+        if config.origin("cluster_port") != "default" or not membership.is_alone:
+            raise ConfigError(
+                f"cannot listen on port {port} for other nodes: {error.strerror or error}; choose another with "
+                "--cluster-port"
+            ) from None
+        server.warnings.append(
+            f"port {port} is taken, so other nodes cannot come; say --cluster-port to have it elsewhere"
+        )
+        membership.bus_port = 0
+        return []
 
 
 def _pages(server: Server) -> Pages:

@@ -12,6 +12,7 @@ from penstock.server.cluster_commands import ClusterCommands
 from penstock.server.config_commands import ConfigCommands
 from penstock.server.connection import Connection
 from penstock.server.debugging import Debugging
+from penstock.server.functions import function_rows
 from penstock.server.greeting import Greeting
 from penstock.server.info import Info
 from penstock.server.native_table import Row, native_rows
@@ -72,7 +73,7 @@ def install(server: Server) -> Info:
             WRITE,
             ids,
             "The same with less ado between nodes; on one node, the same.",
-            disque.ackjob,
+            disque.fastack,
         ),
         (
             "working",
@@ -178,7 +179,8 @@ def install(server: Server) -> Info:
             -2,
             "ar",
             ADMIN,
-            "MEET ip port | NODES | MYID | INFO | SAVECONFIG | FORGET id | RESET [SOFT|HARD] | LEAVING [yes|no]",
+            "MEET ip port [bus-port] | NODES | MYID | INFO | SAVECONFIG | FORGET id | COUNT-FAILURE-REPORTS id | "
+            "RESET [SOFT|HARD] | LEAVING [yes|no]",
             "See and change the cluster.",
             cluster.cluster,
         ),
@@ -186,7 +188,7 @@ def install(server: Server) -> Info:
         ("shutdown", -1, "arl", ADMIN, "[REWRITE-AOF]", "Stop the server.", persistence.shutdown),
         ("debug", -2, "a", DEBUG, "FLUSHALL | SLEEP seconds | ERROR text | …", "What testing needs.", debugging.debug),
     ]
-    for command in commands_of([*rows, *native_rows(server), *pipeline_rows(server)]):
+    for command in commands_of([*rows, *native_rows(server), *pipeline_rows(server), *function_rows(server)]):
         server.desk.add(command, command.name)
     server.desk.on_show = clients.show
     server.node.on_sync = lambda seconds: latency.add(b"aof-fsync-always", int(seconds * 1000))

@@ -35,7 +35,7 @@ def batches(range: EventsRange, options: EventsOptions) -> Iterator[pa.RecordBat
             names |= gathered.names
             if gathered.count:
                 batch = _within(spark_batch(batch_of(gathered, names), range.node), range)
-                batch = batch if options.bodies else _without_bodies(batch)
+                batch = batch if options.bodies else without_bodies(batch)
                 yield _of_tubes(batch, options.tubes) if options.tubes else batch
             position = piece.next
 
@@ -71,6 +71,7 @@ def _of_tubes(batch: pa.RecordBatch, tubes: tuple[str, ...]) -> pa.RecordBatch:
     return batch.filter(pc.is_in(batch.column("tube"), pa.array(tubes)))
 
 
-def _without_bodies(batch: pa.RecordBatch) -> pa.RecordBatch:
+def without_bodies(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch in which nobody has a body."""
     at = batch.schema.get_field_index("body")
     return batch.set_column(at, "body", pa.nulls(batch.num_rows, pa.binary()))

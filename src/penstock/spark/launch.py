@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -46,6 +47,7 @@ def session(master: str | None = None, *, app: str = "penstock", **config: str |
         return _connected(master, settings)
     master = master or "local[*]"
     prepare(master)
+    _hush()
     builder = SparkSession.builder.master(master).appName(app)
     for name, value in {**_DEFAULTS, **_quiet(settings), **settings}.items():
         builder = builder.config(name, value)
@@ -75,6 +77,14 @@ def prepare(master: str) -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if _HERE.fullmatch(master):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+
+
+def _hush() -> None:
+    """Keep Spark's Python side from logging, with a stack of Java, an error that it raises as well."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _quiet(settings: dict[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ write can be read as long as the power is on, and no later sync tries to write i
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -109,9 +110,12 @@ class MemoryDisk:
         del self.files[name]
         self.effects.append(Effect("remove", self.numbers.pop(name), name))
 
+    def free(self) -> int:
+        return sys.maxsize if self.capacity is None else self.capacity - sum(map(len, list(self.files.values())))
+
     def check_room(self, size: int) -> None:
         """Raise ENOSPC if so many bytes more do not fit."""
-        if self.capacity is not None and sum(map(len, list(self.files.values()))) + size > self.capacity:
+        if size > self.free():
             raise OSError(errno.ENOSPC, "no space left on this disk")
 
     def copy(self) -> MemoryDisk:

@@ -287,6 +287,16 @@ def unpack(data: bytes) -> object:
     return value
 
 
+def is_value(data: bytes) -> bool:
+    """Whether bytes are a value, all of them, as an argument of a call may be."""
+    reader = Reader(data)
+    try:
+        reader.raw()
+    except ProtocolError:
+        return False
+    return reader.at == len(data)
+
+
 def pack(value: object) -> bytes:
     """A value as bytes, each number as short as it can be. What has no form here is refused."""
     writer = BytesWriter()

@@ -1,0 +1,59 @@
+"""`penstock pipeline audit`: was every promise kept? History itself is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.bundles import bundled
+from penstock.cli.exits import ERROR
+from penstock.cli.output import Column, Output, column
+from penstock.cli.progress import stages_bar
+from penstock.cli.spark_options import LakeDirectory
+from penstock.cli.turns import From, Master, opened
+
+if TYPE_CHECKING:
+    from penstock.pipeline.audit import Verdict
+
+_EXAMPLES = (column("tube"), column("job"), column("position"), column("time"), Column("what", lambda row: row["what"]))
+
+
+@bundled
+def audit(
+    lake: LakeDirectory,
+    live: Annotated[
+        bool, typer.Option("--live", help="Bring the lake up to date first, and compare it with the nodes' own counts.")
+    ] = False,
+    master: Master = "local[*]",
+    *,
+    nodes: From,
+    out: Output,
+) -> None:
+    """Prove from history that the promises were kept, or show where they were not. Then the exit code is 1."""
+    from penstock.pipeline.audit import audit as work
+
+    source = nodes.source() if live or nodes.urls else None
+    with opened(lake, None, master) as (spark, found), stages_bar() as told:
+        verdict = work(spark, found, source, told)
+    _show(verdict, out)
+    if not verdict.kept:
+        raise typer.Exit(ERROR)
+
+
+def _show(verdict: Verdict, out: Output) -> None:
+    for finding in verdict.findings:
+        state = "broken" if finding.broken else "kept"
+        out.done(
+            f"{state:<7} {finding.promise}" + (f" ({finding.unjudged})" if finding.unjudged else ""),
+            promise=finding.name,
+            kept=not finding.broken,
+            broken=finding.broken,
+            unjudged=finding.unjudged,
+            examples=finding.examples,
+        )
+        if finding.broken and not out.json:
+            typer.echo(f"        {finding.broken:,} times; the first of them:")
+            out.table(finding.examples, _EXAMPLES, "")
+    if not out.json:
+        typer.echo(f"Judged by {verdict.events:,} events of {verdict.jobs:,} jobs.")

@@ -1,0 +1,184 @@
+"""A crawler that never knocks on one door twice at a time: what `penstock demo` shows.
+
+Pages of a few hundred made-up domains, most of them on a few popular ones, are queued twice: in a `fifo`, where a dozen
+workers meet on the same domain, and in a `utube` keyed by domain, where they do not. Nothing leaves this machine: a
+visit is a short sleep. What the workers see is counted by themselves, not by the queue.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from penstock.embedded import Job, Queue, Tube
+
+DOMAINS = 300
+PAGES = 12_000
+WORKERS = 12
+VISIT_MS = (0.5, 3.0)
+FAILING_SHARE = 0.01
+FAILINGS = ("timed out", "connection reset", "503 Service Unavailable")
+BROKEN_EVERY = 400  # One page of so many is not there, however often somebody tries.
+TRIES = 3
+
+
+@dataclass
+class Page:
+    """What is queued: where to go."""
+
+    domain: str
+    path: int
+
+
+@dataclass
+class Visits:
+    """What the workers saw: how many were on a domain at once, and how often each was visited."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    now: Counter[str] = field(default_factory=Counter)
+    most: Counter[str] = field(default_factory=Counter)
+    total: Counter[str] = field(default_factory=Counter)
+
+    def enter(self, domain: str) -> None:
+        with self.lock:
+            self.now[domain] += 1
+            self.total[domain] += 1
+            self.most[domain] = max(self.most[domain], self.now[domain])
+
+    def leave(self, domain: str) -> None:
+        with self.lock:
+            self.now[domain] -= 1
+
+
+def make_pages(count: int, seed: int = 7) -> list[Page]:
+    """Pages whose domains follow Zipf's law: the n-th most popular has about 1/n of the first one's."""
+    chance = random.Random(seed)
+    names = [f"site{number:03d}.example" for number in range(1, DOMAINS + 1)]
+    weights = [1 / rank**0.9 for rank in range(1, DOMAINS + 1)]
+    return [Page(domain, path) for path, domain in enumerate(chance.choices(names, weights, k=count))]
+
+
+def work(queue: Queue, name: str, visits: Visits, done: threading.Event, seed: int) -> None:
+    """One worker: take a page, visit it, ack it; give back what failed, bury what failed too often."""
+    chance = random.Random(seed)
+    with queue.session() as session:
+        tube = session.tube(name)
+        while not done.is_set():
+            job = tube.take(timeout=0.2)
+            if job is not None:
+                visit(job, visits, chance)
+
+
+def visit(job: Job, visits: Visits, chance: random.Random) -> None:
+    page = Page(**job.body)
+    visits.enter(page.domain)
+    time.sleep(chance.uniform(*VISIT_MS) / 1000)
+    visits.leave(page.domain)
+    failing = "404 Not Found" if page.path % BROKEN_EVERY == 0 else None
+    if failing is None and chance.random() < FAILING_SHARE:
+        failing = chance.choice(FAILINGS)
+    if failing is None:
+        job.ack()
+    elif job.nacks + 1 < TRIES:
+        job.nack(failing)
+    else:
+        job.bury(f"failed {TRIES} times, at last: {failing}")
+
+
+def tubes(queue: Queue) -> tuple[Tube, Tube]:
+    """The two tubes: one in which workers meet on a domain, and one in which they do not."""
+    return queue.tube("pages-fifo", "fifo"), queue.tube("pages-utube", "utube")
+
+
+def crawl(queue: Queue, tube: Tube, pages: int, console: Console) -> Visits:
+    """Crawl so many pages through a tube, which has them or gets them meanwhile, and show how it goes."""
+    visits = Visits()
+    done = threading.Event()
+    workers = [
+        threading.Thread(target=work, args=(queue, tube.name, visits, done, seed), daemon=True)
+        for seed in range(WORKERS)
+    ]
+    for worker in workers:
+        worker.start()
+    watch(tube, pages, console)
+    done.set()
+    for worker in workers:
+        worker.join()
+    return visits
+
+
+def watch(tube: Tube, pages: int, console: Console) -> None:
+    """Show counts and rates until every page was visited or buried."""
+    started = time.monotonic()
+    before, before_at = 0, started
+    with Live(console=console, refresh_per_second=8, transient=False) as live:
+        while True:
+            counts, events = tube.stats(), tube.events()
+            acked, at = events.get("acked", 0), time.monotonic()
+            rate = (acked - before) / (at - before_at) if at > before_at else 0.0
+            before, before_at = acked, at
+            over = acked + counts["buried"] >= pages
+            if over:
+                rate = acked / (at - started)
+            live.update(_progress(tube, counts, events, rate, over), refresh=True)
+            if over:
+                break
+            time.sleep(0.1)
+    console.print()
+
+
+def _progress(tube: Tube, counts: dict[str, int], events: dict[str, int], rate: float, over: bool) -> Table:
+    table = Table(title=f"{tube.name}: {WORKERS} workers on a {tube.type} tube", title_justify="left")
+    for heading in ("put", "ready", "taken", "buried", "acked", "failed", "pages/s"):
+        table.add_column(heading, justify="right", min_width=7)
+    table.add_row(
+        f"{events.get('put', 0) + events.get('published', 0):,}",
+        f"{counts['ready']:,}",
+        f"{counts['taken']:,}",
+        f"{counts['buried']:,}",
+        f"{events.get('acked', 0):,}",
+        f"{events.get('nacked', 0) + events.get('buried', 0):,}",
+        f"{rate:,.0f}" + (" on average" if over else ""),
+    )
+    return table
+
+
+def conclude(pages: list[Page], fifo: Visits, utube: Visits, console: Console) -> bool:
+    """Show what the workers saw, and tell whether it is what the queue promises."""
+    console.print(_verdict(pages, fifo, utube))
+    worst = max(utube.most.values())
+    if worst > 1:
+        console.print(f"[red]A domain was visited by {worst} workers at a time: this is a bug, please report it.")
+        return False
+    console.print(
+        f"With the fifo, up to {max(fifo.most.values())} workers were on one domain at a time. "
+        "With the utube, no domain was ever visited twice at a time."
+    )
+    return True
+
+
+def _verdict(pages: list[Page], fifo: Visits, utube: Visits) -> Table:
+    table = Table(title="Most workers on one domain at a time", title_justify="left")
+    table.add_column("domain")
+    for heading in ("pages", "visits", "fifo", "utube"):
+        table.add_column(heading, justify="right")
+    queued = Counter(page.domain for page in pages)
+    popular = queued.most_common(8)
+    for domain, count in popular:
+        table.add_row(domain, f"{count:,}", f"{utube.total[domain]:,}", str(fifo.most[domain]), str(utube.most[domain]))
+    rest = [domain for domain in queued if domain not in dict(popular)]
+    table.add_row(
+        f"{len(rest)} others",
+        f"{sum(queued[domain] for domain in rest):,}",
+        f"{sum(utube.total[domain] for domain in rest):,}",
+        f"up to {max(fifo.most[domain] for domain in rest)}",
+        f"up to {max(utube.most[domain] for domain in rest)}",
+    )
+    return table

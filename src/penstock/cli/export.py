@@ -1,0 +1,46 @@
+"""The events of a log in the forms that others read: `penstock journal export`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import BinaryIO
+
+from penstock.cli.exits import fail
+from penstock.journal.disk import ReadableDisk
+from penstock.journal.reader import Reader, to_json_line
+
+Progress = Callable[[int, int], None]
+
+
+def write_json_lines(disk: ReadableDisk, output: BinaryIO, start: int, bodies: bool, progress: Progress) -> None:
+    """A line of JSON for each event."""
+    reader = Reader(disk)
+    first, last = reader.positions()
+    for event in reader.events(start):
+        output.write(f"{to_json_line(event, bodies)}\n".encode("utf-8", "backslashreplace"))
+        if event.position % 1_000 == 0:
+            progress(event.position - first, last - first)
+
+
+def write_parquet(disk: ReadableDisk, output: BinaryIO, start: int, bodies: bool, progress: Progress) -> None:
+    """The events of jobs as columns, in the schema that Spark and the lake have."""
+    try:
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        from penstock.journal.columns import batches
+        from penstock.spark.events_columns import spark_batch, without_bodies
+        from penstock.spark.events_schema import arrow_schema
+    except ImportError:
+        fail("Parquet needs pyarrow and numpy: pip install 'penstock[spark]'")
+    from penstock.journal.identity import identity
+
+    node = identity(disk).node
+    first, last = Reader(disk).positions()
+    with pq.ParquetWriter(output, arrow_schema(), compression="zstd") as writer:
+        for found in batches(disk):
+            batch = spark_batch(found, node)
+            batch = batch.filter(pc.greater_equal(batch.column("position"), start))
+            if batch.num_rows:
+                writer.write_batch(batch if bodies else without_bodies(batch))
+                progress(batch.column("position")[-1].as_py() - first, last - first)

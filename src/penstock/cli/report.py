@@ -1,0 +1,79 @@
+"""`penstock pipeline report`: what happened, as one page for a browser and as tables on the terminal."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock._version import __version__
+from penstock.cli.bundles import bundled
+from penstock.cli.output import Column, Output, told
+from penstock.cli.spark_options import LakeDirectory, day_option, extra
+
+if TYPE_CHECKING:
+    from penstock.pipeline.report import Report
+
+
+@bundled
+def report(
+    lake: LakeDirectory,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FILE", help="Where to write the page. [LAKE/report.html]")
+    ] = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write the page, or only show the tables.")] = True,
+    tubes: Annotated[list[str] | None, typer.Option("--tube", help="Only of this tube; may be given often.")] = None,
+    since: Annotated[datetime.date | None, day_option("--since", "From this day on.")] = None,
+    until: Annotated[datetime.date | None, day_option("--until", "Up to this day, with it.")] = None,
+    *,
+    out: Output,
+) -> None:
+    """Tell what happened: rates, waits, runs, backlog, failures, keys, workers.
+
+    Writes one HTML file that needs nothing else, and shows the same tables here. It reads what the pipeline has
+    digested, and starts no Spark.
+    """
+    with extra("spark"):
+        from penstock.pipeline.gold_reader import GoldReader
+        from penstock.pipeline.lake import Lake
+        from penstock.pipeline.report import report_of
+
+    found = report_of(GoldReader(Lake(lake), tubes or (), since, until))
+    show(found, out)
+    if page:
+        path = write_page(found, Path(to) if to else Path(lake, "report.html"), f"The lake is {lake}.")
+        out.done(f"The report is {path}", report=str(path))
+
+
+def show(report: Report, out: Output) -> None:
+    """Every table of a report."""
+    for section in report.sections:
+        if out.json:
+            for row in section.rows:
+                out.line_of_json(
+                    {"section": section.name, **{each.heading: each.cell(row) for each in section.columns}}
+                )
+            continue
+        typer.echo(f"\n{section.title}: {section.question}")
+        out.table(section.rows, [Column(each.heading, each.cell) for each in section.columns], section.empty)
+        if section.note:
+            typer.echo(section.note)
+    if not out.json:
+        typer.echo()
+
+
+def write_page(report: Report, path: Path, source: str) -> Path:
+    """Write the page; it is there when it is whole."""
+    from penstock.pipeline.page import page
+
+    text = page(
+        report.title, report.subtitle, report.figures, report.sections, f"{source} Made by penstock {__version__}."
+    )
+    half = path.with_name(f"{path.name}.part")
+    with told(str(path)):
+        half.write_text(text, encoding="utf-8")
+        os.replace(half, path)
+    return path.absolute()

@@ -1,0 +1,35 @@
+"""Options of the commands that work on a lake, and what is said where their packages are missing."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.exits import fail
+
+LakeDirectory = Annotated[str, typer.Option("--lake", metavar="DIR", help="The directory of the lake.")]
+
+
+def _day(text: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no day; write it as 2026-11-16") from None
+
+
+def day_option(name: str, help: str) -> Any:
+    """An option that is a day, in UTC as the lake has them."""
+    return typer.Option(name, metavar="DAY", parser=_day, help=help)
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Around imports that only an extra brings."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        fail(f"this needs {missing.name}, which is not installed: pip install 'penstock[{name}]'")

@@ -1,0 +1,170 @@
+"""`penstock pipeline once`, `run`, `backfill` and `compact`: a lake is made, kept up to date and in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.bundles import bundled
+from penstock.cli.exits import USAGE, fail
+from penstock.cli.output import Output
+from penstock.cli.progress import stages_bar
+from penstock.cli.spark_options import LakeDirectory, extra
+from penstock.cli.target import Target
+from penstock.cli.values import duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.source import Source
+
+Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*], spark://host:7077 and so on.")]
+
+
+class Grain(StrEnum):
+    """What gold counts by."""
+
+    MINUTE = "minute"
+    SECOND = "second"
+
+
+By = Annotated[Grain | None, typer.Option("--by", help="What gold counts by; decided when a lake is made (minute).")]
+
+
+@dataclass(frozen=True)
+class From:
+    """The nodes whose logs are read."""
+
+    urls: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="URL", help="A node; give it for each node. (As elsewhere.)"),
+    ] = None
+    bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="With the bodies of jobs.")] = True
+    gaps: Annotated[
+        bool,
+        typer.Option("--allow-gaps", help="Go on where history was trimmed too early, or a node is gone."),
+    ] = False
+
+    def source(self) -> Source:
+        """Them, for the pipeline. One that is not there is found out before Spark is started."""
+        with extra("spark"):
+            from penstock.pipeline.source import Source
+
+        source = Source(tuple(map(_url, self.urls or [""])), self.bodies, self.gaps)
+        source.heads()
+        return source
+
+
+@bundled
+def once(lake: LakeDirectory, by: By = None, master: Master = "local[*]", *, nodes: From, out: Output) -> None:
+    """Bring the lake up to what the nodes' logs hold now, and end.
+
+    It goes on where the last one stopped. Whatever is killed when, every event is there once.
+    """
+    from penstock.pipeline import stream
+
+    source = nodes.source()
+    with opened(lake, by, master) as (spark, found), stages_bar() as told:
+        began = time.monotonic()
+        count = stream.once(spark, found, source, told)
+    _tell(found, count, time.monotonic() - began, out)
+
+
+@bundled
+def run(
+    lake: LakeDirectory,
+    every: Annotated[
+        float, typer.Option("--every", parser=duration, metavar="TIME", help="How often a turn begins.")
+    ] = 10,
+    by: By = None,
+    master: Master = "local[*]",
+    *,
+    nodes: From,
+) -> None:
+    """Follow the nodes' logs, turn by turn, until it is stopped by Ctrl-C. It can be stopped and killed at any time."""
+    from penstock.pipeline import stream
+
+    source = nodes.source()
+    with opened(lake, by, master) as (spark, found), stages_bar() as told:
+        stream.run(spark, found, source, every, told)
+
+
+@bundled
+def backfill(
+    lake: LakeDirectory,
+    again: Annotated[
+        bool, typer.Option("--again", help="Read no node: only make silver and gold again from bronze.")
+    ] = False,
+    by: By = None,
+    master: Master = "local[*]",
+    *,
+    nodes: From,
+    out: Output,
+) -> None:
+    """Add events that the nodes still have and the lake lacks, however old; make silver and gold again from all."""
+    from penstock.pipeline.backfill import backfill as work
+
+    source = None if again else nodes.source()
+    with opened(lake, by, master) as (spark, found), stages_bar() as told:
+        began = time.monotonic()
+        count = work(spark, found, source, told)
+    _tell(found, count, time.monotonic() - began, out)
+
+
+@bundled
+def compact(lake: LakeDirectory, master: Master = "local[*]", *, out: Output) -> None:
+    """Put the small files of each day together. A pipeline that runs does it by itself, less often."""
+    from penstock.pipeline.compact import compact as work
+
+    with opened(lake, None, master) as (spark, found), found.writing():
+        before, after = work(spark, found.must_be_there())
+    out.done(f"{before:,} files became {after:,}", before=before, after=after)
+
+
+@contextmanager
+def opened(directory: str, by: Grain | None, master: str) -> Iterator[tuple[SparkSession, Lake]]:
+    """A session of Spark, and a lake."""
+    with extra("spark"):
+        from penstock.pipeline.lake import Lake
+        from penstock.spark import session
+
+    lake = Lake(directory)
+    if by is not None:
+        with lake.writing():
+            lake.count_by(by.value)
+    with extra("spark"):
+        spark = session(master)
+    try:
+        yield spark, lake
+    finally:
+        spark.stop()
+
+
+def _url(given: str) -> str:
+    place = Target(url=given or None).place()
+    if place.directory is not None:
+        fail(
+            f"the pipeline reads from servers; `penstock serve --dir {place.directory}` makes one of this directory",
+            USAGE,
+        )
+    return place.url
+
+
+def _tell(lake: Any, count: int, seconds: float, out: Output) -> None:
+    from penstock.pipeline.tables import EVENTS, JOBS
+
+    events, jobs = lake.rows(EVENTS), lake.rows(JOBS)
+    out.done(
+        f"{count:,} new events in {seconds:.1f} s; the lake has {events:,} events of {jobs:,} jobs",
+        new=count,
+        events=events,
+        jobs=jobs,
+        seconds=round(seconds, 3),
+    )

@@ -1,0 +1,80 @@
+"""The functions of a server that clients of Tarantool call, called in the session of a queue.
+
+What a function hands out is the session's, as if it had been taken by `tube.take`. One that changes something is not
+sent again when its answer was lost: nobody knows whether it happened.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final, NamedTuple
+
+from penstock.client.commands import AGAIN, NOT_AGAIN, Call, Reply
+from penstock.client.queue import Queue
+from penstock.core.limits import NEVER
+from penstock.wire.msgpack import pack, unpack
+
+# What an argument may have beside a body: names and numbers of a row.
+_BESIDE_BODY_BYTES: Final = 32 * 1024
+
+# In front of the arguments stand CALL and the name.
+_FIRST: Final = 2
+
+
+class Called(NamedTuple):
+    """What a function gives."""
+
+    results: list[Any]
+    ids: list[str]  # Of the jobs that were handed out in them.
+
+
+class FunctionCall(Call[Called]):
+    """A call of a function."""
+
+    __slots__ = ()
+
+    def __init__(self, name: bytes, args: tuple[Any, ...], repeat: int, wait_ms: int) -> None:
+        super().__init__([b"CALL", name, *(pack(arg) for arg in args)], _read, repeat, wait_ms)
+        # The server has room for a little more than a body, and says itself which body is too long.
+        self.largest = max(len(word) - _BESIDE_BODY_BYTES for word in self.words)
+
+    def wait_word(self) -> bytes:
+        """How long it may wait, as an argument: in seconds."""
+        return pack(self.wait_ms / 1000)
+
+
+class Functions:
+    """All of them."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._session = queue._session
+
+    def call(self, name: bytes, *args: Any, only_reads: bool = False, wait_ms: int = 0) -> list[Any]:
+        """Call a function that hands out nothing; it may let its caller wait for so long."""
+        return self._session.call(FunctionCall(name, args, AGAIN if only_reads else NOT_AGAIN, wait_ms)).results
+
+    def take(self, name: bytes, *args: Any, timeout_at: int, wait_ms: int) -> list[Any]:
+        """Call a function that hands out a job; one of its arguments is how long it may wait for it."""
+        self._session.check_belongings()
+        end = time.monotonic() + wait_ms / 1000
+        while True:
+            call = FunctionCall(name, args, AGAIN, wait_ms)
+            call.taken, call.timeout_at = _handed_out, _FIRST + timeout_at
+            if wait_ms:
+                call.waited(0)
+            results = self._session.call(call).results
+            # A take may be ended before its time: somebody wants to know what this session holds.
+            if wait_ms != NEVER:
+                wait_ms = max(0, int((end - time.monotonic()) * 1000))
+            if results or wait_ms == 0:
+                return results
+
+
+def _read(answer: Reply) -> Called:
+    results = unpack(answer[0])
+    assert isinstance(results, list)
+    return Called(results, [id.decode() for id in answer[1]])
+
+
+def _handed_out(called: Called) -> list[str]:
+    return called.ids

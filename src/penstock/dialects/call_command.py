@@ -1,0 +1,49 @@
+"""CALL, for those who speak RESP: the functions that clients of Tarantool call, with the same arguments and rights.
+
+    CALL queue.tube.mail:put <msgpack> <msgpack>        an argument is a value in msgpack, so its kind is kept
+
+It is answered with the results, an array in msgpack, and with the ids of the jobs that were handed out in them.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from penstock.core.errors import WrongType
+from penstock.dialects.calls import Calls, answer_in_turn
+from penstock.dialects.command import Caller
+from penstock.dialects.site import Site
+from penstock.dialects.words import shown
+from penstock.wire import iproto
+from penstock.wire.errors import BoxError, Refused
+from penstock.wire.iproto import Request
+from penstock.wire.msgpack import is_value
+
+
+class CallCommand:
+    """The command."""
+
+    _site: Site
+    _calls: Calls
+
+    def __init__(self, site: Site, calls: Calls) -> None:
+        self._site = site
+        self._calls = calls
+
+    def call(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """CALL function [argument ...]"""
+        request = Request(iproto.CALL, 0)
+        request.name = args[1]
+        request.args = args[2:]
+        for at, each in enumerate(request.args):
+            if not is_value(each):
+                raise WrongType(f"argument {at + 1} of {shown(args[1])} is no value in msgpack")
+        before = len(caller.unsent)
+        try:
+            results = self._calls.call(caller, request, now)
+        except BoxError as refusal:
+            if refusal.number == iproto.ER_ACCESS_DENIED:
+                raise Refused(b"NOPERM " + str(refusal).encode("utf-8", "backslashreplace")) from None
+            raise
+        if results is not None:
+            answer_in_turn(caller, results, [self._site.id_of(job) for job in caller.unsent[before:]])

@@ -1,0 +1,205 @@
+"""Replay: rows of any query, or of a saved table, back into a tube as new jobs.
+
+A row is the job that its `node` and `job` name, whose body the lake knows, or a body of its own. Each new job carries
+a name that says where it came from, and a dedup id that says which replay brought it. So a replay that was interrupted
+can be run again: what it has put already is not put twice, and what is still there from an earlier one neither.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.core.errors import CommandError, NameTaken
+from penstock.options import decode_body
+from penstock.pipeline.errors import PipelineError, spoken
+from penstock.pipeline.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from penstock.client.queue import Queue, Tube
+
+Progress = Callable[[int], None]
+
+# Jobs a round trip; with a rate, as many as are due in a tenth of a second.
+BATCH_JOBS: Final = 500
+BATCHES_A_SECOND: Final = 10
+
+# What a row may say of its job, by the names that a put has for it.
+OPTIONS: Final = ("key", "priority", "delay", "ttl", "ttr")
+
+# A job's newest body, and what kind it is.
+_BODIES: Final = """
+SELECT node, job, newest.body AS lake_body, newest.body_kind AS lake_kind
+FROM (SELECT node, job, max_by(struct(body, body_kind), position) AS newest FROM events WHERE body IS NOT NULL
+      GROUP BY node, job)
+"""
+
+
+@dataclass
+class Replayed:
+    """What came of a replay."""
+
+    put: int = 0
+    there: int = 0  # Unfinished jobs of an earlier replay.
+    bodiless: int = 0
+    refused: Counter[str] = field(default_factory=Counter)  # By what the server said.
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a replay would do to one tube."""
+
+    tube: str
+    jobs: int
+    body_bytes: int
+    bodiless: int
+
+
+def rows_of(spark: SparkSession, lake: Lake | None, query: str | None, table: str | None) -> DataFrame:
+    """What is asked for. In a query, every table of the lake has its own name: events, jobs, rates and so on."""
+    if lake is not None:
+        lake.must_be_there().show(spark)
+    with spoken():
+        if query is not None:
+            return spark.sql(query)
+        assert table is not None
+        return spark.read.parquet(table) if "/" in table else spark.table(table)
+
+
+def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame:
+    """Rows as jobs to be: tube, body, its kind if it comes from a log, options, and the origin that marks each."""
+    from pyspark.sql import functions as f
+
+    names = [name.lower() for name in rows.columns]
+    if tube is None and "tube" not in names:
+        raise PipelineError("the rows have no column tube, so it is not known where to put them; say --tube")
+    if "value" in names and "body" not in names:
+        rows = rows.withColumnRenamed("value", "body")
+    told_of = {"node", "job"} <= set(names)
+    if told_of:
+        rows = rows.dropDuplicates(["node", "job"])
+        origin = f.concat_ws("/", "node", "job")
+    else:
+        # Equal rows are different jobs, and the same ones in the next run.
+        digest = f.sha2(f.to_json(f.struct(*rows.columns)), 256)
+        rows = rows.withColumn("origin", f.substring(digest, 1, 32))
+        rows = rows.selectExpr("*", "row_number() OVER (PARTITION BY origin ORDER BY origin) AS copy")
+        origin = f.concat_ws(".", "origin", "copy")
+    rows = rows.withColumn("origin", origin)
+    rows = rows.withColumn("tube", f.col("tube") if tube is None else f.lit(tube))
+    rows = _with_bodies(rows, told_of and lake_is_there)
+    return rows.select("tube", "body", "body_kind", "origin", *(name for name in OPTIONS if name in names))
+
+
+def _with_bodies(rows: DataFrame, known: bool) -> DataFrame:
+    """Rows with a body and its kind: their own, or that of the job they tell of."""
+    from pyspark.sql import functions as f
+
+    names = [name.lower() for name in rows.columns]
+    own = "body" in names
+    raw = not own or "body_kind" in names
+    if not own and not known:
+        raise PipelineError(
+            "the rows need a column body (or value), or the columns node and job of jobs that a --lake knows; "
+            f"they have {', '.join(name for name in rows.columns if name not in ('origin', 'copy'))}"
+        )
+    if not raw:
+        # A body that a query has made is put as the value it is.
+        return rows.withColumn("body_kind", f.lit(None).cast("int"))
+    if not known:
+        return rows
+    rows = rows.join(rows.sparkSession.sql(_BODIES), ["node", "job"], "left")
+    if not own:
+        return rows.withColumnsRenamed({"lake_body": "body", "lake_kind": "body_kind"})
+    # Of all events of a job, only some have its body.
+    kind = f.when(f.col("body").isNull(), f.col("lake_kind")).otherwise(f.col("body_kind"))
+    return rows.withColumn("body_kind", kind).withColumn("body", f.coalesce("body", "lake_body"))
+
+
+def plan(jobs: DataFrame) -> list[Planned]:
+    """What would be put where."""
+    from pyspark.sql import functions as f
+
+    body = f.col("body").cast("string") if _is_plain(jobs) else f.to_json(f.struct("body"))
+    planned = jobs.groupBy("tube").agg(
+        f.count("body").alias("jobs"),
+        f.coalesce(f.sum(f.octet_length(body)), f.lit(0)).alias("body_bytes"),
+        f.count_if(f.col("body").isNull()).alias("bodiless"),
+    )
+    with spoken():
+        return [Planned(**row.asDict()) for row in planned.orderBy("tube").collect()]
+
+
+def _is_plain(jobs: DataFrame) -> bool:
+    return jobs.schema["body"].dataType.simpleString() in ("binary", "string")
+
+
+def replay(
+    jobs: DataFrame, queue: Queue, run: str, rate: float | None = None, progress: Progress = lambda done: None
+) -> Replayed:
+    """Put jobs, so many a second at most. `run` names this replay: run again under this name, it goes on."""
+    done = Replayed()
+    tubes: dict[str, Tube] = {}
+    for batch in _paced(_streamed(jobs), rate):
+        pipeline = queue.pipeline()
+        answers = []
+        for row in batch:
+            if row["body"] is None:
+                done.bodiless += 1
+                continue
+            if row["tube"] not in tubes:
+                # One that is not there is rather misspelt than wanted.
+                tubes[row["tube"]] = queue.find_tube(row["tube"])
+            answers.append(pipeline.put(tubes[row["tube"]], _body(row), **_options(row, run)))
+        pipeline.send()
+        for answer in answers:
+            try:
+                _ = answer.value
+                done.put += 1
+            except NameTaken:
+                done.there += 1
+            except CommandError as error:
+                done.refused[str(error)] += 1
+        progress(done.put + done.there + done.bodiless + done.refused.total())
+    return done
+
+
+def _streamed(jobs: DataFrame) -> Iterator[Row]:
+    """Row by row, so that memory holds a part of them only."""
+    with spoken():
+        yield from jobs.toLocalIterator(prefetchPartitions=True)
+
+
+def _paced(rows: Iterable[Row], rate: float | None) -> Iterator[list[Row]]:
+    """Rows in batches, each when it is due."""
+    size = BATCH_JOBS if rate is None else max(1, min(BATCH_JOBS, round(rate / BATCHES_A_SECOND)))
+    rest = iter(rows)
+    due = time.monotonic()
+    while batch := list(islice(rest, size)):
+        time.sleep(max(0.0, due - time.monotonic()))
+        yield batch
+        if rate is not None:
+            # From when it was due, so that a rate is held; but a stall is not made up for by a storm.
+            due = max(due, time.monotonic() - 1) + len(batch) / rate
+
+
+def _body(row: Row) -> Any:
+    if row["body_kind"] is not None:
+        return decode_body(bytes(row["body"]), row["body_kind"])
+    body = row["body"]
+    if isinstance(body, (bytes, bytearray)):
+        return bytes(body)
+    return body.asDict(recursive=True) if hasattr(body, "asDict") else body
+
+
+def _options(row: Row, run: str) -> dict[str, Any]:
+    given = {name: row[name] for name in OPTIONS if name in row and row[name] is not None}
+    if "key" in given and isinstance(given["key"], bytearray):
+        given["key"] = bytes(given["key"])
+    return {**given, "name": f"replay of {row['origin']}", "dedup": f"{run} {row['origin']}"}

@@ -1,0 +1,286 @@
+"""The report: what the gold tables say, in sections that a page and a terminal show alike.
+
+Gold is small beside the history it came from, but a year of minutes is still long. So a point of a chart stands for a
+minute, or for so many of them that there are few points; and a table has a row a tube, or the rows that stand out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.pipeline import charts
+from penstock.pipeline.gold_reader import GoldReader, Row, group, rows_of
+from penstock.pipeline.queries import question
+from penstock.pipeline.sections import Column, Section, column
+
+POINTS_MAX: Final = 400
+TUBES_MAX: Final = 6  # So many tubes a chart can show and still be read.
+ROWS_MAX: Final = 20
+
+# How many seconds a point may stand for, and what that is called.
+_STEPS: Final = {
+    **{1: "second", 5: "5 seconds", 15: "15 seconds"},
+    **{60: "minute", 300: "5 minutes", 900: "15 minutes"},
+    **{3_600: "hour", 21_600: "6 hours", 86_400: "day"},
+}
+
+# Durations are counted in buckets, each ending so many times later than the one before: see gold/durations.sql.
+_BUCKET_GROWTH: Final = 1.02
+_PERCENTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+
+_NOTHING: Final = "Nothing of the kind happened."
+
+
+@dataclass(frozen=True)
+class Report:
+    """What there is to say of a lake."""
+
+    title: str
+    subtitle: str
+    figures: Sequence[tuple[str, str]]  # What stands out: of what, and how much.
+    sections: Sequence[Section]
+
+
+def report_of(gold: GoldReader) -> Report:
+    """Everything that gold has to say."""
+    maker = _Maker(gold)
+    sections = [
+        maker.rates(),
+        maker.durations("wait", "waits", "Waits", "How long were jobs ready before they were taken?", "takes"),
+        maker.durations("run", "runs", "Runs", "How long did the work take, of jobs that were acked?", "acks"),
+        maker.backlog(),
+        maker.failures(),
+        maker.redeliveries(),
+        maker.fairness(),
+        maker.workers(),
+        maker.transitions(),
+    ]
+    return Report("What happened in the queue", maker.subtitle(), maker.figures(), sections)
+
+
+class _Maker:
+    """Makes the sections of one report."""
+
+    def __init__(self, gold: GoldReader) -> None:
+        self._gold = gold
+        self._shown = gold.tubes[:TUBES_MAX]
+
+    @cached_property
+    def _step_s(self) -> int:
+        """How many seconds a point stands for: as few as gold has, and as many as it takes to have few points."""
+        span = self._gold.span
+        seconds = 0.0 if span is None else (span[1] - span[0]).total_seconds()
+        fine = [step for step in _STEPS if step >= 60 or self._gold.grain == "second"]
+        return next((step for step in fine if seconds / step <= POINTS_MAX), fine[-1])
+
+    def subtitle(self) -> str:
+        span = self._gold.span
+        if span is None:
+            return "Nothing has happened."
+        first, last = (f"{moment:%Y-%m-%d %H:%M:%S}" for moment in span)
+        tubes = self._gold.tubes
+        named = ", ".join(tubes) if len(tubes) <= TUBES_MAX else f"{len(tubes):,} tubes"
+        return f"{first} to {last} UTC · {named}"
+
+    def figures(self) -> list[tuple[str, str]]:
+        sums = self._gold.summed("rates", [], puts="sum", takes="sum", acks="sum", fails="sum")[0]
+        dead = self._gold.summed("failures", [], dead_letters="sum")[0]["dead_letters"]
+        again = self._gold.summed("redeliveries", [], redeliveries="sum")[0]["redeliveries"]
+        named = {"jobs put": sums["puts"], "taken": sums["takes"], "acked": sums["acks"], "failed": sums["fails"]}
+        named |= {"taken again": again, "given up": dead}
+        return [(name, f"{count or 0:,}") for name, count in named.items()]
+
+    def rates(self) -> Section:
+        counts = {"puts": "sum", "takes": "sum", "acks": "sum", "fails": "sum"}
+        rows = self._by_tube(self._gold.summed("rates", ["tube"], **counts))
+        busiest = {row["tube"]: row["puts"] for row in self._gold.summed("rates", ["tube"], puts="max")}
+        lines = {"puts": "put", "takes": "taken", "acks": "acked", "fails": "failed"}
+        return self._section(
+            "rates",
+            "Rates",
+            [
+                *(column("tube"), *(column(field, name) for field, name in lines.items())),
+                Column(f"put in the busiest {self._gold.grain}", lambda row: busiest[row["tube"]]),
+            ],
+            rows,
+            self._counts("rates", lines),
+            self._note(),
+        )
+
+    def durations(self, kind: str, name: str, title: str, asked: str, of: str) -> Section:
+        table = self._gold.table("durations")
+        table = table.filter(pc.equal(table["kind"], kind))
+        rows = self._by_tube(percentiles(group(table, ["tube", "bucket"], count="sum"), ["tube"]))
+        counts = group(self._stepped(table), ["tube", "minute", "bucket"], count="sum")
+        panels = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile"}
+        points = self._filled(percentiles(counts, ["tube", "minute"]), panels, None)
+        columns = [column("tube"), column("count", of), *(column(each, f"{each}, ms") for each in panels)]
+        figure = charts.over_time(points, panels, "ms", self._shown, self._gold.span) if rows else None
+        return Section(name, title, asked, columns, rows, _NOTHING, figure, f"{self._note()} Right to 2 %.".strip())
+
+    def backlog(self) -> Section:
+        table = self._gold.table("backlog")
+        levels = ("ready", "taken", "delayed", "buried", "kept")
+        most = {row["tube"]: row["ready"] for row in group(table, ["tube"], ready="max").to_pylist()}
+        last = {row["tube"]: row for row in sorted(table.to_pylist(), key=lambda row: row["minute"])}
+        lines = {"ready": "ready", "taken": "taken", "buried": "buried"}
+        points = sorted(self._over_time("backlog", **dict.fromkeys(lines, "max")), key=lambda row: row["minute"])
+        return self._section(
+            "backlog",
+            "Backlog",
+            [
+                *(column("tube"), Column("most ready", lambda row: most[row["tube"]])),
+                *(column(level, f"{level} at the end") for level in levels),
+            ],
+            self._by_tube(list(last.values())),
+            charts.over_time(points, lines, "jobs", self._shown, self._gold.span, level=True),
+            self._note(),
+        )
+
+    def failures(self) -> Section:
+        rows = self._greatest("failures", ["tube", "reason"], "count", dead_letters="sum")
+        named = [{**row, "name": f"{row['tube']}: {row['reason']}"} for row in rows]
+        figure = charts.bars(named, "name", {"count": "failed", "dead_letters": "given up"}, "jobs")
+        columns = [column("tube"), column("reason"), column("count", "failed"), column("dead_letters", "given up")]
+        return self._section("failures", "Failures", columns, rows, figure)
+
+    def redeliveries(self) -> Section:
+        whys = {"nacked": "nacked", "ttr_passed": "ttr passed", "disconnected": "disconnected", "released": "released"}
+        counts = dict.fromkeys(("takes", "redeliveries", *whys), "sum")
+        rows = self._by_tube(self._gold.summed("redeliveries", ["tube"], **counts))
+        share = Column(
+            "again, %", lambda row: round(100 * row["redeliveries"] / row["takes"], 2) if row["takes"] else None
+        )
+        columns = [column("tube"), column("takes", "taken"), column("redeliveries", "again"), share]
+        return self._section(
+            "redeliveries",
+            "Taken again",
+            [*columns, *(column(field, name) for field, name in whys.items())],
+            rows,
+            self._counts("redeliveries", {"redeliveries": "taken again"}),
+            self._note(),
+        )
+
+    def fairness(self) -> Section:
+        rows = self._greatest("fairness", ["tube", "key"], "jobs", deliveries="sum", wait_ms="sum", wait_ms_max="max")
+        for row in rows:
+            row["wait_mean"] = round(row["wait_ms"] / row["deliveries"], 1) if row["deliveries"] else None
+        named = [{**row, "name": f"{row['tube']}: {row['key']}"} for row in rows]
+        columns = [
+            *(column("tube"), column("key"), column("jobs"), column("deliveries")),
+            *(column("wait_mean", "mean wait, ms"), column("wait_ms_max", "longest, ms")),
+        ]
+        figure = charts.bars(named, "name", {"wait_mean": "mean wait"}, "ms")
+        return self._section("fairness", "Keys", columns, rows, figure, f"The keys with most jobs, {ROWS_MAX} at most.")
+
+    def workers(self) -> Section:
+        rows = self._greatest("workers", ["node", "session"], "taken", acked="sum", failed="sum", busy_ms="sum")
+        named = [{**row, "name": f"session {row['session']}"} for row in rows]
+        columns = [
+            *(Column("node", lambda row: row["node"][:8]), column("session")),
+            *(column("taken"), column("acked"), column("failed"), column("busy_ms", "busy, ms")),
+        ]
+        figure = charts.bars(named, "name", {"acked": "acked", "failed": "failed"}, "jobs")
+        note = f"Those who took most, {ROWS_MAX} at most, of any tube."
+        return self._section("workers", "Workers", columns, rows, figure, note)
+
+    def transitions(self) -> Section:
+        rows = self._greatest("transitions", ["tube", "before", "after"], "count")
+        every = self._gold.summed("transitions", ["before", "after"], count="sum")
+        columns = [column("tube"), column("before", "from"), column("after", "to"), column("count")]
+        return self._section(
+            "transitions", "Transitions", columns, rows, charts.matrix(every, "before", "after", "count")
+        )
+
+    # Rows
+
+    def _by_tube(self, rows: list[Row]) -> list[Row]:
+        """Rows of tubes, the busiest tubes first."""
+        place = {tube: number for number, tube in enumerate(self._gold.tubes)}
+        return sorted(rows, key=lambda row: (place.get(row["tube"], len(place)), row["tube"]))[:ROWS_MAX]
+
+    def _greatest(self, name: str, by: Sequence[str], order: str, **how: str) -> list[Row]:
+        """The rows of a table, summed up, that have most of something."""
+        table = group(self._gold.table(name), by, **{order: "sum"}, **how)
+        # The keys decide between equals, so that a report says the same twice.
+        keys = [(order, "descending"), *((each, "ascending") for each in by)]
+        return rows_of(table.take(pc.sort_indices(table, keys)[:ROWS_MAX]))
+
+    def _over_time(self, name: str, **how: str) -> list[Row]:
+        """Points of a chart: fields of the busiest tubes over time."""
+        return rows_of(group(self._stepped(self._gold.table(name)), ["tube", "minute"], **how))
+
+    def _stepped(self, table: pa.Table) -> pa.Table:
+        """A table of the busiest tubes, whose minutes are as many as a chart has points."""
+        table = table.filter(pc.is_in(table["tube"], pa.array(self._shown, pa.string())))
+        minutes = pc.floor_temporal(table["minute"], self._step_s, "second")
+        return table.set_column(table.schema.get_field_index("minute"), "minute", minutes)
+
+    def _filled(self, points: list[Row], fields: Iterable[str], nothing: int | None) -> list[Row]:
+        """Points for every step of time: gold has no rows of minutes in which nothing happened, but a chart has."""
+        there = {(row["tube"], row["minute"]): row for row in points}
+        blank = dict.fromkeys(fields, nothing)
+        return [
+            there.get((tube, moment)) or {"tube": tube, "minute": moment, **blank}
+            for tube in self._shown
+            for moment in self._moments
+        ]
+
+    @cached_property
+    def _moments(self) -> list[datetime]:
+        if self._gold.span is None:
+            return []
+        first, last = (moment.timestamp() // self._step_s for moment in self._gold.span)
+        return [datetime.fromtimestamp(step * self._step_s, UTC) for step in range(int(first), int(last) + 1)]
+
+    def _counts(self, name: str, panels: dict[str, str]) -> charts.Figure:
+        """A chart of how often things happened."""
+        points = self._filled(self._over_time(name, **dict.fromkeys(panels, "sum")), panels, 0)
+        return charts.over_time(points, panels, f"jobs in a {_STEPS[self._step_s]}", self._shown, self._gold.span)
+
+    def _note(self) -> str:
+        left_out = len(self._gold.tubes) - len(self._shown)
+        if not left_out:
+            return ""
+        return f"The chart leaves out {left_out:,} tubes in which less happened; --tube names those to show."
+
+    def _section(
+        self,
+        table: str,
+        title: str,
+        columns: Sequence[Column],
+        rows: list[Row],
+        figure: charts.Figure,
+        note: str = "",
+    ) -> Section:
+        asked = question(f"gold/{table}").replace("minute", self._gold.grain)
+        return Section(table, title, asked, columns, rows, _NOTHING, figure if rows else None, note)
+
+
+def percentiles(counts: pa.Table, by: Sequence[str]) -> list[Row]:
+    """Percentiles of durations, in ms, from how many are in each bucket: the end of the bucket that each falls in."""
+    buckets: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
+    for row in counts.to_pylist():
+        buckets[tuple(row[each] for each in by)].append((row["bucket"], row["count"]))
+    return [{**dict(zip(by, key)), **_of_buckets(sorted(found))} for key, found in buckets.items()]
+
+
+def _of_buckets(buckets: list[tuple[int, int]]) -> Row:
+    total = sum(count for _, count in buckets)
+    row: Row = {"count": total}
+    for name, share in _PERCENTILES.items():
+        upto = 0
+        for bucket, count in buckets:
+            upto += count
+            if upto >= total * share:
+                row[name] = round(_BUCKET_GROWTH ** (bucket - 1), 1) if bucket else 0.0
+                break
+    return row

@@ -1,0 +1,75 @@
+"""Where events come from: the nodes whose logs the pipeline reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.client import commands
+from penstock.core.errors import UnknownTube
+from penstock.core.policy import TubePolicy
+from penstock.spark.events_options import NAME
+from penstock.spark.node import Head, Node
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# What one batch of a stream takes: enough that its fixed cost does not count, little enough to be lost to a crash.
+ROWS_A_BATCH: Final = 2_000_000
+
+
+@dataclass(frozen=True)
+class Source:
+    """The logs of some nodes."""
+
+    urls: tuple[str, ...]
+    bodies: bool = True
+    gaps: bool = False  # Whether to go on where history was trimmed before it was read.
+    rows_a_batch: int = ROWS_A_BATCH
+
+    def stream(self, spark: SparkSession, positions: dict[str, int]) -> DataFrame:
+        """What happens from some positions on; on other nodes from the first. A checkpoint knows better where."""
+        start = json.dumps(positions) if positions else "earliest"
+        reader = spark.readStream.format(NAME).option("maxRowsPerTrigger", self.rows_a_batch)
+        return reader.options(startingOffsets=start, **self._options()).load()
+
+    def batch(self, spark: SparkSession) -> DataFrame:
+        """All that is kept."""
+        return spark.read.format(NAME).options(**self._options()).load()
+
+    def heads(self) -> dict[str, Head]:
+        """How far the logs go, by node. A server that is not there is found out here, before Spark is asked."""
+        found = {}
+        for url in self.urls:
+            with Node(url) as node:
+                head = node.head()
+                found[head.node] = head
+        return found
+
+    def policies(self) -> dict[str, dict[str, TubePolicy]]:
+        """What each tube of each node promises now."""
+        found = {}
+        for url in self.urls:
+            with Node(url) as node:
+                found[node.head().node] = dict(_policies(node))
+        return found
+
+    def _options(self) -> dict[str, str]:
+        return {
+            "url": ",".join(self.urls),
+            "includeBodies": str(self.bodies).lower(),
+            "failOnDataLoss": str(not self.gaps).lower(),
+        }
+
+
+def _policies(node: Node) -> Iterator[tuple[str, TubePolicy]]:
+    cursor, ended = b"0", False
+    while not ended:
+        cursor, some = node.call(commands.overview(cursor))
+        ended = cursor == b"0"
+        for tube in some:
+            with suppress(UnknownTube):  # It was dropped meanwhile, or its name is no text.
+                yield tube["name"], node.call(commands.tube_info(tube["name"].encode()))

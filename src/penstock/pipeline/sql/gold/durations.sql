@@ -1,0 +1,15 @@
+-- How long did takes wait for their job to be ready, and acked jobs run, in each tube and minute? Counted in buckets.
+--
+-- Bucket 0 is 0 ms, bucket n ends at 1.02 to the power of n - 1: so a percentile read from them is right to 2 %, and
+-- buckets, unlike percentiles, can be added up.
+SELECT date, tube, minute, kind, IF(ms <= 0, 0, CAST(ceil(ln(ms) / ln(1.02)) AS INT) + 1) AS bucket, count(*) AS count
+FROM (
+  SELECT
+    date, tube, minute,
+    IF(kind = 'take', 'wait', 'run') AS kind,
+    unix_millis(time) - unix_millis(IF(kind = 'take', ready_since, held_since)) AS ms
+  FROM steps
+  WHERE kind = 'take' OR kind = 'ack' AND before = 'taken'
+)
+WHERE ms IS NOT NULL
+GROUP BY ALL

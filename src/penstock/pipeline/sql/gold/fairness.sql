@@ -1,0 +1,12 @@
+-- Does any key of a tube wait longer than the others? Its jobs, deliveries, acks, and the waits of its takes.
+SELECT
+  date, tube,
+  IF(is_valid_utf8(CAST(key AS STRING)), CAST(key AS STRING), concat('0x', hex(key))) AS key,
+  count_if(kind = 'put') AS jobs,
+  count_if(kind = 'take') AS deliveries,
+  count_if(kind = 'ack') AS acks,
+  coalesce(sum(unix_millis(time) - unix_millis(ready_since)) FILTER (WHERE kind = 'take'), 0) AS wait_ms,
+  coalesce(max(unix_millis(time) - unix_millis(ready_since)) FILTER (WHERE kind = 'take'), 0) AS wait_ms_max
+FROM steps
+WHERE key IS NOT NULL AND kind IS NOT NULL
+GROUP BY ALL

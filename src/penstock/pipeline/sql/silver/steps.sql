@@ -1,0 +1,51 @@
+-- What did each new event mean for its job: who held it and since when, since when was it ready, is it new to the lake?
+--
+-- fresh: the new events. jobs: silver before this turn, of which the jobs that are still there are carried on: each as a
+-- row that stands for all of its events so far. The only place that says which events are puts, takes, acks and failures.
+WITH told AS (
+  SELECT
+    node, job, position, time, date, event, tube, before, after, key, reason, deliveries, nacks, returns, once,
+    FALSE AS carried,
+    CASE
+      WHEN event IN ('put', 'put delayed', 'put urgent', 'published', 'published delayed') THEN 'put'
+      WHEN event IN ('taken', 'claimed') THEN 'take'
+      WHEN event IN ('acked', 'kept', 'lingered') THEN 'ack'
+      WHEN event IN ('nacked', 'ttr passed', 'disconnected') OR event = 'buried' AND before = 'taken' THEN 'fail'
+    END AS kind,
+    CASE
+      -- What was acked or buried and is removed later was acked or buried all the same.
+      WHEN before IN ('done', 'zombie', 'buried') AND after = 'gone' AND event NOT IN ('acked', 'moved out') THEN NULL
+      WHEN event IN ('expired', 'deleted', 'truncated', 'withdrawn') THEN event
+      WHEN event = 'discarded' THEN 'dropped'
+      WHEN event = 'moved out' THEN 'moved'
+      WHEN after = 'buried' THEN 'buried'
+      WHEN after IN ('done', 'zombie') OR event = 'acked' THEN 'acked'
+      ELSE 'open'
+    END AS outcome,
+    time AS finished_at,
+    created AS put_at,
+    before = 'gone' AND event NOT LIKE 'moved in%' AS whole,
+    IF(after = 'ready' AND before <> 'ready', time, NULL) AS ready_from,
+    IF(after = 'taken' AND before <> 'taken', time, NULL) AS held_from,
+    IF(after = 'taken' AND before <> 'taken', session, NULL) AS taker,
+    CAST(octet_length(body) AS BIGINT) AS body_bytes,
+    CAST(NULL AS TIMESTAMP) AS ready_at, CAST(NULL AS TIMESTAMP) AS first_take_at,
+    CAST(NULL AS BIGINT) AS wait_ms, CAST(NULL AS BIGINT) AS run_ms
+  FROM fresh
+  UNION ALL
+  SELECT
+    node, job, position, NULL, NULL, event, tube, NULL, state, key, reason, deliveries, nacks, returns, once,
+    TRUE, NULL, outcome, finished_at, put_at, whole, ready_since, last_take_at, session, body_bytes,
+    ready_at, first_take_at, wait_ms, run_ms
+  FROM jobs
+  WHERE ended IS NULL
+)
+SELECT
+  *,
+  row_number() OVER (PARTITION BY node, job ORDER BY position) = 1 AND NOT carried AS first,
+  last_value(held_from, TRUE) OVER past AS held_since,
+  last_value(taker, TRUE) OVER past AS held_by,
+  last_value(ready_from, TRUE) OVER past AS ready_since,
+  date_trunc(:grain, time) AS minute
+FROM told
+WINDOW past AS (PARTITION BY node, job ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)

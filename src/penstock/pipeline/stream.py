@@ -1,0 +1,111 @@
+"""The pipeline at work: events come by a stream, batch by batch, and silver and gold are brought up to them.
+
+`once` takes what there is and ends; `run` goes on. Both go on where the last one stopped, by the lake's checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+
+from penstock.core.errors import PenstockError
+from penstock.pipeline import bronze, nodes
+from penstock.pipeline.compact import compact
+from penstock.pipeline.digest import digest
+from penstock.pipeline.errors import spoken
+from penstock.pipeline.lake import Lake
+from penstock.pipeline.source import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+# What is done, how much of it, of how much.
+Told = Callable[[str, int, int], None]
+
+# How often somebody who waits for a stream looks at it.
+_LOOK_S: Final = 1
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+@dataclass
+class Intake:
+    """What Spark calls with each batch, maybe in a process of its own: it is not more than the name of the lake."""
+
+    root: str
+    digests: bool  # Whether silver and gold follow each batch.
+    told: Told = field(default=quiet)
+    total: int = 0
+    done: int = 0
+    error: Exception | None = None  # What it failed with: Spark would tell of it in a stack of Java.
+
+    def __call__(self, events: DataFrame, batch: int) -> None:
+        """Take a batch in."""
+        try:
+            self._take(events)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _take(self, events: DataFrame) -> None:
+        lake = Lake(self.root)
+        self.done += bronze.append(lake, events)
+        self.told("reading events", self.done, self.total)
+        if self.digests:
+            digest(events.sparkSession, lake)
+            compact(events.sparkSession, lake, only_many=True)
+
+
+def once(spark: SparkSession, lake: Lake, source: Source, told: Told = quiet) -> int:
+    """Bring the lake up to what the logs hold now, and tell how many events were new."""
+    intake = Intake(str(lake.root), False, told, behind(lake, source))
+    told("reading events", 0, intake.total)
+    with lake.writing(), spoken():
+        nodes.learn(lake, source)
+        _wait(_writer(spark, lake, source, intake).trigger(availableNow=True).start(), intake)
+        lake.reload()
+        digest(spark, lake, lambda done, total: told("silver and gold", done, total))
+        compact(spark, lake, only_many=True)
+    return intake.done
+
+
+def run(spark: SparkSession, lake: Lake, source: Source, every_s: float, told: Told = quiet) -> None:
+    """Follow the logs until it is stopped. A turn begins every so many seconds, or when the last one has ended."""
+    intake = Intake(str(lake.root), True, told)
+    with lake.writing(), spoken():
+        nodes.learn(lake, source)
+        # What an earlier run had read, and was stopped before it became silver.
+        digest(spark, lake, lambda done, total: told("silver and gold", done, total))
+        _wait(_writer(spark, lake, source, intake).trigger(processingTime=f"{every_s} seconds").start(), intake)
+
+
+def behind(lake: Lake, source: Source) -> int:
+    """How many positions of the logs are not in the lake yet."""
+    positions = lake.manifest.positions
+    return sum(max(0, head.end - max(head.first, positions.get(node, 0))) for node, head in source.heads().items())
+
+
+def _writer(spark: SparkSession, lake: Lake, source: Source, intake: Intake) -> DataStreamWriter:
+    stream: Any = source.stream(spark, lake.manifest.positions).writeStream
+    writer: DataStreamWriter = stream.foreachBatch(intake).option("checkpointLocation", str(lake.checkpoint))
+    return writer.queryName("penstock pipeline")
+
+
+def _wait(query: StreamingQuery, intake: Intake) -> None:
+    """Wait for a stream to end; end it if we are to."""
+    try:
+        while not query.awaitTermination(_LOOK_S):
+            pass
+    except PySparkException:
+        if isinstance(intake.error, OSError | PenstockError):
+            raise intake.error from None
+        raise
+    finally:
+        query.stop()

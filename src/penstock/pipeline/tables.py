@@ -1,0 +1,120 @@
+"""THE tables of the lake: what each holds, by what it is partitioned, and how two rows of one key become one.
+
+Gold is made of tallies: numbers that can be added up. So a turn adds what is new to what is there, for the days it
+touches, and never reads old events again. What cannot be added up (a percentile, a level) is a view of a tally.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.spark import events_schema
+
+_ARROW: Final = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: a folder of the lake."""
+
+    path: str
+    columns: tuple[tuple[str, str], ...]  # Name and type, as Spark writes it.
+    by: str  # The last column: the day that a row tells of. Its folders are named by it.
+    keys: tuple[str, ...] = ()  # Of a tally: what its rows are distinct by.
+    measures: tuple[str, ...] = ()  # Of a tally: what is added up; the greatest is kept where a name ends in _max.
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
+
+    @cached_property
+    def ddl(self) -> str:
+        """Its columns for Spark."""
+        return ", ".join(f"`{name}` {kind}" for name, kind in self.columns)
+
+    @cached_property
+    def arrow(self) -> Any:
+        """Its columns for Arrow."""
+        return pa.schema([(name, _ARROW[kind]) for name, kind in self.columns])
+
+
+def _columns(text: str) -> tuple[tuple[str, str], ...]:
+    """`name type, name type`"""
+    pairs = [column.split() for column in text.split(", ")]
+    return tuple((name, kind) for name, kind in pairs)
+
+
+EVENTS: Final = Table("bronze/events", (*events_schema.COLUMNS, ("date", "date")), by="date")
+
+# A job that is still there has no day of its end: those are together in one folder, which each turn writes anew.
+JOBS: Final = Table(
+    "silver/jobs",
+    _columns(
+        "node string, job bigint, tube string, key binary, state string, outcome string, reason string, "
+        "put_at timestamp, ready_at timestamp, first_take_at timestamp, last_take_at timestamp, finished_at timestamp, "
+        "wait_ms bigint, run_ms bigint, deliveries int, nacks int, returns int, once boolean, session bigint, "
+        "body_bytes bigint, whole boolean, ready_since timestamp, event string, position bigint, ended date"
+    ),
+    by="ended",
+)
+
+
+def _tally(name: str, keys: str, measures: str) -> Table:
+    """A table of gold: its keys with their types, its measures by name."""
+    key_columns, names = _columns(keys), tuple(measures.split())
+    columns = (*key_columns, *((each, "bigint") for each in names), ("date", "date"))
+    return Table(f"gold/{name}", columns, "date", (*(key for key, _ in key_columns), "date"), names)
+
+
+_MINUTE: Final = "tube string, minute timestamp"
+
+DURATIONS: Final = _tally("durations", f"{_MINUTE}, kind string, bucket int", "count")
+FLOWS: Final = _tally("flows", _MINUTE, "ready taken delayed buried kept")
+TALLIES: Final = (
+    _tally("rates", _MINUTE, "puts takes acks fails"),
+    _tally("redeliveries", _MINUTE, "takes redeliveries nacked ttr_passed disconnected released"),
+    _tally("transitions", "tube string, before string, after string", "count"),
+    _tally("failures", "tube string, reason string", "count dead_letters"),
+    _tally("fairness", "tube string, key string", "jobs deliveries acks wait_ms wait_ms_max"),
+    _tally("workers", "node string, session bigint", "taken acked failed busy_ms"),
+    DURATIONS,
+    FLOWS,
+)
+
+# Views of tallies, written out for whoever reads.
+LATENCY: Final = Table(
+    "gold/latency",
+    _columns(
+        f"{_MINUTE}, waits bigint, wait_p50 double, wait_p95 double, wait_p99 double, "
+        "runs bigint, run_p50 double, run_p95 double, run_p99 double, date date"
+    ),
+    by="date",
+)
+BACKLOG: Final = Table(
+    "gold/backlog",
+    _columns(f"{_MINUTE}, ready bigint, taken bigint, delayed bigint, buried bigint, kept bigint, date date"),
+    by="date",
+)
+VIEWS: Final = (LATENCY, BACKLOG)
+
+GOLD: Final = (*TALLIES, *VIEWS)
+ALL: Final = (EVENTS, JOBS, *GOLD)
+
+
+def gold_table(name: str) -> Table:
+    """A table of gold by its name."""
+    return next(table for table in GOLD if table.name == name)

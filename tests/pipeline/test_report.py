@@ -1,0 +1,112 @@
+"""A report shows what gold has: all of it summed up, the rest left out with a word."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.pipeline.gold_reader import GoldReader
+from penstock.pipeline.page import page
+from penstock.pipeline.report import POINTS_MAX, ROWS_MAX, TUBES_MAX, Report, report_of
+from penstock.pipeline.sections import Section
+
+from .by_hand import Rows, make_lake
+
+DAY = datetime.datetime(2026, 11, 16, tzinfo=datetime.UTC)
+
+
+def minutes(count: int, tube: str = "emails", **fields: int) -> Rows:
+    moments = [DAY + datetime.timedelta(minutes=number) for number in range(count)]
+    return [
+        {"tube": tube, "minute": moment, "puts": 0, "takes": 0, "acks": 0, "fails": 0, **fields} for moment in moments
+    ]
+
+
+def section(report: Report, name: str) -> Section:
+    return next(each for each in report.sections if each.name == name)
+
+
+def cells(found: Section) -> list[list[Any]]:
+    return [[column.cell(row) for column in found.columns] for row in found.rows]
+
+
+def test_rates_are_summed_over_days_and_the_busiest_minute_is_told(tmp_path: Path) -> None:
+    days = {
+        "2026-11-16": {"rates": [*minutes(3, puts=2, takes=1), *minutes(1, tube="quiet", puts=1)]},
+        "2026-11-17": {"rates": minutes(1, puts=7, fails=1)},
+    }
+    lake = make_lake(tmp_path, days)
+    report = report_of(GoldReader(lake))
+    assert cells(section(report, "rates")) == [["emails", 13, 3, 0, 1, 7], ["quiet", 1, 0, 0, 0, 1]]
+    assert ("jobs put", "14") in report.figures
+
+    of_one_day = report_of(GoldReader(lake, ["emails"], datetime.date(2026, 11, 17)))
+    assert cells(section(of_one_day, "rates")) == [["emails", 7, 0, 0, 1, 7]]
+
+
+def test_percentiles_are_those_of_all_buckets_together(tmp_path: Path) -> None:
+    # Of a hundred waits, 90 end with bucket 10, nine with bucket 100, and one with bucket 200.
+    rows = [
+        {"tube": "emails", "minute": DAY, "kind": "wait", "bucket": 10, "count": 90},
+        {"tube": "emails", "minute": DAY + datetime.timedelta(hours=1), "kind": "wait", "bucket": 100, "count": 9},
+        {"tube": "emails", "minute": DAY, "kind": "wait", "bucket": 200, "count": 1},
+        {"tube": "emails", "minute": DAY, "kind": "run", "bucket": 0, "count": 1},
+    ]
+    report = report_of(
+        GoldReader(make_lake(tmp_path, {"2026-11-16": {"durations": rows, "rates": minutes(1, puts=1)}}))
+    )
+    assert cells(section(report, "waits")) == [["emails", 100, 1.2, 7.1, 7.1]]
+    assert cells(section(report, "runs")) == [["emails", 1, 0.0, 0.0, 0.0]]
+
+
+def test_a_long_history_of_many_tubes_is_still_a_page(tmp_path: Path) -> None:
+    tubes = [row for number in range(30) for row in minutes(2_000, tube=f"tube {number:02d}", puts=30 - number)]
+    waited = {"deliveries": 1, "acks": 1, "wait_ms": 5, "wait_ms_max": 5}
+    keys = [{"tube": "tube 00", "key": f"key {number}", "jobs": number, **waited} for number in range(5_000)]
+    report = report_of(GoldReader(make_lake(tmp_path, {"2026-11-16": {"rates": tubes, "fairness": keys}})))
+    rates = section(report, "rates")
+    assert len(rates.rows) == ROWS_MAX and "24 tubes" in rates.note
+    lines = [trace for trace in rates.figure.data if trace.name]
+    assert {trace.name for trace in lines} == {f"tube {number:02d}" for number in range(TUBES_MAX)}
+    assert all(len(trace.x) <= POINTS_MAX for trace in lines)
+    assert sum(lines[0].y) == 30 * 2_000
+    assert [row["key"] for row in section(report, "fairness").rows[:2]] == ["key 4999", "key 4998"]
+
+
+def test_where_nothing_happened_a_report_says_so(tmp_path: Path) -> None:
+    report = report_of(GoldReader(make_lake(tmp_path, {})))
+    assert report.subtitle == "Nothing has happened."
+    assert not any(each.rows or each.figure for each in report.sections)
+    assert "Nothing of the kind happened." in page(report.title, report.subtitle, report.figures, report.sections, "")
+
+
+def test_the_terminal_and_programs_are_told_what_the_page_says(tmp_path: Path) -> None:
+    make_lake(tmp_path, {"2026-11-16": {"rates": minutes(2, puts=1_234)}})
+    shown = CliRunner().invoke(app, ["pipeline", "report", "--lake", str(tmp_path)])
+    assert shown.exit_code == 0 and "emails  2468" in shown.output
+    assert shown.output.endswith(f"The report is {tmp_path / 'report.html'}\n")
+    assert "2,468" in (tmp_path / "report.html").read_text()
+
+    told = CliRunner().invoke(app, ["pipeline", "report", "--lake", str(tmp_path), "--json", "--no-page"])
+    line = {"section": "rates", "tube": "emails", "put": 2468, "taken": 0, "acked": 0, "failed": 0}
+    assert [json.loads(each) for each in told.output.splitlines()] == [{**line, "put in the busiest minute": 1234}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--lake", "nowhere"], 1, "nowhere holds no lake; make one with"),
+        (["--lake", "nowhere", "--since", "yesterday"], 2, "'yesterday' is no day; write it as 2026-11-16"),
+        ([], 2, "missing option '--lake'"),
+    ],
+)
+def test_what_cannot_be_told_is_refused_in_a_sentence(arguments: list[str], code: int, words: str) -> None:
+    for command in ("report", "whatif"):
+        result = CliRunner().invoke(app, ["pipeline", command, *arguments])
+        assert result.exit_code == code and words in result.output and result.output.count("\n") == 1

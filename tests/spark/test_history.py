@@ -1,0 +1,147 @@
+"""What is done with a history: the demo makes one, and the report, replay and what-if are of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+import penstock
+from penstock.cli import demo_spark
+from penstock.cli.crawl import BROKEN_EVERY
+from penstock.cli.main import app
+from penstock.pipeline.gold_reader import GoldReader
+from penstock.pipeline.lake import Lake
+from penstock.pipeline.report import percentiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGES = 2 * BROKEN_EVERY
+BROKEN = 2
+GIVEN_UP = "failed 3 times, at last: 404 Not Found"
+
+
+@pytest.fixture(scope="module")
+def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the demo has left its lake and its report."""
+    place = tmp_path_factory.mktemp("demo")
+    with open(place / "shown", "w") as shown:
+        assert demo_spark.run(Console(file=shown, width=110), PAGES, place) == 0
+    return place
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["pipeline", *map(str, arguments)])
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_the_demo_ends_with_its_table_and_the_path_of_the_report(demo: Path) -> None:
+    shown = (demo / "shown").read_text()
+    table, _, end = shown.rpartition("Most workers on one domain at a time")[2].partition("With the utube, no domain")
+    assert "others" in table and "every promise was kept" in end
+    assert re.search(rf"The report: {demo}/report.html\n$", end)
+    assert "1,600</b><span>jobs put" in (demo / "report.html").read_text()
+
+
+def test_the_report_counts_what_happened(demo: Path) -> None:
+    told = lines(run("report", "--lake", demo / "lake", "--no-page", "--json"))
+    rates = {row["tube"]: row for row in told if row["section"] == "rates"}
+    for tube in ("pages-fifo", "pages-utube"):
+        assert (rates[tube]["put"], rates[tube]["acked"]) == (PAGES, PAGES - BROKEN)
+        dead = [row for row in told if row["section"] == "failures" and row["tube"] == tube and row["given up"]]
+        assert [(row["reason"], row["given up"]) for row in dead] == [(GIVEN_UP, BROKEN)]
+    workers = [row for row in told if row["section"] == "workers"]
+    assert workers and all(row["taken"] == row["acked"] + row["failed"] for row in workers)
+
+
+def test_percentiles_are_those_that_the_pipeline_writes(demo: Path) -> None:
+    gold = GoldReader(Lake(demo / "lake"))
+    table = gold.table("durations")
+    for kind in ("wait", "run"):
+        found = percentiles(table.filter(pc.equal(table["kind"], kind)), ["tube", "minute"])
+        ours = {(row["tube"], row["minute"]): (row["p50"], row["p95"], row["p99"]) for row in found}
+        written = {
+            (row["tube"], row["minute"]): tuple(row[f"{kind}_{name}"] for name in ("p50", "p95", "p99"))
+            for row in gold.table("latency").to_pylist()
+            if row[f"{kind}s"]
+        }
+        assert ours and ours == written
+
+
+def test_whatif_tells_what_was_and_estimates_what_would_be(demo: Path) -> None:
+    asked = ("--tube", "pages-utube", "--workers", 1, "--workers", 12)
+    measured, *estimates = lines(run("whatif", "--lake", demo / "lake", *asked, "--json"))
+    assert measured["kind"] == "measured" and measured["per_key"] == 1 and measured["jobs"] == PAGES
+    assert {row["kind"] for row in estimates} == {"estimate"}
+    by_workers = {row["workers"]: row["wait_p95_ms"] for row in estimates}
+    assert by_workers[1] > by_workers[12] > 0
+    people = run("whatif", "--lake", demo / "lake")
+    assert "measured" in people.stdout and people.stderr.startswith("An estimate: ")
+    wrong = run("whatif", "--lake", demo / "lake", "--tube", "nothing")
+    assert wrong.exit_code == 1 and "there are pages-fifo, pages-utube" in wrong.output
+
+
+BURIED = "SELECT * FROM jobs WHERE outcome = 'buried' AND tube = 'pages-utube'"
+
+
+def test_a_query_is_replayed_once_and_every_job_says_where_it_came_from(
+    demo: Path, url: str, queue: penstock.client.queue.Queue, tube: str
+) -> None:
+    where = ("--lake", demo / "lake", "--tube", tube, "--to", url)
+    planned = lines(run("replay", BURIED, *where, "--dry-run", "--json"))
+    assert [(row["tube"], row["jobs"], row["bodiless"]) for row in planned] == [(tube, BROKEN, 0)]
+    missing = run("replay", BURIED, *where)
+    assert missing.exit_code == 3 and "there is no tube" in missing.output  # Nobody made it.
+
+    queue.tube(tube, "utube")
+    for _ in range(2):
+        assert run("replay", BURIED, *where).exit_code == 0
+    jobs = queue.tube(tube).jobs("ready")
+    assert sorted(job.body["path"] for job in jobs) == [0, BROKEN_EVERY]
+    for job in jobs:
+        meta = job.meta()
+        assert re.fullmatch(r"replay of [0-9a-f]{40}/\d+", meta["name"]) and meta["key"].startswith("site")
+
+
+def test_a_table_is_replayed_at_its_rate_equal_rows_and_all(
+    spark: SparkSession, tmp_path: Path, url: str, queue: penstock.client.queue.Queue, tube: str
+) -> None:
+    rows = [(f"{number % 4} of 4", 5) for number in range(8)]
+    spark.createDataFrame(rows, "value STRING, priority INT").write.parquet(str(tmp_path / "table"))
+    queue.tube(tube)
+    began = time.monotonic()
+    result = run("replay", "--table", tmp_path / "table", "--tube", tube, "--to", url, "--rate", 10, "--json")
+    assert lines(result) == [{"put": 8, "there": 0, "bodiless": 0, "refused": 0}]
+    assert time.monotonic() - began >= 0.7
+    jobs = queue.tube(tube).jobs("ready")
+    assert sorted(job.body for job in jobs) == sorted(value for value, _ in rows)
+    assert {job.meta()["priority"] for job in jobs} == {5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "give a query, or a --table"),
+        (["SELECT 1"], 2, "say --lake DIR"),
+        (["SELECT nothing FROM jobs", "LAKE"], 1, "`nothing`"),
+        (["SELECT 1 AS x, 'a' AS tube", "LAKE"], 1, "the rows need a column body (or value)"),
+        (["SELECT 'x' AS body", "LAKE"], 1, "say --tube"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said_in_a_sentence(demo: Path, arguments: list[str], code: int, words: str) -> None:
+    given = [word for each in arguments for word in (["--lake", demo / "lake"] if each == "LAKE" else [each])]
+    result = run("replay", *given)
+    assert result.exit_code == code and words in result.output
+    assert result.output.count("\n") == 1, result.output

@@ -1,0 +1,309 @@
+"""The pipeline: a real server, a real session, a lake on disk. Turns are slow, so tests share a lake and look at it."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock
+from penstock.pipeline.audit import PROMISES, audit
+from penstock.pipeline.backfill import backfill
+from penstock.pipeline.bronze import append
+from penstock.pipeline.compact import compact
+from penstock.pipeline.errors import LakeInUse, NoLake
+from penstock.pipeline.lake import NO_DAY, Lake
+from penstock.pipeline.nodes import recall
+from penstock.pipeline.source import Source
+from penstock.pipeline.stream import once
+from penstock.pipeline.tables import EVENTS, GOLD, JOBS, Table, gold_table
+from tests.server.serving import Server
+from tests.spark.conftest import url_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.client.queue import Job, Queue
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of our own: the lake has all of its history, and no more."""
+    server = Server(tmp_path_factory.mktemp("history"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def source(server: Server) -> Source:
+    """Its log."""
+    return Source((url_of(server),))
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, server: Server, source: Source, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A lake that was made in two turns, the first of which a full disk stopped; and what the server counted then."""
+    root = tmp_path_factory.mktemp("lake")
+    with penstock.connect(url_of(server)) as queue:
+        held = work(queue)
+        stumble(spark, Lake(root), source)
+        first = once(spark, Lake(root), source)
+        # What was taken in the first turn ends in the second.
+        held.ack()
+        work(queue).ack()
+        queue.tube("mail").truncate()
+        second = once(spark, Lake(root), source)
+        counts = {name: queue.tube(name).transitions() for name in queue.tubes()}
+        states = {name: queue.tube(name).stats() for name in queue.tubes()}
+    return Made(root, first, second, counts, states)
+
+
+class Made:
+    """A lake, and what the server said when it was made."""
+
+    def __init__(self, root: Path, first: int, second: int, counts: dict[str, Any], states: dict[str, Any]) -> None:
+        self.root = root
+        self.new = (first, second)
+        self.counts = counts
+        self.states = states
+
+    @property
+    def lake(self) -> Lake:
+        """As it is now."""
+        return Lake(self.root)
+
+    def jobs(self, tube: str) -> Rows:
+        """Its jobs of a tube, in their order."""
+        found = [row for row in rows_of(self.lake, JOBS) if row["tube"] == tube]
+        return sorted(found, key=lambda row: row["job"])
+
+
+def work(queue: Queue) -> Job:
+    """Everything that the tables tell of, and a job that is still taken."""
+    mail = queue.tube("mail", "fifottl")
+    for n in range(20):
+        mail.put(f"letter {n}")
+    for _ in range(10):
+        mail.take().ack()
+    mail.take().nack("no such street")
+    mail.take().ack()
+    mail.take().bury("torn")
+    mail.put("later", delay=3600)
+    crawl = queue.tube("crawl", "utube")
+    for n in range(6):
+        crawl.put(f"page {n}", key=f"site {n % 2}")
+    one, other = crawl.take(), crawl.take()
+    one.ack()
+    other.release()
+    queue.execute("ADDJOB", "orders", "pay", "0", "RETRY", "0")
+    queue.execute("GETJOB", "FROM", "orders")
+    held = queue.tube("held", "fifo")
+    held.put("half done")
+    return held.take()
+
+
+def stumble(spark: SparkSession, lake: Lake, source: Source) -> None:
+    """A turn whose commit fails, after all of its files are there."""
+    (lake.state / "manifest.new").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        once(spark, lake, source)
+    (lake.state / "manifest.new").rmdir()
+
+
+def rows_of(lake: Lake, table: Table) -> Rows:
+    """All of a table, by the manifest, without Spark."""
+    found: Rows = []
+    for name in lake.files(table):
+        rows = pq.ParquetFile(lake.root / table.path / name).read().to_pylist()
+        found += [{**row, table.by: name.partition("/")[0].partition("=")[2]} for row in rows]
+    return found
+
+
+def total(lake: Lake, name: str, *keys: str, **only: Any) -> dict[Any, Counter[str]]:
+    """A tally by some of its keys, over all days."""
+    table = gold_table(name)
+    found: dict[Any, Counter[str]] = {}
+    for row in rows_of(lake, table):
+        if all(row[key] == value for key, value in only.items()):
+            found.setdefault(tuple(row[key] for key in keys), Counter()).update({m: row[m] for m in table.measures})
+    return found
+
+
+def test_every_event_is_in_bronze_once_though_a_commit_failed(made: Made) -> None:
+    keys = [(row["node"], row["position"]) for row in rows_of(made.lake, EVENTS)]
+    assert len(keys) == len(set(keys)) == sum(made.new)
+    assert all(count > 50 for count in made.new)
+
+
+def test_transitions_are_what_the_server_counts_for_life(made: Made) -> None:
+    for tube, counts in made.counts.items():
+        found = total(made.lake, "transitions", "before", "after", tube=tube)
+        assert {f"{before}-{after}": sums["count"] for (before, after), sums in found.items()} == counts
+
+
+def test_silver_has_the_jobs_that_are_there_in_their_states(made: Made) -> None:
+    there = Counter((row["tube"], row["state"]) for row in rows_of(made.lake, JOBS) if row["ended"] == NO_DAY)
+    live = {(tube, state): n for tube, states in made.states.items() for state, n in states.items() if n}
+    assert there == live
+
+
+def test_silver_tells_the_life_of_a_job(made: Made) -> None:
+    jobs = made.jobs("mail")
+    assert Counter(job["outcome"] for job in jobs) == {"acked": 22, "buried": 2, "truncated": 18}
+    failed = next(job for job in jobs if job["nacks"])
+    assert (failed["outcome"], failed["deliveries"], failed["reason"]) == ("acked", 2, "no such street")
+    assert failed["put_at"] <= failed["first_take_at"] <= failed["last_take_at"] <= failed["finished_at"]
+    assert failed["wait_ms"] >= 0 and failed["run_ms"] >= 0 and failed["session"] and failed["whole"]
+    assert failed["body_bytes"] == len("letter 10")
+    assert next(job for job in jobs if job["outcome"] == "buried")["reason"] == "torn"
+
+
+def test_gold_adds_up_what_happened(made: Made) -> None:
+    lake = made.lake
+    rates = total(lake, "rates", "tube")
+    assert rates["mail",] == {"puts": 42, "takes": 26, "acks": 22, "fails": 4}
+    assert total(lake, "redeliveries", tube="mail")[()]["redeliveries"] == 2
+    reasons = total(lake, "failures", "reason", tube="mail")
+    assert reasons["no such street",] == {"count": 2, "dead_letters": 0}
+    assert reasons["torn",] == {"count": 2, "dead_letters": 2}
+    keys = total(lake, "fairness", "key", tube="crawl")
+    assert keys["site 0",]["jobs"] == keys["site 1",]["jobs"] == 6
+    takes = Counter({tube: sums["takes"] for (tube,), sums in rates.items()})
+    waits = {tube: sums["count"] for (tube,), sums in total(lake, "durations", "tube", kind="wait").items()}
+    assert waits == takes
+    workers = total(lake, "workers", "session").values()
+    assert sum(worker["taken"] for worker in workers) == takes.total() - takes["orders"]  # Those are nobody's.
+    assert sum(worker["acked"] for worker in workers) == sum(sums["acks"] for sums in rates.values())
+
+
+def test_gold_shows_percentiles_and_levels(made: Made) -> None:
+    lake = made.lake
+    for row in rows_of(lake, gold_table("latency")):
+        assert row["waits"] == 0 or 0 <= row["wait_p50"] <= row["wait_p95"] <= row["wait_p99"]
+    levels = {
+        tube: max((row["minute"], row) for row in rows_of(lake, gold_table("backlog")) if row["tube"] == tube)[1]
+        for tube in made.states
+    }
+    for tube, states in made.states.items():
+        kinds = ("ready", "taken", "delayed", "buried")
+        assert [levels[tube][kind] for kind in kinds] == [states[kind] for kind in kinds]
+
+
+def test_turns_come_to_what_one_look_at_everything_does(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+    again = Lake(shutil.copytree(made.root, tmp_path / "lake"))
+    backfill(spark, again, None)
+    for table in (JOBS, *GOLD):
+        assert sorted(map(repr, rows_of(again, table))) == sorted(map(repr, rows_of(made.lake, table))), table.path
+
+
+def test_a_lake_without_its_checkpoint_takes_nothing_twice(
+    spark: SparkSession, made: Made, source: Source, tmp_path: Path
+) -> None:
+    copy = Lake(shutil.copytree(made.root, tmp_path / "lake"))
+    shutil.rmtree(copy.checkpoint)
+    assert once(spark, copy, source) == 0
+    assert Lake(copy.root).rows(EVENTS) == made.lake.rows(EVENTS)
+
+
+def test_compaction_leaves_fewer_files_and_the_same_rows(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+    copy = Lake(shutil.copytree(made.root, tmp_path / "lake"))
+    with copy.writing():
+        before, after = compact(spark, copy)
+    assert before > after
+    for table in (EVENTS, JOBS):
+        assert sorted(map(repr, rows_of(copy, table))) == sorted(map(repr, rows_of(made.lake, table)))
+        assert all(len(copy.files(table, [day])) == 1 for day in copy.days(table))
+
+
+def test_an_audit_of_a_true_history_finds_every_promise_kept(
+    spark: SparkSession, made: Made, source: Source, tmp_path: Path
+) -> None:
+    verdict = audit(spark, Lake(shutil.copytree(made.root, tmp_path / "lake")), source)
+    assert [finding.name for finding in verdict.findings] == [*PROMISES, "counts"]
+    assert verdict.kept and not any(finding.unjudged for finding in verdict.findings)
+    assert verdict.events == made.lake.rows(EVENTS)
+
+
+def test_an_audit_finds_every_broken_promise(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+    lake, planted = plant(spark, made, tmp_path / "lake")
+    verdict = audit(spark, lake)
+    assert not verdict.kept
+    found = {finding.name: {row["job"] for row in finding.examples} for finding in verdict.findings}
+    assert found == planted
+
+
+def plant(spark: SparkSession, made: Made, root: Path) -> tuple[Lake, dict[str, set[int]]]:
+    """A lake of the same history, but for one lie for each promise; and the jobs the lies are about."""
+    events = pa.Table.from_pylist(rows_of(made.lake, EVENTS), schema=EVENTS.arrow.remove(len(EVENTS.arrow) - 1))
+    rows = events.sort_by("position").to_pylist()
+    acked = [row for row in rows if row["tube"] == "mail" and row["event"] == "acked"]
+    crawled = [row for row in rows if row["tube"] == "crawl" and row["event"] == "taken"]
+    end = rows[-1]["position"] + 1000
+
+    def more(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
+        """An event behind all others, which follows a job's last one as it should."""
+        nonlocal end
+        last = [each for each in rows if each["job"] == row["job"]][-1]
+        end += 1
+        new = {**last, "position": end, "before_position": last["position"], "before": last["after"], **changes}
+        rows.append(new)
+        return new
+
+    stranger, lost, twice, lawless = acked[0], acked[1], acked[2], acked[3]
+    stranger["session"] = 4711
+    rows = [row for row in rows if row["job"] != lost["job"] or row["event"] != "taken"]
+    more(lawless, event="deleted", after="gone")
+    again = next(row for row in rows if row["once"] and row["event"] == "taken")
+    more(again, event="ttr passed", after="ready")
+    more(again, event="taken", after="taken")
+    waiting = {row["job"] for row in crawled if row["key"] == b"site 0"}
+    put = [row for row in rows if row["tube"] == "crawl" and row["event"] == "put" and row["key"] == b"site 0"]
+    idle = [row for row in put if row["job"] not in waiting]
+    more(idle[0], event="taken", after="taken", session=1)
+    more(idle[1], event="taken", after="taken", session=1)
+
+    lake = Lake(root)
+    with lake.writing():
+        append(lake, spark.createDataFrame(pa.Table.from_pylist(rows, schema=events.schema)))
+        change = lake.change()
+        same = spark.createDataFrame(pa.Table.from_pylist([twice], schema=events.schema))
+        change.add(EVENTS, same.selectExpr("*", "to_date(time) AS date"))
+        change.commit()
+    shutil.copy(made.lake.state / "nodes.json", lake.state)
+    return lake, {
+        "lost": {lost["job"]},
+        "twice": {twice["job"]},
+        "lawless": {lawless["job"]},
+        "once": {again["job"]},
+        "keys": {idle[1]["job"]},
+        "strangers": {stranger["job"]},
+    }
+
+
+def test_a_lake_knows_what_its_tubes_promise(made: Made) -> None:
+    (node,) = recall(made.lake).values()
+    assert node["since"] == 1
+    assert node["tubes"]["crawl"] == {"owned": True, "cancels": False, "key_limit": 1}
+    assert node["tubes"]["orders"] == {"owned": False, "cancels": True, "key_limit": None}
+
+
+def test_what_no_manifest_names_does_not_count_and_is_swept_away(tmp_path: Path) -> None:
+    stray = tmp_path / "gold/rates/date=2026-11-16/00000001-0.parquet"
+    stray.parent.mkdir(parents=True)
+    stray.write_bytes(b"half a file")
+    lake = Lake(tmp_path)
+    assert not lake.files(gold_table("rates"))
+    with pytest.raises(NoLake, match="holds no lake; make one with"):
+        lake.must_be_there()
+    with lake.writing():
+        assert not stray.exists()
+        with pytest.raises(LakeInUse), Lake(tmp_path).writing():
+            pass
