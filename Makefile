@@ -5,8 +5,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test test-compiled test-spark test-interpreted fuzz lint format docs bench bench-spark wheel \
-	clean FORCE
+.PHONY: help setup tools demo test test-compiled test-spark test-interpreted fuzz sim mutants lint format docs bench \
+	bench-spark bench-pipeline wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -44,6 +44,12 @@ test-interpreted: $(VENV)/tools ## run the tests of the pure parts on the source
 fuzz: $(VENV)/tools ## look for input that breaks a promise, SECONDS=60 a target; what is found is a file in tests/data/corpus
 	@PYTHONPATH=src:. $(PY) -m tests.fuzz $(or $(SECONDS),60)
 
+sim: setup ## simulate clusters, SEEDS=1000 of them from SEED=1 on, a process on each core
+	@$(VENV)/bin/penstock sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --workers 0
+
+mutants: $(VENV)/tools ## plant every known bug in turn, and see that each is caught
+	@PYTHONPATH=src:. $(PY) -m tests.simulation.mutants
+
 lint: $(VENV)/tools ## check style and types
 	@failed=0; \
 	$(PY) -m ruff check --quiet || failed=1; \
@@ -60,6 +66,9 @@ docs: $(VENV)/tools ## write the generated parts of the documentation anew
 
 bench: setup ## measure the speed
 	@$(PY) -m bench
+
+bench-pipeline: setup ## measure the pipeline on Spark: SIZES="1 10", in millions of events
+	@$(PY) -m bench.pipeline $(SIZES)
 
 bench-spark: setup ## measure Spark against a live node (ARGS=--quick for the short form)
 	@$(PY) -m bench.spark $(ARGS)

@@ -54,8 +54,14 @@ class Outbox:
     def stages_changed(self, stages: list[Stage], now: i64) -> None:
         """Stages were made or got more time, or all of them are over in the same way."""
 
+    def noted(self, key: bytes, value: bytes, now: i64) -> None:
+        """Something is to be remembered under a key; an empty value ends that."""
+
     def body_changed(self) -> None:
         """The job that moves next has another body than before."""
+
+    def acked_by(self, session: Session, tube: Tube) -> None:
+        """The job that moves next does so by the word of this session."""
 
     def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
         """The job that enters next was put under this dedup id."""
