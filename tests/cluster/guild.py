@@ -77,7 +77,7 @@ class Node:
             self.opened = open_log(self.disk, guild.now, "boot", segment_bytes=SEGMENT_BYTES)
             self.engine = self.opened.engine
             self.outbox = self.opened.log.writer
-        ids = IdForms(self.id[:8], b"%032d" % self.number)
+        ids = IdForms(self.id[:8], 2 * self.memory)  # After it forgot, it must not use ids again.
         self.mail = Mail()
         self.members = Members(self.id, self.memory, self.number + 1, self.mail)
         self.members.announced = f"10.0.0.{self.number + 1}"

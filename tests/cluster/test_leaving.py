@@ -15,9 +15,9 @@ def leave(guild: Guild, number: int) -> Node:
 
 def test_a_node_that_leaves_gives_all_away_whether_anybody_asks_or_not() -> None:
     guild = Guild(3)
-    ids = [guild[0].ask("addjob", "q", number, 1000, "replicate", 1) for number in range(300)]
-    ids += [guild[0].ask("addjob", "q", number, 1000, "replicate", 1, "retry", 0) for number in range(300)]
-    ids += [guild[0].ask("addjob", "q", number, 1000, "replicate", 2, "delay", 100) for number in range(50)]
+    ids = [guild[0].ask("addjob", "q", number, 1000, "replicate", 1) for number in range(60)]
+    ids += [guild[0].ask("addjob", "q", number, 1000, "replicate", 1, "retry", 0) for number in range(60)]
+    ids += [guild[0].ask("addjob", "q", number, 1000, "replicate", 2, "delay", 100) for number in range(20)]
     leave(guild, 0)
     guild.run(5_000)
     assert guild[0].cluster.registered() == 0

@@ -8,7 +8,7 @@ from penstock.testing.mutants import BY_NAME, MUTANTS, Mutant
 from tests.simulation.mutants import CAUGHT_BY, catch
 
 # One of each kind, and quick to catch.
-SAMPLE = ["answers-before-all-copies", "holders-hear-of-no-ack", "heap-out-of-order", "replicas-in-the-order-of-a-set"]
+SAMPLE = ["answers-before-all-copies", "heap-out-of-order", "replicas-in-the-order-of-a-set"]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -24,5 +24,7 @@ def test_for_every_bug_it_is_known_what_catches_it() -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-def test_a_planted_bug_is_caught(name: str) -> None:
+def test_a_planted_bug_is_caught(name: str, compiled: bool) -> None:
+    if compiled:
+        pytest.skip("mutants are interpreted, whatever is under test: the other run has them")
     assert catch(name)

@@ -29,7 +29,7 @@ from penstock.core.copying import end_wait, finish, postpone, put_for, set_aside
 from penstock.core.deadlines import Timed
 from penstock.core.errors import CommandError
 from penstock.core.job import Copy, Draft, Job
-from penstock.core.limits import NEVER
+from penstock.core.limits import NEVER, check_body
 from penstock.core.tube import Tube
 from penstock.core.waits import CopyWait
 
@@ -374,6 +374,8 @@ class Handovers:
             tubes.append(tube)
             body_bytes += len(image.body)
         try:
+            for image in images:
+                check_body(len(image.body), place.engine.body_bytes_max)
             place.engine._check_room(len(images), body_bytes)
         except CommandError:
             return False
@@ -387,6 +389,9 @@ class Handovers:
         job = place.find(image.id, now)
         if image.retry_ms == 0:
             if job is not None:
+                if job.id not in self.by_job:
+                    # Only one can be the one that may be delivered.
+                    return
                 # It was on its way to whoever gives it to us now, whose receipt we have not had.
                 self._finish([job], now)
             take_in(place, image, tube, NEVER if image.delay_ms == 0 else now + image.delay_ms, True, now)
