@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from penstock.cluster.messages import NODE_FAILED, NODE_SUSPECTED
+from penstock.cluster.messages import ENQUEUE, HOLDERS, NODE_FAILED, NODE_SUSPECTED, NOTTAKEN, QUEUED, WILLQUEUE
 from penstock.core import states as s
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
@@ -41,6 +41,9 @@ _COPIES_ASTRAY = ("kill", "power_cut", "failing_disk", "wipe", "leave", "memory"
 _MEMORY_SLACK = 16 * 1024
 
 _CRASHES = ("kill", "power cut", "wipe", "failing disk")
+
+# Messages that take a race or a fault to be said at all.
+_TOLD_KINDS = {QUEUED: "QUEUED", WILLQUEUE: "WILLQUEUE", ENQUEUE: "ENQUEUE", NOTTAKEN: "NOTTAKEN", HOLDERS: "HOLDERS"}
 
 # So many violations of one promise are told; the rest would say the same.
 _TOLD_MAX = 5
@@ -308,6 +311,8 @@ def check_owners(world: World) -> None:
 
 def check_acks(world: World) -> None:
     """C5: an ack is kept by somebody until nobody holds the job any more. (FASTACK promises no such thing.)"""
+    if any(node.up and node.cluster.acks.dummies for node in world.nodes):
+        world.sometimes("an ack of an unknown job was kept")
     astray = world.options.loss and any(name in world.options.nemeses for name in _COPIES_ASTRAY)
     if astray or any(fault.forgets for fault in world.history.faults) or not all(node.up for node in world.nodes):
         return
@@ -362,6 +367,24 @@ def _note_sometimes(world: World, by_id: dict[bytes, list[Delivery]]) -> None:
             world.sometimes("a job was delivered though its add had failed or was unknown")
     for word, times in history.errors.items():
         world.counted[f"refused with {word}"] += times
+    for node in world.nodes:
+        _note_node(world, node)
+
+
+def _note_node(world: World, node: SimNode) -> None:
+    """What a node did since it was started last."""
+    cluster = node.cluster
+    counts = {
+        "an ack was collected": cluster.acks.collected,
+        "an add was given up for want of copies": cluster.replications.given_up,
+        "a job was imported": cluster.federation.imported,
+        "a job was lost with the memory of its heir": cluster.handovers.lost,
+    }
+    for kind, word in _TOLD_KINDS.items():
+        counts[f"{word} was said"] = cluster.mail.sent[kind]
+    for what, count in counts.items():
+        if count:
+            world.counted[what] += count
 
 
 def _forgot(world: World, node: int) -> bool:
