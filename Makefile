@@ -20,7 +20,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What knows no process, socket or disk, and so may be different only where the compiler is.
-PURE := $(addprefix tests/,core wire dialects embedded conformance testing)
+PURE := $(addprefix tests/,cluster core wire dialects embedded conformance testing)
 
 tools: $(VENV)/tools
 
