@@ -5,8 +5,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test test-compiled test-spark test-interpreted fuzz lint format docs bench bench-spark \
-	bench-pipeline wheel clean FORCE
+.PHONY: help setup tools demo test test-compiled test-spark test-interpreted fuzz sim mutants lint format docs bench \
+	bench-spark bench-pipeline wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -20,7 +20,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What knows no process, socket or disk, and so may be different only where the compiler is.
-PURE := $(addprefix tests/,core wire dialects embedded conformance testing)
+PURE := $(addprefix tests/,cluster core wire dialects embedded conformance testing)
 
 tools: $(VENV)/tools
 
@@ -43,6 +43,12 @@ test-interpreted: $(VENV)/tools ## run the tests of the pure parts on the source
 
 fuzz: $(VENV)/tools ## look for input that breaks a promise, SECONDS=60 a target; what is found is a file in tests/data/corpus
 	@PYTHONPATH=src:. $(PY) -m tests.fuzz $(or $(SECONDS),60)
+
+sim: setup ## simulate clusters, SEEDS=1000 of them from SEED=1 on, a process on each core
+	@$(VENV)/bin/penstock sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --workers 0
+
+mutants: $(VENV)/tools ## plant every known bug in turn, and see that each is caught
+	@PYTHONPATH=src:. $(PY) -m tests.simulation.mutants
 
 lint: $(VENV)/tools ## check style and types
 	@failed=0; \

@@ -28,11 +28,11 @@ GROUPS = {
     "core": (
         "core/*.py",
         "journal/frame.py",
-        "journal/gather.py",
         "journal/log.py",
         "journal/replay.py",
         "journal/walk.py",
     ),
+    "cluster": ("cluster/*.py",),
     "wire": (
         "wire/*.py",
         "dialects/command.py",
@@ -43,10 +43,10 @@ GROUPS = {
         "dialects/words.py",
     ),
     "rest": (
-        "cluster/*.py",
         "dialects/call_command.py",
         "dialects/calls.py",
         "dialects/claims.py",
+        "dialects/everywhere.py",
         "dialects/glob.py",
         "dialects/jobs.py",
         "dialects/packed.py",
@@ -65,6 +65,7 @@ GROUPS = {
         "dialects/xqueue_spaces.py",
         "dialects/xqueue_tasks.py",
         "dialects/xqueue_updates.py",
+        "journal/gather.py",
     ),
 }
 # mypyc drops the docstrings of classes, and the docstring of an error is its message.

@@ -8,7 +8,21 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import backlog, client, cycle, delays, journal, keys, memory, pauses, producers, rules, server, waits
+from bench import (
+    backlog,
+    client,
+    cluster,
+    cycle,
+    delays,
+    journal,
+    keys,
+    memory,
+    pauses,
+    producers,
+    rules,
+    server,
+    waits,
+)
 from bench.report import show_heading, show_rows, write_json
 from bench.rows import Row
 from bench.runner import chosen, run, unknown
@@ -16,7 +30,7 @@ from bench.scale import Scale
 from bench.trial import Trial
 from penstock._build import is_compiled
 
-FAMILIES = (cycle, producers, backlog, keys, delays, memory, pauses, waits, rules, journal, server, client)
+FAMILIES = (cycle, producers, backlog, keys, delays, memory, pauses, waits, rules, journal, server, client, cluster)
 
 
 def main(arguments: list[str]) -> int:

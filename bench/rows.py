@@ -15,6 +15,7 @@ class Unit(enum.Enum):
     CYCLES = "cycles/s"
     PUTS = "puts/s"
     COMMANDS = "commands/s"
+    JOBS = "jobs/s"
     ROWS = "rows/s"
     MB_RATE = "MB/s"
     NS = "ns"
@@ -23,6 +24,7 @@ class Unit(enum.Enum):
     BYTES = "bytes"
     MB = "MB"
     PERCENT = "%"
+    MESSAGES = "messages"
 
     @property
     def is_rate(self) -> bool:
@@ -35,9 +37,9 @@ class Unit(enum.Enum):
 
     def text(self, value: float) -> str:
         """A figure for people."""
-        if self in (Unit.CYCLES, Unit.PUTS, Unit.COMMANDS, Unit.ROWS):
+        if self in (Unit.CYCLES, Unit.PUTS, Unit.COMMANDS, Unit.JOBS, Unit.ROWS):
             return f"{value / 1_000:,.{0 if value >= 10_000 else 1}f}k {self.value}"
-        if self in (Unit.MS, Unit.SECONDS, Unit.PERCENT):
+        if self in (Unit.MS, Unit.SECONDS, Unit.PERCENT, Unit.MESSAGES):
             return f"{value:,.2f} {self.value}"
         if self in (Unit.BYTES, Unit.MB, Unit.MB_RATE):
             return f"{value:,.0f} {self.value}"

@@ -224,6 +224,7 @@ LIMITS = {
     "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
     "BATCH_BYTES_MAX": ("bodies, keys and names in one put", "bytes"),
     "JOB_MEMORY_BYTES": ("what a job counts against `memory_limit` beside its body", "bytes"),
+    "NOTE_MEMORY_BYTES": ("what an acknowledgement that is not collected yet counts, beside its ids", "bytes"),
     "TUBE_MEMORY_BYTES": ("what a tube counts against `memory_limit` beside its name and its notes", "bytes"),
     "NOTES_CHARS_MAX": ("what a vocabulary notes of a tube: the options of an xqueue space", "characters"),
     "MEMORY_BYTES_MIN": ("the least that `memory_limit` can be set to", "bytes"),

@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-import penstock
-from penstock._build import is_compiled
+from penstock.testing.mutants import install_from_environment
+
+# Before anything else of the package is imported: a planted bug, if one is named.
+install_from_environment()
+
+import penstock  # noqa: E402
+from penstock._build import is_compiled  # noqa: E402
 
 
 def in_ci() -> bool:

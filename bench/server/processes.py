@@ -101,9 +101,14 @@ def running(address: str) -> Server:
     return Server(host or "127.0.0.1", int(port))
 
 
-def _start(arguments: Callable[[int], list[str]]) -> Server:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+def _start(arguments: Callable[[int], list[str]]) -> Server:
+    port = free_port()
     directory = tempfile.TemporaryDirectory(prefix="penstock-bench-")
     process = subprocess.Popen(
         arguments(port), cwd=directory.name, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -8,6 +8,7 @@ import logging
 import random
 from pathlib import Path
 
+from penstock.cluster.messages import Message
 from penstock.core.errors import ProtocolError, WrongType
 from penstock.core.job import BODY_MSGPACK
 from penstock.host import Host
@@ -17,6 +18,7 @@ from penstock.server.connection import Connection
 from penstock.server.iproto import doors
 from penstock.server.server import Server
 from penstock.testing import check
+from penstock.wire import bus
 from penstock.wire.bodies import to_plain
 from penstock.wire.iproto import IprotoParser
 from penstock.wire.msgpack import Reader, pack, unpack
@@ -84,8 +86,12 @@ class Hasty(asyncio.SelectorEventLoop):
         return super().time() + self._ahead_s
 
 
-# What ends or delays everything, what is meant to have no answer, and what forgets how many commands there were.
-_NOT_ASKED = {b"SHUTDOWN": None, b"DEBUG": {b"SLEEP"}, b"CLIENT": {b"PAUSE", b"REPLY"}, b"CONFIG": {b"RESETSTAT"}}
+# What ends or delays everything, what is meant to have no answer, what forgets how many commands there were, and what
+# reaches for other machines.
+_NOT_ASKED = {
+    **{b"SHUTDOWN": None, b"DEBUG": {b"SLEEP"}, b"CLIENT": {b"PAUSE", b"REPLY"}, b"CONFIG": {b"RESETSTAT"}},
+    b"CLUSTER": {b"MEET"},
+}
 
 
 def serve(script: bytes) -> None:
@@ -366,7 +372,68 @@ def make_calls(dice: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
+_BUS_KEY = bytes(32)
+
+
+def hear(data: bytes) -> None:
+    """What comes in on the bus: the first byte says how it is cut, and whether it is sealed as a packet should be."""
+    how, data = data[:1], data[1:]
+    frames, seal = bus.Frames(), bus.Seal(_BUS_KEY)
+    sealed = how < b"\xc0"
+    if sealed:
+        tag = bus.Seal(_BUS_KEY).next(data)
+        data = (len(tag) + len(data)).to_bytes(4, "big") + tag + data
+    frames.bytes_max = 1 << 16
+    dice = random.Random(how)
+    cut = dice.randrange(len(data) + 1)
+    heard: list[Message] = []
+    try:
+        for piece in (data[:cut], data[cut:]):
+            frames.feed(piece)
+            while (frame := frames.next()) is not None:
+                payload = bus.opened(frame, seal) if sealed else frame
+                heard += bus.messages(payload, BULK_MAX)
+    except ProtocolError:
+        return
+    if heard:
+        again = bus.packets(heard, bus.Seal(_BUS_KEY), bus.Scribe())
+        assert bus.packets(bus.messages(again[20:], BULK_MAX), bus.Seal(_BUS_KEY), bus.Scribe()) == again
+
+
+_ID = b"D-11111111-abcdefghijklmnopqrstuvwx-05a1"
+_SAID: list[list[object]] = [
+    [0, "127.0.0.1", 7711, 17711, 0, bytes(16), [[b"1" * 40, "::1", 7711, 17711, 3]]],
+    [3, b"2" * 40],
+    [
+        4,
+        1,
+        0,
+        0,
+        b"",
+        b"",
+        [[_ID, b"q", b"body", 0, 3, *([1] * 8), [b"1" * 40]]],
+    ],
+    [7, _ID, 0, 1, 2],
+    [10, _ID, 1, [b"1" * 40]],
+    [12, b"q", 5, 2_000],
+    [16, 9],
+    [17, 3, 1, b"q", 10],
+    [18, 3, [1, 2], []],
+]
+
+
+def make_packet(dice: random.Random) -> bytes:
+    """A packet of some messages."""
+    return bytes([dice.randrange(256)]) + pack([dice.choice(_SAID) for _ in range(dice.randrange(1, 5))])
+
+
 TARGETS: dict[str, Target] = {
+    "bus": Target(
+        "any bytes on the bus are messages or an error, and what was understood is written as it was meant",
+        hear,
+        make_packet,
+        [pack(said) for said in _SAID] + [pack(value) for said in _SAID for value in said],
+    ),
     "iproto": Target(
         "any bytes, cut in any way, give the same requests and the same error, and raise nothing",
         parse_iproto,

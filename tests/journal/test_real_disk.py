@@ -217,6 +217,33 @@ def test_the_directories_that_are_made_are_there_after_a_power_cut(
     assert str(tmp_path / "a" / "b") not in synced
 
 
+@pytest.mark.parametrize("done", ["create", "replace", "rename", "remove"])
+def test_a_name_is_durable_when_the_call_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: str) -> None:
+    disk = RealDisk(str(tmp_path))
+    disk.replace("old", b"content")
+    happened: list[str] = []
+
+    def note(name: str, call: Callable[..., None]) -> Callable[..., None]:
+        def noted(*args: Any) -> None:
+            call(*args)
+            path = os.readlink(f"/proc/self/fd/{args[0]}") if isinstance(args[0], int) else ""
+            happened.append(f"{name} names" if path == str(tmp_path) else name)
+
+        return noted
+
+    for name in ("fsync", "rename", "unlink"):
+        monkeypatch.setattr(os, name, note(name, getattr(os, name)))
+    if done == "create":
+        disk.create("new", 8_192, b"head").close()
+    elif done == "replace":
+        disk.replace("new", b"content")
+    elif done == "rename":
+        disk.rename("old", "new")
+    else:
+        disk.remove("old")
+    assert happened[-2:] == ["unlink" if done == "remove" else "rename", "fsync names"]
+
+
 def test_a_segment_that_was_filled_is_as_large_as_before_and_takes_frames(tmp_path: Path) -> None:
     with penstock.open(tmp_path, fsync="never") as queue:
         log = queue._host.has_journal().log

@@ -201,9 +201,11 @@ class Server:
         for _ in range(3):
             # Somebody else may take the port before the server does.
             self.port, self.iproto_port, self.iproto15_port = free_port(), free_port(), free_port()
+            self.bus_port = free_port()
             ports = ["--port", str(self.port), "--iproto-port", str(self.iproto_port)]
-            ports += ["--iproto15-port", str(self.iproto15_port)]
-            self.process = self._spawn([*words, *ports])
+            ports += ["--iproto15-port", str(self.iproto15_port), "--cluster-port", str(self.bus_port)]
+            self._words = [*words, *ports]
+            self.process = self._spawn(self._words)
             if wait_for(lambda: self.answers() or self.process.poll() is not None) and self.process.poll() is None:
                 return
             said = self._said[1].read_text()
@@ -212,12 +214,16 @@ class Server:
         raise AssertionError(f"the server did not start: {said}")
 
     def _spawn(self, words: list[str]) -> subprocess.Popen[bytes]:
-        number = len(list(self.home.glob("*.stdout")))
-        self._said = [self.home / f"{number}.stdout", self.home / f"{number}.stderr"]
+        self._said = self._next_files()
         with self._said[0].open("wb") as out, self._said[1].open("wb") as err:
             return subprocess.Popen(
                 [*PENSTOCK, "serve", *words], cwd=self.home, env=environment(), stdout=out, stderr=err
             )
+
+    def _next_files(self) -> list[Path]:
+        """Where its next process says what it has to say."""
+        number = len(list(self.home.glob("*.stdout")))
+        return [self.home / f"{number}.stdout", self.home / f"{number}.stderr"]
 
     def answers(self) -> bool:
         """Whether it can be connected to, and answers."""
@@ -248,6 +254,12 @@ class Server:
         self.process.kill()
         self.process.wait(PATIENCE_S)
         self._close_wires()
+
+    def start_again(self, *words: str) -> None:
+        """Start one that has ended once more, where it was, with these words in addition."""
+        self.process = self._spawn([*self._words, *words])
+        wait_for(lambda: self.answers() or self.process.poll() is not None)
+        assert self.is_running, self._said[1].read_text()
 
     def ended(self) -> int:
         """Its exit code, once it has ended by itself; nothing was wrong until then."""

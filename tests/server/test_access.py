@@ -229,6 +229,9 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "claim ack": (WRITE, ["consumer", 1]),
     **{f"claim {word}": (WRITE, ["consumer"]) for word in ("renew", "release")},
     "claim info": (READ, ["consumer"]),
+    "global qlen": (READ, ["q"]),
+    "global qpeek": (READ, ["q", 1]),
+    "global empty": (ADMIN, ["q"]),
     "journal head": (READ, []),
     **{f"journal {word}": (READ, [1]) for word in ("read", "events")},
 }
@@ -239,7 +242,7 @@ USERS = {"reader": READ, "writer": WRITE, "admin": ADMIN, "tester": DEBUG}
 def test_every_command_belongs_to_somebody(owner: Client) -> None:
     first_words = {name.partition(" ")[0] for name in COMMANDS}
     assert {name.decode() for name in owner.ask("COMMAND", "LIST")} == first_words | EVERYBODYS  # type: ignore[union-attr]
-    for family in ("tube", "job", "claim", "journal"):
+    for family in ("tube", "job", "claim", "journal", "global"):
         members = owner.ask("COMMAND", "DOCS", family)[1][1][::2]  # type: ignore[index]
         assert {name.decode() for name in members} == {
             name.replace(" ", "|") for name in COMMANDS if name.startswith(f"{family} ")

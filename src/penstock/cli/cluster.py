@@ -1,15 +1,42 @@
-"""`penstock cluster`: what one node can tell of its cluster."""
+"""`penstock cluster`: whom a node knows, and what it is told about them.
+
+What one node says is asked of that one; what has to be so on every node (`forget`, `check`) is asked of each in turn,
+at the addresses that the first one knows, with its user and password.
+"""
 
 from __future__ import annotations
+
+import re
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from penstock.cli.bundles import bundled
-from penstock.cli.output import Column, Output, Record, column
+from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, USAGE, fail
+from penstock.cli.output import Column, Output, Record, column, jobs_text
 from penstock.cli.records import total
-from penstock.cli.target import Place, Target, ask
+from penstock.cli.spans import span
+from penstock.cli.target import Place, Target, ask, connect
+from penstock.cli.values import duration_option
 
-app = typer.Typer(help="Look at the cluster, as one node sees it.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+app = typer.Typer(help="See the cluster, and change it.", no_args_is_help=True)
+
+# How often something is asked that is waited for, seconds.
+_ASK_S: Final = 0.05
+
+_ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Fa-f:.]+)):([0-9]{1,5})(?:@([0-9]{1,5}))?", re.ASCII)
+
+_COLUMNS: Final = [
+    column("node"),
+    column("address"),
+    Column("flags", lambda node: ", ".join(node["flags"])),
+    column("state"),
+]
 
 
 @app.command()
@@ -34,11 +61,147 @@ def info(*, target: Target, out: Output) -> None:
 @bundled
 def nodes(*, target: Target, out: Output) -> None:
     """List the nodes that the one that answers knows, itself first."""
-    out.table(
-        _nodes(target),
-        [column("node"), column("address"), Column("flags", lambda node: ", ".join(node["flags"])), column("state")],
-        "",
+    out.table(_nodes(target), _COLUMNS, "")
+
+
+@app.command()
+@bundled
+def meet(
+    others: Annotated[
+        list[str],
+        typer.Argument(metavar="ADDRESS...", help="Where they are: 10.0.0.2:7711; an unusual port for nodes behind @."),
+    ],
+    *,
+    wait: Annotated[
+        float, duration_option("--wait", "-w", help="How long to wait until they have met.", default="15s")
+    ] = 15.0,
+    target: Target,
+    out: Output,
+) -> None:
+    """Let a node meet others. Each learns of all that the others know: one of a cluster is enough."""
+    addresses = [_address(other) for other in others]
+    for host, port, bus_port in addresses:
+        ask(target, "CLUSTER", "MEET", host, port, *bus_port)
+    wanted = {f"{host}:{port}" for host, port, _ in addresses}
+
+    def met() -> bool:
+        fine = [node["address"].partition("@")[0] for node in _nodes(target) if not node["flags"]]
+        return wanted <= set(fine)
+
+    if not _wait_for(met, wait):
+        within = span(round(wait * 1000))
+        fail(
+            f"they have not met within {within}; see whether the port for nodes is open, and what the logs say", NOTHING
+        )
+    known = _nodes(target)
+    out.done(f"the cluster has {len(known)} nodes", nodes=len(known))
+
+
+@app.command()
+@bundled
+def leave(
+    *,
+    stay: Annotated[bool, typer.Option("--stay", help="Do not leave after all.")] = False,
+    wait: Annotated[
+        float, duration_option("--wait", "-w", help="How long to wait until it holds nothing any more.")
+    ] = 0.0,
+    target: Target,
+    out: Output,
+) -> None:
+    """Let a node leave: it takes no new jobs, and hands over what it holds. It can be stopped when it holds nothing."""
+    ask(target, "CLUSTER", "LEAVING", "no" if stay else "yes")
+    if stay:
+        out.done("it stays", leaving=False)
+        return
+
+    def held() -> int:
+        lines = ask(target, "INFO", "jobs").decode().split()
+        return int(next(line.partition(":")[2] for line in lines if line.startswith("registered_jobs:")))
+
+    _wait_for(lambda: held() == 0, wait)
+    left = held()
+    words = (
+        f"it leaves, and still holds {jobs_text(left)}" if left else "it leaves, and holds nothing: it can be stopped"
     )
+    out.done(words, leaving=True, jobs=left)
+    if left and wait:
+        raise typer.Exit(NOTHING)
+
+
+@app.command()
+@bundled
+def forget(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Its id, or how that begins.")],
+    *,
+    target: Target,
+    out: Output,
+) -> None:
+    """Let every node forget one that will not come back; it is not heard of again unless it is met."""
+    known = _nodes(target)
+    found = [each for each in known if each["node"].startswith(node)]
+    if len(found) != 1:
+        fail(f"there is no node {node!r} here" if not found else f"{len(found)} nodes begin with {node!r}", NOT_FOUND)
+    gone = found[0]
+    told, missed = 0, []
+    for each in known:
+        if each is gone:
+            continue
+        try:
+            with _node_at(target, each) as queue:
+                if gone["node"] in [other["node"] for other in _nodes_of(queue)]:
+                    queue.execute("CLUSTER", "FORGET", gone["node"])
+                told += 1
+        except OSError:
+            missed.append(each["address"])
+    out.done(f"{told} nodes have forgotten {gone['node']}", node=gone["node"], told=told, missed=missed)
+    if missed:
+        fail(f"{', '.join(missed)} could not be told: say it again within a minute, or they tell the others", ERROR)
+
+
+@app.command()
+@bundled
+def check(*, target: Target, out: Output) -> None:
+    """Ask every node whom it knows and can reach; exit code 1 if they do not agree, or one cannot be reached."""
+    rows = [_checked(target, each) for each in _nodes(target)]
+    everybody = sorted({row["node"] for row in rows})
+    for row in rows:
+        if row["problem"] == "" and row.pop("knows") != everybody:
+            row["problem"] = "does not know all the others"
+        row.pop("knows", None)
+    out.table(rows, [column("node"), column("address"), column("reaches"), column("problem")], "")
+    if any(row["problem"] for row in rows):
+        raise typer.Exit(ERROR)
+
+
+@app.command()
+def demo(
+    count: Annotated[int, typer.Argument(min=2, max=9, metavar="[NODES]", help="How many nodes.")] = 3,
+) -> None:
+    """Start some nodes on this machine, and see them work, one of them die, and nothing get lost."""
+    from penstock.cli.cluster_demo import run
+
+    raise typer.Exit(run(count))
+
+
+def _checked(target: Target, node: Record) -> Record:
+    """What a node says of the others."""
+    row: Record = {"node": node["node"], "address": node["address"], "reaches": None, "problem": "", "knows": []}
+    try:
+        with _node_at(target, node) as queue:
+            known = _nodes_of(queue)
+    except OSError as error:
+        return row | {"problem": f"cannot be asked: {error}"}
+    others = [each for each in known if "myself" not in each["flags"]]
+    away = [each for each in others if each["state"] != "connected" or {"fail", "fail?"} & set(each["flags"])]
+    row |= {"reaches": len(others) - len(away), "knows": sorted(each["node"] for each in known)}
+    if known[0]["node"] != node["node"]:
+        row["problem"] = f"somebody else is there: {known[0]['node']}"
+    elif away:
+        row["problem"] = f"cannot reach {', '.join(each['address'] for each in away)}"
+    return row
+
+
+# Asking nodes
 
 
 def _nodes(target: Target) -> list[Record]:
@@ -47,13 +210,57 @@ def _nodes(target: Target) -> list[Record]:
     if place.directory is not None:
         with target.open():
             return [_node_in(place)]
-    lines = [line.split() for line in ask(target, "CLUSTER", "NODES").decode().splitlines()]
+    with target.open() as queue:
+        return _nodes_of(queue)
+
+
+def _nodes_of(queue: Any) -> list[Record]:
+    lines = [line.split() for line in queue.execute("CLUSTER", "NODES").decode().splitlines()]
     found: list[Record] = [
-        {"node": words[0], "address": words[1], "flags": words[2].split(","), "state": words[5]}
+        {"node": words[0], "address": words[1], "flags": _flags(words[2]), "state": words[5]}
         for words in lines
         if len(words) >= 6
     ]
     return sorted(found, key=lambda node: "myself" not in node["flags"])
+
+
+def _flags(word: str) -> list[str]:
+    return [] if word == "noflags" else word.split(",")
+
+
+@contextmanager
+def _node_at(target: Target, node: Record) -> Iterator[Any]:
+    """Another node of the cluster of a target, asked in the same way."""
+    place = target.place()
+    if "myself" in node["flags"]:
+        queue: Any = connect(place.url)
+    else:
+        host, port, _ = _address(node["address"])
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        options = "&retry_for=2s" if "?" in place.url else "?retry_for=2s"
+        queue = connect(re.sub(r"^(\w+://(?:[^/@]*@)?)[^/?]*", lambda found: found[1] + where, place.url) + options)
+    try:
+        yield queue
+    finally:
+        queue.close()
+
+
+def _address(text: str) -> tuple[str, str, list[str]]:
+    """Host, port, and the port for nodes if that is said."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        fail(f"{text!r} is no address of a node; write 10.0.0.2:7711, or [::1]:7711", USAGE)
+    return found[1] or found[2], found[3], [found[4]] if found[4] else []
+
+
+def _wait_for(condition: Callable[[], bool], wait: float) -> bool:
+    """Ask until something is so, or the time is over."""
+    until = time.monotonic() + wait
+    while not condition():
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_ASK_S)
+    return True
 
 
 def _node_in(place: Place) -> Record:

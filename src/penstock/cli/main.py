@@ -30,6 +30,7 @@ from penstock.cli import (
     pipeline,
     put,
     serve,
+    sim,
     stats,
     take,
     top,
@@ -60,6 +61,7 @@ app.command(rich_help_panel=WATCH)(top.top)
 app.add_typer(check.app, name="check", rich_help_panel=WATCH)
 app.add_typer(bench.app, name="bench", rich_help_panel=WATCH)
 app.add_typer(journal.app, name="journal", rich_help_panel=WATCH)
+app.command(rich_help_panel=WATCH)(sim.sim)
 app.command(rich_help_panel=SERVER, context_settings={"ignore_unknown_options": True})(serve.serve)
 app.add_typer(config.app, name="config", rich_help_panel=SERVER)
 app.command(rich_help_panel=SERVER)(copies.backup)

@@ -69,6 +69,7 @@ class AsyncConnection(asyncio.Protocol):
         self.token = greeted.token
         self.number = greeted.number
         self.max_body = greeted.max_body
+        self.nodes = greeted.nodes
 
     # What asyncio calls
 

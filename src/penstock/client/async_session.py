@@ -13,6 +13,7 @@ import time
 from typing import Any, Final, TypeVar
 
 from penstock.client import commands
+from penstock.client.addresses import Addresses
 from penstock.client.async_connection import AsyncConnection
 from penstock.client.backoff import Backoff
 from penstock.client.belongings import Belongings
@@ -25,6 +26,7 @@ from penstock.core.errors import (
     Closed,
     CommandError,
     ConnectionLost,
+    Leaving,
     NoServer,
     NotAllowed,
     OnlyOnce,
@@ -68,7 +70,7 @@ class AsyncSession:
         self._alone: set[AsyncConnection] = set()
         self._all: set[AsyncConnection] = set()  # Every connection that is not gone yet.
         self._opening = asyncio.Lock()
-        self._seed = 0
+        self._addresses = Addresses(self.target.seeds, learns=self.target.tls is None)
         self._takes = 0
         self._settling: asyncio.Future[None] | None = None
         self._home: asyncio.Event = asyncio.Event()
@@ -114,6 +116,7 @@ class AsyncSession:
         while True:
             if call.wait_ms:
                 began = time.monotonic()
+            token = self.token
             try:
                 return await (self._try_take(call) if call.taken is not None else self._try(call))
             except LOST as error:
@@ -127,6 +130,18 @@ class AsyncSession:
                     search = Backoff(self.target.retry_s)
                 elif (pause_s := search.pause()) is None:
                     raise ConnectionLost("the connection was lost again and again, until time was over") from error
+                else:
+                    await asyncio.sleep(pause_s)
+            except Leaving:
+                # Nothing was done. What is held here is finished here, and then the session goes elsewhere.
+                search = search or Backoff(self.target.retry_s)
+                pause_s = search.pause()
+                if pause_s is None or not self._addresses.others():
+                    raise
+                if self.token != token:
+                    continue  # It has.
+                if self.belongings.is_empty():
+                    self._move()
                 else:
                     await asyncio.sleep(pause_s)
             except CommandError as refused:
@@ -266,16 +281,16 @@ class AsyncSession:
 
     async def _try_seeds(self) -> AsyncConnection | NoServer:
         """A connection to the first address that answers, or why the last does not."""
-        seeds = self.target.seeds
-        for _ in seeds:
+        for seed in self._addresses.all():
             if self.closed:
                 raise Closed()
-            seed = seeds[self._seed]
             try:
-                return await self._join(seed)
+                connection = await self._join(seed)
+                self._addresses.current = seed
+                return connection
             except LOST as error:
                 wrong = no_answer(self.target, seed, error)
-                self._seed = (self._seed + 1) % len(seeds)
+        self._addresses.fail()
         return wrong
 
     async def _join(self, seed: tuple[str, int]) -> AsyncConnection:
@@ -289,6 +304,7 @@ class AsyncSession:
             connection = await self._made(seed, "")
         self.token = connection.token
         self.max_body = connection.max_body
+        self._addresses.learn(connection.nodes)
         return connection
 
     async def _made(self, seed: tuple[str, int], token: str) -> AsyncConnection:
@@ -296,6 +312,15 @@ class AsyncSession:
         self._all.add(connection)
         await connection.open(self.target, seed, token, self.grace_ms)
         return connection
+
+    def _move(self) -> None:
+        """Begin a session on another node, because this one leaves its cluster."""
+        self._addresses.leave(self._addresses.current)
+        self.token = ""
+        shared, self._shared = self._shared, None
+        idle, self._idle = self._idle, []
+        for connection in [*idle, *([] if shared is None else [shared])]:
+            self._do_later(connection.finish())
 
     async def identify(self, token: str | None, grace: Seconds | None) -> None:
         """Become the session of another token. The one before ends, unless somebody else is in it."""
@@ -423,7 +448,7 @@ class AsyncSession:
         shared = self._shared
         try:
             if shared is None or shared.lost is not None:
-                shared = await self._made(self.target.seeds[self._seed], self.token)
+                shared = await self._made(self._addresses.current, self.token)
             if not self.outlives:
                 await shared.send(encode(commands.end_session()))
         except (*LOST, PenstockError):

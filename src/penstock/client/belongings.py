@@ -41,6 +41,10 @@ class Belongings:
         with self._lock:
             self._ids.difference_update(ids)
 
+    def is_empty(self) -> bool:
+        """Whether the user has finished everything."""
+        return not self._ids
+
     def unknown(self, held: Iterable[str]) -> list[str]:
         """Of what the session holds, what its user was never given."""
         with self._lock:

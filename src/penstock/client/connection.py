@@ -111,6 +111,7 @@ class Connection(Line):
         self.token = greeted.token
         self.number = greeted.number
         self.max_body = greeted.max_body
+        self.nodes = greeted.nodes
 
 
 def keep_alive(connection: socket.socket) -> None:

@@ -31,13 +31,14 @@ class Greeted:
     number: int  # Of the connection.
     token: str  # Of its session.
     max_body: int  # How many bytes a body may have.
+    nodes: object  # What the node says of all nodes.
 
 
 def words(target: Target, token: str, grace_ms: int) -> list[list[bytes]]:
     """The first commands on a connection, which are sent at once. The session is made if there is no token."""
     identify = [b"IDENTIFY", token.encode()] if token else [b"IDENTIFY"]
     hello, *about = plain_words(target)
-    return [hello, [*identify, b"GRACE", b"%dms" % grace_ms], *about]
+    return [hello, [*identify, b"GRACE", b"%dms" % grace_ms], *about, [b"HELLO"]]
 
 
 def plain_words(target: Target) -> list[list[bytes]]:
@@ -62,7 +63,7 @@ def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
         raise refusal(identity)
     if not isinstance(identity, dict):
         raise _strange(seed)
-    return Greeted(hello[b"id"], identity[b"token"].decode(), identity[b"max-body"])
+    return Greeted(hello[b"id"], identity[b"token"].decode(), identity[b"max-body"], answers[-1])
 
 
 def read_plain(seed: tuple[str, int], answers: list[object]) -> dict[Any, Any]:

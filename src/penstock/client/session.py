@@ -15,6 +15,7 @@ import weakref
 from typing import Any, Final, TypeVar
 
 from penstock.client import commands
+from penstock.client.addresses import Addresses
 from penstock.client.backoff import Backoff
 from penstock.client.belongings import Belongings
 from penstock.client.commands import NOT_AGAIN, Call, Happened
@@ -26,6 +27,7 @@ from penstock.core.errors import (
     Closed,
     CommandError,
     ConnectionLost,
+    Leaving,
     NoServer,
     NotAllowed,
     OnlyOnce,
@@ -80,7 +82,7 @@ class Session:
         self._busy: set[Connection] = set()
         self._lock = threading.Lock()
         self._opening = threading.Lock()
-        self._seed = 0  # Which address was good last.
+        self._addresses = Addresses(self.target.seeds, learns=self.target.tls is None)
         # Takes: those that are under way, and who settles what was lost; new ones wait for that. It is rare, so they
         # look from time to time: a signal that interrupts somebody in between would leave a Condition locked.
         self._gate = threading.Lock()
@@ -109,6 +111,7 @@ class Session:
         while True:
             if call.wait_ms:
                 began = time.monotonic()
+            token = self.token
             try:
                 return self._try_take(call) if call.taken is not None else self._try(call)
             except LOST as error:
@@ -122,6 +125,18 @@ class Session:
                     search = Backoff(self.target.retry_s)
                 elif (pause_s := search.pause()) is None:
                     raise ConnectionLost("the connection was lost again and again, until time was over") from error
+                else:
+                    time.sleep(pause_s)
+            except Leaving:
+                # Nothing was done. What is held here is finished here, and then the session goes elsewhere.
+                search = search or Backoff(self.target.retry_s)
+                pause_s = search.pause()
+                if pause_s is None or not self._addresses.others():
+                    raise
+                if self.token != token:
+                    continue  # It has.
+                if self.belongings.is_empty():
+                    self._move()
                 else:
                     time.sleep(pause_s)
             except CommandError as refused:
@@ -294,16 +309,16 @@ class Session:
 
     def _try_seeds(self) -> Connection | NoServer:
         """A connection to the first address that answers, or why the last does not."""
-        seeds = self.target.seeds
-        for _ in seeds:
+        for seed in self._addresses.all():
             if self.closed:
                 raise Closed()
-            seed = seeds[self._seed]
             try:
-                return self._join(seed)
+                connection = self._join(seed)
+                self._addresses.current = seed
+                return connection
             except LOST as error:
                 wrong = no_answer(self.target, seed, error)
-                self._seed = (self._seed + 1) % len(seeds)
+        self._addresses.fail()
         return wrong
 
     def _join(self, seed: tuple[str, int]) -> Connection:
@@ -317,7 +332,17 @@ class Session:
             connection = Connection(self.target, seed, "", self.grace_ms)
         self.token = connection.token
         self.max_body = connection.max_body
+        self._addresses.learn(connection.nodes)
         return connection
+
+    def _move(self) -> None:
+        """Begin a session on another node, because this one leaves its cluster."""
+        with self._opening, self._lock:
+            self._addresses.leave(self._addresses.current)
+            idle, self._idle = self._idle, []
+            self.token = ""
+        for connection in idle:
+            connection.finish()
 
     def identify(self, token: str | None, grace: Seconds | None) -> None:
         """Become the session of another token. The one before ends, unless somebody else is in it."""
@@ -443,7 +468,7 @@ class Session:
     def _take_leave(self, idle: list[Connection]) -> None:
         """Let the server know that nobody will come back."""
         try:
-            last = idle.pop() if idle else Connection(self.target, self.target.seeds[self._seed], self.token, 0)
+            last = idle.pop() if idle else Connection(self.target, self._addresses.current, self.token, 0)
             idle.append(last)
             last.ask(encode(commands.end_session()), 1, self.target.connect_s)
         except (*LOST, PenstockError):

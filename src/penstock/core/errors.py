@@ -286,6 +286,12 @@ class NotAllowed(CommandError):
     code: ClassVar[str] = "NOPERM"
 
 
+class Leaving(CommandError):
+    """This node is leaving the cluster, please connect to a different one."""
+
+    code: ClassVar[str] = "LEAVING"
+
+
 class BadUrl(CommandError):
     """A server's URL reads like: penstock://user:password@host:7711."""
 

@@ -77,6 +77,11 @@ class IdForms:
         self._blocks = [b""] * _CACHED_BLOCKS
         self._block_numbers = [-1] * _CACHED_BLOCKS
 
+    def rename(self, node: bytes) -> None:
+        """Let the ids be those of another node from now on. What was shown before names nothing any more."""
+        assert len(node) == 8
+        self._prefix = b"D-" + node + b"-"
+
     def long(self, job_id: i64, ttl_minutes: int) -> bytes:
         """The 40-character form."""
         tags = self._tags(job_id)

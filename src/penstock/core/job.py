@@ -48,6 +48,28 @@ class BodyRef:
 
 
 @mypyc_attr(acyclic=True)
+class Copy:
+    """That a job is one of several copies of it, each on a node of its own; or that it comes from another node."""
+
+    foreign: bytes  # Its 40-character id if it was made on another node; empty if it was made here.
+    repl: i32  # How many copies were asked for.
+    holders: list[bytes]  # The nodes that are believed to have a copy, this one among them; shared objects.
+    announces: bool  # It was queued before, here or elsewhere: that it is queued again is news to the other holders.
+    warned: bool  # The other holders were told that it is about to be queued here.
+    logged: bool  # The log has it as it is.
+    told: i64  # When the other holders' time to wait for it began last, ms; 0 if that is not known.
+
+    def __init__(self, foreign: bytes, repl: i32, holders: list[bytes], announces: bool) -> None:
+        self.foreign = foreign
+        self.repl = repl
+        self.holders = holders
+        self.announces = announces
+        self.warned = False
+        self.logged = False
+        self.told = 0
+
+
+@mypyc_attr(acyclic=True)
 class Extra:
     """What few jobs have; one object, made when the first of these fields is needed."""
 
@@ -63,6 +85,7 @@ class Extra:
     claim_place: i32  # Its place within that claim.
     doomed: bool  # Deleted while a claim held it: it goes when the claim ends.
     stage: bytes  # The stage that it waits in; empty if none.
+    copy: Copy | None  # Its copies on other nodes, if it has any.
 
     def __init__(self) -> None:
         self.reason = b""
@@ -77,6 +100,7 @@ class Extra:
         self.claim_place = 0
         self.doomed = False
         self.stage = b""
+        self.copy = None
 
 
 @mypyc_attr(acyclic=True)
@@ -143,6 +167,11 @@ class Job(Timed):
             extra = Extra()
             self.extra = extra
         return extra
+
+    def copy(self) -> Copy | None:
+        """Its copies on other nodes, if it has any."""
+        extra = self.extra
+        return None if extra is None else extra.copy
 
     def body_length(self) -> int:
         """How many bytes the body has, wherever it lives."""

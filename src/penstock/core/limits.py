@@ -62,6 +62,9 @@ ROW_ROOM_BYTES: Final = 512
 # holds also for jobs with keys, names and reasons. A body that is too short to be left on disk is in it.
 JOB_MEMORY_BYTES: Final = 400
 
+# What a note takes of memory beside its key and its value, with whatever it is a note of.
+NOTE_MEMORY_BYTES: Final = 300
+
 # What a tube takes of memory beside its name and its jobs: its counters, containers and lines; a bit much, too. Of the
 # log it takes less.
 TUBE_MEMORY_BYTES: Final = 4_096

@@ -23,10 +23,12 @@ from penstock.core.deadlines import NOWHERE, Deadlines, Timed
 from penstock.core.errors import CommandError, NameTaken, NoMemory, NoSpace
 from penstock.core.ids import first_id
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
+from penstock.core.keeper import CopyKeeper
 from penstock.core.limits import (
     FIRED_PER_TURN_MAX,
     JOB_MEMORY_BYTES,
     NEVER,
+    NOTE_MEMORY_BYTES,
     PRIORITY_UNSET,
     ROW_ROOM_BYTES,
     STAGE_REMEMBERED_MS,
@@ -42,7 +44,7 @@ from penstock.core.stages import DISCARDED, PUBLISHED, Stage, Stages
 from penstock.core.table import JobTable, NumberSet
 from penstock.core.tube import Tube, key_of
 from penstock.core.unique import DedupWindow
-from penstock.core.waits import EndWait, PutWait, Wait, Waiting
+from penstock.core.waits import ElsewhereWait, EndWait, PutWait, Wait, Waiting
 
 _MASK32: Final = 0xFFFFFFFF
 
@@ -53,6 +55,8 @@ class Moves:
     now: i64  # The latest moment it was told of; time never goes back.
     outbox: Outbox
     watch: Callable[[Job, Tube, int, int], None] | None  # Told what the outbox is told of jobs, for subscribers.
+    copies: CopyKeeper | None  # Keeps copies on other nodes in step, where there are other nodes.
+    notes: dict[bytes, bytes]  # What the log has to remember for others than jobs, by key.
     jobs: JobTable
     deadlines: Deadlines
     tubes: dict[bytes, Tube]
@@ -62,6 +66,7 @@ class Moves:
     room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says, after each commit.
     resident_bytes: i64  # Of the bodies that are in memory.
     waiting_bytes: i64  # Of puts that wait for room.
+    notes_bytes: i64  # What all notes take of memory.
     tubes_bytes: i64  # What all tubes take of memory beside their jobs.
     memory_max: i64  # How many bytes all jobs and tubes may take; the shell says.
     spills: bool  # Bodies that are too many for memory are left on disk.
@@ -87,6 +92,8 @@ class Moves:
         self.now = now
         self.outbox = outbox
         self.watch = None
+        self.copies = None
+        self.notes = {}
         self.jobs = JobTable()
         self.deadlines = Deadlines()
         self.tubes = {}
@@ -96,6 +103,7 @@ class Moves:
         self.room_bytes = NEVER
         self.resident_bytes = 0
         self.waiting_bytes = 0
+        self.notes_bytes = 0
         self.tubes_bytes = 0
         self.memory_max = NEVER
         self.spills = False
@@ -168,6 +176,9 @@ class Moves:
         state = job.state
         if tube.paused_in and tube.pause_holds and self._hold_back(job, tube, now):
             return
+        if self.copies is not None and job.copy() is not None and job.expiry > now:
+            if (state == s.TAKEN or state == s.DELAYED) and self.copies.holds_back(job, tube, now):
+                return
         if state == s.TAKEN and not (tube.ttl_kills and job.expiry <= now):
             job.returns += 1
             self._fail(job, tube, s.TTR_PASSED, now)
@@ -321,6 +332,9 @@ class Moves:
         self._tell(job, tube, rule, now)
 
     def _tell(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
+        extra = job.extra
+        if extra is not None and extra.copy is not None and self.copies is not None:
+            self.copies.moved(job, tube, rule, now)
         self.outbox.moved(job, tube, rule, now)
         if self.watch is not None:
             self.watch(job, tube, rule, now)
@@ -342,9 +356,11 @@ class Moves:
 
     def _leave_stage(self, job: Job) -> None:
         extra = job.rare()
-        stage = self.stages.by_name[extra.stage]
-        extra.stage = b""
-        stage.let_go()
+        # One that waits for its copies is in no stage.
+        if extra.stage:
+            stage = self.stages.by_name[extra.stage]
+            extra.stage = b""
+            stage.let_go()
 
     def _arm(self, job: Job, tube: Tube) -> None:
         """Set a job's nearest deadline: the end of its state, or of its ttl where that counts."""
@@ -440,7 +456,8 @@ class Moves:
         if puts_bytes(jobs, log_bytes) + tubes_bytes > self.room_bytes:
             raise NoSpace()
         if self.memory_max != NEVER:
-            needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES + self.tubes_bytes + tubes_bytes + self.waiting_bytes
+            needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES + self.tubes_bytes + tubes_bytes
+            needed += self.waiting_bytes + self.notes_bytes
             if not self.spills:
                 needed += self.resident_bytes + log_bytes
             if needed > self.memory_max:
@@ -448,13 +465,28 @@ class Moves:
 
     def memory_used(self) -> i64:
         """How many bytes of memory all jobs and tubes take, as `memory_max` counts them."""
-        return self.jobs.count * JOB_MEMORY_BYTES + self.tubes_bytes + self.resident_bytes + self.waiting_bytes
+        used = self.jobs.count * JOB_MEMORY_BYTES + self.tubes_bytes + self.resident_bytes
+        return used + self.waiting_bytes + self.notes_bytes
 
     def memory_left(self) -> i64:
         """How many bytes of memory jobs may take more. A quarter is for bodies: the rest is for jobs yet to come."""
         left = self.memory_max - self.memory_used()
         for_bodies = (self.memory_max >> 2) - self.resident_bytes
         return left if left < for_bodies else for_bodies
+
+    def note(self, key: bytes, value: bytes, now: i64) -> None:
+        """Let the log remember something under a key; with an empty value, forget it."""
+        before = self.notes.get(key)
+        if before is not None:
+            self.notes_bytes -= NOTE_MEMORY_BYTES + len(key) + len(before)
+        if value:
+            self.notes[key] = value
+            self.notes_bytes += NOTE_MEMORY_BYTES + len(key) + len(value)
+        elif before is None:
+            return
+        else:
+            del self.notes[key]
+        self.outbox.noted(key, value, now)
 
     def _enter_tube(self, job: Job, tube: Tube, key: bytes, now: i64) -> None:
         """Let a tube know a job by everything it will look it up by."""
@@ -630,6 +662,8 @@ class Moves:
         if self.room_bytes != NEVER:
             self.room_bytes -= tube_bytes(name, policy)
         self.outbox.tube_made(tube, now)
+        if self.copies is not None:
+            self.copies.tube_made(tube)
         return tube
 
     def add_tube(self, tube: Tube) -> None:
@@ -651,6 +685,8 @@ class Moves:
             self._note(tube, key_of(tube, job))
         elif tube.line.length > 0:
             self._note(tube, None)
+        if tube.wanted and self.copies is not None:
+            self.copies.can_be_had(tube)
 
     def _note(self, tube: Tube, key: bytes | None) -> None:
         """Look at the lines of this tube, and of this key, when the command ends."""
@@ -826,6 +862,8 @@ class Moves:
             waits.remove(wait)
             if not waits:
                 del self._watchers[wait.job.id]
+        elif isinstance(wait, ElsewhereWait) and self.copies is not None:
+            self.copies.wait_ended(wait)
         if outcome != w.CANCELLED:
             self.outbox.ended_waits.append(wait)
 

@@ -54,6 +54,9 @@ class Outbox:
     def stages_changed(self, stages: list[Stage], now: i64) -> None:
         """Stages were made or got more time, or all of them are over in the same way."""
 
+    def noted(self, key: bytes, value: bytes, now: i64) -> None:
+        """Something is to be remembered under a key; an empty value ends that."""
+
     def body_changed(self) -> None:
         """The job that moves next has another body than before."""
 

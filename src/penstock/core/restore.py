@@ -13,7 +13,7 @@ from penstock.core.claims import Claim, Consumer
 from penstock.core.engine import Engine
 from penstock.core.ids import SEQUENCE_BITS
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Job
-from penstock.core.limits import NEVER, STAGE_EXPIRE_MS
+from penstock.core.limits import NEVER, NOTE_MEMORY_BYTES, STAGE_EXPIRE_MS
 from penstock.core.moves import resident_length
 from penstock.core.policy import TubePolicy
 from penstock.core.sessions import Session
@@ -95,6 +95,13 @@ def restore_dedup(tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when:
         tube.dedups = DedupWindow(i64(tube.policy.dedup_count), i64(tube.policy.dedup_ms))
     if tube.dedups.find(dedup, when) < 0:
         tube.dedups.add(dedup, job_id, ttl_minutes, when)
+
+
+def restore_notes(engine: Engine, notes: dict[bytes, bytes]) -> None:
+    """Remember what the log has notes of."""
+    engine.notes = notes
+    for key, value in notes.items():
+        engine.notes_bytes += NOTE_MEMORY_BYTES + len(key) + len(value)
 
 
 def restore_session(engine: Engine, number: i64, token: bytes, grace_ms: i64, held: list[Job], now: i64) -> None:

@@ -68,6 +68,7 @@ class Tube:
     dropped: bool  # It is no more; whoever still refers to it has to look again.
     paused_in: bool  # Puts are refused.
     paused_out: bool  # Takes find nothing.
+    wanted: bool  # Other nodes want its jobs.
 
     # The policy, compiled: what the hot path asks.
     by_priority: bool
@@ -128,6 +129,7 @@ class Tube:
         self.dropped = False
         self.paused_in = False
         self.paused_out = False
+        self.wanted = False
         self.ready = JobHeap()
         self.keys = None
         self.taken = JobBag()

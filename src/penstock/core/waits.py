@@ -1,8 +1,9 @@
-"""Clients, and what they wait for: a job to take, room to put one, the end of a job. First come, first served.
+"""Clients, and what they wait for: a job to take, room to put one, copies of one elsewhere, the end of a job. First
+come, first served.
 
-A waiting take has one link in the line of each tube it watches; being served takes it out of all of them. Where takers
-name a key there is a line for each key beside the line of those who take any, and of the two at the head the one who
-came first is served.
+A waiting take has one link in the line of each tube it watches; being served takes it out of all of them. Where
+takers name a key there is a line for each key beside the line of those who take any, and of the two at the head the
+one who came first is served.
 """
 
 from __future__ import annotations
@@ -115,6 +116,22 @@ class EndWait(Waiting):
         self.job = job
         self.processed = False
         self.before = 0
+
+
+class ElsewhereWait(Waiting):
+    """Somebody who waits for other nodes."""
+
+
+class CopyWait(ElsewhereWait):
+    """A put that waits until other nodes have copies of its job."""
+
+    job: Job
+    refusal: bytes  # Why it was given up before its time, in the words of RESP; empty if it was not.
+
+    def __init__(self, number: i64, connection: Connection, job: Job, tag: object) -> None:
+        super().__init__(number, connection, tag)
+        self.job = job
+        self.refusal = b""
 
 
 class Link:

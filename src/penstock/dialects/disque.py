@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
+from penstock.cluster.node import Cluster
 from penstock.core import states as s
+from penstock.core.copying import is_shared
 from penstock.core.engine import Engine
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import Draft, Job
@@ -27,7 +29,7 @@ from penstock.core.outcomes import OK, ONLY_ONCE
 from penstock.core.policy import DISQUE
 from penstock.core.stats import rule_counts
 from penstock.core.tube import Tube
-from penstock.core.waits import Wait, Waiting
+from penstock.core.waits import SERVED, CopyWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
 from penstock.dialects.site import ANSWER_BYTES_MAX, Site
 from penstock.wire.bodies import to_plain
@@ -44,6 +46,8 @@ _INTEGER_MAX: Final = (1 << 63) - 1
 
 LEAVING: Final = b"LEAVING This node is leaving the cluster, please connect to a different one"
 _NOREPL: Final = b"NOREPL Not enough reachable nodes for the requested replication level"
+_UNABLE: Final = b", since I'm unable to hold a copy of the message for the following reason: "
+_NOREPL_IN_TIME: Final = b"NOREPL Timeout reached before replicating to the requested number of nodes"
 _BAD_ID: Final = b"BADID Invalid Job ID format."
 _SECONDS_MAX: Final = DURATION_MS_MAX // 1000
 
@@ -56,6 +60,7 @@ _DELETE: Final = 1
 _ENQUEUE: Final = 2
 _NACK: Final = 3
 _DEQUEUE: Final = 4
+_FAST_ACK: Final = 5
 
 # Its first argument is a caller, of whatever kind the shell has.
 StartLong = Callable[[Any, Long], None]
@@ -68,12 +73,14 @@ class Disque:
     _engine: Engine
     _plain: Answer  # How a take that waited is answered,
     _counted: Answer  # and how one that asked for counters.
+    _adding: Answer  # How a put that waited for copies is.
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self._engine = site.engine
         self._plain = _Taking(self, False)
         self._counted = _Taking(self, True)
+        self._adding = _Adding(site)
 
     # Adding
 
@@ -82,7 +89,8 @@ class Disque:
         name = args[1]
         draft = Draft(args[2])
         maxlen = 0
-        replicate = 1
+        replicate = UNSET
+        asynchronous = False
         ttl = 86_400
         retry = UNSET
         delay = 0
@@ -93,6 +101,7 @@ class Disque:
                 word = args[at].upper()
                 at += 1
                 if word == b"ASYNC":
+                    asynchronous = True
                     continue
                 if at > last:
                     raise Refused(SYNTAX)
@@ -121,7 +130,12 @@ class Disque:
                     maxlen = value
                 else:
                     raise Refused(SYNTAX)
-        _parse_timeout(args[3])
+        timeout = _parse_timeout(args[3])
+        engine = self._engine
+        tube = engine.tubes.get(name)
+        cluster = self.site.cluster
+        if replicate == UNSET:
+            replicate = 1 if cluster is None else cluster.copies_for(tube)
         if retry == 0:
             if replicate > 1:
                 raise Refused(b"ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)")
@@ -129,21 +143,20 @@ class Disque:
         elif retry > 0:
             draft.ttr_ms = retry * 1000
         check_tube(caller, name)
-        engine = self._engine
-        tube = engine.tubes.get(name)
         if delay > 0:
             if delay >= ttl and (tube is None or not tube.stretches):
                 raise Refused(
                     b"ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"
                 )
             draft.delay_ms = delay * 1000
-        if replicate > 1:
+        external = False
+        if cluster is not None:
+            external = cluster.is_external()
+            self._check_reachable(cluster, tube, replicate, external)
+        elif replicate > 1:
             raise Refused(_NOREPL)
-        if self.site.leaving:
-            raise Refused(
-                _NOREPL + b", since I'm unable to hold a copy of the message for the following reason: "
-                b"I'm leaving the cluster"
-            )
+        elif self.site.leaving:
+            raise Refused(_NOREPL + _UNABLE + b"I'm leaving the cluster")
         if tube is not None:
             if maxlen > 0 and tube.count_in(s.READY) >= maxlen:
                 raise Refused(b"MAXLEN Queue is already longer than the specified MAXLEN count")
@@ -153,7 +166,27 @@ class Disque:
             tube = self.site.new_tube(name, DISQUE, [draft], now)
         else:
             self.site.have_room(len(draft.body))
-        caller.reply.simple(self.site.id_of(engine.put(tube, draft, now)))
+        if cluster is None or (replicate == 1 and not external):
+            caller.reply.simple(self.site.id_of(engine.put(tube, draft, now)))
+        elif asynchronous:
+            caller.reply.simple(cluster.replicate_async(tube, draft, replicate, external, now))
+        else:
+            patience = NEVER if timeout == 0 else timeout
+            wait = cluster.replicate(caller.connection, tube, draft, replicate, external, patience, caller, now)
+            caller.waits(wait, self._adding)
+
+    def _check_reachable(self, cluster: Cluster, tube: Tube | None, replicate: int, external: bool) -> None:
+        """Refuse a job of which fewer nodes than it needs can have a copy."""
+        if tube is not None and not is_shared(tube):
+            if replicate > 1:
+                raise Refused(b"ERR a queue of this type is on one node only: REPLICATE must be 1")
+            return
+        short = (replicate if external else replicate - 1) - cluster.reachable()
+        if short > 0:
+            if external and short == 1:
+                reason = b"I'm leaving the cluster" if self.site.leaving else b"I'm out of memory"
+                raise Refused(_NOREPL + _UNABLE + reason)
+            raise Refused(_NOREPL)
 
     # Getting
 
@@ -207,6 +240,9 @@ class Disque:
             if jobs:
                 self.deliver(caller, jobs, counters, now)
                 return
+        if self.site.cluster is not None:
+            for name in names:
+                self.site.cluster.wants(name, now)
         if nohang:
             caller.reply.null_array()
             return
@@ -249,8 +285,12 @@ class Disque:
     # Finishing, and putting back
 
     def ackjob(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """ACKJOB id [id ...], and FASTACK: on one node they are the same."""
+        """ACKJOB id [id ...]"""
         self._each(caller, args, now, _ACK)
+
+    def fastack(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """FASTACK id [id ...]: on one node the same as ACKJOB."""
+        self._each(caller, args, now, _FAST_ACK)
 
     def deljob(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """DELJOB id [id ...]"""
@@ -271,20 +311,26 @@ class Disque:
     def _each(self, caller: Caller, args: list[bytes], now: i64, what: i64) -> None:
         """Do something to every job that a command names, and answer to how many it was done."""
         if len(args) == 2:
-            caller.reply.integer(1 if self.do(caller, self.number(args[1]), now, what) else 0)
+            caller.reply.integer(1 if self.do(caller, args[1], self.number(args[1]), now, what) else 0)
             return
         if len(args) > BATCH_JOBS_MAX + 1:
             raise Refused(b"ERR a command may name up to %d jobs" % BATCH_JOBS_MAX)
         self.site.run(caller, _Many(self, args, what), now)
 
-    def do(self, caller: Caller, number: int, now: i64, what: i64) -> bool:
+    def do(self, caller: Caller, id: bytes, number: int, now: i64, what: i64) -> bool:
         """Do something to one job, if it is there and can be done; tell whether it was."""
         job = self.site.find(caller, number, now)
+        cluster = self.site.cluster
+        session = caller.connection.session
+        if cluster is not None:
+            if what == _FAST_ACK:
+                return cluster.fast_ack(session, id, job, now)
+            if what == _ACK and job is None:
+                cluster.acknowledge_unknown(id, now)
         if job is None:
             return False
         engine = self._engine
-        session = caller.connection.session
-        if what == _ACK:
+        if what in (_ACK, _FAST_ACK):
             return engine.ack(session, job, now) == OK
         if what == _DELETE:
             return engine.delete(job, now) == OK
@@ -327,6 +373,8 @@ class Disque:
             outcome = self._engine.touch(caller.connection.session, job, now)
         elif job.ttr != NEVER and job.state != s.BURIED:
             outcome = self._engine.switch(job, s.DELAYED, now, min(job.ttr, DURATION_MS_MAX))
+            if self.site.cluster is not None:
+                self.site.cluster.postponed(job, now)
         else:
             outcome = OK
         if outcome != OK:
@@ -354,7 +402,8 @@ class Disque:
         reply.bulk(tube.name)
         reply.bulk(b"state")
         reply.bulk(STATE_WORDS[job.state])
-        self._write_pair(reply, b"repl", 1)
+        copy = job.copy()
+        self._write_pair(reply, b"repl", 1 if copy is None else copy.repl)
         self._write_pair(reply, b"ttl", _seconds_left(job.expiry, now))
         self._write_pair(reply, b"ctime", job.order if tube.by_creation else job.created * 1_000_000)
         self._write_pair(reply, b"delay", (job.wake - job.created) // 1000 if delayed else 0)
@@ -362,9 +411,9 @@ class Disque:
         self._write_pair(reply, b"nacks", job.nacks)
         self._write_pair(reply, b"additional-deliveries", job.returns)
         reply.bulk(b"nodes-delivered")
-        reply.bulks([self.site.node])
+        reply.bulks([self.site.node] if copy is None else copy.holders)
         reply.bulk(b"nodes-confirmed")
-        reply.array(0)
+        reply.bulks([] if self.site.cluster is None else self.site.cluster.confirmed(job))
         reply.bulk(b"next-requeue-within")
         _write_within(reply, job.wake if job.state == s.TAKEN or job.state == s.DELAYED else NEVER, now)
         reply.bulk(b"next-awake-within")
@@ -400,9 +449,10 @@ class Disque:
         self._write_pair(reply, b"age", (now - tube.created) // 1000)
         self._write_pair(reply, b"idle", (now - tube.used) // 1000)
         self._write_pair(reply, b"blocked", tube.line.length)
+        federation = None if self.site.cluster is None else self.site.cluster.federation
         reply.bulk(b"import-from")
-        reply.array(0)
-        self._write_pair(reply, b"import-rate", 0)
+        reply.bulks([] if federation is None else federation.sources(tube.name, now))
+        self._write_pair(reply, b"import-rate", 0 if federation is None else federation.rate(tube.name, now))
         self._write_pair(reply, b"jobs-in", _sum(counts, _IN_RULES))
         self._write_pair(reply, b"jobs-out", _sum(counts, _OUT_RULES))
         reply.bulk(b"pause")
@@ -439,6 +489,7 @@ class Disque:
         inward = False
         outward = False
         changes = False
+        everywhere = False
         for option in args[2:]:
             word = option.lower()
             if word == b"none":
@@ -452,6 +503,7 @@ class Disque:
             elif word != b"state" and word != b"bcast":
                 raise Refused(SYNTAX)
             changes = changes or (word != b"state" and word != b"bcast")
+            everywhere = everywhere or word == b"bcast"
         engine = self._engine
         engine.advance(now)
         tube = engine.tubes.get(args[1])
@@ -461,6 +513,10 @@ class Disque:
                 tube = engine.create_tube(args[1], DISQUE, now)
             if tube is not None:
                 engine.pause(tube, inward, outward, now)
+        if everywhere and self.site.cluster is not None:
+            if not changes and tube is not None:
+                inward, outward = tube.paused_in, tube.paused_out
+            self.site.cluster.pause_all(args[1], inward, outward)
         caller.reply.simple(b"none" if tube is None else _pause_word(tube))
 
     # Ids
@@ -469,7 +525,7 @@ class Disque:
         """The number of a job here; NOT_AN_ID for an id that is well-formed, and of no job that could be here."""
         if len(text) != LONG_ID_BYTES or text[:2] != b"D-" or text[10] != 45 or text[35] != 45:
             raise Refused(_BAD_ID)
-        return self.site.ids.parse_long(text)
+        return self.site.number_of(text)
 
 
 class _Taking(Answer):
@@ -489,6 +545,23 @@ class _Taking(Answer):
             self._disque.deliver(caller, wait.jobs, self._counters, now)
         else:
             caller.reply.null_array()
+
+
+class _Adding(Answer):
+    """An ADDJOB that waited for copies has ended: enough nodes have one, or its time was over."""
+
+    _site: Site
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """Answer with the id of the job."""
+        assert isinstance(wait, CopyWait)
+        if wait.outcome == SERVED:
+            caller.reply.simple(self._site.id_of(wait.job))
+        else:
+            caller.reply.error(wait.refusal or _NOREPL_IN_TIME)
 
 
 class _Many(Long):
@@ -526,7 +599,7 @@ class _Many(Long):
                 return False
         end = min(self._at + SLICE, ids)
         while self._at < end:
-            if disque.do(caller, numbers[self._at], now, self._what):
+            if disque.do(caller, args[self._at + 1], numbers[self._at], now, self._what):
                 self._done += 1
             self._at += 1
         if end < ids:

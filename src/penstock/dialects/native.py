@@ -341,7 +341,7 @@ class Native:
 
     def _parsed(self, text: bytes) -> int:
         if len(text) == LONG_ID_BYTES:
-            return self.site.ids.parse_long(text)
+            return self.site.number_of(text)
         return self.site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else NOT_AN_ID
 
     def find(self, caller: Caller, text: bytes, now: i64) -> Job | None:

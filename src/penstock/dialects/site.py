@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
+from penstock.cluster.node import Cluster
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import CommandError
@@ -36,6 +37,7 @@ class Site:
     engine: Engine
     ids: IdForms
     node: bytes  # 40 hex digits.
+    cluster: Cluster | None  # The other nodes, if there may be any.
     leaving: bool  # It is about to leave its cluster, and takes no new jobs.
     start_long: StartLong | None  # Lets a command go on in slices; without it, commands run in one go.
     _body_of: Callable[[Job], bytes]
@@ -53,6 +55,7 @@ class Site:
         self.engine = engine
         self.ids = ids
         self.node = node
+        self.cluster = None
         self.leaving = False
         self.start_long = None
         self._make_room = make_room
@@ -60,7 +63,13 @@ class Site:
 
     def id_of(self, job: Job) -> bytes:
         """The id of a job in 40 characters."""
+        if job.extra is not None and self.cluster is not None:
+            return self.cluster.place.id_of(job)
         return self.ids.long(job.id, job.ttl_minutes)
+
+    def number_of(self, id: bytes) -> int:
+        """The number of a job here, by its id in 40 characters; NOT_AN_ID if no such job could be here."""
+        return self.ids.parse_long(id) if self.cluster is None else self.cluster.place.number_of(id)
 
     def find(self, caller: Caller, number: int, now: i64) -> Job | None:
         """The job of a number, if there is one; refused if it is of a tube that the caller may not use."""

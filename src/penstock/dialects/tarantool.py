@@ -272,7 +272,7 @@ class Tasks:
                 return named
             id = NOT_AN_ID
             if len(text) == LONG_ID_BYTES:
-                id = self.site.ids.parse_long(text)
+                id = self.site.number_of(text)
             elif len(text) == HEX_ID_BYTES:
                 id = self.site.ids.parse_hex(text)
             job = None if id == NOT_AN_ID else self.engine.find(id, now)

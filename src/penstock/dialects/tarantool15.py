@@ -470,7 +470,7 @@ class Queue15:
         """The job of the id that a call is about, in its space."""
         space = _space(call)
         text = _text(argument(call, 1), "id")
-        found = self._site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else self._site.ids.parse_long(text)
+        found = self._site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else self._site.number_of(text)
         job = None if found == NOT_AN_ID else self._site.find(caller, found, now)
         if job is None or not self._engine.tube_of(job).name.startswith(_prefix(space)):
             raise LuaError(_NOT_FOUND)

@@ -8,6 +8,7 @@ from typing import Final
 from penstock.core import policy as p
 from penstock.core import restore
 from penstock.core import states as s
+from penstock.core.copying import let_in
 from penstock.core.engine import Engine
 from penstock.core.errors import DamagedJournal
 from penstock.core.job import Job
@@ -38,7 +39,8 @@ def fill(engine: Engine, replay: Replay) -> None:
             creation = max(creation, restore.creation_of(jobs))
     restore.used_number(engine, max(replay.highest_number, replay.counters.get("next_number", 0) - 1))
     restore.used_orders(engine, min(replay.lowest_order, replay.counters.get("next_front", 0)), creation)
-    staged = [job for tube in engine.tubes.values() for job in tube.staged.items]
+    restore.restore_notes(engine, replay.notes)
+    staged = [job for tube in engine.tubes.values() for job in tube.staged.items if job.rare().stage]
     restore.restore_stages(engine, list(replay.stages.values()), sorted(staged, key=lambda job: job.id))
     for number, dedup, job_id, ttl_minutes, when in replay.dedups:
         known = engine._tubes_by_number.get(number)
@@ -94,6 +96,13 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
     for orphan in sorted(orphans, key=lambda job: job.id):
         restore.release_orphan(engine, orphan, now)
         _commit_if_long(log, now, wall)
+
+
+def let_held_in(engine: Engine, now: int) -> None:
+    """Jobs that waited for copies when the log broke off: nobody knows whether they had enough, so they are in."""
+    held = [job for tube in engine.tubes.values() for job in tube.staged.items if not job.rare().stage]
+    for job in sorted(held, key=lambda job: job.id):
+        let_in(engine, job, now)
 
 
 def doubt(engine: Engine, now: int, log: Log, wall: int) -> None:

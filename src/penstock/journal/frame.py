@@ -51,7 +51,7 @@ from mypy_extensions import i32, i64, mypyc_attr, u8
 from penstock.core import states as s
 from penstock.core.claims import Consumer
 from penstock.core.errors import PenstockError
-from penstock.core.job import HELD_BY_CLAIM, BodyRef, Extra, Job
+from penstock.core.job import HELD_BY_CLAIM, BodyRef, Copy, Extra, Job
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, PRIORITY_UNSET, TURN_BYTES_MAX, UNSET
 from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session
@@ -103,6 +103,7 @@ PUT_SEEN: Final = 135  # Of a snapshot: a put that is remembered by its dedup id
 SNAPSHOT_ENDS: Final = 136  # Of a snapshot: that it is whole, and what counters go on from.
 TUBE_NAMED: Final = 137  # A tube is used in this segment, and has this name: each segment can be read by itself.
 STAGES_CHANGED: Final = 138  # Stages of these names are open, published or discarded from now on.
+NOTED: Final = 139  # Something is to be remembered under a key, or no longer.
 
 FLAG_ONCE: Final = 1
 FLAG_CLAIMED: Final = 2
@@ -122,6 +123,8 @@ TAG_PRIORITY_GIVEN: Final = 10
 TAG_BURIES: Final = 11
 TAG_CLAIM: Final = 12
 TAG_STAGE: Final = 13
+TAG_COPY: Final = 14
+TAG_NOTE: Final = 15
 
 
 class DamagedFrame(PenstockError):
@@ -226,14 +229,28 @@ class RowWriter(Outbox):
             self.memory_left -= len(body) + JOB_MEMORY_BYTES
             if self.memory_left < 0 and len(body) >= SPILLED_BYTES_MIN and tube.ready_bodies is None:
                 self._spilled.append(Spilled(job, body, len(self._vars) + VAR_HEADER_BYTES))
-        self._job_row(job, tube, now, -before if before < 0 else before, event, source, body)
+        extra = job.extra
+        copy: Copy | None = None
+        if extra is not None and extra.copy is not None and (before <= 0 or not extra.copy.logged):
+            # The same.
+            copy = extra.copy
+            copy.logged = True
+        self._job_row(job, tube, now, -before if before < 0 else before, event, source, body, copy)
 
     def kept(self, job: Job, tube: Tube, body: bytes, now: i64) -> None:
         """Write a job as it is, for a snapshot; its newest row in the log is the row before."""
-        self._job_row(job, tube, now, job.position, AS_IT_IS, i64(job.state), body)
+        self._job_row(job, tube, now, job.position, AS_IT_IS, i64(job.state), body, job.copy())
 
     def _job_row(
-        self, job: Job, tube: Tube, now: i64, before: i64, event: i64, source: i64, body: bytes | None
+        self,
+        job: Job,
+        tube: Tube,
+        now: i64,
+        before: i64,
+        event: i64,
+        source: i64,
+        body: bytes | None,
+        copy: Copy | None,
     ) -> None:
         state = i64(job.state)
         flags: i64 = 0
@@ -260,6 +277,8 @@ class RowWriter(Outbox):
             if extra.doomed:
                 flags |= FLAG_DOOMED
             self._write_extra(extra)
+            if copy is not None:
+                self._var(TAG_COPY, written_copy(copy))
         dedup = self._dedup
         if dedup is not None:
             self._var(TAG_DEDUP, dedup)
@@ -364,6 +383,14 @@ class RowWriter(Outbox):
         }
         self._var(TAG_JSON, json.dumps(told).encode())
         self._plain(STAGES_CHANGED, 0, 0, 0, now, start)
+
+    def noted(self, key: bytes, value: bytes, now: i64) -> None:
+        """Write what is to be remembered, or that it is not any more."""
+        start: i64 = len(self._vars)
+        self._var(TAG_NAME, key)
+        if value:
+            self._var(TAG_NOTE, value)
+        self._plain(NOTED, 0, 0, 0, now, start)
 
     def kept_tube(self, tube: Tube, now: i64) -> None:
         """Write a tube as it is, for a snapshot: with what was counted in its life."""
@@ -536,6 +563,21 @@ class RowWriter(Outbox):
         out[at + 15] = var_start | ((len(self._vars) - var_start) << 32)
         self.rows += 1
         self.position += 1
+
+
+def written_copy(copy: Copy) -> bytes:
+    """What a job's copies are, in words: its foreign id or -, how many were asked for, flags, the holders."""
+    words = [copy.foreign or b"-", b"%d" % copy.repl, b"a" if copy.announces else b"-", *copy.holders]
+    return b" ".join(words)
+
+
+def read_copy(text: bytes, nodes: dict[bytes, bytes]) -> Copy:
+    """The same, read. `nodes` has one object for each node's id."""
+    words = text.split(b" ")
+    holders = [nodes.setdefault(node, node) for node in words[3:]]
+    copy = Copy(b"" if words[0] == b"-" else words[0], i32(int(words[1])), holders, words[2] == b"a")
+    copy.logged = True
+    return copy
 
 
 def _told_of(tube: Tube) -> dict[str, object]:

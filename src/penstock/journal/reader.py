@@ -43,6 +43,7 @@ _OTHER_NAMES = {
     f.STOPPED: "stopped",
     f.TUBE_NAMED: "tube named",
     f.STAGES_CHANGED: "stages changed",
+    f.NOTED: "noted",
 }
 
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from penstock.core import restore
 from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
+from penstock.core.keeper import MEMORY_NOTE
 from penstock.core.limits import NEVER
 from penstock.journal.disk import UNFINISHED, Disk
-from penstock.journal.filling import doubt, fill, fill_holders
+from penstock.journal.filling import doubt, fill, fill_holders, let_held_in
 from penstock.journal.identity import NODE_FILE, identity, new_identity
 from penstock.journal.log import ALWAYS, SEGMENT_BYTES, Kept, Log
 from penstock.journal.reading import Reading
@@ -86,8 +87,10 @@ def open_log(
         make_do(replay, now)
     fill(engine, replay)
     fill_holders(engine, replay, now, log, wall)
+    let_held_in(engine, now)
     if doubtful:
         doubt(engine, now, log, wall)
+        engine.note(MEMORY_NOTE, b"", now)
     log.commit(now, wall)
     log.make_durable(log.written)
     if doubtful:

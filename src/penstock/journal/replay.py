@@ -15,7 +15,7 @@ from mypy_extensions import i32, i64, mypyc_attr
 
 from penstock.core import states as s
 from penstock.core.claims import Consumer
-from penstock.core.job import BodyRef, Job
+from penstock.core.job import BodyRef, Copy, Job
 from penstock.core.retry import parse_retry
 from penstock.core.stages import STAGE_WORDS, Stage
 from penstock.core.table import JobTable
@@ -66,6 +66,7 @@ class Replay:
     open_claims: dict[bytes, list[int]]
     acked_claims: dict[bytes, list[int]]  # Whose jobs were not all gone.
     stages: dict[bytes, Stage]  # By name, in the order in which they changed last.
+    notes: dict[bytes, bytes]  # What is to be remembered, by key.
     counters: dict[str, int]  # What the snapshot said that counters go on from.
     bodiless: dict[int, int]  # Jobs whose put was not read, by id: the position of their newest row.
     highest_id: i64
@@ -75,6 +76,7 @@ class Replay:
     position: i64  # Of the next row.
     stopped: bool  # The log was closed in order here.
     leave_bodies: bool  # Leave bodies on disk, but for the shortest.
+    _nodes: dict[bytes, bytes]  # The ids of nodes, one object each.
     _newest_id: i64  # The greatest in `jobs`, gone or not.
     _leaving: dict[int, None]  # Jobs that moved out of a tube, and into none yet.
     _counted_keys: dict[int, bytes]  # By job id: where keys are counted apart, the one that a job was counted for last.
@@ -93,6 +95,7 @@ class Replay:
         self.open_claims = {}
         self.acked_claims = {}
         self.stages = {}
+        self.notes = {}
         self.counters = {}
         self.bodiless = {}
         self.highest_id = 0
@@ -102,6 +105,7 @@ class Replay:
         self.position = 1
         self.stopped = True
         self.leave_bodies = leave_bodies
+        self._nodes = {}
         self._newest_id = -1
         self._leaving = {}
         self._counted_keys = {}
@@ -269,6 +273,8 @@ class Replay:
             self.bodiless.pop(job_id, None)
 
     def _load_vars(self, job: Job, data: bytes, row_at: i64, found: f.Frame, number: i64, file: i64, base: i64) -> None:
+        # What is written only where it is new, is as the rows before say.
+        copy: Copy | None = job.copy()
         job.extra = None
         at = found.var_at + i64(read_i32_le(data, row_at + 120))
         end = at + i64(read_i32_le(data, row_at + 124))
@@ -283,6 +289,8 @@ class Replay:
             at += length
         if i64(data[row_at + 115]) & f.FLAG_DOOMED:
             job.rare().doomed = True
+        if copy is not None and job.copy() is None:
+            job.rare().copy = copy
 
     def _load_body(self, job: Job, data: bytes, at: i64, length: i64, file: i64, base: i64) -> None:
         if self.leave_bodies and length >= f.SPILLED_BYTES_MIN:
@@ -311,6 +319,8 @@ class Replay:
             job.rare().claim_place = i32(int(place))
         elif tag == f.TAG_STAGE:
             job.rare().stage = value
+        elif tag == f.TAG_COPY:
+            job.rare().copy = f.read_copy(value, self._nodes)
         elif tag == f.TAG_PRIORITY_GIVEN:
             job.rare().priority_given = int(value)
         elif tag == f.TAG_BURIES:
@@ -353,6 +363,12 @@ class Replay:
             self._apply_consumer(fields)
         elif event == f.STAGES_CHANGED:
             self._apply_stages(f.var_fields(data, at, found), fields)
+        elif event == f.NOTED:
+            note = fields.get(f.TAG_NOTE)
+            if note is None:
+                self.notes.pop(fields[f.TAG_NAME], None)
+            else:
+                self.notes[fields[f.TAG_NAME]] = note
         elif event == f.TUBE_NAMED:
             named = self.tubes[self._tube(number)]
             assert named is not None

@@ -28,9 +28,10 @@ _SESSIONS: Final = 1
 _CONSUMERS: Final = 2
 _STAGES: Final = 3
 _PUTS: Final = 4
-_TUBES: Final = 5
-_END: Final = 6
-_OVER: Final = 7
+_NOTES: Final = 5
+_TUBES: Final = 6
+_END: Final = 7
+_OVER: Final = 8
 
 
 class Walk:
@@ -48,6 +49,7 @@ class Walk:
     _began: i64
     _consumers: list[bytes]
     _stages: list[bytes]  # The last of them first.
+    _notes: list[bytes]  # Their keys.
 
     def __init__(self, engine: Engine, writer: f.RowWriter, now: i64, rows_max: i64 = SLICE_ROWS) -> None:
         self.writer = writer
@@ -62,6 +64,7 @@ class Walk:
         self._began = now
         self._consumers = []
         self._stages = []
+        self._notes = []
         writer.attach(engine._session_slots)
 
     def slice(self, position: i64, now: i64) -> bool:
@@ -78,6 +81,8 @@ class Walk:
             self._walk_stages(now)
         elif stage == _PUTS:
             self._walk_puts()
+        elif stage == _NOTES:
+            self._walk_notes(now)
         elif stage == _TUBES:
             self._walk_tubes(now)
         else:
@@ -139,6 +144,7 @@ class Walk:
             number: i64 = self._engine._tube_numbers.next_from(self._next)
             if number < 0 or number >= self._tubes_end:
                 self._go_on()
+                self._notes = list(self._engine.notes)
                 return
             tube = self._engine._tubes_by_number[number]
             self._next = number
@@ -155,6 +161,15 @@ class Walk:
     def _next_tube(self, number: i64) -> None:
         self._next_put = 0
         self._next = number + 1
+
+    def _walk_notes(self, now: i64) -> None:
+        for _ in range(min(self._rows_max, len(self._notes))):
+            key = self._notes.pop()
+            note = self._engine.notes.get(key)
+            if note is not None:
+                self.writer.noted(key, note, now)
+        if not self._notes:
+            self._go_on()
 
     def _walk_tubes(self, now: i64) -> None:
         for _ in range(SLICE_TUBES):

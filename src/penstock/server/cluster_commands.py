@@ -1,21 +1,21 @@
-"""CLUSTER, as a node answers that serves alone."""
+"""CLUSTER: what a node knows of others, and what it is told about them."""
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final
 
+from penstock.cluster.messages import MESSAGE_NAMES, MESSAGES_COUNT
+from penstock.cluster.roster import nodes_text
+from penstock.core.errors import ProtocolError
 from penstock.dialects.disque import parse_integer
 from penstock.server.connection import Connection
 from penstock.server.flushing import flush
 from penstock.server.server import Server
+from penstock.server.words import to_bytes
+from penstock.wire import bus as wire
 from penstock.wire.errors import Refused
 
 _WRONG: Final = b"ERR Wrong CLUSTER subcommand or number of arguments"
-_NODE_ID_BYTES: Final = 40
-
-# The bus of a node listens so far above its port.
-_BUS_OFFSET: Final = 10_000
 
 
 class ClusterCommands:
@@ -25,71 +25,103 @@ class ClusterCommands:
         self._server = server
 
     def cluster(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """CLUSTER MEET | NODES | MYID | INFO | SAVECONFIG | FORGET | RESET | LEAVING"""
+        """CLUSTER MEET | NODES | MYID | INFO | SAVECONFIG | FORGET | RESET | LEAVING | COUNT-FAILURE-REPORTS"""
         word, count = args[1].upper(), len(args)
         reply = caller.reply
         if word == b"NODES" and count == 2:
-            reply.bulk(self._line(caller).encode())
+            reply.bulk(nodes_text(self._server.membership.members, caller.local_address).encode())
         elif word == b"MYID" and count == 2:
             reply.bulk(self._server.node_id.encode())
         elif word == b"INFO" and count == 2:
             reply.bulk(self._info().encode())
         elif word == b"SAVECONFIG" and count == 2:
-            # Who this node is was on disk before it served anybody.
-            reply.ok()
-        elif word == b"MEET" and count == 4:
-            self._meet(args[2], args[3])
+            self._save(caller)
+        elif word == b"MEET" and count in (4, 5):
+            self._meet(caller, args[2], args[3:])
         elif word == b"FORGET" and count == 3:
-            self._forget(args[2])
+            self._forget(caller, args[2], now)
+        elif word == b"COUNT-FAILURE-REPORTS" and count == 3:
+            self._count_reports(caller, args[2], now)
         elif word == b"LEAVING" and count == 2:
             reply.simple(b"yes" if self._server.site.leaving else b"no")
         elif word == b"LEAVING" and count == 3:
             self._leave(caller, args[2])
         elif word == b"RESET" and (count == 2 or (count == 3 and args[2].upper() in (b"SOFT", b"HARD"))):
-            if count == 3 and args[2].upper() == b"HARD":
-                raise Refused(
-                    b"ERR a node keeps its ID, which is part of the IDs of its jobs; start elsewhere for a new one"
-                )
-            flush(self._server, caller)
+            self._reset(caller, count == 3 and args[2].upper() == b"HARD")
         else:
             raise Refused(_WRONG)
 
-    def _line(self, caller: Connection) -> str:
-        flags = "myself,leaving" if self._server.site.leaving else "myself"
-        return f"{self._server.node_id} {caller.local_address} {flags} 0 0 connected\n"
-
     def _info(self) -> str:
-        told = {
+        membership = self._server.membership
+        members, bus = membership.members, membership.bus
+        told: dict[str, object] = {
             "cluster_state": "ok",
-            "cluster_known_nodes": 1,
-            "cluster_reachable_nodes": 0,
-            "cluster_size": 1,
-            "cluster_stats_messages_sent": 0,
-            "cluster_stats_messages_received": 0,
+            "cluster_known_nodes": 1 + len(members.peers),
+            "cluster_reachable_nodes": len(members.reachable()),
+            "cluster_size": members.size(),
+            "cluster_stats_messages_sent": bus.sent,
+            "cluster_stats_messages_received": bus.received,
+            "cluster_stats_messages_dropped": bus.dropped,
+            "cluster_stats_bytes_sent": bus.bytes_out,
+            "cluster_stats_bytes_received": bus.bytes_in,
+            "cluster_stats_writes": bus.packets_out,
+            "cluster_stats_refused": bus.refusals,
+            "cluster_stats_strangers": int(members.strangers),
+        }
+        sent = membership.mail.sent
+        told |= {
+            f"cluster_stats_sent_{MESSAGE_NAMES[kind]}": sent[kind] for kind in range(MESSAGES_COUNT) if sent[kind]
         }
         return "".join(f"{name}:{value}\r\n" for name, value in told.items())
 
-    def _meet(self, host: bytes, port: bytes) -> None:
-        number = parse_integer(port)
-        if not 0 <= number < 1 << 63:
-            raise Refused(b"ERR Invalid TCP port specified: " + port[:64])
+    def _save(self, caller: Connection) -> None:
         try:
-            ipaddress.ip_address(host.decode("ascii", "replace"))
-        except ValueError:
-            number = 0
-        if not 0 < number <= 65_535 - _BUS_OFFSET:
-            raise Refused(b"ERR Invalid node address specified: " + host[:64] + b":" + port[:64])
-        raise Refused(b"ERR this version of Penstock serves one node and cannot meet others")
+            self._server.membership.keep()
+        except OSError as error:
+            raise Refused(
+                b"ERR error saving the cluster node config: " + to_bytes(error.strerror or str(error))
+            ) from None
+        caller.reply.ok()
 
-    def _forget(self, node: bytes) -> None:
-        if len(node) != _NODE_ID_BYTES:
+    def _meet(self, caller: Connection, host: bytes, ports: list[bytes]) -> None:
+        numbers = [parse_integer(port) for port in ports]
+        for number, port in zip(numbers, ports, strict=True):
+            if not 0 <= number < 1 << 63:
+                raise Refused(b"ERR Invalid TCP port specified: " + port[:64])
+        try:
+            address = wire.address(host.decode("ascii", "replace"))
+        except ProtocolError:
+            numbers = [0]
+        usual_max = 65_535 if len(ports) == 2 else 55_535
+        if not 0 < numbers[0] <= usual_max or numbers[-1] > 65_535:
+            raise Refused(b"ERR Invalid node address specified: " + host[:64] + b":" + b" ".join(ports)[:64])
+        why_not = self._server.membership.meet(address, numbers[0], numbers[1] if len(numbers) == 2 else 0)
+        if why_not:
+            raise Refused(b"ERR " + to_bytes(why_not))
+        caller.reply.ok()
+
+    def _forget(self, caller: Connection, node: bytes, now: int) -> None:
+        if len(node) != wire.NODE_ID_BYTES:
             raise Refused(b"ERR Invalid node identifier")
         if node == self._server.node_id.encode():
             raise Refused(b"ERR I tried hard but I can't forget myself...")
-        raise Refused(b"ERR Unknown node " + node)
+        if not self._server.membership.members.forget(node, now):
+            raise Refused(b"ERR Unknown node " + node)
+        caller.reply.ok()
+
+    def _count_reports(self, caller: Connection, node: bytes, now: int) -> None:
+        members = self._server.membership.members
+        if node not in members.peers:
+            raise Refused(b"ERR Unknown node " + node[: wire.NODE_ID_BYTES])
+        caller.reply.integer(members.failure_reports(node, now))
 
     def _leave(self, caller: Connection, answer: bytes) -> None:
         if answer.lower() not in (b"yes", b"no"):
             raise Refused(b"ERR Wrong argument for CLUSTER LEAVING. Use 'yes' or 'no'")
         self._server.set_leaving(answer.lower() == b"yes")
         caller.reply.ok()
+
+    def _reset(self, caller: Connection, hard: bool) -> None:
+        flush(self._server, caller)
+        self._server.membership.reset(hard)
+        self._server.site.node = self._server.node_id.encode()

@@ -134,6 +134,12 @@ class Config:
     activerehashing: bool
     watchdog_period: int
     # Cluster.
+    cluster_port: int
+    cluster_secret: str
+    tls_cluster: bool
+    cluster_announce_ip: str
+    cluster_announce_port: int
+    cluster_announce_bus_port: int
     cluster_node_timeout: int
     cluster_config_file: str
 
@@ -326,3 +332,7 @@ def _check_together(config: Config) -> None:
             raise ConfigError(f"{config.origin(name)}: {directive} needs tls-cert-file and tls-key-file too")
     if config.tls_auth_clients != "no" and not config.tls_ca_cert_file:
         raise ConfigError(f"{config.origin('tls_auth_clients')}: tls-auth-clients needs tls-ca-cert-file too")
+    if config.tls_cluster and not (config.tls_cert_file and config.tls_key_file and config.tls_ca_cert_file):
+        raise ConfigError(
+            f"{config.origin('tls_cluster')}: tls-cluster needs tls-cert-file, tls-key-file and tls-ca-cert-file too"
+        )

@@ -6,6 +6,8 @@ import time
 from typing import Final
 
 from penstock._version import __version__
+from penstock.cluster.messages import NODE_FAILED, NODE_LEAVING, NODE_SUSPECTED
+from penstock.cluster.peers import NOADDR, Peer
 from penstock.dialects.command import GROUPS, Command
 from penstock.server.access import DEFAULT_USER, SLOW_ANSWER_S
 from penstock.server.connection import Connection
@@ -82,13 +84,16 @@ class Greeting:
 
     def _introduce(self, caller: Connection) -> None:
         """Say who this node is and whom it knows. Its address is the one under which this client has found it."""
-        reply = caller.reply
-        reply.array(3)
+        reply, members = caller.reply, self._server.membership.members
+        known = [peer for peer in members.peers.values() if peer.is_member()]
+        reply.array(3 + len(known))
         reply.integer(1)
         node = self._server.node_id.encode()
         reply.bulk(node)
         host, _, port = caller.local_address.rpartition(":")
         reply.bulks([node, host.strip("[]").encode(), port.encode(), b"100" if self._server.site.leaving else b"1"])
+        for peer in known:
+            reply.bulks([peer.id, peer.host.encode(), b"%d" % int(peer.port), b"%d" % _priority(peer)])
 
     def auth(self, caller: Connection, args: list[bytes], now: int) -> None:
         """AUTH [user] password"""
@@ -208,6 +213,15 @@ class Greeting:
         if reply.resp3:
             for _ in range(4):
                 reply.array(0)
+
+
+def _priority(peer: Peer) -> int:
+    """How much a client should want to go to a node: less, the greater it is."""
+    if peer.flags & (NODE_FAILED | NODE_LEAVING | NOADDR):
+        return 100
+    if peer.flags & NODE_SUSPECTED:
+        return 10
+    return 1 if peer.linked else 5
 
 
 def check_client_name(name: bytes) -> bytes:

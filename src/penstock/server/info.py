@@ -36,7 +36,7 @@ class Info:
             "Server": self._about_server,
             "Clients": self._about_clients,
             "Memory": self._about_memory,
-            "Jobs": lambda: {"registered_jobs": self._server.node.engine.jobs.count},
+            "Jobs": lambda: {"registered_jobs": self._server.membership.cluster.registered()},
             "Queues": lambda: {"registered_queues": len(self._server.node.engine.tubes)},
             "Persistence": self._about_persistence,
             "Stats": self._about_traffic,

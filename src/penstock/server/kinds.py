@@ -26,6 +26,9 @@ WHOLE_MAX: Final = (1 << 63) - 1
 # No value is longer; CONFIG SET could bring hundreds of megabytes, and splitting them into words takes minutes.
 TEXT_CHARACTERS_MAX: Final = 64 * 1024
 
+# Whoever hears a handshake can try secrets at leisure: shorter ones would be found.
+SECRET_BYTES_MIN: Final = 16
+
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]{1,19}) ?([kmgt]i?b?|b)?", re.ASCII | re.IGNORECASE)
 _SIZE_UNITS: Final[dict[str, int]] = {
@@ -265,6 +268,19 @@ class Text(Kind[str]):
 
     def conf(self, value: str) -> str:
         return quote(value)
+
+
+class Secret(Text):
+    """A text that is hard to guess, or none."""
+
+    def __init__(self) -> None:
+        super().__init__(512)
+        self.allowed = f"a secret of {SECRET_BYTES_MIN} to 512 bytes, like what `openssl rand -hex 32` prints"
+
+    def read(self, word: str) -> str:
+        if word and len(to_bytes(word)) < SECRET_BYTES_MIN:
+            raise Refused(self.allowed)
+        return super().read(word)
 
 
 class Texts(Kind[tuple[str, ...]]):

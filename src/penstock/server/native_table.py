@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.dialects.command import ADMIN, EVERYTHING, READ, WRITE
+from penstock.dialects.everywhere import Everywhere
 from penstock.server.history_commands import HistoryCommands
 from penstock.server.server import Server
 
@@ -24,6 +25,7 @@ _TUBE: Final = (
 def native_rows(server: Server) -> list[Row]:
     """Every native command."""
     native, tubes, jobs, history = server.native, server.tubes, server.jobs, HistoryCommands(server)
+    everywhere = Everywhere(server.site)
     return [
         # Jobs
         (
@@ -118,6 +120,22 @@ def native_rows(server: Server) -> list[Row]:
             *("Go through the tubes, and tell what is in each.", tubes.scan),
         ),
         ("tube list", 2, "r", READ, "", "Tell the names of all tubes.", tubes.names),
+        # All nodes of a cluster
+        (
+            *("global qlen", 3, "rF", READ, "queue"),
+            *("Count the jobs of a queue on all nodes that can be reached.", everywhere.qlen),
+        ),
+        (
+            *("global qpeek", 4, "r", READ, "queue count"),
+            *("Look at the first jobs of a queue on all nodes that can be reached.", everywhere.qpeek),
+        ),
+        (
+            *("global empty", 3, "w", ADMIN, "queue"),
+            *(
+                "Remove jobs of a queue on all nodes that can be reached; repeat it until none is left.",
+                everywhere.empty,
+            ),
+        ),
         # The session
         (
             *("identify", -1, "wF", EVERYTHING, "[token] [GRACE d]"),

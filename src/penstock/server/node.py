@@ -16,7 +16,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
@@ -88,10 +88,37 @@ class Parked(Long):
         """Its client is gone."""
 
 
+class Post:
+    """What goes to other nodes at the end of every turn. This is that of a node without others: nothing does."""
+
+    next_due: int = NEVER
+
+    def advance(self, now: int) -> None:
+        """Let time pass for the cluster."""
+
+    def has_mail(self) -> bool:
+        """Whether there is anything to be said."""
+        return False
+
+    def take(self) -> Any:
+        """What there is to be said, to be sent when the log is durable."""
+
+    def send(self, letters: Any) -> None:
+        """Say what was taken."""
+
+
+class _Outgoing(NamedTuple):
+    """What waits for the log to be durable: answers to clients, and letters to nodes."""
+
+    answers: list[tuple[Client, bytes]]
+    letters: Any
+
+
 class Node:
     """The engine behind a server, and the turns in which it works."""
 
     desk: Desk
+    post: Post
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.host = host
@@ -100,6 +127,7 @@ class Node:
         self.now = host.now()  # Of the turn.
         self.clients: dict[int, Client] = {}
         self.failed: asyncio.Future[None] = loop.create_future()  # Why the node cannot go on.
+        self.post = Post()
         self.sync_average_s = 0.0
         self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took.
         self._in_turn = False
@@ -143,12 +171,15 @@ class Node:
             client.hold()
         elif client.run(COMMANDS_PER_TURN):
             self._to_run[client] = None
-        if self.host.outbox.full():
-            # More would not fit in one frame; what is in the log so far is not answered sooner for that.
-            self.host.commit()
+        self.keep_frames_small()
         if not client.is_dirty:
             client.is_dirty = True
             self._dirty.append(client)
+
+    def keep_frames_small(self) -> None:
+        """Commit what was done so far, if more would not fit in one frame; it is not answered sooner for that."""
+        if self.host.outbox.full():
+            self.host.commit()
 
     def run_later(self, client: Client) -> None:
         """Run what a client has sent in the next turn."""
@@ -245,6 +276,7 @@ class Node:
     def _serve_waiters(self) -> None:
         """Answer those whose wait has ended, and run what they have sent meanwhile."""
         self.engine.advance(self.now)
+        self.post.advance(self.now)
         ended = self.host.outbox.ended_waits
         while ended:
             waits = ended[:]
@@ -256,10 +288,11 @@ class Node:
                     self._take_back(client)
                 else:
                     self.run(client)
+            self.post.advance(self.now)
 
     def _set_timer(self) -> None:
         """Come again when the next deadline is due."""
-        due = self.engine.deadlines.next_due
+        due = min(self.engine.deadlines.next_due, self.post.next_due)
         if due < self._timer_due:
             if self._timer is not None:
                 self._timer.cancel()
@@ -273,35 +306,32 @@ class Node:
     # Sending
 
     def _send(self) -> None:
-        """Send the answers that may be sent; the rest when the log is durable."""
-        if not self._dirty or self._syncing:
+        """Send what may be sent; the rest when the log is durable."""
+        if self._syncing or not (self._dirty or self.post.has_mail()):
             return
         if self.host.is_durable():
-            dirty, self._dirty = self._dirty, []
-            for client in dirty:
-                client.is_dirty = False
-                client.send(client.take_answers())
+            self._send_out(self._gather())
         elif self.sync_average_s <= SYNC_INLINE_MAX_S:
-            group = self._gather()
+            outgoing = self._gather()
             try:
                 self._note_sync(self._log_to_sync()())
             except JournalFailed as error:
                 self._fail(error)
                 return
-            self._send_to(group)
+            self._send_out(outgoing)
         else:
             self._syncing = True
-            group = self._gather()
+            outgoing = self._gather()
             sync = self._log_to_sync()
-            self.loop.run_in_executor(None, sync).add_done_callback(lambda done: self._synced(done, group))
+            self.loop.run_in_executor(None, sync).add_done_callback(lambda done: self._synced(done, outgoing))
 
-    def _gather(self) -> list[tuple[Client, bytes]]:
-        """Set the answers so far aside, to be sent together once the log is durable up to here."""
+    def _gather(self) -> _Outgoing:
+        """Set aside what is to be said so far, to be sent together once the log is durable up to here."""
         assert not self._in_turn, "what was done is in the log"
         dirty, self._dirty = self._dirty, []
         for client in dirty:
             client.is_dirty = False
-        return [(client, client.take_answers()) for client in dirty]
+        return _Outgoing([(client, client.take_answers()) for client in dirty], self.post.take())
 
     def _log_to_sync(self) -> Callable[[], float]:
         """What makes durable what is in the log now, in whichever thread, and tells how long that took.
@@ -323,20 +353,22 @@ class Node:
         self.sync_average_s += _SYNC_WEIGHT * (seconds - self.sync_average_s)
         self.on_sync(seconds)
 
-    def _synced(self, done: asyncio.Future[float], group: list[tuple[Client, bytes]]) -> None:
+    def _synced(self, done: asyncio.Future[float], outgoing: _Outgoing) -> None:
         self._syncing = False
         error = done.exception()
         if error is not None:
             self._fail(error)
             return
         self._note_sync(done.result())
-        self._send_to(group)
+        self._send_out(outgoing)
         if not self._in_turn:
             # Otherwise there are answers to what is not in the log yet; the end of the turn sends them.
             self._send()
 
-    def _send_to(self, group: list[tuple[Client, bytes]]) -> None:
-        for client, answers in group:
+    def _send_out(self, outgoing: _Outgoing) -> None:
+        # Other nodes first: they can work on it while clients are written to.
+        self.post.send(outgoing.letters)
+        for client, answers in outgoing.answers:
             client.send(answers)
 
     def _fail(self, error: BaseException) -> None:

@@ -25,11 +25,14 @@ from penstock.host import Host, Store
 from penstock.journal.disk import RealDisk
 from penstock.journal.retention import Retention
 from penstock.server import table
+from penstock.server.bus import is_loopback
 from penstock.server.clients import Handshake
 from penstock.server.config import Config, ConfigError
 from penstock.server.http import Answer, HttpConnection, Pages
 from penstock.server.info import SAMPLE_S, Info
 from penstock.server.iproto import doors
+from penstock.server.links import HANDSHAKE_S
+from penstock.server.membership import tls_contexts
 from penstock.server.server import Server, start_again
 
 _log = logging.getLogger("penstock")
@@ -103,6 +106,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     server.apply_all()
     server.make_spaces()
     listeners = await _listen(server)
+    server.node.begin_turn()  # In which the links to other nodes are opened.
     _heed_signals(server)
     _log.info("penstock %s serves %s from %s", __version__, _doors(config), config.dir)
     for warning in server.warnings:
@@ -160,6 +164,7 @@ async def _stop(server: Server) -> None:
     until = time.monotonic() + _PART_S
     while time.monotonic() < until and len(server.clients):
         await asyncio.sleep(0.01)
+    server.membership.bus.close()
     server.node.stop()
 
 
@@ -207,7 +212,7 @@ def _on_signal(server: Server, signum: int) -> None:
 
 def _check_doors(config: Config) -> None:
     """Refuse to be open to everybody by mistake."""
-    elsewhere = [address for address in config.bind if not _is_loopback(address)]
+    elsewhere = [address for address in config.bind if not is_loopback(address)]
     is_open = config.port or config.iproto_port or config.iproto15_port
     if elsewhere and is_open and config.protected_mode and not (config.requirepass or config.users):
         raise ConfigError(
@@ -229,10 +234,6 @@ def _doors(config: Config) -> str:
     return ", ".join([*doors, config.unixsocket] if config.unixsocket else doors)
 
 
-def _is_loopback(address: str) -> bool:
-    return address in ("localhost", "::1") or address.startswith("127.")
-
-
 async def _listen(server: Server) -> list[asyncio.AbstractServer]:
     config, loop = server.config, server.loop
     listeners: list[asyncio.AbstractServer] = []
@@ -243,6 +244,7 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
             watch = partial(HttpConnection, _pages(server))
             listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         listeners += await _listen_iproto(server)
+        listeners += await _listen_bus(server)
         setting, port = "tls-port", config.tls_port
         if config.tls_port:
             listeners.append(await _listen_tls(server, accept, config.tls_port))
@@ -299,6 +301,35 @@ async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
             )
             setattr(config, name, 0)
     return listeners
+
+
+async def _listen_bus(server: Server) -> list[asyncio.AbstractServer]:
+    """Open the port for other nodes."""
+    config, membership = server.config, server.membership
+    contexts = tls_contexts(config)
+    if contexts is not None:
+        membership.bus.tls = contexts[1]
+    port = membership.bus_port
+    if not port:
+        return []
+    security: dict[str, Any] = {}
+    if contexts is not None:
+        security = {"ssl": contexts[0], "ssl_handshake_timeout": HANDSHAKE_S}
+    try:
+        bus = membership.bus
+        return [await server.loop.create_server(bus.accept, config.bind, port, backlog=config.tcp_backlog, **security)]
+    except OSError as error:
+        # One that serves alone can do without; but what somebody asked for, they get or hear of.
+        if config.origin("cluster_port") != "default" or not membership.is_alone:
+            raise ConfigError(
+                f"cannot listen on port {port} for other nodes: {error.strerror or error}; choose another with "
+                "--cluster-port"
+            ) from None
+        server.warnings.append(
+            f"port {port} is taken, so other nodes cannot come; say --cluster-port to have it elsewhere"
+        )
+        membership.bus_port = 0
+        return []
 
 
 def _pages(server: Server) -> Pages:

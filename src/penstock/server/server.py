@@ -30,6 +30,7 @@ from penstock.journal.retention import Retention
 from penstock.server.access import Accounts, chap_of
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config, ConfigError
+from penstock.server.membership import Membership
 from penstock.server.node import Node
 from penstock.server.words import to_bytes
 from penstock.wire.errors import Refused
@@ -67,13 +68,14 @@ class Server:
         self.log = logging.getLogger("penstock")
         self.started = time.monotonic()
         self.run_id = secrets.token_hex(20)
-        self.node_id = host.node
         self.node = Node(host, loop)
         self.accounts = Accounts()
         self.clients = Clients(self.node, self.accounts, Limits())
         self.site = Site(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
         self.site.leaving = host.is_leaving()
         self.site.start_long = self.node.start_long
+        self.membership = Membership(config, host, self.node)
+        self.site.cluster = self.membership.cluster
         self.disque = Disque(self.site)
         self.native = Native(self.site)
         self.jobs = Jobs(self.native)
@@ -93,6 +95,11 @@ class Server:
         self._idle_cursor = 0
         self._evict_cursor = 0
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def node_id(self) -> str:
+        """Who this node is: 40 hex digits."""
+        return self.host.node
 
     # Settings
 
@@ -139,6 +146,7 @@ class Server:
         elif name == "loglevel":
             self.log.setLevel(LOG_LEVELS[config.loglevel])
         self._limit_clients()
+        self.membership.apply()
 
     def rewrite_config(self) -> None:
         """Let the file of the configuration say what was changed."""
@@ -189,6 +197,7 @@ class Server:
         """Say that this node is about to leave, or not; that survives a restart."""
         self.host.set_leaving(leaving)
         self.site.leaving = leaving
+        self.membership.set_leaving(leaving)
         if leaving:
             for connection in self.clients:
                 self.node.end_waits(connection, LEAVING)
@@ -215,11 +224,13 @@ class Server:
         return int(self.node.engine.memory_used())
 
     def _evict(self) -> None:
-        """Delete jobs of which nothing can come any more: those delivered that may be delivered only once."""
+        """Delete jobs of which nothing can come any more: those delivered that may be delivered only once, and acks."""
         jobs, self._evict_cursor = self.node.engine.scan(self._evict_cursor, _EVICT_SCAN, None, 1 << s.TAKEN)
+        cluster = self.membership.cluster
         for job in jobs:
-            if job.once:
+            if job.once and job.id not in cluster.handovers.by_job:
                 self.node.engine.delete(job, self.node.now)
+        cluster.acks.evict(_EVICT_SCAN, self.node.now)
 
     def rewrite_in_background(self) -> None:
         """Shorten the journal: take a snapshot, and remove what it stands for."""

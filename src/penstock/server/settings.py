@@ -25,6 +25,7 @@ from penstock.server.kinds import (
     OutputLimits,
     Renames,
     Seconds,
+    Secret,
     Size,
     Text,
     Texts,
@@ -335,13 +336,39 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     ),
     "Cluster": (
         Setting(
+            *("cluster_port", "cluster-port", PORT, "0"),
+            "The TCP port for other nodes; 0 is 10,000 above `port`, or none if there is no such port.",
+        ),
+        Setting(
+            *("cluster_secret", "cluster-secret", Secret(), ""),
+            "What all nodes of a cluster know and nobody else does; without it, or `tls-cluster`, nodes talk on one "
+            "machine only.",
+            secret=True,
+        ),
+        Setting(
+            *("tls_cluster", "tls-cluster", YesNo(), "no"),
+            "Whether nodes talk over TLS, with the server's certificate and the authorities of `tls-ca-cert-file`.",
+        ),
+        Setting(
+            *("cluster_announce_ip", "cluster-announce-ip", Text(45), ""),
+            "The address where other nodes find this one, if that is not the one that it is seen to come from.",
+        ),
+        Setting(
+            *("cluster_announce_port", "cluster-announce-port", PORT, "0"),
+            "The port where clients find this node, if it is another from outside; 0 if it is not.",
+        ),
+        Setting(
+            *("cluster_announce_bus_port", "cluster-announce-bus-port", PORT, "0"),
+            "The port where other nodes find this one, if it is another from outside; 0 if it is not.",
+        ),
+        Setting(
             *("cluster_node_timeout", "cluster-node-timeout", Whole(1, INT_MAX), "15000"),
-            "Has no effect while there is no cluster: the milliseconds after which a silent node counts as failing.",
+            "The milliseconds after which a node that does not answer is suspected to have failed.",
             changeable=True,
         ),
         Setting(
             *("cluster_config_file", "cluster-config-file", Text(255), "nodes.conf"),
-            "Has no effect: what a node knows of its peers is kept in `dir`.",
+            "The file, relative to `dir`, in which the node keeps whom it knows; it is no file to edit.",
         ),
     ),
 }

@@ -73,7 +73,7 @@ def install(server: Server) -> Info:
             WRITE,
             ids,
             "The same with less ado between nodes; on one node, the same.",
-            disque.ackjob,
+            disque.fastack,
         ),
         (
             "working",
@@ -179,7 +179,8 @@ def install(server: Server) -> Info:
             -2,
             "ar",
             ADMIN,
-            "MEET ip port | NODES | MYID | INFO | SAVECONFIG | FORGET id | RESET [SOFT|HARD] | LEAVING [yes|no]",
+            "MEET ip port [bus-port] | NODES | MYID | INFO | SAVECONFIG | FORGET id | COUNT-FAILURE-REPORTS id | "
+            "RESET [SOFT|HARD] | LEAVING [yes|no]",
             "See and change the cluster.",
             cluster.cluster,
         ),

@@ -22,8 +22,9 @@ def same_jobs(invariant: str, what: str, maintained: Iterable[Job], rebuilt: Ite
 
 
 def same_job(invariant: str, what: str, maintained: Job | None, rebuilt: Job | None) -> None:
-    """The same, of one job or none."""
-    same(invariant, what, maintained and maintained.id, rebuilt and rebuilt.id)
+    """The same, of one job or none; or of another one with the same rank."""
+    if maintained is None or rebuilt is None or rank(maintained) != rank(rebuilt):
+        same(invariant, what, maintained and maintained.id, rebuilt and rebuilt.id)
 
 
 def check_bag(what: str, items: Sequence[Job]) -> None:
@@ -37,7 +38,8 @@ def check_heap(what: str, items: Sequence[Job]) -> None:
     check_bag(what, items)
     for index in range(1, len(items)):
         parent = items[(index - 1) // HEAP_CHILDREN]
-        assert rank(parent) < rank(items[index]), f"E2: {what}: {shown(items[index])} is out of order"
+        # Two that were made on different nodes may have been made at the same moment.
+        assert rank(parent) <= rank(items[index]), f"E2: {what}: {shown(items[index])} is out of order"
 
 
 def in_state(jobs: Iterable[Job], state: int) -> list[Job]:

@@ -25,8 +25,8 @@ from penstock.core.table import JobTable
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Line, Link, Waiting
 
-# What is not the engine's: whom the shell answers.
-OMITTED: Final = frozenset(["tag"])
+# What is not the engine's: whom the shell answers, and who keeps copies on other nodes in step.
+OMITTED: Final = frozenset(["tag", "copies"])
 # A longer body is shown by its hash.
 SHOWN_BYTES_MAX: Final = 100
 

@@ -153,7 +153,8 @@ def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
     waiting: dict[bytes, list[Job]] = {name: [] for name in stages.by_name}
     for job in jobs:
         name = b"" if job.extra is None else job.extra.stage
-        assert (job.state == s.STAGED) == bool(name), f"E10: {shown(job)} is of stage {name!r}"
+        staged = job.state == s.STAGED and not _is_held(job)
+        assert staged == bool(name), f"E10: {shown(job)} is of stage {name!r}"
         if name:
             assert name in waiting, f"E10: {shown(job)} is of a stage that is not there"
             waiting[name].append(job)
@@ -168,6 +169,11 @@ def _check_stages(engine: Engine, jobs: Sequence[Job]) -> None:
     assert all(stages.by_name.get(stage.name) is stage for stage in stages.closing), (
         "E10: a stage was forgotten too soon"
     )
+
+
+def _is_held(job: Job) -> bool:
+    """Whether a job waits for copies on other nodes: it is staged in no stage."""
+    return job.extra is not None and job.extra.copy is not None and not job.extra.stage
 
 
 def _moment(item: Timed) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
 from penstock.core.tube import Tube
-from penstock.core.waits import Line, PutWait, Wait, Waiting
+from penstock.core.waits import Connection, CopyWait, ElsewhereWait, Line, PutWait, Wait, Waiting
 from penstock.testing.assertions import same, shown
 
 
@@ -30,9 +30,26 @@ def check_lines(engine: Engine) -> list[Waiting]:
         assert watching and job is not None, f"E2: job {job_id} is watched by nobody, or is gone"
         assert job.state not in (s.DONE, s.ZOMBIE), f"E9: {shown(job)}, and somebody still waits for its end"
         waits |= {wait.number: wait for wait in watching}
+    waits |= {wait.number: wait for wait in _for_copies(engine)}
     for wait in waits.values():
         _check_wait(engine, wait, waits)
     return list(waits.values())
+
+
+def _for_copies(engine: Engine) -> list[ElsewhereWait]:
+    """Those who wait for other nodes: they stand in no line. A job that waits for copies is held meanwhile."""
+    found: list[ElsewhereWait] = []
+    for session in engine.sessions.values():
+        for connection in session.connections.values():
+            assert isinstance(connection, Connection)
+            found += [wait for wait in connection.waits.values() if isinstance(wait, ElsewhereWait)]
+    for wait in found:
+        if not isinstance(wait, CopyWait):
+            continue
+        # One that may be delivered once is handed over instead: it is taken meanwhile, or back if nobody has it.
+        held = wait.job.state == s.STAGED or (wait.job.once and wait.job.state != s.GONE)
+        assert held, f"E9: {shown(wait.job)}, and somebody still waits for its copies"
+    return found
 
 
 def _check_wait(engine: Engine, wait: Waiting, waits: dict[int, Waiting]) -> None:

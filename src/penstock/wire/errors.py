@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, ProtocolError
 
 # What many commands refuse.
 SYNTAX: Final = b"ERR syntax error"
@@ -39,3 +39,7 @@ class NoProcedure(BoxError):
 
     def __init__(self, name: bytes) -> None:
         super().__init__(33, f"Procedure '{name[:200].decode('utf-8', 'backslashreplace')}' is not defined")
+
+
+class TurnedAway(ProtocolError):
+    """A node did as it should, and says why it does not talk to us."""

@@ -1,0 +1,104 @@
+"""A process that loads nodes of a cluster.
+
+python -m bench.cluster.load move 7711 7712 SECONDS    adds on one, takes and finishes on the other; jobs/s
+python -m bench.cluster.load finish 7711 ACKJOB COUNT  takes so many and finishes them; prints how many
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import uvloop
+
+from bench.server.processes import command
+
+_CLIENTS = 25
+_BODY = b"x" * 40
+_QUEUE = "moved"
+_BATCH = 100
+
+# No more jobs are added ahead of those that were taken: it is not about how fast a queue grows.
+_AHEAD_MAX = 1_000
+
+
+class _Moving:
+    """Producers here, consumers there."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.perf_counter() + seconds
+        self._added = 0
+        self._taken = 0
+
+    async def run(self, giver: int, taker: int) -> int:
+        """How many went all the way."""
+        tasks = [self._produce(giver) for _ in range(_CLIENTS)] + [self._consume(taker) for _ in range(_CLIENTS)]
+        await asyncio.gather(*tasks)
+        return self._taken
+
+    async def _produce(self, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        put = command("ADDJOB", _QUEUE, _BODY, 0, "REPLICATE", 1)
+        while time.perf_counter() < self._until:
+            if self._added - self._taken > _AHEAD_MAX:
+                await asyncio.sleep(0.001)
+                continue
+            self._added += 1
+            writer.write(put)
+            answer = await reader.readline()
+            if answer[:1] != b"+":
+                raise RuntimeError(f"a job was refused: {answer!r}")
+        writer.close()
+
+    async def _consume(self, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        get = command("GETJOB", "TIMEOUT", 100, "FROM", _QUEUE)
+        while time.perf_counter() < self._until:
+            writer.write(get)
+            id = await _taken(reader)
+            if id is not None:
+                writer.write(command("FASTACK", id))
+                await reader.readline()
+                self._taken += 1
+        writer.close()
+
+
+async def _taken(reader: asyncio.StreamReader) -> bytes | None:
+    """The id of the job in an answer to GETJOB, if there is one."""
+    if await reader.readline() == b"*-1\r\n":
+        return None
+    lines = [await reader.readline() for _ in range(7)]
+    return lines[4].strip()
+
+
+async def _finish(port: int, word: str, count: int) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    done = 0
+    while done < count:
+        writer.write(command("GETJOB", "NOHANG", "COUNT", min(_BATCH, count - done), "FROM", "bench"))
+        jobs = int((await reader.readline())[1:])
+        if jobs < 1:
+            raise RuntimeError("there are no more jobs")
+        ids = []
+        for _ in range(jobs):
+            lines = [await reader.readline() for _ in range(7)]
+            ids.append(lines[4].strip())
+        writer.write(command(word, *ids))
+        await reader.readline()
+        done += jobs
+    writer.close()
+    return done
+
+
+async def _main(what: str, *words: str) -> None:
+    if what == "move":
+        giver, taker, seconds = words
+        print(await _Moving(float(seconds)).run(int(giver), int(taker)) / float(seconds))
+    else:
+        port, word, count = words
+        print(await _finish(int(port), word, int(count)))
+
+
+if __name__ == "__main__":
+    uvloop.run(_main(*sys.argv[1:]))

@@ -1,0 +1,137 @@
+"""`penstock cluster demo`: some nodes on this machine that have met, and a job that outlives one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+import penstock
+from penstock.cluster.roster import BUS_OFFSET
+
+JOBS: Final = 100
+_PATIENCE_S: Final = 30.0
+_NODE_TIMEOUT_MS: Final = 2_000
+
+
+class DemoNode:
+    """A node in a process of its own."""
+
+    def __init__(self, home: Path, port: int) -> None:
+        self.port = port
+        words = ["--port", str(port), "--iproto-port", "0", "--dir", str(home), "--logfile", "log"]
+        words += ["--cluster-node-timeout", str(_NODE_TIMEOUT_MS)]
+        self.process = subprocess.Popen([sys.executable, "-m", "penstock", "serve", *words])
+        self._queue: Any = None
+
+    def ask(self, *words: str | int) -> Any:
+        """What it answers."""
+        if self._queue is None:
+            _wait_for(self._listens)
+            self._queue = penstock.connect(f"penstock://127.0.0.1:{self.port}")
+        return self._queue.execute(*words)
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        except OSError:
+            return False
+        return True
+
+    def reaches(self) -> int:
+        """How many others it can reach."""
+        lines = self.ask("CLUSTER", "INFO").decode().split()
+        return int(dict(line.split(":") for line in lines)["cluster_reachable_nodes"])
+
+    def end(self) -> None:
+        """Be no more, at once."""
+        if self._queue is not None:
+            self._queue.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def run(count: int) -> int:
+    """Show it; 0 if nothing was lost."""
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home, contextlib.ExitStack() as stack:
+        nodes = []
+        for number, port in enumerate(_free_ports(count)):
+            node = DemoNode(Path(home, f"node{number}"), port)
+            stack.callback(node.end)
+            nodes.append(node)
+        return _show(nodes)
+
+
+def _show(nodes: list[DemoNode]) -> int:
+    first, second, last = nodes[0], nodes[1], nodes[-1]
+    ports = ", ".join(str(node.port) for node in nodes)
+    _tell(f"{len(nodes)} nodes, on the ports {ports}. The first one meets the others:")
+    for node in nodes[1:]:
+        node.ask("PING")
+        _tell(f"  port {first.port}> CLUSTER MEET 127.0.0.1 {node.port}")
+        first.ask("CLUSTER", "MEET", "127.0.0.1", node.port)
+    began = time.monotonic()
+    _wait_for(lambda: all(node.reaches() == len(nodes) - 1 for node in nodes))
+    _tell(f"Everybody reaches everybody, after {time.monotonic() - began:.1f} s.\n")
+
+    copies = min(3, len(nodes))
+    began = time.monotonic()
+    ids = [
+        first.ask("ADDJOB", "demo", f"job {number}", 5_000, "REPLICATE", copies, "RETRY", 1) for number in range(JOBS)
+    ]
+    spent = time.monotonic() - began
+    _tell(f"{JOBS} jobs added on port {first.port}, each with {copies} copies: {spent / JOBS * 1000:.1f} ms each.")
+    _tell(f"Port {first.port}, which has them queued, is killed.")
+    first.end()
+
+    found: dict[bytes, int] = {}
+    began = time.monotonic()
+    while set(found) != set(ids) and time.monotonic() - began < _PATIENCE_S:
+        for node in (second, last):
+            for _, id, _ in node.ask("GETJOB", "TIMEOUT", 100, "COUNT", JOBS, "FROM", "demo") or []:
+                found[id] = found.get(id, 0) + 1
+                node.ask("ACKJOB", id)
+    lost = set(ids) - set(found)
+    spent = time.monotonic() - began
+    _tell(f"{len(found)} of them were got from the others within {spent:.1f} s, and acknowledged there.")
+    if lost:
+        _tell(f"{len(lost)} were lost: this is a bug, please report it.")
+        return 1
+    _tell("Nothing was lost.")
+    return 0
+
+
+def _tell(words: str) -> None:
+    typer.echo(words)
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + _PATIENCE_S
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, nor so far above them where nodes talk."""
+    found: list[int] = []
+    for port in range(7_711, 7_911):
+        if len(found) < count and _is_free(port) and _is_free(port + BUS_OFFSET):
+            found.append(port)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with contextlib.closing(socket.socket()) as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,305 @@
+"""Acknowledgements: kept until every holder of the job knows, then collected.
+
+Whoever is told by a client that a job is done tells all holders it knows of (SETACK), again and again, less and less
+often. A holder lets its copy go, keeps the acknowledgement likewise, and says so (GOTACK), with the holders that it
+knows of if they are others. When all know, all are told to forget it (DELJOB). Whoever does not hear that begins to
+collect by itself after a while; so any one of those who know is enough.
+
+An acknowledgement of a job that nobody here has heard of is kept, too (a *dummy*): the job may be on a node that
+cannot be reached now. All nodes are asked then, and the first that knows the job takes it over.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.cluster.messages import DELJOB, GOTACK, SETACK, OfHolders, OfJob
+from penstock.cluster.place import Place, fingerprint
+from penstock.core import states as s
+from penstock.core.copying import finish
+from penstock.core.deadlines import Timed
+from penstock.core.job import Job
+
+# After each attempt to collect it, an acknowledgement waits twice as long for the next, up to three minutes.
+_PERIOD_MS: Final = 1_000
+_PERIOD_MS_MAX: Final = 180_000
+
+# How many dummies there may be: whoever acknowledges what nobody knows must not fill the memory. About 50 MB.
+DUMMIES_MAX: Final = 100_000
+
+# How many are looked at when a node can be reached again; the rest have their own time.
+_AGAIN_MAX: Final = 10_000
+
+_KEY: Final = b"ack "
+
+
+class Ack(Timed):
+    """That a job was acknowledged. Its deadline is when to tell the others again."""
+
+    id: bytes
+    holders: list[bytes]  # Those that are believed to have a copy, or to know; this node among them. Empty: a dummy.
+    confirmed: dict[bytes, bool]  # Who has said that it knows, and whether it had a copy.
+    attempts: i64
+    expiry: i64  # When it is of no use any more, because the job would be over.
+
+    def __init__(self, id: bytes, holders: list[bytes], expiry: i64) -> None:
+        super().__init__()
+        self.id = id
+        self.holders = holders
+        self.confirmed = {}
+        self.attempts = 0
+        self.expiry = expiry
+
+    def is_dummy(self) -> bool:
+        """Whether it is of a job that this node never had."""
+        return not self.holders
+
+
+class Acks:
+    """All acknowledgements of a node that are not collected."""
+
+    by_id: dict[bytes, Ack]
+    dummies: i64
+    collected: i64
+    refused: i64  # Dummies that there was no room for.
+    _place: Place
+
+    def __init__(self, place: Place) -> None:
+        self.by_id = {}
+        self.dummies = 0
+        self.collected = 0
+        self.refused = 0
+        self._place = place
+
+    def restore(self, now: i64) -> None:
+        """Go on with those that the log has."""
+        for key, value in self._place.engine.notes.items():
+            if key.startswith(_KEY):
+                words = value.split(b" ")
+                ack = Ack(key[len(_KEY) :], [self._place.node(node) for node in words[1:]], int(words[0]))
+                self._know(ack)
+                self._place.deadlines.set(ack, now + _PERIOD_MS + self._place.chance.below(_PERIOD_MS))
+
+    # What clients say
+
+    def begin(self, id: bytes, holders: list[bytes], expiry: i64, now: i64) -> None:
+        """A job that was here is done: let every holder know."""
+        if len(holders) > 1 and id not in self.by_id:
+            self._try(self._keep(Ack(id, list(holders), expiry), now), now)
+        else:
+            self._place.lately.add(id, now)
+
+    def dummy(self, id: bytes, minutes: i64, now: i64) -> None:
+        """A job that is not here is done: ask who has it."""
+        ack = self.by_id.get(id)
+        if ack is not None:
+            self._try(ack, now)
+        elif self._place.members.size() < 2:
+            return
+        elif self.dummies >= DUMMIES_MAX:
+            self.refused += 1
+        else:
+            self._try(self._keep(Ack(id, [], now + minutes * 60_000), now), now)
+
+    def forget(self, id: bytes, now: i64) -> list[bytes]:
+        """Drop an acknowledgement, if there is one; tell who were the holders."""
+        ack = self.by_id.get(id)
+        if ack is None:
+            return []
+        self._drop(ack, now)
+        return ack.holders
+
+    def evict(self, count: i64, now: i64) -> int:
+        """Drop up to so many, the oldest first: memory is short, and what they prevent is only a second delivery."""
+        oldest: list[Ack] = []
+        for ack in self.by_id.values():
+            if len(oldest) == count:
+                break
+            oldest.append(ack)
+        for ack in oldest:
+            self._drop(ack, now)
+        return len(oldest)
+
+    # What others say
+
+    def object_to(self, sender: bytes, id: bytes) -> bool:
+        """Tell a node that a job is done, if it is; and tell whether."""
+        ack = self.by_id.get(id)
+        if ack is not None:
+            if not ack.is_dummy() and sender not in ack.holders:
+                ack.holders.append(self._place.node(sender))
+            self._place.mail.send(sender, OfJob(SETACK, id, fingerprint(ack.holders)))
+            return True
+        if self._place.lately.has(id):
+            self._place.mail.send(sender, OfJob(SETACK, id))
+            return True
+        return False
+
+    def receive_setack(self, sender: bytes, message: OfJob, now: i64) -> None:
+        """A node knows that a job is done."""
+        place = self._place
+        id = message.id
+        ack = self.by_id.get(id)
+        job: Job | None = None
+        if ack is None:
+            job = place.find(id, now)
+            if job is not None:
+                ack = self._acked(job, id, sender, message.aux == 0, now)
+        if ack is None:
+            heir = place.heirs.heir_of(id)
+            if job is None and heir is not None:
+                # It keeps the acknowledgement, not we.
+                place.mail.send(sender, OfHolders(GOTACK, id, 0, [heir]))
+                return
+            # It may still be on its way to us.
+            place.lately.add(id, now)
+            place.mail.send(sender, OfHolders(GOTACK, id, 1 if job is not None else 0, []))
+            return
+        had = not ack.is_dummy()
+        if had and message.aux != 0 and sender not in ack.holders:
+            ack.holders.append(place.node(sender))
+        told = had and message.aux != 0 and message.aux != fingerprint(ack.holders)
+        place.mail.send(sender, OfHolders(GOTACK, id, 1 if had else 0, list(ack.holders) if told else []))
+
+    def _acked(self, job: Job, id: bytes, sender: bytes, by_dummy: bool, now: i64) -> Ack | None:
+        """Another node says that a job which is here is done: keep that, if anybody else may have to know."""
+        place = self._place
+        copy = job.copy()
+        holders = [place.myself] if copy is None else list(copy.holders)
+        if not by_dummy and sender not in holders:
+            holders.append(place.node(sender))
+        ack: Ack | None = None
+        if len(holders) > 1 and not job.once:
+            ack = self._keep(Ack(id, holders, job.expiry), now)
+        place.quiet = True
+        finish(place.engine, job, s.ACKED, now)
+        place.quiet = False
+        if ack is not None:
+            if by_dummy:
+                self._try(ack, now)
+            else:
+                # Whoever told us collects; we do if nothing comes of it.
+                place.deadlines.set(ack, min(ack.expiry, now + 2 * _PERIOD_MS + place.jitter()))
+        return ack
+
+    def receive_gotack(self, sender: bytes, message: OfHolders, now: i64) -> None:
+        """A node says that it knows; or that it never heard of the job."""
+        ack = self.by_id.get(message.id)
+        if ack is None:
+            return
+        if ack.is_dummy():
+            if message.aux:
+                self._drop(ack, now)
+                return
+        else:
+            self._tell_more(ack, sender if message.aux else b"", message.holders)
+        ack.confirmed[self._place.node(sender)] = message.aux != 0
+        self._collect_if_known(ack, now)
+
+    def receive_holders(self, sender: bytes, message: OfHolders) -> bool:
+        """A node tells who has copies of a job. Tell whether it is done, and they have to know that."""
+        ack = self.by_id.get(message.id)
+        if ack is None:
+            return self.object_to(sender, message.id)
+        if ack.is_dummy():
+            self.object_to(sender, message.id)
+        else:
+            self._tell_more(ack, b"", [sender, *message.holders])
+        return True
+
+    def _tell_more(self, ack: Ack, sender: bytes, nodes: list[bytes]) -> None:
+        """Know of more holders, and tell them; the sender knows already."""
+        for node in [sender, *nodes]:
+            if node and node not in ack.holders:
+                ack.holders.append(self._place.node(node))
+                if node != sender:
+                    self._place.send_all([node], OfJob(SETACK, ack.id, fingerprint(ack.holders)))
+
+    def receive_deljob(self, id: bytes, now: i64) -> None:
+        """All who have to know do, or whoever made the job gave it up: forget it."""
+        place = self._place
+        ack = self.by_id.get(id)
+        if ack is not None:
+            self._drop(ack, now)
+        job = place.find(id, now)
+        if job is None:
+            place.lately.add(id, now)
+        elif not job.once:
+            place.lately.add(id, now)
+            place.quiet = True
+            finish(place.engine, job, s.DELETED, now)
+            place.quiet = False
+
+    def try_again(self, node: bytes, now: i64) -> None:
+        """A node can be reached again: tell it what it has not confirmed soon, and not all at once."""
+        for ack in islice(self.by_id.values(), _AGAIN_MAX):
+            if node not in ack.confirmed and (ack.is_dummy() or node in ack.holders):
+                soon = now + self._place.chance.below(_PERIOD_MS)
+                if soon < ack.due:
+                    self._place.deadlines.set(ack, soon)
+
+    # How they are collected
+
+    def fire(self, ack: Ack, now: i64) -> None:
+        """Try again, or give up because the job would be over by itself."""
+        if ack.expiry <= now:
+            self._drop(ack, now)
+        else:
+            self._try(ack, now)
+
+    def _try(self, ack: Ack, now: i64) -> None:
+        """Tell all who have not confirmed."""
+        place = self._place
+        ack.attempts += 1
+        if self._collect_if_known(ack, now):
+            return
+        message = OfJob(SETACK, ack.id, fingerprint(ack.holders))
+        for node in place.members.linked() if ack.is_dummy() else ack.holders:
+            if node != place.myself and node not in ack.confirmed:
+                place.mail.send(node, message)
+        period = min(_PERIOD_MS << min(ack.attempts, 10), _PERIOD_MS_MAX)
+        place.deadlines.set(ack, min(ack.expiry, now + period + place.jitter()))
+
+    def _collect_if_known(self, ack: Ack, now: i64) -> bool:
+        """Let an acknowledgement go when all who have to know do. Nodes that are members no more are not waited for."""
+        members = self._place.members
+        if ack.is_dummy():
+            if len(ack.confirmed) < members.size() - 1:
+                return False
+        else:
+            for node in ack.holders:
+                if node != self._place.myself and node not in ack.confirmed and members.is_member(node):
+                    return False
+        message = OfJob(DELJOB, ack.id)
+        for node, had in ack.confirmed.items():
+            if had:
+                self._place.mail.send(node, message)
+        self.collected += 1
+        self._drop(ack, now)
+        return True
+
+    def _keep(self, ack: Ack, now: i64) -> Ack:
+        self._know(ack)
+        self._place.engine.note(_KEY + ack.id, b" ".join([b"%d" % ack.expiry, *ack.holders]), now)
+        return ack
+
+    def _know(self, ack: Ack) -> None:
+        self.by_id[ack.id] = ack
+        if ack.is_dummy():
+            self.dummies += 1
+
+    def _drop(self, ack: Ack, now: i64) -> None:
+        del self.by_id[ack.id]
+        if ack.is_dummy():
+            self.dummies -= 1
+        self._place.deadlines.clear(ack)
+        self._place.engine.note(_KEY + ack.id, b"", now)
+        self._place.lately.add(ack.id, now)
+
+
+def is_at_least_once(id: bytes) -> bool:
+    """Whether an id is of a job that is delivered until it is acknowledged."""
+    return id[39:40] in (b"1", b"3", b"5", b"7", b"9", b"b", b"d", b"f")

@@ -1,0 +1,381 @@
+"""Jobs go where somebody waits for them.
+
+A node whose clients find a queue empty asks others for jobs of it (NEEDJOBS): those that had some lately, often; all of
+them, less and less often. What it asks for is wanted for as long as until it asks again, so a node that has nothing now
+sends what comes to it later at once: nobody asks often, and nobody waits for the next question.
+
+The giver takes jobs out of its queue as a client would. Those that are delivered until they are acknowledged stay with
+it as copies, and its timer brings them back if they never arrived; those that may be delivered once are handed over.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.cluster.acks import Acks
+from penstock.cluster.handover import Handovers
+from penstock.cluster.images import image_of, merge_holders, take_in
+from penstock.cluster.messages import ENQUEUE, NEEDJOBS, YOURJOBS, JobImage, OfJob, OfJobs, OfQueue
+from penstock.cluster.place import Place, retry_ms
+from penstock.cluster.requeue import Requeue
+from penstock.core import states as s
+from penstock.core.copying import first_ready, is_shared, set_aside
+from penstock.core.deadlines import Timed
+from penstock.core.errors import CommandError
+from penstock.core.job import Copy, Job
+from penstock.core.limits import NEVER
+from penstock.core.tube import Tube
+
+# All nodes are asked at once, then after so long, twice as long, up to so long.
+_ALL_MS: Final = 1_000
+_ALL_MS_MAX: Final = 30_000
+
+# Those that had jobs are asked after so long, twice as long, up to so long; and for this long they are remembered.
+_SOURCE_MS: Final = 25
+_SOURCE_MS_MAX: Final = 2_000
+_SOURCE_REMEMBERED_MS: Final = 5_000
+
+# What was asked for is wanted for a little longer than until it is asked for again.
+_OVERLAP_MS: Final = 500
+
+# How many jobs those are asked for who had some, by how fast they come.
+_ASKED_MIN: Final = 5
+_ASKED_MAX: Final = 100
+
+# How much of it goes into one message, bytes of bodies; there is always one job in it.
+_GIVEN_BYTES_MAX: Final = 1024 * 1024
+
+# The rate at which jobs come is measured over so long.
+_WINDOW_MS: Final = 1_000
+
+# For how many queues others may want jobs: names that nobody uses must not fill the memory.
+_WISHES_MAX: Final = 100_000
+
+# When nobody has asked for it for so long, what was known of a queue is forgotten.
+_IDLE_MS: Final = 60_000
+
+
+class Want(Timed):
+    """A queue that clients here want jobs of. Its deadline is when to ask again."""
+
+    queue: bytes
+    sources: dict[bytes, i64]  # Who had jobs, and when.
+    used: i64  # When a client last wanted one.
+    sources_at: i64  # When the sources were asked last,
+    sources_tries: i64  # and how often in vain.
+    all_at: i64  # The same, of all nodes.
+    all_tries: i64
+    _window: i64  # When the present window began, how many came in it, and in the one before.
+    _came: i64
+    _came_before: i64
+
+    def __init__(self, queue: bytes, now: i64) -> None:
+        super().__init__()
+        self.queue = queue
+        self.sources = {}
+        self.used = now
+        self.sources_at = 0
+        self.sources_tries = 0
+        self.all_at = 0
+        self.all_tries = 0
+        self._window = now
+        self._came = 0
+        self._came_before = 0
+
+    def sources_ms(self) -> i64:
+        """How long to wait before the sources are asked again."""
+        return min(_SOURCE_MS << min(self.sources_tries, 10), _SOURCE_MS_MAX)
+
+    def all_ms(self) -> i64:
+        """How long to wait before all are asked again."""
+        return 0 if self.all_tries == 0 else min(_ALL_MS << min(self.all_tries - 1, 10), _ALL_MS_MAX)
+
+    def came(self, source: bytes, count: i64, now: i64) -> None:
+        """Jobs came from a node."""
+        if source not in self.sources and self.all_tries > 1:
+            self.all_tries = 1
+        self.sources[source] = now
+        self.sources_tries = 0
+        self._turn(now)
+        self._came += count
+
+    def rate(self, now: i64) -> i64:
+        """How many jobs come in a second."""
+        self._turn(now)
+        counted = self._came + self._came_before
+        if counted == 0:
+            return 0
+        elapsed = now - self._window + (_WINDOW_MS if self._came_before else 0)
+        return (counted * 1_000 + elapsed) // max(elapsed, 50)
+
+    def live_sources(self, now: i64) -> list[bytes]:
+        """Who had jobs lately."""
+        for node in [node for node, when in self.sources.items() if now - when > _SOURCE_REMEMBERED_MS]:
+            del self.sources[node]
+        return list(self.sources)
+
+    def _turn(self, now: i64) -> None:
+        passed = now - self._window
+        if passed > _SOURCE_REMEMBERED_MS:
+            self._came = self._came_before = 0
+            self._window = now
+        elif passed > _WINDOW_MS:
+            if self._came > 0 or passed > 2 * _WINDOW_MS:
+                self._came_before = self._came
+                self._came = 0
+                self._window = now
+
+
+class Wish:
+    """What another node wants of a queue."""
+
+    count: i64
+    until: i64
+
+    def __init__(self, count: i64, until: i64) -> None:
+        self.count = count
+        self.until = until
+
+
+class Wishes(Timed):
+    """Who wants jobs of a queue. Its deadline is when nobody does any more."""
+
+    queue: bytes
+    by_node: dict[bytes, Wish]
+
+    def __init__(self, queue: bytes) -> None:
+        super().__init__()
+        self.queue = queue
+        self.by_node = {}
+
+
+class Federation:
+    """Jobs that come from other nodes, and go to them."""
+
+    wants: dict[bytes, Want]
+    wishes: dict[bytes, Wishes]
+    offered: dict[bytes, None]  # Queues that others want jobs of, and that have some now.
+    imported: i64
+    exported: i64
+    _place: Place
+    _acks: Acks
+    _requeue: Requeue
+    _handovers: Handovers
+
+    def __init__(self, place: Place, acks: Acks, requeue: Requeue, handovers: Handovers) -> None:
+        self.wants = {}
+        self.wishes = {}
+        self.offered = {}
+        self.imported = 0
+        self.exported = 0
+        self._place = place
+        self._acks = acks
+        self._requeue = requeue
+        self._handovers = handovers
+
+    # Wanting
+
+    def want(self, queue: bytes, now: i64) -> None:
+        """A client found a queue empty."""
+        place = self._place
+        tube = place.engine.tubes.get(queue)
+        if place.members.leaving or not place.members.peers:
+            return
+        if tube is not None and (tube.paused_in or not is_shared(tube)):
+            return
+        want = self.wants.get(queue)
+        if want is None:
+            want = Want(queue, now)
+            self.wants[queue] = want
+        want.used = now
+        self._ask(want, now)
+
+    def emptied(self, queue: bytes, now: i64) -> None:
+        """The last job of a queue was taken. If jobs have come lately, more are asked for at once."""
+        want = self.wants.get(queue)
+        if want is not None and want.rate(now) > 0 and not self._place.members.leaving:
+            self._ask_sources(want, now)
+
+    def fire_want(self, want: Want, now: i64) -> None:
+        """Ask again if somebody waits; forget the queue if nobody has for long."""
+        tube = self._place.engine.tubes.get(want.queue)
+        if tube is not None and tube.line.length > 0 and not tube.paused_in and not self._place.members.leaving:
+            want.used = now
+            self._ask(want, now)
+        elif now - want.used >= _IDLE_MS:
+            self._place.deadlines.clear(want)
+            del self.wants[want.queue]
+        else:
+            self._place.deadlines.set(want, want.used + _IDLE_MS)
+
+    def _ask(self, want: Want, now: i64) -> None:
+        """Ask whoever it is time to ask."""
+        if want.live_sources(now) and now - want.sources_at >= want.sources_ms():
+            self._ask_sources(want, now)
+        if now - want.all_at >= want.all_ms():
+            want.all_at = now
+            want.all_tries += 1
+            self._place.broadcast(OfQueue(NEEDJOBS, want.queue, 1, want.all_ms() + _OVERLAP_MS))
+        due = want.all_at + want.all_ms()
+        if want.sources:
+            due = min(due, want.sources_at + want.sources_ms())
+        self._place.deadlines.set(want, max(due, now + 1))
+
+    def _ask_sources(self, want: Want, now: i64) -> None:
+        sources = want.live_sources(now)
+        if sources:
+            count = max(_ASKED_MIN, min(want.rate(now) // len(sources), _ASKED_MAX))
+            want.sources_at = now
+            want.sources_tries += 1
+            self._place.send_all(sources, OfQueue(NEEDJOBS, want.queue, count, want.sources_ms() + _OVERLAP_MS))
+
+    def rate(self, queue: bytes, now: i64) -> i64:
+        """How many jobs of a queue come from other nodes in a second."""
+        want = self.wants.get(queue)
+        return 0 if want is None else want.rate(now)
+
+    def sources(self, queue: bytes, now: i64) -> list[bytes]:
+        """Who sent jobs of a queue lately."""
+        want = self.wants.get(queue)
+        return [] if want is None else want.live_sources(now)
+
+    def receive_yourjobs(self, sender: bytes, message: OfJobs, now: i64) -> None:
+        """Jobs come."""
+        came: dict[bytes, i64] = {}
+        handed_over = message.number > 0 and self._handovers.receive(sender, message, now)
+        for image in message.jobs:
+            if handed_over or (message.number == 0 and self._import(sender, image, now)):
+                came[image.queue] = came.get(image.queue, 0) + 1
+        for queue, count in came.items():
+            self.imported += count
+            want = self.wants.get(queue)
+            if want is not None:
+                want.came(sender, count, now)
+        self._place.engine._settle(now)
+
+    def _import(self, sender: bytes, image: JobImage, now: i64) -> bool:
+        place = self._place
+        # One that may be delivered once comes with a number.
+        if image.retry_ms == 0 or self._acks.object_to(sender, image.id):
+            return False
+        job = place.find(image.id, now)
+        if job is not None:
+            self._handovers.import_known(job, image, now)
+            return True
+        if not place.members.leaving:
+            tube = place.shared_tube(image.queue, now)
+            if tube is not None and not tube.paused_in and take_in(place, image, tube, NEVER, True, now) is not None:
+                return True
+        # It has a copy of its own to queue.
+        place.mail.send(sender, OfJob(ENQUEUE, image.id))
+        return False
+
+    # Giving
+
+    def tube_made(self, tube: Tube) -> None:
+        """A queue came into being: perhaps others wait for it."""
+        tube.wanted = tube.name in self.wishes
+
+    def can_be_had(self, tube: Tube) -> None:
+        """A job is ready in a queue that others want jobs of."""
+        self.offered[tube.name] = None
+
+    def receive_needjobs(self, sender: bytes, message: OfQueue, now: i64) -> None:
+        """A node wants jobs: what there is now, and what comes within the time it says."""
+        tube = self._place.engine.tubes.get(message.queue)
+        left = message.aux
+        if tube is not None:
+            left -= self._give(tube, sender, message.aux, now)
+        wishes = self.wishes.get(message.queue)
+        if left <= 0 or message.ms <= 0:
+            if wishes is not None:
+                wishes.by_node.pop(sender, None)
+            return
+        if wishes is None:
+            if len(self.wishes) >= _WISHES_MAX:
+                return
+            wishes = Wishes(message.queue)
+            self.wishes[message.queue] = wishes
+        # The place of one who asks again is behind those who ask, too.
+        wishes.by_node.pop(sender, None)
+        wishes.by_node[sender] = Wish(left, now + min(message.ms, 2 * _ALL_MS_MAX))
+        if wishes.due < now + message.ms or len(wishes.by_node) == 1:
+            self._place.deadlines.set(wishes, now + min(message.ms, 2 * _ALL_MS_MAX))
+        if tube is not None:
+            tube.wanted = True
+
+    def fire_wishes(self, wishes: Wishes, now: i64) -> None:
+        """Forget those who do not want jobs of a queue any more."""
+        for node in [node for node, wish in wishes.by_node.items() if wish.until <= now]:
+            del wishes.by_node[node]
+        if wishes.by_node:
+            self._place.deadlines.set(wishes, max([wish.until for wish in wishes.by_node.values()]))
+            return
+        self._place.deadlines.clear(wishes)
+        del self.wishes[wishes.queue]
+        tube = self._place.engine.tubes.get(wishes.queue)
+        if tube is not None:
+            tube.wanted = False
+
+    def serve(self, now: i64) -> None:
+        """Give jobs that came meanwhile to those who want them, and nobody here takes."""
+        offered, self.offered = self.offered, {}
+        for queue in offered:
+            tube = self._place.engine.tubes.get(queue)
+            wishes = self.wishes.get(queue)
+            if tube is None or wishes is None:
+                continue
+            for node, wish in list(wishes.by_node.items()):
+                if wish.until > now:
+                    wish.count -= self._give(tube, node, wish.count, now)
+                if wish.count <= 0 or wish.until <= now:
+                    del wishes.by_node[node]
+
+    def _give(self, tube: Tube, node: bytes, wanted: i64, now: i64) -> i64:
+        """Send jobs of a queue to a node: about half of what there is, and no more than it wants."""
+        length: i64 = tube.count_in(s.READY)
+        if length == 0 or tube.paused_out or tube.line.length > 0 or not is_shared(tube):
+            return 0
+        if not self._place.can_take(node):
+            return 0
+        if self.rate(tube.name, now) > 0 and not self._place.members.leaving:
+            # It wants jobs itself; they would only go to and fro.
+            return 0
+        count = min(wanted, _ASKED_MAX)
+        if length < 2 * count:
+            count = max(1, length // 2)
+        images: list[JobImage] = []
+        body_bytes: i64 = 0
+        given: i64 = 0
+        while given < count and body_bytes <= _GIVEN_BYTES_MAX:
+            job = first_ready(self._place.engine, tube, now)
+            if job is None:
+                break
+            body_bytes += job.body_length()
+            given += 1
+            if job.once:
+                if self._handovers.give([job], node, now) == 0:
+                    break
+            elif not self._give_copy(job, node, images, now):
+                break
+        if images:
+            self._place.mail.send(node, OfJobs(YOURJOBS, images))
+        self.exported += given
+        return given
+
+    def _give_copy(self, job: Job, node: bytes, images: list[JobImage], now: i64) -> bool:
+        """Let another node queue a job, and keep a copy that comes back if it does not."""
+        place = self._place
+        copy = job.copy()
+        if copy is None:
+            copy = Copy(b"", 1, [place.myself], True)
+            job.rare().copy = copy
+        merge_holders(place, copy, [node])
+        try:
+            images.append(image_of(place, job, now))
+        except CommandError:
+            return False
+        set_aside(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now), now)
+        return True

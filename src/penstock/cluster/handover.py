@@ -1,0 +1,416 @@
+"""Jobs that are handed to another node, and not forgotten here before that has said so.
+
+A job that may be delivered once has one holder at any time. Its giver takes it out of its queue, durably, and numbers
+the handing-over; then it says YOURJOBS again and again until the receiver says TAKENOVER. The receiver remembers
+which numbers it has accepted, as durably as the jobs, and takes each once. A number belongs to what the giver
+remembers since it lost its memory last (its *series*), and the message names the receiver's memory: one that has
+forgotten what it took since it was addressed takes nothing, and the giver, which cannot know whether the job was
+delivered there, gives it up.
+
+A receiver that cannot take what it is handed says that, too (NOTTAKEN), and holds to it; then the jobs go back to their
+queues. Nodes that leave hand over all they have in this way.
+"""
+
+from __future__ import annotations
+
+import binascii
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.cluster.acks import Acks
+from penstock.cluster.images import image_of, merge_holders, take_in
+from penstock.cluster.messages import HOLDERS, NOTTAKEN, TAKENOVER, YOURJOBS, JobImage, OfHolders, OfJobs, Receipt
+from penstock.cluster.place import Place, retry_ms
+from penstock.cluster.requeue import Requeue
+from penstock.core import states as s
+from penstock.core import waits as w
+from penstock.core.copying import end_wait, finish, postpone, put_for, set_aside, take_back, take_out
+from penstock.core.deadlines import Timed
+from penstock.core.errors import CommandError
+from penstock.core.job import Copy, Draft, Job
+from penstock.core.limits import NEVER, check_body
+from penstock.core.tube import Tube
+from penstock.core.waits import CopyWait
+
+# A handing-over is said again after so long, then twice as long, up to so long.
+_AGAIN_MS: Final = 500
+_AGAIN_MS_MAX: Final = 8_000
+
+# Numbers are reserved in the log so many at a time: after a crash they go on behind all that were given.
+_NUMBERS: Final = 1_024
+
+# What a giver said before it lost its memory may still arrive for so long.
+_SERIES_MS: Final = 3_600_000
+
+_KEY: Final = b"give "
+_KEY_NUMBERS: Final = b"numbers"
+_KEY_TOOK: Final = b"took "
+
+
+class Handing(Timed):
+    """One handing-over. Its deadline is when to say it again."""
+
+    number: i64
+    series: bytes  # What we remembered since when it was numbered.
+    heir: bytes
+    memory: bytes  # What the heir had said of its memory.
+    jobs: list[Job]
+    due_at: dict[int, int]  # When those that were delayed are to be queued, by their numbers.
+    tries: i64
+
+    def __init__(
+        self, number: i64, series: bytes, heir: bytes, memory: bytes, jobs: list[Job], due_at: dict[int, int]
+    ) -> None:
+        super().__init__()
+        self.number = number
+        self.series = series
+        self.heir = heir
+        self.memory = memory
+        self.jobs = jobs
+        self.due_at = due_at
+        self.tries = 0
+
+    def written(self) -> bytes:
+        """What the log has to know of it."""
+        jobs = [b"%d:%d" % (job.id, self.due_at.get(job.id, 0)) for job in self.jobs]
+        return b" ".join([binascii.hexlify(self.series), self.heir, binascii.hexlify(self.memory), *jobs])
+
+
+class Taken:
+    """What was accepted from a giver, of one series of its numbers."""
+
+    floor: i64  # What is below is over.
+    numbers: dict[int, bool]  # From there on: whether it was taken, or refused for ever.
+    used: i64
+
+    def __init__(self, now: i64) -> None:
+        self.floor = 0
+        self.numbers = {}
+        self.used = now
+
+    def raise_floor(self, floor: i64) -> None:
+        """Forget what is over."""
+        if floor > self.floor:
+            self.floor = floor
+            self.numbers = {number: taken for number, taken in self.numbers.items() if number >= floor}
+
+    def written(self) -> bytes:
+        """What the log has to know of it: refused numbers are negative."""
+        numbers = [b"%d" % (number if taken else -number) for number, taken in self.numbers.items()]
+        return b" ".join([b"%d" % self.floor, *numbers])
+
+
+class Handovers:
+    """All jobs on their way to other nodes, and what came from others in this way."""
+
+    under_way: dict[int, Handing]  # By number, the first first.
+    by_job: dict[int, Handing]
+    lost: i64  # Jobs that were given up because their heirs forgot whether they had taken them.
+    _taken: dict[bytes, Taken]  # By giver and series.
+    _waits: dict[int, CopyWait]  # Producers who wait until their jobs are taken over, by the number of the job.
+    _next: i64
+    _reserved: i64
+    _place: Place
+    _acks: Acks
+    _requeue: Requeue
+
+    def __init__(self, place: Place, acks: Acks, requeue: Requeue) -> None:
+        self.under_way = {}
+        self.by_job = {}
+        self.lost = 0
+        self._taken = {}
+        self._waits = {}
+        self._next = 1
+        self._reserved = 1
+        self._place = place
+        self._acks = acks
+        self._requeue = requeue
+
+    def restore(self, now: i64) -> None:
+        """Go on with those that the log has."""
+        place = self._place
+        found: list[Handing] = []
+        for key, value in place.engine.notes.items():
+            if key == _KEY_NUMBERS:
+                self._next = self._reserved = int(value)
+            elif key.startswith(_KEY_TOOK):
+                taken = Taken(now)
+                taken.floor, *numbers = [int(word) for word in value.split(b" ")]
+                taken.numbers = {abs(number): number > 0 for number in numbers}
+                self._taken[key[len(_KEY_TOOK) :]] = taken
+            elif key.startswith(_KEY):
+                found.append(self._read(int(key[len(_KEY) :]), value.split(b" ")))
+        for handing in sorted(found, key=_number):
+            self._know(handing)
+            if handing.series == place.members.memory:
+                place.deadlines.set(handing, now + _AGAIN_MS)
+            else:
+                # What became of it may have been in rows that are lost.
+                self._give_up(handing, now)
+
+    def _read(self, number: i64, words: list[bytes]) -> Handing:
+        jobs: list[Job] = []
+        due_at: dict[int, int] = {}
+        for word in words[3:]:
+            id, _, due = word.partition(b":")
+            job = self._place.engine.jobs.find(int(id))
+            if job is not None:
+                jobs.append(job)
+                if due != b"0":
+                    due_at[job.id] = int(due)
+        series, heir, memory = binascii.unhexlify(words[0]), self._place.node(words[1]), binascii.unhexlify(words[2])
+        return Handing(number, series, heir, memory, jobs, due_at)
+
+    # Giving
+
+    def give(self, jobs: list[Job], heir: bytes, now: i64) -> int:
+        """Hand jobs that are ready or delayed to another node, for good; tell how many that were."""
+        place = self._place
+        memory = place.members.memory_of(heir)
+        if not memory:
+            # It has not greeted us yet.
+            return 0
+        given: list[Job] = []
+        due_at: dict[int, int] = {}
+        for job in jobs:
+            copy = job.copy()
+            if copy is None:
+                copy = Copy(b"", 1, [place.myself], True)
+                job.rare().copy = copy
+            try:
+                place.body_of(job)
+            except CommandError:
+                # It stays, for whoever repairs that.
+                continue
+            given.append(job)
+            if job.state == s.DELAYED:
+                due_at[job.id] = job.wake
+            if job.once:
+                take_out(place.engine, job, now)
+            else:
+                merge_holders(place, copy, [heir])
+                set_aside(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now), now)
+        if given:
+            handing = Handing(self._number(now), place.members.memory, place.node(heir), memory, given, due_at)
+            self._know(handing)
+            place.engine.note(_KEY + b"%d" % handing.number, handing.written(), now)
+            self._send(handing, now)
+        return len(given)
+
+    def put(self, tube: Tube, draft: Draft, now: i64) -> Job:
+        """Add a job that may be delivered once and is not to stay here."""
+        place = self._place
+        heirs = place.targets([place.myself], 1)
+        job = put_for(place.engine, tube, draft, Copy(b"", 1, [place.myself], draft.delay_ms == 0), now)
+        if heirs:
+            self.give([job], heirs[0], now)
+        return job
+
+    def wait_for(self, job: Job, wait: CopyWait) -> None:
+        """Tell a producer when its job was taken over."""
+        self._waits[job.id] = wait
+
+    def wait_ended(self, wait: CopyWait, now: i64) -> None:
+        """Nobody waits any more for a job to be taken over. If it was not, it is given up."""
+        if self._waits.pop(wait.job.id, None) is not None and wait.job.state != s.GONE:
+            self._finish([wait.job], now)
+
+    def gone(self, job: Job, now: i64) -> None:
+        """A job that was on its way is over here: taken over, acknowledged, expired."""
+        handing = self.by_job.pop(job.id, None)
+        if handing is not None:
+            handing.jobs = [other for other in handing.jobs if other is not job]
+            if not handing.jobs:
+                self._over(handing, now)
+        wait = self._waits.pop(job.id, None)
+        if wait is not None:
+            end_wait(self._place.engine, wait, w.SERVED)
+
+    def receive_takenover(self, sender: bytes, number: i64, now: i64) -> None:
+        """The heir has them: they are its own."""
+        handing = self.under_way.get(number)
+        if handing is not None and handing.heir == sender:
+            self._over(handing, now)
+            for job in handing.jobs:
+                if not job.once:
+                    self._place.heirs.add(self._place.id_of(job), now, handing.heir)
+            self._finish(handing.jobs, now)
+
+    def receive_nottaken(self, sender: bytes, number: i64, now: i64) -> None:
+        """The heir will never have them: they go to another one, or back to their queues."""
+        handing = self.under_way.get(number)
+        if handing is None or handing.heir != sender:
+            return
+        self._over(handing, now)
+        place = self._place
+        for job in handing.jobs:
+            if job.once and job.state == s.TAKEN:
+                take_back(place.engine, job, handing.due_at.get(job.id, NEVER), now)
+            if job.id in self._waits:
+                heirs = place.targets([place.myself, sender], 1)
+                if heirs:
+                    self.give([job], heirs[0], now)
+        place.engine._settle(now)
+
+    def say_again(self, heir: bytes, now: i64) -> None:
+        """A node can be reached again: it may not have heard what it was told."""
+        for handing in self.under_way.values():
+            if handing.heir == heir:
+                self._place.deadlines.set(handing, now)
+
+    def fire(self, handing: Handing, now: i64) -> None:
+        """Say it again, unless the heir has forgotten what it took, or is none of us any more."""
+        members = self._place.members
+        if members.is_member(handing.heir) and members.memory_of(handing.heir) in (handing.memory, b""):
+            self._send(handing, now)
+        else:
+            self._give_up(handing, now)
+
+    def _give_up(self, handing: Handing, now: i64) -> None:
+        """Nobody can know whether the heir has delivered them: what may be delivered once, is not again."""
+        self._over(handing, now)
+        once = [job for job in handing.jobs if job.once]
+        self.lost += len(once)
+        self._finish(once, now)
+
+    def _know(self, handing: Handing) -> None:
+        self.under_way[handing.number] = handing
+        for job in handing.jobs:
+            self.by_job[job.id] = handing
+
+    def _over(self, handing: Handing, now: i64) -> None:
+        if self.under_way.pop(handing.number, None) is None:
+            return
+        for job in handing.jobs:
+            self.by_job.pop(job.id, None)
+        self._place.deadlines.clear(handing)
+        self._place.engine.note(_KEY + b"%d" % handing.number, b"", now)
+
+    def _finish(self, jobs: list[Job], now: i64) -> None:
+        self._place.quiet = True
+        for job in jobs:
+            if job.state != s.GONE:
+                finish(self._place.engine, job, s.DELETED, now)
+        self._place.quiet = False
+
+    def _send(self, handing: Handing, now: i64) -> None:
+        place = self._place
+        images: list[JobImage] = []
+        for job in list(handing.jobs):
+            try:
+                image = image_of(place, job, now)
+            except CommandError:
+                # Its body cannot be read any more.
+                handing.jobs.remove(job)
+                continue
+            image.holders = [node for node in image.holders if node != place.myself]
+            image.delay_ms = max(0, handing.due_at.get(job.id, 0) - now)
+            if job.once:
+                # Taken out it was, delivered it was not.
+                image.deliveries = 0
+            else:
+                postpone(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now))
+            images.append(image)
+        message = OfJobs(YOURJOBS, images)
+        message.number = handing.number
+        message.floor = next(iter(self.under_way))
+        message.series = handing.series
+        message.memory = handing.memory
+        place.mail.send(handing.heir, message)
+        handing.tries += 1
+        place.deadlines.set(handing, now + min(_AGAIN_MS << min(handing.tries - 1, 10), _AGAIN_MS_MAX) + place.jitter())
+
+    def _number(self, now: i64) -> i64:
+        if self._next == self._reserved:
+            self._reserved += _NUMBERS
+            self._place.engine.note(_KEY_NUMBERS, b"%d" % self._reserved, now)
+        number = self._next
+        self._next += 1
+        return number
+
+    # Taking
+
+    def receive(self, sender: bytes, message: OfJobs, now: i64) -> bool:
+        """A node hands jobs over: take them, once, and say so. Tell whether they are new."""
+        place = self._place
+        if message.memory != place.members.memory:
+            return False
+        key = sender + b" " + binascii.hexlify(message.series)
+        taken = self._taken.get(key)
+        if taken is None:
+            taken = Taken(now)
+            self._forget_series(sender, now)
+            self._taken[key] = taken
+        taken.used = now
+        taken.raise_floor(message.floor)
+        if message.number < taken.floor:
+            return False
+        new = message.number not in taken.numbers
+        if new:
+            taken.numbers[message.number] = self._take_all(sender, message.jobs, now)
+            place.engine.note(_KEY_TOOK + key, taken.written(), now)
+        accepted = taken.numbers[message.number]
+        place.mail.send(sender, Receipt(TAKENOVER if accepted else NOTTAKEN, message.number))
+        return new and accepted
+
+    def _forget_series(self, giver: bytes, now: i64) -> None:
+        for key, taken in list(self._taken.items()):
+            if key.startswith(giver) and now - taken.used > _SERIES_MS:
+                del self._taken[key]
+                self._place.engine.note(_KEY_TOOK + key, b"", now)
+
+    def _take_all(self, sender: bytes, images: list[JobImage], now: i64) -> bool:
+        """Take all of them, or none."""
+        place = self._place
+        if place.members.leaving or place.is_short():
+            return False
+        tubes: list[Tube] = []
+        body_bytes = 0
+        for image in images:
+            tube = place.shared_tube(image.queue, now)
+            if tube is None or tube.paused_in:
+                return False
+            tubes.append(tube)
+            body_bytes += len(image.body)
+        try:
+            for image in images:
+                check_body(len(image.body), place.engine.body_bytes_max)
+            place.engine._check_room(len(images), body_bytes)
+        except CommandError:
+            return False
+        for at in range(len(images)):
+            self._take(sender, images[at], tubes[at], now)
+        place.engine._settle(now)
+        return True
+
+    def _take(self, sender: bytes, image: JobImage, tube: Tube, now: i64) -> None:
+        place = self._place
+        job = place.find(image.id, now)
+        if image.retry_ms == 0:
+            if job is not None:
+                if job.id not in self.by_job:
+                    # Only one can be the one that may be delivered.
+                    return
+                # It was on its way to whoever gives it to us now, whose receipt we have not had.
+                self._finish([job], now)
+            take_in(place, image, tube, NEVER if image.delay_ms == 0 else now + image.delay_ms, True, now)
+        elif not self._acks.object_to(sender, image.id):
+            if job is None:
+                take_in(place, image, tube, NEVER if image.delay_ms == 0 else now + image.delay_ms, True, now)
+            else:
+                self.import_known(job, image, now)
+            # Whoever gave it is about to be gone, and nobody else knows that we have it.
+            place.send_all(image.holders, OfHolders(HOLDERS, image.id, 0, []))
+
+    def import_known(self, job: Job, image: JobImage, now: i64) -> None:
+        """A job comes to be queued here of which there is a copy already."""
+        copy = job.copy()
+        if copy is not None:
+            merge_holders(self._place, copy, image.holders)
+        if job.state == s.DELAYED and image.delay_ms == 0:
+            self._requeue.queue_quietly(job, now)
+
+
+def _number(handing: Handing) -> int:
+    return handing.number

@@ -1,0 +1,93 @@
+"""A job as it travels, and how it becomes a job again."""
+
+from __future__ import annotations
+
+from mypy_extensions import i32, i64, u8
+
+from penstock.cluster.messages import JobImage
+from penstock.cluster.place import Place
+from penstock.core import states as s
+from penstock.core.copying import admit
+from penstock.core.errors import CommandError
+from penstock.core.ids import LONG_ID_BYTES
+from penstock.core.job import BODY_MSGPACK, Copy, Job
+from penstock.core.limits import DURATION_MS_MAX, NACKS_MAX, NEVER, check_body
+from penstock.core.tube import Tube
+
+
+def image_of(place: Place, job: Job, now: i64) -> JobImage:
+    """What to send of a job. Reading its body from disk may fail, which raises CommandError."""
+    image = JobImage(place.id_of(job), place.engine.tube_of(job).name, place.body_of(job))
+    copy = job.copy()
+    image.body_kind = i64(job.body_kind)
+    image.repl = 1 if copy is None else i64(copy.repl)
+    image.holders = [place.myself] if copy is None else list(copy.holders)
+    image.age_ms = max(0, now - job.created)
+    image.order = job.order
+    image.ttl_ms = NEVER if job.expiry == NEVER else max(0, job.expiry - now)
+    image.delay_ms = 0 if job.wake == NEVER or job.state == s.TAKEN else max(0, job.wake - now)
+    image.retry_ms = 0 if job.once else job.ttr
+    image.nacks = i64(job.nacks)
+    image.returns = i64(job.returns)
+    image.deliveries = i64(job.deliveries)
+    return image
+
+
+def take_in(place: Place, image: JobImage, tube: Tube, wake: i64, announces: bool, now: i64) -> Job | None:
+    """Make a job of an image: ready, or delayed until it is to wake. None if there is no room for it, or it is over."""
+    engine = place.engine
+    if image.ttl_ms <= 0 or not _is_sane(image):
+        return None
+    try:
+        check_body(len(image.body), engine.body_bytes_max)
+        engine._check_room(1, len(image.body))
+    except CommandError:
+        return None
+    job = Job(engine._next_id, tube.slot, image.body, u8(image.body_kind), now - image.age_ms)
+    job.order = image.order
+    job.once = image.retry_ms == 0
+    job.ttr = NEVER if job.once else image.retry_ms
+    job.expiry = NEVER if image.ttl_ms == NEVER else now + image.ttl_ms
+    job.wake = wake
+    job.nacks = i32(image.nacks)
+    job.returns = i32(image.returns)
+    job.deliveries = i32(image.deliveries)
+    job.ttl_minutes = ttl_minutes(image.id)
+    holders = [place.node(node) for node in image.holders]
+    if place.myself not in holders:
+        holders.append(place.myself)
+    job.rare().copy = Copy(image.id, i32(image.repl), holders, announces)
+    place.foreign[image.id] = job.id
+    admit(engine, job, tube, now)
+    return job
+
+
+def _is_sane(image: JobImage) -> bool:
+    """Whether an image can be a job. Whoever sends us nonsense has proven who they are, and may still be mad."""
+    if len(image.id) != LONG_ID_BYTES or not 0 <= image.body_kind <= BODY_MSGPACK or not 0 < image.repl <= 65_535:
+        return False
+    for count in (image.nacks, image.returns, image.deliveries):
+        if count < 0 or count > NACKS_MAX:
+            return False
+    if image.order < 0 or image.age_ms < 0 or image.age_ms > DURATION_MS_MAX:
+        return False
+    for time in (image.ttl_ms, image.delay_ms, image.retry_ms):
+        if time < 0 or (time > DURATION_MS_MAX and time != NEVER):
+            return False
+    return True
+
+
+def ttl_minutes(id: bytes) -> i32:
+    """The ttl class that an id shows; 0 where it shows none."""
+    try:
+        return i32(int(id[36:40], 16))
+    except ValueError:
+        return 0
+
+
+def merge_holders(place: Place, copy: Copy, nodes: list[bytes]) -> None:
+    """Know of more holders of a job. The log hears of them with whatever happens to it next."""
+    for node in nodes:
+        if node not in copy.holders:
+            copy.holders.append(place.node(node))
+            copy.logged = False

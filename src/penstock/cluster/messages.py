@@ -1,0 +1,265 @@
+"""What nodes say to each other. Disque's messages under Disque's names, and a few of our own behind them.
+
+A message is what it says; who sent it is known from the link it came by, and how it is written is wire/bus.py's matter.
+Moments never travel, since clocks differ: what is left of a time does. The one exception is the moment at which a job
+was made, which orders it in every queue it comes to.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+# About nodes.
+PING: Final = 0
+PONG: Final = 1
+MEET: Final = 2
+FAIL: Final = 3
+
+# About jobs, whole or by id; and about queues.
+REPLJOB: Final = 4  # Hold a copy of this.
+GOTJOB: Final = 5  # I hold a copy.
+ENQUEUE: Final = 6  # Queue your copy, after so many ms.
+QUEUED: Final = 7  # I have it queued; aux is one of the reasons below.
+SETACK: Final = 8  # It was acknowledged; aux: a fingerprint of the holders I know of, 0 for none.
+WILLQUEUE: Final = 9  # I am about to queue it, unless you say that you have it queued, or handed it out, or it is done;
+# aux: the same fingerprint.
+GOTACK: Final = 10  # I know that it was acknowledged; aux 1: and had a copy. Tells of holders, if I know of others.
+DELJOB: Final = 11  # Forget it.
+NEEDJOBS: Final = 12  # Send me up to so many of this queue, now or within so many ms.
+YOURJOBS: Final = 13  # Here they are: queue them.
+WORKING: Final = 14  # Somebody works on it: do not queue it for so many ms. Said at every delivery, too.
+PAUSE: Final = 15  # Be paused like this: 1 in, 2 out.
+# Ours.
+TAKENOVER: Final = 16  # I have what you handed over: the receipt without which nobody forgets an at-most-once job.
+ASK: Final = 17  # Tell me about this queue, as you have it.
+TOLD: Final = 18  # The answer.
+NOTTAKEN: Final = 19  # I have not taken what you handed over, and never will: it is yours.
+HOLDERS: Final = 20  # These have copies, too, and so do I.
+
+MESSAGES_COUNT: Final = 21
+
+# What they are called, for people.
+MESSAGE_NAMES: Final = (
+    *("ping", "pong", "meet", "fail", "repljob", "gotjob", "enqueue", "queued", "setack", "willqueue", "gotack"),
+    *("deljob", "needjobs", "yourjobs", "working", "pause", "takenover", "ask", "told", "nottaken", "holders"),
+)
+
+# What is asked about a queue: the `about` of ASK.
+LENGTHS: Final = 0  # How many jobs are ready, taken, delayed, buried, and mere copies.
+OLDEST: Final = 1  # Its first jobs; `count` of them.
+EMPTY: Final = 2  # Delete what it has there; how many jobs that were, and are left.
+
+# Why a job is queued: the `aux` of QUEUED.
+STILL: Final = 0  # It was before.
+TIME_OVER: Final = 1  # Its retry time was over, and nobody objected.
+ASKED_FOR: Final = 2  # A client said so: that it failed, or that it should be. Whoever holds it holds it no more.
+
+# What a node says of itself and of others: bits, as Disque has them.
+NODE_SUSPECTED: Final = 1
+NODE_FAILED: Final = 2
+NODE_LEAVING: Final = 128
+
+
+class Message:
+    """Something that one node says to another."""
+
+    kind: i64
+
+    def __init__(self, kind: i64) -> None:
+        self.kind = kind
+
+
+@mypyc_attr(acyclic=True)
+class Rumour:
+    """What a node has heard of another one."""
+
+    node: bytes  # Its id, 40 hex digits.
+    host: str
+    port: i64  # Where its clients connect,
+    bus_port: i64  # and where nodes do.
+    flags: i64
+
+    def __init__(self, node: bytes, host: str, port: i64, bus_port: i64, flags: i64) -> None:
+        self.node = node
+        self.host = host
+        self.port = port
+        self.bus_port = bus_port
+        self.flags = flags
+
+
+class Greeting(Message):
+    """PING, PONG and MEET: that the sender is alive, where it is, and what it has heard."""
+
+    host: str  # Its announced address; empty: the one that it is seen to come from.
+    port: i64
+    bus_port: i64
+    flags: i64
+    memory: bytes  # Changes whenever the node forgot its jobs: 16 bytes.
+    rumours: list[Rumour]
+
+    def __init__(
+        self, kind: i64, host: str, port: i64, bus_port: i64, flags: i64, memory: bytes, rumours: list[Rumour]
+    ) -> None:
+        super().__init__(kind)
+        self.host = host
+        self.port = port
+        self.bus_port = bus_port
+        self.flags = flags
+        self.memory = memory
+        self.rumours = rumours
+
+
+class OfNode(Message):
+    """FAIL: a node that most of us cannot reach."""
+
+    node: bytes
+
+    def __init__(self, kind: i64, node: bytes) -> None:
+        super().__init__(kind)
+        self.node = node
+
+
+@mypyc_attr(acyclic=True)
+class JobImage:
+    """A job as it travels."""
+
+    id: bytes  # 40 characters.
+    queue: bytes
+    body: bytes
+    body_kind: i64
+    repl: i64  # How many copies were asked for.
+    age_ms: i64  # How long ago it was made.
+    order: i64  # When it was made, by the clock of its maker, ms × 10^6: its place in every queue.
+    ttl_ms: i64  # What is left of it; NEVER if it has none.
+    delay_ms: i64  # What is left of it.
+    retry_ms: i64  # 0 for at most once.
+    nacks: i64
+    returns: i64
+    deliveries: i64
+    holders: list[bytes]  # The nodes that are believed to have a copy.
+
+    def __init__(self, id: bytes, queue: bytes, body: bytes) -> None:
+        self.id = id
+        self.queue = queue
+        self.body = body
+        self.body_kind = 0
+        self.repl = 1
+        self.age_ms = 0
+        self.order = 0
+        self.ttl_ms = 0
+        self.delay_ms = 0
+        self.retry_ms = 0
+        self.nacks = 0
+        self.returns = 0
+        self.deliveries = 0
+        self.holders = []
+
+
+class OfJobs(Message):
+    """REPLJOB and YOURJOBS: whole jobs."""
+
+    jobs: list[JobImage]
+    quiet: bool  # REPLJOB: no GOTJOB is wanted.
+    number: i64  # YOURJOBS with at-most-once jobs: which handing-over of the sender's this is; else 0.
+    floor: i64  # Every handing-over of the sender's below this number is over: never to be accepted again.
+    series: bytes  # What the sender remembers since: its numbers are of that memory.
+    memory: bytes  # What the receiver has said of its memory: if that is another by now, nobody knows what it took.
+
+    def __init__(self, kind: i64, jobs: list[JobImage], quiet: bool = False) -> None:
+        super().__init__(kind)
+        self.jobs = jobs
+        self.quiet = quiet
+        self.number = 0
+        self.floor = 0
+        self.series = b""
+        self.memory = b""
+
+
+class OfJob(Message):
+    """What is said of a job by its id: GOTJOB, ENQUEUE, SETACK, WILLQUEUE, DELJOB; and more in those below."""
+
+    id: bytes
+    aux: i64
+
+    def __init__(self, kind: i64, id: bytes, aux: i64 = 0) -> None:
+        super().__init__(kind)
+        self.id = id
+        self.aux = aux
+
+
+class OfCopy(OfJob):
+    """QUEUED and WORKING: what is so of a copy, which states its counters. They are never less elsewhere then."""
+
+    nacks: i64
+    returns: i64
+
+    def __init__(self, kind: i64, id: bytes, aux: i64, nacks: i64, returns: i64) -> None:
+        super().__init__(kind, id, aux)
+        self.nacks = nacks
+        self.returns = returns
+
+
+class OfHolders(OfJob):
+    """GOTACK, with all holders that the sender knows of where the fingerprint that it was sent says others; HOLDERS."""
+
+    holders: list[bytes]
+
+    def __init__(self, kind: i64, id: bytes, aux: i64, holders: list[bytes]) -> None:
+        super().__init__(kind, id, aux)
+        self.holders = holders
+
+
+class OfQueue(Message):
+    """NEEDJOBS and PAUSE."""
+
+    queue: bytes
+    aux: i64
+    ms: i64  # NEEDJOBS: for how long it is wanted.
+
+    def __init__(self, kind: i64, queue: bytes, aux: i64, ms: i64 = 0) -> None:
+        super().__init__(kind)
+        self.queue = queue
+        self.aux = aux
+        self.ms = ms
+
+
+class Receipt(Message):
+    """TAKENOVER and NOTTAKEN: what became of a handing-over of the receiver's."""
+
+    number: i64
+
+    def __init__(self, kind: i64, number: i64) -> None:
+        super().__init__(kind)
+        self.number = number
+
+
+class Question(Message):
+    """ASK: what one node wants to know of another about a queue."""
+
+    number: i64  # Of the sender's own: the answer has it.
+    about: i64
+    queue: bytes
+    count: i64
+
+    def __init__(self, kind: i64, number: i64, about: i64, queue: bytes, count: i64) -> None:
+        super().__init__(kind)
+        self.number = number
+        self.about = about
+        self.queue = queue
+        self.count = count
+
+
+class Told(Message):
+    """TOLD: the answer to a question."""
+
+    number: i64
+    figures: list[int]
+    jobs: list[JobImage]
+
+    def __init__(self, kind: i64, number: i64, figures: list[int], jobs: list[JobImage]) -> None:
+        super().__init__(kind)
+        self.number = number
+        self.figures = figures
+        self.jobs = jobs

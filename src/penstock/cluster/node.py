@@ -1,0 +1,401 @@
+"""A node of the cluster: what it hears, what it does about that, and what the engine tells it. Pure.
+
+The shell gives it messages and moments (`receive`, `advance`), and takes what it has to say (`mail`) when the turn is
+over and the log is durable. Each mechanism is a file of its own; this one knows which is for what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.cluster import messages as m
+from penstock.cluster.acks import Ack, Acks, is_at_least_once
+from penstock.cluster.federation import Federation, Want, Wishes
+from penstock.cluster.handover import Handing, Handovers
+from penstock.cluster.images import ttl_minutes
+from penstock.cluster.leaving import Leaving
+from penstock.cluster.mail import Mail
+from penstock.cluster.members import Members
+from penstock.cluster.messages import (
+    Greeting,
+    Message,
+    OfCopy,
+    OfHolders,
+    OfJob,
+    OfJobs,
+    OfNode,
+    OfQueue,
+    Question,
+    Receipt,
+    Told,
+)
+from penstock.cluster.place import Place
+from penstock.cluster.questions import Questions, QuestionWait
+from penstock.cluster.replication import Replication, Replications
+from penstock.cluster.requeue import Requeue
+from penstock.core import states as s
+from penstock.core.copying import is_shared, wait_copies
+from penstock.core.deadlines import NOWHERE
+from penstock.core.engine import Engine
+from penstock.core.ids import IdForms
+from penstock.core.job import Draft, Job
+from penstock.core.keeper import MEMORY_NOTE, CopyKeeper
+from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
+from penstock.core.outcomes import OK
+from penstock.core.sessions import Session
+from penstock.core.tube import Tube
+from penstock.core.waits import Connection, CopyWait, ElsewhereWait
+
+# How many copies a job gets where its producer does not say, and so many nodes can be reached.
+REPLICATE: Final = 3
+
+
+class Cluster(CopyKeeper):
+    """The other nodes, as this one deals with them."""
+
+    place: Place
+    mail: Mail
+    members: Members
+    acks: Acks
+    requeue: Requeue
+    replications: Replications
+    handovers: Handovers
+    federation: Federation
+    questions: Questions
+    _leaving: Leaving
+    ignored: i64  # Messages about jobs from nodes that are no members.
+
+    def __init__(
+        self,
+        engine: Engine,
+        ids: IdForms,
+        members: Members,
+        mail: Mail,
+        entropy: int,
+        body_of: Callable[[Job], bytes],
+    ) -> None:
+        """Take over where the log of the engine left off. `body_of` reads bodies that are on disk.
+
+        The memory of `members` is one that no node has had: it counts if the log does not say which its own is.
+        """
+        self.place = Place(engine, ids, members.myself, members, mail, entropy, body_of)
+        self.mail = mail
+        self.members = members
+        self.acks = Acks(self.place)
+        self.requeue = Requeue(self.place, self.acks)
+        self.replications = Replications(self.place, self.acks, self.requeue)
+        self.handovers = Handovers(self.place, self.acks, self.requeue)
+        self.federation = Federation(self.place, self.acks, self.requeue, self.handovers)
+        self.questions = Questions(self.place)
+        self._leaving = Leaving(self.place, self.acks, self.handovers)
+        self.ignored = 0
+        engine.copies = self
+        self._restore(engine.now)
+
+    def _restore(self, now: i64) -> None:
+        """Know the jobs that were made elsewhere, and what else the log has."""
+        place = self.place
+        self.members.memory = place.engine.notes.get(MEMORY_NOTE, self.members.memory)
+        for job in place.engine.jobs.scan(0, NEVER):
+            copy = job.copy()
+            if copy is not None and copy.foreign:
+                place.foreign[copy.foreign] = job.id
+        self.acks.restore(now)
+        self.handovers.restore(now)
+
+    def set_memory(self, memory: bytes, now: i64) -> None:
+        """This node forgot its jobs: whoever counts on them has to hear of it."""
+        self.members.memory = memory
+        self.place.engine.note(MEMORY_NOTE, memory, now)
+
+    # What the shell tells
+
+    @property
+    def next_due(self) -> int:
+        """When `advance` has something to do; in the past, if at the end of this turn."""
+        if self.federation.offered:
+            return 0
+        return min(self.place.deadlines.next_due, self.members.next_due)
+
+    def link_up(self, named: bytes, found: bytes, now: i64) -> bool:
+        """Our link to a node is up, and so it names itself. Tell whether the link is of use, from now on to `found`."""
+        if MEMORY_NOTE not in self.place.engine.notes:
+            # From now on somebody may count on it; a node that is alone has nothing to note.
+            self.set_memory(self.members.memory, now)
+        if not self.members.link_up(named, found, now):
+            return False
+        self.handovers.say_again(found, now)
+        self.acks.try_again(found, now)
+        return True
+
+    def link_down(self, node: bytes, now: i64) -> None:
+        """Our link to a node is gone."""
+        self.members.link_down(node, now)
+
+    def advance(self, now: i64) -> None:
+        """Let what fell due happen, as much as one turn may."""
+        self.place.engine.advance(now)
+        self.members.advance(now)
+        deadlines = self.place.deadlines
+        if self.members.leaving and self._leaving.deadline_pos == NOWHERE:
+            self._leaving.start(now)
+        fired: i64 = 0
+        while deadlines.next_due <= now and fired < FIRED_PER_TURN_MAX and not self.place.engine.outbox.full():
+            item = deadlines.first()
+            fired += 1
+            if isinstance(item, Replication):
+                self.replications.fire(item, now)
+            elif isinstance(item, Ack):
+                self.acks.fire(item, now)
+            elif isinstance(item, Want):
+                self.federation.fire_want(item, now)
+            elif isinstance(item, Wishes):
+                self.federation.fire_wishes(item, now)
+            elif isinstance(item, Handing):
+                self.handovers.fire(item, now)
+            else:
+                assert isinstance(item, Leaving)
+                item.fire(now)
+        if self.federation.offered:
+            self.federation.serve(now)
+
+    def begin_anew(self, myself: bytes, now: i64) -> None:
+        """Know no other node, and be this one from now on; all jobs are about to be removed."""
+        self.members.reset(myself)
+        self.place.rename(myself)
+        self.acks.evict(len(self.acks.by_id), now)
+
+    def receive(self, sender: bytes, message: Message, now: i64) -> None:
+        """Hear what a node says."""
+        if isinstance(message, (Greeting, OfNode)):
+            self.members.receive(sender, message, now)
+            return
+        if not self.members.is_member(sender):
+            self.ignored += 1
+            return
+        sender = self.place.node(sender)
+        self.place.engine.advance(now)
+        if isinstance(message, OfCopy):
+            if message.kind == m.QUEUED:
+                self.requeue.receive_queued(sender, message, now)
+            else:
+                self.requeue.receive_working(sender, message, now)
+        elif isinstance(message, OfHolders):
+            if message.kind == m.GOTACK:
+                self.acks.receive_gotack(sender, message, now)
+            else:
+                self.requeue.receive_holders(sender, message, now)
+        elif isinstance(message, OfJob):
+            self._receive_of_job(sender, message, now)
+        elif isinstance(message, OfJobs):
+            self._receive_jobs(sender, message, now)
+        elif isinstance(message, OfQueue):
+            self._receive_of_queue(sender, message, now)
+        elif isinstance(message, Question):
+            self.questions.receive_ask(sender, message, now)
+        elif isinstance(message, Told):
+            self.questions.receive_told(sender, message)
+        else:
+            assert isinstance(message, Receipt)
+            if message.kind == m.TAKENOVER:
+                self.handovers.receive_takenover(sender, message.number, now)
+            else:
+                self.handovers.receive_nottaken(sender, message.number, now)
+
+    def _receive_of_job(self, sender: bytes, message: OfJob, now: i64) -> None:
+        kind = message.kind
+        if kind == m.GOTJOB:
+            self.replications.receive_gotjob(sender, message.id, now)
+        elif kind == m.SETACK:
+            self.acks.receive_setack(sender, message, now)
+        elif kind == m.DELJOB:
+            self.acks.receive_deljob(message.id, now)
+        elif kind == m.WILLQUEUE:
+            self.requeue.receive_willqueue(sender, message, now)
+        elif kind == m.ENQUEUE:
+            self.requeue.receive_enqueue(message.id, message.aux, now)
+
+    def _receive_jobs(self, sender: bytes, message: OfJobs, now: i64) -> None:
+        if message.kind == m.REPLJOB:
+            for image in message.jobs:
+                self.replications.receive_repljob(sender, image, message.quiet, now)
+        else:
+            self.federation.receive_yourjobs(sender, message, now)
+
+    def _receive_of_queue(self, sender: bytes, message: OfQueue, now: i64) -> None:
+        if message.kind == m.PAUSE:
+            tube = self.place.engine.tubes.get(message.queue)
+            if tube is None and message.aux & 3:
+                tube = self.place.shared_tube(message.queue, now)
+            if tube is not None:
+                self.place.engine.pause(tube, message.aux & 1 != 0, message.aux & 2 != 0, now)
+        else:
+            self.federation.receive_needjobs(sender, message, now)
+
+    # What commands want
+
+    def copies_for(self, tube: Tube | None) -> int:
+        """How many copies a job gets if its producer does not say: as many nodes as can be reached, up to three."""
+        if tube is not None and not is_shared(tube):
+            return 1
+        have = 0 if self.is_external() else 1
+        return max(1, min(REPLICATE, self.reachable() + have))
+
+    def confirmed(self, job: Job) -> list[bytes]:
+        """Who is known to have a copy of a job that waits for its copies."""
+        started = self.replications.by_id.get(self.place.id_of(job)) if job.state == s.STAGED else None
+        return [] if started is None else started.confirmed
+
+    def reachable(self) -> int:
+        """How many other nodes could be given a copy."""
+        return len(self.members.reachable())
+
+    def is_external(self) -> bool:
+        """Whether this node keeps no copies of new jobs."""
+        return self.members.leaving or self.place.is_short()
+
+    def replicate(
+        self,
+        connection: Connection,
+        tube: Tube,
+        draft: Draft,
+        repl: int,
+        external: bool,
+        timeout_ms: int,
+        tag: object,
+        now: i64,
+    ) -> CopyWait:
+        """Add a job, and wait until enough nodes have a copy."""
+        if draft.once:
+            job = self.handovers.put(tube, draft, now)
+            wait = wait_copies(self.place.engine, connection, job, now, timeout_ms, tag)
+            self.handovers.wait_for(job, wait)
+        else:
+            started = self.replications.start(tube, draft, repl, external, now)
+            wait = wait_copies(self.place.engine, connection, started.job, now, timeout_ms, tag)
+            started.wait = wait
+        return wait
+
+    def replicate_async(self, tube: Tube, draft: Draft, repl: int, external: bool, now: i64) -> bytes:
+        """Add a job, and let enough nodes have copies in the background; tell its id."""
+        if draft.once:
+            return self.place.id_of(self.handovers.put(tube, draft, now))
+        if external:
+            return self.replications.start_elsewhere(tube, draft, repl, now)
+        return self.place.id_of(self.replications.start_async(tube, draft, repl, now))
+
+    def acknowledge_unknown(self, id: bytes, now: i64) -> None:
+        """A client says that a job is done which is not here."""
+        if not is_at_least_once(id):
+            return
+        if self.members.leaving:
+            # It keeps nothing; somebody may have it from us.
+            self.place.broadcast(OfJob(m.SETACK, id))
+        else:
+            self.acks.dummy(id, i64(ttl_minutes(id)), now)
+
+    def fast_ack(self, session: Session, id: bytes, job: Job | None, now: i64) -> bool:
+        """A client says that a job is done, and does not mind if it is delivered again: tell whom we can, once."""
+        place = self.place
+        message = OfJob(m.DELJOB, id)
+        if job is None:
+            known = id in self.acks.by_id
+            place.send_all(self.acks.forget(id, now) or self.members.linked(), message)
+            # It may still be on its way to us.
+            place.lately.add(id, now)
+            return known
+        copy = job.copy()
+        place.quiet = True
+        outcome = place.engine.ack(session, job, now)
+        place.quiet = False
+        if outcome != OK:
+            return False
+        if copy is not None:
+            place.send_all(copy.holders, message)
+            if not job.once:
+                place.lately.add(id, now)
+        return True
+
+    def ask(
+        self, connection: Connection, about: i64, queue: bytes, count: int, timeout_ms: int, tag: object, now: i64
+    ) -> QuestionWait:
+        """Ask every node that can be reached what it has of a queue."""
+        return self.questions.ask(connection, about, queue, count, timeout_ms, tag, now)
+
+    def postponed(self, job: Job, now: i64) -> None:
+        """A client said that it still works on a job, which was handed out elsewhere or is not known to be."""
+        self.requeue.postponed(job, now)
+
+    def wants(self, queue: bytes, now: i64) -> None:
+        """A client found a queue empty, or waits for it."""
+        self.federation.want(queue, now)
+
+    def set_leaving(self, leaving: bool, now: i64) -> None:
+        """Leave the cluster: give away everything, and take nothing; or stay."""
+        self.members.set_leaving(leaving, now)
+        if leaving:
+            self._leaving.start(now)
+        else:
+            self._leaving.stop()
+
+    def registered(self) -> int:
+        """How many jobs this node knows of, acknowledgements among them: a node that leaves is empty at 0."""
+        return self.place.engine.jobs.count + len(self.acks.by_id)
+
+    def pause_all(self, queue: bytes, inward: bool, outward: bool) -> None:
+        """Let a queue be paused in the same way on every node."""
+        self.place.broadcast(OfQueue(m.PAUSE, queue, (1 if inward else 0) | (2 if outward else 0)))
+
+    # What the engine tells
+
+    def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
+        """A job with copies changed."""
+        copy = job.copy()
+        assert copy is not None
+        event: i64 = s.EVENT_OF[rule]
+        if s.SOURCE_OF[rule] == s.STAGED:
+            self.replications.left(job)
+        state = job.state
+        if state == s.GONE:
+            if event == s.MOVED_OUT:
+                return
+            id = self.place.id_of(job)
+            if copy.foreign:
+                self.place.foreign.pop(id, None)
+            self.handovers.gone(job, now)
+            if event == s.ACKED and not self.place.quiet and not job.once:
+                self.acks.begin(id, copy.holders, job.expiry, now)
+        elif event == s.TOOK or event == s.CLAIMED:
+            self.requeue.delivered(job, copy, now)
+            if tube.count_in(s.READY) == 0:
+                self.federation.emptied(tube.name, now)
+        elif state == s.READY:
+            self.requeue.queued(job, copy, event, now)
+        elif event == s.TOUCHED and state == s.TAKEN:
+            self.requeue.touched(job, copy, now)
+
+    def holds_back(self, job: Job, tube: Tube, now: i64) -> bool:
+        """Whether a copy has to wait a little more before it is queued."""
+        copy = job.copy()
+        assert copy is not None
+        return self.requeue.holds_back(job, copy, now)
+
+    def wait_ended(self, wait: ElsewhereWait) -> None:
+        """Somebody who waited for other nodes does so no more."""
+        if isinstance(wait, QuestionWait):
+            self.questions.wait_ended(wait)
+            return
+        assert isinstance(wait, CopyWait)
+        self.replications.wait_ended(wait, self.place.engine.now)
+        self.handovers.wait_ended(wait, self.place.engine.now)
+
+    def tube_made(self, tube: Tube) -> None:
+        """A queue came into being."""
+        self.federation.tube_made(tube)
+
+    def can_be_had(self, tube: Tube) -> None:
+        """A job of a queue that others want jobs of is ready."""
+        self.federation.can_be_had(tube)

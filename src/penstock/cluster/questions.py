@@ -1,0 +1,152 @@
+"""What all nodes have of a queue: each is asked, and their answers are put together.
+
+A queue is spread over nodes, and each knows its own part. Those that can be reached are asked, and answer at once; who
+does not in time is missing, and whoever asked is told how many are.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.cluster.images import image_of
+from penstock.cluster.messages import ASK, EMPTY, LENGTHS, TOLD, JobImage, Question, Told
+from penstock.cluster.place import Place
+from penstock.core import states as s
+from penstock.core import waits as w
+from penstock.core.copying import begin_wait, end_wait, is_shared
+from penstock.core.errors import CommandError
+from penstock.core.limits import SCAN_EXAMINED_MAX
+from penstock.core.tube import Tube
+from penstock.core.waits import Connection, ElsewhereWait
+
+# How many jobs a node shows, and how many bytes of bodies.
+SHOWN_MAX: Final = 100
+_SHOWN_BYTES_MAX: Final = 1024 * 1024
+
+# How many jobs are deleted in one go; who asks asks again until there are none.
+EMPTIED_MAX: Final = 1_000
+
+
+class QuestionWait(ElsewhereWait):
+    """Somebody who waits for what other nodes have to say."""
+
+    question: i64  # Its number,
+    about: i64  # and what it is about.
+    asked: list[bytes]  # Those who have not answered,
+    answers: i64  # and how many have.
+    figures: list[int]  # What was told so far, added up.
+    jobs: list[JobImage]
+
+    def __init__(self, number: i64, connection: Connection, about: i64, asked: list[bytes], tag: object) -> None:
+        super().__init__(number, connection, tag)
+        self.question = number
+        self.about = about
+        self.asked = asked
+        self.answers = 0
+        self.figures = []
+        self.jobs = []
+
+    def hear(self, told: Told) -> None:
+        """Add what a node has told."""
+        self.answers += 1
+        while len(self.figures) < len(told.figures):
+            self.figures.append(0)
+        for at in range(len(told.figures)):
+            self.figures[at] += told.figures[at]
+        self.jobs.extend(told.jobs)
+
+
+class Questions:
+    """Questions of this node, and answers to those of others."""
+
+    _open: dict[int, QuestionWait]
+    _place: Place
+
+    def __init__(self, place: Place) -> None:
+        self._open = {}
+        self._place = place
+
+    def ask(
+        self,
+        connection: Connection,
+        about: i64,
+        queue: bytes,
+        count: i64,
+        timeout_ms: int,
+        tag: object,
+        now: i64,
+    ) -> QuestionWait:
+        """Ask every node that can be reached, this one first."""
+        place = self._place
+        asked = place.members.linked()
+        wait = QuestionWait(place.engine._number(), connection, about, asked, tag)
+        begin_wait(place.engine, wait, timeout_ms, now)
+        wait.hear(self._answer(Question(ASK, wait.number, about, queue, count), now))
+        if not asked:
+            end_wait(place.engine, wait, w.SERVED)
+            return wait
+        self._open[wait.number] = wait
+        for node in asked:
+            place.mail.send(node, Question(ASK, wait.number, about, queue, count))
+        return wait
+
+    def wait_ended(self, wait: QuestionWait) -> None:
+        """Nobody wants to know any more."""
+        self._open.pop(wait.number, None)
+
+    def receive_ask(self, sender: bytes, question: Question, now: i64) -> None:
+        """A node wants to know something."""
+        self._place.mail.send(sender, self._answer(question, now))
+
+    def receive_told(self, sender: bytes, told: Told) -> None:
+        """A node answers."""
+        wait = self._open.get(told.number)
+        if wait is None or sender not in wait.asked:
+            return
+        wait.asked.remove(sender)
+        wait.hear(told)
+        if not wait.asked:
+            end_wait(self._place.engine, wait, w.SERVED)
+
+    def _answer(self, question: Question, now: i64) -> Told:
+        tube = self._place.engine.tubes.get(question.queue)
+        told = Told(TOLD, question.number, [], [])
+        if tube is None:
+            return told
+        if question.about == LENGTHS:
+            told.figures = _lengths(tube)
+        elif question.about == EMPTY:
+            told.figures = [self._empty(tube, now), tube.total()]
+        else:
+            told.jobs = self._some(tube, question, now)
+        return told
+
+    def _some(self, tube: Tube, question: Question, now: i64) -> list[JobImage]:
+        images: list[JobImage] = []
+        body_bytes = 0
+        for job in tube.first_jobs(s.READY, max(0, min(question.count, SHOWN_MAX))):
+            body_bytes += job.body_length()
+            if images and body_bytes > _SHOWN_BYTES_MAX:
+                break
+            try:
+                images.append(image_of(self._place, job, now))
+            except CommandError:
+                continue
+        return images
+
+    def _empty(self, tube: Tube, now: i64) -> int:
+        return self._place.engine.truncate(tube, now, EMPTIED_MAX) if is_shared(tube) else 0
+
+
+def _lengths(tube: Tube) -> list[int]:
+    """How many jobs are ready, taken, delayed, buried, and here only as copies of what is elsewhere."""
+    copies = 0
+    for job in islice(tube.delayed.items, SCAN_EXAMINED_MAX):
+        copy = job.copy()
+        if copy is not None and copy.announces:
+            copies += 1
+    delayed = tube.count_in(s.DELAYED) - copies
+    return [tube.count_in(s.READY), tube.count_in(s.TAKEN), delayed, tube.count_in(s.BURIED), copies]

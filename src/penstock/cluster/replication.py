@@ -1,0 +1,239 @@
+"""Copies on other nodes before a producer is told that its job is safe.
+
+As many nodes as are needed are asked to hold a copy (REPLJOB), chosen by chance among those that can be reached.
+Whoever does says so (GOTJOB). While too few have, one more is asked every 50 ms, and those that are silent are asked
+again, less and less often. When the producer's patience is over, all who were asked are told to forget the job.
+
+A node that is leaving, or short of memory, keeps no copy of its own: when enough others have one, one of these is
+told to queue it (ENQUEUE). A job that may be delivered once has one holder at any time, and is handed over instead:
+handover.py.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i32, i64
+
+from penstock.cluster.acks import Acks
+from penstock.cluster.images import image_of, merge_holders, take_in
+from penstock.cluster.messages import DELJOB, ENQUEUE, GOTJOB, REPLJOB, JobImage, OfJob, OfJobs
+from penstock.cluster.place import Place
+from penstock.cluster.requeue import Requeue
+from penstock.core import states as s
+from penstock.core import waits as w
+from penstock.core.copying import end_wait, hold, let_in, put, withdraw
+from penstock.core.deadlines import Timed
+from penstock.core.job import Copy, Draft, Job
+from penstock.core.limits import NEVER
+from penstock.core.tube import Tube
+from penstock.core.waits import CopyWait
+
+# So often one more node is asked, while too few have a copy.
+RETRY_MS: Final = 50
+# Those that are silent are asked again after 1, 2, 4 … such times, up to so many.
+_SILENT_MAX: Final = 32
+# Where nobody waits for it, it is tried less and less often: the time doubles so many times.
+_DOUBLED_MAX: Final = 8
+
+_EXPIRED: Final = b"NOREPL job removed (expired?) before the requested replication level was achieved"
+
+
+class Replication(Timed):
+    """A job that waits for its copies. Its deadline is when to ask one more node."""
+
+    job: Job
+    id: bytes
+    asked: list[bytes]  # Those who were asked to hold a copy,
+    confirmed: list[bytes]  # and those who do.
+    needed: i64  # How many have to.
+    external: bool  # No copy stays here.
+    tries: i64
+    again_at: i64  # Which try asks those that are silent again.
+    wait: CopyWait | None  # Who waits for it.
+
+    def __init__(self, job: Job, id: bytes, asked: list[bytes], needed: i64, external: bool) -> None:
+        super().__init__()
+        self.job = job
+        self.id = id
+        self.asked = asked
+        self.confirmed = []
+        self.needed = needed
+        self.external = external
+        self.tries = 0
+        self.again_at = 1
+        self.wait = None
+
+
+class Replications:
+    """All jobs of a node that wait for their copies, and the copies that it holds for others."""
+
+    by_id: dict[bytes, Replication]
+    given_up: i64
+    _place: Place
+    _acks: Acks
+    _requeue: Requeue
+
+    def __init__(self, place: Place, acks: Acks, requeue: Requeue) -> None:
+        self.by_id = {}
+        self.given_up = 0
+        self._place = place
+        self._acks = acks
+        self._requeue = requeue
+
+    # What producers want
+
+    def start(self, tube: Tube, draft: Draft, repl: i64, external: bool, now: i64) -> Replication:
+        """Hold a job until so many nodes have a copy, this one among them unless it keeps none."""
+        place = self._place
+        needed = repl if external else repl - 1
+        asked = place.targets([place.myself], needed)
+        copy = self._copy(asked, repl, external, draft, now)
+        job = hold(place.engine, tube, draft, copy, now)
+        started = Replication(job, place.id_of(job), asked, needed, external)
+        self.by_id[started.id] = started
+        self._ask(started, asked, False, now)
+        place.deadlines.set(started, now + RETRY_MS)
+        return started
+
+    def start_async(self, tube: Tube, draft: Draft, repl: i64, now: i64) -> Job:
+        """Queue a job at once, and let others have copies as well as may be."""
+        place = self._place
+        asked = place.targets([place.myself], repl - 1)
+        job = put(place.engine, tube, draft, self._copy(asked, repl, False, draft, now), now)
+        if job.state != s.GONE:
+            place.send_all(asked, OfJobs(REPLJOB, [image_of(place, job, now)], quiet=True))
+        return job
+
+    def start_elsewhere(self, tube: Tube, draft: Draft, repl: i64, now: i64) -> bytes:
+        """Let others have copies and queue one of them; tell the id at once. Until one has it, we do."""
+        started = self.start(tube, draft, repl, True, now)
+        started.needed = 1
+        return started.id
+
+    def _copy(self, asked: list[bytes], repl: i64, external: bool, draft: Draft, now: i64) -> Copy:
+        holders = list(asked) if external else [self._place.myself, *asked]
+        copy = Copy(b"", i32(repl), holders, draft.delay_ms == 0)
+        # The time of those who are asked begins now, or when the delay is over.
+        copy.told = now + draft.delay_ms
+        return copy
+
+    def wait_ended(self, wait: CopyWait, now: i64) -> None:
+        """Nobody waits for a job's copies any more. If it has not got them, it is given up."""
+        started = self.by_id.get(self._place.id_of(wait.job))
+        if started is None or started.wait is not wait:
+            return
+        started.wait = None
+        if wait.outcome != w.SERVED:
+            self._give_up(started, now)
+
+    def left(self, job: Job) -> None:
+        """A job that waited for its copies does so no more: it has them, or it was acknowledged or deleted."""
+        started = self.by_id.pop(self._place.id_of(job), None)
+        if started is None:
+            return
+        self._place.deadlines.clear(started)
+        wait = started.wait
+        if wait is not None:
+            started.wait = None
+            end_wait(self._place.engine, wait, w.SERVED)
+
+    # How copies come about
+
+    def receive_gotjob(self, sender: bytes, id: bytes, now: i64) -> None:
+        """A node holds a copy."""
+        started = self.by_id.get(id)
+        if started is None:
+            return
+        if sender not in started.confirmed and sender in started.asked:
+            started.confirmed.append(self._place.node(sender))
+            if len(started.confirmed) >= started.needed:
+                self._succeed(started, now)
+
+    def fire(self, started: Replication, now: i64) -> None:
+        """Ask one more node, and those that are silent."""
+        place = self._place
+        job = started.job
+        if job.expiry <= now:
+            if started.wait is not None:
+                started.wait.refusal = _EXPIRED
+            self._give_up(started, now)
+            return
+        started.tries += 1
+        copy = job.copy()
+        assert copy is not None
+        more = place.targets([place.myself, *started.asked], 1)
+        if started.tries >= started.again_at:
+            started.again_at = started.tries + min(started.again_at, _SILENT_MAX)
+            silent = [node for node in started.asked if node not in started.confirmed]
+            self._ask(started, silent, False, now)
+        if more:
+            started.asked.extend(more)
+            merge_holders(place, copy, more)
+            self._ask(started, more, False, now)
+            # Those who have one should know of the new one.
+            self._ask(started, started.confirmed, True, now)
+        # Nobody's patience ends where nobody waits.
+        period = RETRY_MS if started.wait is not None else RETRY_MS << min(started.tries, _DOUBLED_MAX)
+        place.deadlines.set(started, now + period)
+
+    def _ask(self, started: Replication, nodes: list[bytes], quiet: bool, now: i64) -> None:
+        if nodes:
+            image = image_of(self._place, started.job, now)
+            self._place.send_all(nodes, OfJobs(REPLJOB, [image], quiet))
+
+    def _succeed(self, started: Replication, now: i64) -> None:
+        place = self._place
+        job = started.job
+        if not started.external:
+            let_in(place.engine, job, now)
+            return
+        chosen = started.confirmed[place.chance.below(len(started.confirmed))] if started.confirmed else b""
+        delay_ms = 0 if job.wake == NEVER else max(0, job.wake - now)
+        if len(started.confirmed) < len(started.asked):
+            # Others were asked, too, and may have a copy soon: when it is done, they have to be told.
+            self._ask(started, started.confirmed, True, now)
+        withdraw(place.engine, job, now)
+        if chosen:
+            place.mail.send(chosen, OfJob(ENQUEUE, started.id, delay_ms))
+
+    def _give_up(self, started: Replication, now: i64) -> None:
+        """Too few have a copy: nobody should. Some may have one all the same, and deliver it."""
+        self.given_up += 1
+        wait = started.wait
+        started.wait = None
+        if wait is not None:
+            end_wait(self._place.engine, wait, w.TIMED_OUT)
+        self._place.send_all(started.asked, OfJob(DELJOB, started.id))
+        if started.job.state == s.STAGED:
+            withdraw(self._place.engine, started.job, now)
+
+    # What others want
+
+    def receive_repljob(self, sender: bytes, image: JobImage, quiet: bool, now: i64) -> None:
+        """A node wants us to hold a copy."""
+        place = self._place
+        if self._acks.by_id.get(image.id) is not None:
+            self._acks.object_to(sender, image.id)
+            return
+        if place.lately.has(image.id) or image.retry_ms == 0:
+            return
+        job = place.find(image.id, now)
+        if job is not None:
+            copy = job.copy()
+            if copy is not None:
+                merge_holders(place, copy, image.holders)
+        elif not self._hold_copy(image, now):
+            return
+        if not quiet:
+            place.mail.send(sender, OfJob(GOTJOB, image.id))
+
+    def _hold_copy(self, image: JobImage, now: i64) -> bool:
+        place = self._place
+        if place.members.leaving or place.is_short():
+            return False
+        tube = place.shared_tube(image.queue, now)
+        if tube is None or tube.paused_in:
+            return False
+        wake = self._requeue.stand_by(image.retry_ms, image.delay_ms + image.retry_ms, now)
+        return take_in(place, image, tube, wake, True, now) is not None

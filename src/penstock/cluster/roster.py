@@ -1,0 +1,106 @@
+"""The table of nodes as text, in Disque's lines: what CLUSTER NODES shows, and the file that survives a restart.
+
+    <id> <ip>:<port>[@<bus port>] <flags> <ping sent> <pong received> <connected|disconnected>
+
+The bus port is there where it is not the usual one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.cluster.members import Members
+from penstock.cluster.messages import NODE_FAILED, NODE_LEAVING, NODE_SUSPECTED
+from penstock.cluster.peers import HANDSHAKE, NOADDR, Peer
+
+# The bus of a node listens so far above its port, unless it says otherwise.
+BUS_OFFSET: Final = 10_000
+
+# In the order in which they are shown.
+_FLAGS: Final = {
+    "fail?": NODE_SUSPECTED,
+    "fail": NODE_FAILED,
+    "handshake": HANDSHAKE,
+    "noaddr": NOADDR,
+    "leaving": NODE_LEAVING,
+}
+
+
+class Roster:
+    """What the file says."""
+
+    myself: bytes
+    peers: list[Peer]
+
+    def __init__(self, myself: bytes, peers: list[Peer]) -> None:
+        self.myself = myself
+        self.peers = peers
+
+
+def nodes_text(members: Members, address: str) -> str:
+    """What CLUSTER NODES shows to one who has found this node at an address."""
+    return _own_line(members, address) + "".join([_line(peer) for peer in members.peers.values()])
+
+
+def file_text(members: Members) -> str:
+    """What the file is to say: the members, without those whom we only hope to meet."""
+    lines = [_own_line(members, _address(members.host, members.port, members.bus_port))]
+    lines += [_line(peer) for peer in members.peers.values() if peer.is_member()]
+    return "".join(lines)
+
+
+def read_file(text: str) -> Roster:
+    """What the file says; raises ValueError, and says which line is wrong."""
+    myself = b""
+    peers: list[Peer] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        try:
+            if words and words[0] != "vars":
+                peer = _peer(words)
+                if "myself" in words[2].split(","):
+                    myself = peer.id
+                else:
+                    peers.append(peer)
+        except (ValueError, IndexError, UnicodeEncodeError):
+            raise ValueError(f"line {number} is not what this node wrote") from None
+    if not myself:
+        raise ValueError("there is no line of the node itself")
+    return Roster(myself, peers)
+
+
+def flags_text(flags: i64) -> str:
+    """What is known of a node, in Disque's words."""
+    return ",".join([word for word, bit in _FLAGS.items() if flags & bit])
+
+
+def _own_line(members: Members, address: str) -> str:
+    flags = "myself,leaving" if members.leaving else "myself"
+    return f"{members.myself.decode()} {address} {flags} 0 0 connected\n"
+
+
+def _line(peer: Peer) -> str:
+    address = ":0" if peer.flags & NOADDR else _address(peer.host, peer.port, peer.bus_port)
+    state = "connected" if peer.linked else "disconnected"
+    flags = flags_text(peer.flags) or "noflags"
+    return f"{peer.id.decode()} {address} {flags} {peer.ping_sent} {peer.pong_received} {state}\n"
+
+
+def _address(host: str, port: i64, bus_port: i64) -> str:
+    unusual = "" if bus_port == port + BUS_OFFSET else f"@{bus_port}"
+    return f"{host}:{port}{unusual}"
+
+
+def _peer(words: list[str]) -> Peer:
+    """A peer out of its line, as it is known at a start: it has to show by itself whether it is still there."""
+    if len(words) != 6 or len(words[0]) != 40:
+        raise ValueError("not a line of a node")
+    host, _, ports = words[1].rpartition(":")
+    port, _, bus_port = ports.partition("@")
+    flags: i64 = 0
+    for word in words[2].split(","):
+        flags |= _FLAGS.get(word, 0)
+    number = int(port)
+    return Peer(words[0].encode("ascii"), host, number, int(bus_port) if bus_port else number + BUS_OFFSET, flags)

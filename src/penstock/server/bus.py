@@ -1,0 +1,302 @@
+"""The bus of a node: its door for other nodes, a link to each of them, and the post that goes out with every turn.
+
+What a turn has to say leaves when the log is durable, as answers do, and all of it to one peer in one write. Nothing is
+kept for a peer whose link is down or that does not read: everything that matters is said again by whoever waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.cluster.members import NODES_MAX
+from penstock.cluster.messages import Message
+from penstock.cluster.node import Cluster
+from penstock.cluster.peers import Peer
+from penstock.cluster.roster import flags_text
+from penstock.server.links import HANDSHAKE_S, Inbound, Link, Outbound
+from penstock.server.node import Node, Post
+from penstock.wire.bus import Scribe
+
+_log = logging.getLogger("penstock")
+
+Letters = dict[bytes, list[Message]]
+
+# How many may be in the middle of a handshake: more than any cluster has nodes that come at once.
+_UNKNOWN_MAX: Final = 64
+
+# A peer that has not read so much of what it was told is hung up on; what it missed is said again.
+_UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
+
+# How long to wait before an address is tried again, seconds: the first time, and at most.
+_AGAIN_S: Final = 0.1
+_AGAIN_S_MAX: Final = 1.0
+
+# How often the log says that somebody was refused, seconds.
+_TELL_S: Final = 1.0
+
+
+class Bus(Post):
+    """All links of a node. `Exchange` is what they see of it."""
+
+    def __init__(self, node: Node, cluster: Cluster, keep: Callable[[], None]) -> None:
+        """Take the cluster as this node sees it, and what keeps the table of nodes when that has changed."""
+        self.members = cluster.members
+        self.node = cluster.members.myself
+        self.secret = b""
+        self.body_max = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.packets_out = 0
+        self.received = 0  # Messages,
+        self.sent = 0
+        self.dropped = 0  # and those that nobody could be told.
+        self.refusals = 0
+        self.tls: ssl.SSLContext | None = None  # For links of ours, where nodes use TLS.
+        self._node = node
+        self._cluster = cluster
+        self._mail = cluster.mail
+        self._keep = keep
+        self._inbound: dict[bytes, Inbound] = {}
+        self._unknown: set[Inbound] = set()
+        self._outbound: dict[bytes, Outbound] = {}  # By who should be there; also those that are still being opened.
+        self._tries: dict[bytes, int] = {}
+        self._again: dict[bytes, asyncio.TimerHandle] = {}
+        self._dials: set[asyncio.Task[None]] = set()
+        self._moves = -1  # Of the table, as far as links were opened for it.
+        self._changes = 0  # Of the table, as far as it was kept.
+        self._shown: dict[bytes, str] = {}  # What the log has said of whom.
+        self._told = 0.0
+        self._closed = False
+
+    def accept(self) -> Inbound:
+        """Somebody opens a link."""
+        return Inbound(self)
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        self._closed = True
+        for again in self._again.values():
+            again.cancel()
+        for task in self._dials:
+            task.cancel()
+        for link in [*self._inbound.values(), *self._unknown, *self._outbound.values()]:
+            link.close()
+
+    def begin_anew(self, node: bytes) -> None:
+        """Be another node from now on, or one who knows nobody any more: all links were those of the one before."""
+        self.node = node
+        for link in [*self._inbound.values(), *self._unknown]:
+            link.close()
+
+    # What the node asks for in every turn
+
+    def advance(self, now: int) -> None:
+        """Let time pass for the cluster, keep what has changed, and open and close links."""
+        self._cluster.advance(now)
+        self.next_due = self._cluster.next_due
+        members = self.members
+        for stale in members.take_stale():
+            self._hang_up(stale)
+        if members.moves != self._moves:
+            self._moves = members.moves
+            self._tend()
+        if members.changes != self._changes:
+            self._changes = members.changes
+            self._tell_changes()
+            self._keep()
+
+    def has_mail(self) -> bool:
+        """Whether there is anything to be said."""
+        return bool(self._mail.letters)
+
+    def take(self) -> Letters:
+        """What there is to be said, to be sent when the log is durable."""
+        return self._mail.take()
+
+    def send(self, letters: Letters) -> None:
+        """Say what was taken."""
+        scribe = Scribe()
+        for node, said in letters.items():
+            link = self._outbound.get(node)
+            if link is None or link.seal is None or link.transport is None:
+                self.dropped += len(said)
+                continue
+            self.sent += len(said)
+            self.packets_out += 1
+            link.post(said, scribe)
+            if link.unsent() > _UNSENT_BYTES_MAX:
+                link.fail("it does not read what it is told")
+
+    # What links tell: see links.Exchange
+
+    def patience_s(self) -> float:
+        """How long a handshake may take."""
+        return min(HANDSHAKE_S, self.members.timeout_ms / 2_000)
+
+    def why_not(self, host: str) -> str:
+        """Why nobody at an address is talked to; empty if they are."""
+        if self.secret or self.tls is not None or is_loopback(host):
+            return ""
+        return "without a cluster-secret or tls-cluster nodes are talked to on the same machine only"
+
+    def came(self, link: Inbound) -> bool:
+        """Somebody has opened a link; tell whether there is room for it."""
+        if len(self._unknown) >= _UNKNOWN_MAX or len(self._inbound) >= 2 * NODES_MAX:
+            return False
+        self._unknown.add(link)
+        return True
+
+    def is_known(self, link: Inbound) -> None:
+        """Who opened a link has proven who it is."""
+        self._unknown.discard(link)
+        before = self._inbound.get(link.node)
+        self._inbound[link.node] = link
+        if before is not None:
+            before.close()
+        # Somebody who can reach us can probably be reached.
+        again = self._again.pop(link.node, None)
+        if again is not None:
+            again.cancel()
+            self._tries[link.node] = 0
+            self._dial(link.node)
+
+    def heard(self, link: Inbound, said: list[Message]) -> None:
+        """A peer has said something."""
+        node = self._node
+        node.begin_turn()
+        self.received += len(said)
+        if not self.members.host:
+            self.members.host = link.own_host
+        for message in said:
+            self._cluster.receive(link.node, message, node.now)
+        node.keep_frames_small()
+
+    def is_open(self, link: Outbound, found: bytes) -> None:
+        """A link of ours leads to a node that has proven who it is."""
+        self._node.begin_turn()
+        now = self._node.now
+        if self._outbound.get(link.named) is not link:
+            link.close()
+            return
+        if not self._cluster.link_up(link.named, found, now):
+            del self._outbound[link.named]
+            link.close()
+            return
+        if link.named != found:
+            del self._outbound[link.named]
+            self._outbound[found] = link
+            link.named = found
+        self._tries.pop(found, None)
+
+    def lost(self, link: Link) -> None:
+        """A link is gone."""
+        if isinstance(link, Inbound):
+            self._unknown.discard(link)
+            if self._inbound.get(link.node) is link:
+                del self._inbound[link.node]
+        elif isinstance(link, Outbound):
+            self._lost_ours(link)
+
+    def refused(self, link: Link, why: str) -> None:
+        """Somebody has said what makes no sense, or is not one of us."""
+        self.refusals += 1
+        now = self._node.loop.time()
+        if now - self._told >= _TELL_S:
+            self._told = now
+            _log.warning("bus: hung up on %s: %s", link.host or "somebody", why)
+
+    # Links of ours
+
+    def _tend(self) -> None:
+        """Have a link to everybody who is in the table, and to nobody else."""
+        wanted = {peer.id: peer for peer in self.members.to_connect()}
+        for node, link in list(self._outbound.items()):
+            peer = wanted.get(node)
+            if peer is None or (link.host, link.port) != (peer.host, peer.bus_port):
+                self._hang_up(node)
+        for node, again in list(self._again.items()):
+            if node not in wanted:
+                again.cancel()
+                del self._again[node]
+        for node in [node for node in self._tries if node not in wanted]:
+            del self._tries[node]
+        for node in wanted:
+            if node not in self._outbound and node not in self._again:
+                self._dial(node)
+
+    def _hang_up(self, node: bytes) -> None:
+        """Close a link of ours; if it is wanted, there will be another."""
+        link = self._outbound.get(node)
+        if link is not None:
+            link.close()
+            self._lost_ours(link)
+
+    def _lost_ours(self, link: Outbound) -> None:
+        if self._outbound.get(link.named) is not link or self._closed:
+            return
+        del self._outbound[link.named]
+        if link.seal is not None:
+            self._node.begin_turn()
+            self._cluster.link_down(link.named, self._node.now)
+        if link.named in self.members.peers:
+            self._dial_later(link.named)
+
+    def _dial_later(self, node: bytes) -> None:
+        tries = self._tries.get(node, 0)
+        self._tries[node] = tries + 1
+        delay = min(_AGAIN_S * 2**tries, _AGAIN_S_MAX, self.members.timeout_ms / 4_000) if tries else 0.0
+        self._again[node] = self._node.loop.call_later(delay, self._dial, node)
+
+    def _dial(self, node: bytes) -> None:
+        """Open a link to somebody who is in the table."""
+        self._again.pop(node, None)
+        peer = self.members.peers.get(node)
+        if peer is None or node in self._outbound or self._closed or self.why_not(peer.host):
+            return
+        link = Outbound(self, node, peer.host, int(peer.bus_port))
+        self._outbound[node] = link
+        task = self._node.loop.create_task(self._open(link))
+        self._dials.add(task)
+        task.add_done_callback(self._dials.discard)
+
+    async def _open(self, link: Outbound) -> None:
+        security: dict[str, Any] = {}
+        if self.tls is not None:
+            security = {"ssl": self.tls, "server_hostname": "", "ssl_handshake_timeout": self.patience_s()}
+        dial = self._node.loop.create_connection(lambda: link, link.host, link.port, **security)
+        try:
+            await asyncio.wait_for(dial, self.patience_s())
+        except (TimeoutError, OSError) as error:
+            if isinstance(error, ssl.SSLError):
+                self.refused(link, f"TLS: {error}")
+            link.close()
+            self._lost_ours(link)
+
+    # What the operator sees
+
+    def _tell_changes(self) -> None:
+        """Let the log say who came, went or cannot be reached."""
+        shown = {peer.id: flags_text(peer.flags) for peer in self.members.peers.values() if peer.is_member()}
+        for node, flags in shown.items():
+            before = self._shown.get(node)
+            if before is None:
+                _log.info("node %s at %s is in the cluster", node.decode(), _place(self.members.peers[node]))
+            elif before != flags:
+                _log.info("node %s at %s: %s", node.decode(), _place(self.members.peers[node]), flags or "reachable")
+        for node in self._shown:
+            if node not in shown:
+                _log.info("node %s is in the cluster no more", node.decode())
+        self._shown = shown
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is on this machine, seen from itself."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _place(peer: Peer) -> str:
+    return f"{peer.host}:{peer.port}"

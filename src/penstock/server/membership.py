@@ -1,0 +1,156 @@
+"""A server's place in a cluster: whom it knows, what of that survives a restart, and its bus."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import ssl
+from typing import Final
+
+from penstock.cluster.mail import Mail
+from penstock.cluster.members import Members
+from penstock.cluster.node import Cluster
+from penstock.cluster.peers import Peer
+from penstock.cluster.roster import BUS_OFFSET, file_text, read_file
+from penstock.core.errors import ProtocolError
+from penstock.host import Host
+from penstock.server import text_file
+from penstock.server.bus import Bus
+from penstock.server.config import Config, ConfigError
+from penstock.server.node import Node
+from penstock.server.words import to_bytes
+from penstock.wire import bus as wire
+
+_log = logging.getLogger("penstock")
+
+_PORT_MAX: Final = 65_535
+
+
+class Membership:
+    """Who a server is to other nodes."""
+
+    def __init__(self, config: Config, host: Host, node: Node) -> None:
+        self._config = config
+        self._host = host
+        self._node = node
+        self._path = config.within_dir(config.cluster_config_file)
+        self.bus_port = bus_port_of(config)  # 0: other nodes cannot come.
+        self.mail = Mail()
+        peers = self._load()
+        memory = secrets.token_bytes(wire.MEMORY_BYTES)
+        self.members = Members(host.node.encode(), memory, secrets.randbits(32), self.mail, config.cluster_node_timeout)
+        self.cluster = Cluster(host.engine, host.ids, self.members, self.mail, secrets.randbits(32), host.body_of)
+        self.bus = Bus(node, self.cluster, self._keep_quietly)
+        node.post = self.bus
+        self.members.leaving = host.is_leaving()
+        self.members.announced = self.members.host = announced_ip(config)
+        self.members.port = config.cluster_announce_port or config.port or config.tls_port
+        self.members.bus_port = config.cluster_announce_bus_port or self.bus_port
+        self.members.restore(peers, node.now)
+        self.apply()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it knows no other node."""
+        return not self.members.peers
+
+    def apply(self) -> None:
+        """Let settings that can change take effect."""
+        self.members.timeout_ms = self._config.cluster_node_timeout
+        self.bus.secret = to_bytes(self._config.cluster_secret)
+        self.bus.body_max = self._config.max_body
+
+    # What survives a restart
+
+    def keep(self) -> None:
+        """Have on disk whom this node knows; raises OSError."""
+        text_file.replace(self._path, file_text(self.members))
+
+    def _keep_quietly(self) -> None:
+        try:
+            self.keep()
+        except OSError as error:
+            _log.error("whom this node knows could not be written to %s: %s", self._path, error.strerror)
+
+    def _load(self) -> list[Peer]:
+        """Whom this node knew."""
+        if not self._path.exists():
+            return []
+        try:
+            roster = read_file(text_file.read(self._path, str(self._path)))
+        except ValueError as error:
+            raise ConfigError(f"{self._path}: {error}; restore it, or remove it and meet the others again") from None
+        if roster.myself != self._host.node.encode():
+            aside = self._path.with_name(f"{self._path.name}.{roster.myself[:8].decode()}")
+            self._path.rename(aside)
+            _log.warning("%s was of another node, and is now %s: meet the others again", self._path, aside.name)
+            return []
+        return roster.peers
+
+    def forgot(self) -> None:
+        """All jobs were removed: whoever counts on this node's copies has to hear of it."""
+        self.cluster.set_memory(secrets.token_bytes(wire.MEMORY_BYTES), self._node.now)
+
+    # What the operator asks for
+
+    def meet(self, host: str, port: int, bus_port: int) -> str:
+        """Get to know whoever is at an address; tells why not, if so."""
+        if not self.bus_port:
+            return "this node has no port where others could find it: start it with --cluster-port"
+        why_not = self.bus.why_not(host)
+        if why_not:
+            return why_not
+        self._node.begin_turn()
+        if not self.members.meet(host, port, bus_port or port + BUS_OFFSET, self._node.now):
+            return "too many nodes are being met, or are known; try again in a while"
+        return ""
+
+    def set_leaving(self, leaving: bool) -> None:
+        """Let the others know that this node leaves, or stays."""
+        self._node.begin_turn()
+        self.cluster.set_leaving(leaving, self._node.now)
+
+    def reset(self, hard: bool) -> None:
+        """Know nobody any more, and be somebody else if it is a hard reset; all jobs are about to be removed."""
+        self._node.begin_turn()
+        if hard:
+            self._host.rename()
+        node = self._host.node.encode()
+        self.cluster.begin_anew(node, self._node.now)
+        self.forgot()
+        self.bus.begin_anew(node)
+
+
+def bus_port_of(config: Config) -> int:
+    """Where other nodes connect: as it is said, or so far above the port of the clients; 0 if that is no port."""
+    if config.cluster_port:
+        return config.cluster_port
+    usual = config.port + BUS_OFFSET
+    return usual if config.port and usual <= _PORT_MAX else 0
+
+
+def announced_ip(config: Config) -> str:
+    """Where this node says it is; empty if it is to be found where it comes from."""
+    if not config.cluster_announce_ip:
+        return ""
+    try:
+        return wire.address(config.cluster_announce_ip)
+    except ProtocolError as error:
+        raise ConfigError(f"{config.origin('cluster_announce_ip')}: cluster-announce-ip: {error}") from None
+
+
+def tls_contexts(config: Config) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
+    """How nodes talk over TLS, from both sides: each has to show a certificate that the authorities vouch for."""
+    if not config.tls_cluster:
+        return None
+    contexts = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for context in contexts:
+        context.check_hostname = False  # Nodes are addresses; that they are ours is what their certificates say.
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_cert_chain(str(config.tls_cert_file), config.tls_key_file)
+            context.load_verify_locations(str(config.tls_ca_cert_file))
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"the files for TLS cannot be used: {error}") from None
+    return contexts

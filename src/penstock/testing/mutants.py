@@ -1,0 +1,239 @@
+"""Planted bugs: each a line of the source, and what stands in its place. They test the tests.
+
+A mutant is put in where its module is imported, so without one nothing is different, and nothing costs anything. It
+works in a process of its own:
+
+    python -m penstock.testing.mutants NAME --seeds 50      simulate with the bug; it ends with 0 if it was caught
+
+or, with PENSTOCK_MUTANT=NAME, in whatever calls `install_from_environment` first. Mutants are interpreted: the package
+is read from its source, also where a compiled one lies beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+VARIABLE: Final = "PENSTOCK_MUTANT"
+
+_ROOT: Final = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One bug."""
+
+    name: str
+    module: str  # Below `penstock`.
+    line: str  # What stands there, without its indentation, once in the file,
+    instead: str  # and what stands there then.
+    other_line: str = ""  # The same for another line, where one alone would not be the bug.
+    other_instead: str = ""
+
+    def applied(self, source: str) -> str:
+        """The source of its module with the bug in it."""
+        source = self._changed(source, self.line, self.instead)
+        return self._changed(source, self.other_line, self.other_instead) if self.other_line else source
+
+    def _changed(self, source: str, old: str, new: str) -> str:
+        lines = source.split("\n")
+        places = [at for at, line in enumerate(lines) if line.strip() == old]
+        if len(places) != 1:
+            raise ValueError(f"mutant {self.name}: {len(places)} lines of {self.module} are {old!r}, one should be")
+        at = places[0]
+        indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+        lines[at : at + 1] = [indent + line for line in new.split("\n")]
+        return "\n".join(lines)
+
+    @property
+    def path(self) -> Path:
+        """The file of its module."""
+        return _ROOT / (self.module.replace(".", "/") + ".py")
+
+
+MUTANTS: Final = (
+    # The cluster.
+    Mutant(
+        "answers-before-all-copies",
+        "cluster.replication",
+        "if len(started.confirmed) >= started.needed:",
+        "if started.confirmed:",
+    ),
+    Mutant(
+        "own-copy-counts-twice",
+        "cluster.replication",
+        "needed = repl if external else repl - 1",
+        "needed = repl if external else max(1, repl - 2)",
+    ),
+    Mutant("holders-hear-of-no-ack", "cluster.acks", "place.mail.send(node, message)", "pass"),
+    Mutant("queued-is-not-heard", "cluster.node", "self.requeue.receive_queued(sender, message, now)", "pass"),
+    Mutant(
+        "ack-collected-while-a-holder-is-away",
+        "cluster.acks",
+        "if node != self._place.myself and node not in ack.confirmed and members.is_member(node):",
+        "if node != self._place.myself and node not in ack.confirmed and node in members.reachable():",
+    ),
+    Mutant(
+        "old-time-after-nack",
+        "core.moves",
+        "job.wake = NEVER if ttr == NEVER else now + ttr",
+        "job.wake = NEVER if ttr == NEVER else now + (ttr if job.nacks == 0 else ttr // 4)",
+    ),
+    Mutant("handed-over-twice", "cluster.handover", "new = message.number not in taken.numbers", "new = True"),
+    Mutant(
+        "heir-forgot-and-takes-it-again",
+        "cluster.handover",
+        "if message.memory != place.members.memory:",
+        "if False:",
+        'if members.is_member(handing.heir) and members.memory_of(handing.heir) in (handing.memory, b""):',
+        "if True:",
+    ),
+    Mutant(
+        "replicas-in-the-order-of-a-set",
+        "cluster.place",
+        "most: i64 = len(found)",
+        "found = list(set(found))\nmost: i64 = len(found)",
+    ),
+    # The disk, and what survives a restart.
+    Mutant("no-sync", "journal.log", "tail.file.sync()", "pass"),
+    Mutant(
+        "sync-after-reply",
+        "testing.sim.node",
+        "self._outputs.append(output)",
+        "self._send(output)\nself._outputs.append(Output([], {}, now))",
+    ),
+    Mutant(
+        "once-again-after-restart",
+        "journal.filling",
+        "elif job.id in replay.held:",
+        "elif job.once:\n    orphans.append(job)\nelif job.id in replay.held:",
+    ),
+    Mutant("ids-begin-anew", "core.restore", "return max(epoch, highest_id >> SEQUENCE_BITS) + 1", "return 1"),
+    Mutant(
+        "checksum-without-length",
+        "journal.frame",
+        "crc = zlib.crc32(view[1:used], seed)",
+        "crc = zlib.crc32(view[2:used], seed)",
+        "if i64(zlib.crc32(data[at + 8 : at + length], seed)) != i64(read_i32_le(data, at + 4)) & 0xFFFFFFFF:",
+        "if i64(zlib.crc32(data[at + 16 : at + length], seed)) != i64(read_i32_le(data, at + 4)) & 0xFFFFFFFF:",
+    ),
+    Mutant(
+        "short-tail-is-a-frame",
+        "journal.frame",
+        "if i64(zlib.crc32(data[at + 8 : at + length], seed)) != i64(read_i32_le(data, at + 4)) & 0xFFFFFFFF:",
+        "if not any(data[at + length - 8 : at + length]) and length < 64:",
+    ),
+    Mutant("names-are-not-synced", "journal.disk", "_sync_directory(self.path)", "pass"),
+    # The engine.
+    Mutant(
+        "key-stays-busy-when-buried",
+        "core.tube",
+        "keys.give_back(job)",
+        "if job.state != s.BURIED:\n    keys.give_back(job)",
+    ),
+    Mutant("two-timers-for-a-job", "core.deadlines", "if item.deadline_pos == NOWHERE:", "if True:"),
+    Mutant(
+        "ttl-from-take",
+        "core.moves",
+        "job.wake = NEVER if ttr == NEVER else now + ttr",
+        "job.wake = NEVER if ttr == NEVER else now + ttr\n"
+        "job.expiry = NEVER if job.expiry == NEVER else now + job.expiry - job.created",
+    ),
+    Mutant("ttr-stays-after-ack", "core.moves", "self.deadlines.clear(job)", "pass"),
+    Mutant("heap-out-of-order", "core.order", "self._up(job, pos)", "job.pos = pos"),
+    Mutant("waiter-is-not-woken", "core.moves", "elif tube.line.length > 0:", "elif tube.line.length > 1:"),
+    # What clients send.
+    Mutant("parser-reads-on-after-an-error", "wire.resp", "if self.error:", "if False:"),
+    # Time.
+    Mutant(
+        "wall-clock-for-retry",
+        "testing.sim.node",
+        "return self._started_ms + (self.clock.monotonic_us() - self._started_us) // MS",
+        "return self.clock.wall_ms()",
+    ),
+)
+
+BY_NAME: Final = {mutant.name: mutant for mutant in MUTANTS}
+
+
+class _Loader(SourceFileLoader):
+    """Loads a module from its source, with the bug in it if it is its module."""
+
+    def __init__(self, name: str, path: str, mutant: Mutant) -> None:
+        super().__init__(name, path)
+        self._mutant = mutant
+
+    def get_code(self, fullname: str) -> object:  # type: ignore[override]
+        """Compile it; what was compiled before may be without the bug."""
+        source = Path(self.path).read_text(encoding="utf-8")
+        if fullname == f"penstock.{self._mutant.module}":
+            source = self._mutant.applied(source)
+        return compile(source, self.path, "exec", dont_inherit=True)
+
+
+class _Finder(MetaPathFinder):
+    """Finds every module of the package by its source."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] != "penstock":
+            return None
+        place = _ROOT.parent.joinpath(*fullname.split("."))
+        is_package = place.is_dir()
+        file = place / "__init__.py" if is_package else place.with_suffix(".py")
+        if not file.exists():
+            return None
+        loader = _Loader(fullname, str(file), self._mutant)
+        return spec_from_file_location(
+            fullname, str(file), loader=loader, submodule_search_locations=[str(place)] if is_package else None
+        )
+
+
+def install(name: str) -> None:
+    """Let everything of the package that is imported from now on have a bug."""
+    mutant = BY_NAME[name]
+    for module in [module for module in sys.modules if module.partition(".")[0] == "penstock"]:
+        del sys.modules[module]
+    sys.meta_path.insert(0, _Finder(mutant))
+
+
+def install_from_environment() -> None:
+    """Do so if the environment names one."""
+    if VARIABLE in os.environ:
+        install(os.environ[VARIABLE])
+
+
+def main(words: list[str]) -> int:
+    """Simulate with a bug, until it is caught or the seeds are through; tell whether it was, as an exit code."""
+    if not words or words[0] not in BY_NAME:
+        print(f"name a mutant: {', '.join(BY_NAME)}", file=sys.stderr)
+        return 2
+    seeds = int(words[words.index("--seeds") + 1]) if "--seeds" in words else 100
+    first = int(words[words.index("--seed") + 1]) if "--seed" in words else 1
+    settings = [words[at + 1] for at, word in enumerate(words) if word == "--set"]
+    install(words[0])
+    from penstock.testing.sim.swarm import run_seed
+
+    for seed in range(first, first + seeds):
+        report = run_seed(seed, settings)
+        if not report.passed:
+            print(f"{words[0]}: caught by seed {seed}: {report.violations[0]}")
+            return 0
+    print(f"{words[0]}: survived {seeds} seeds")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,415 @@
+"""The judges: what a cluster promises (C1 to C13, V1 to V3), each looked for in what clients saw and nodes hold.
+
+Each goes over the history once. What it names on failure is the promise, the job, and what speaks against it. Faults
+excuse only what they can cause: a checker subtracts what was going on, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from penstock.cluster.messages import ENQUEUE, HOLDERS, NODE_FAILED, NODE_SUSPECTED, NOTTAKEN, QUEUED, WILLQUEUE
+from penstock.core import states as s
+from penstock.core.job import Job
+from penstock.core.limits import NEVER
+from penstock.testing.invariants import check
+from penstock.testing.sim.history import DONE, Ack, Add, Delivery, Violation
+from penstock.testing.sim.node import SimNode
+from penstock.testing.sim.schedule import MS, SECOND
+from penstock.testing.sim.world import World
+
+# Ttls below this may run out in a run: then a job that nobody got is no loss.
+_LONG_TTL_MS = 3_600_000
+
+# The retry time of a copy is so much more or less than what was asked for, ms.
+_JITTER_MS = 250
+
+# In a cluster where nothing fails, everybody who holds a copy has heard of an ack by then.
+_HEARD_AFTER = 500 * MS
+
+# A message that is not lost is under way for no longer than this.
+_NETWORK_MAX = 3 * SECOND
+
+# What was not collected is tried again after three minutes at most.
+_COLLECTED_AFTER = 190 * SECOND
+
+# What can leave a copy somewhere that nobody else knows of. It is delivered once more, and acked by that.
+_COPIES_ASTRAY = ("kill", "power_cut", "failing_disk", "wipe", "leave", "memory")
+
+# What acks may take beyond it: they are not refused, since each is less than the job it ends.
+_MEMORY_SLACK = 16 * 1024
+
+_CRASHES = ("kill", "power cut", "wipe", "failing disk")
+
+# Messages that take a race or a fault to be said at all.
+_TOLD_KINDS = {QUEUED: "QUEUED", WILLQUEUE: "WILLQUEUE", ENQUEUE: "ENQUEUE", NOTTAKEN: "NOTTAKEN", HOLDERS: "HOLDERS"}
+
+# So many violations of one promise are told; the rest would say the same.
+_TOLD_MAX = 5
+
+
+def judge(world: World) -> list[str]:
+    """Everything that is wrong."""
+    by_id = _by_id(world)
+    found: list[str] = []
+    for checker in (_total_queue, _at_most_once, _contents, _ids, _spacing, _acked, _counters, _quiet, _engines):
+        found += list(checker(world, by_id))[:_TOLD_MAX]
+    _note_sometimes(world, by_id)
+    return found
+
+
+def _by_id(world: World) -> dict[bytes, list[Delivery]]:
+    """Deliveries of each job, in the order they were sent."""
+    found: dict[bytes, list[Delivery]] = {}
+    for delivery in world.history.deliveries:
+        found.setdefault(delivery.id, []).append(delivery)
+    for deliveries in found.values():
+        deliveries.sort(key=lambda delivery: (delivery.sent, delivery.local_ms))
+    return found
+
+
+# What clients saw
+
+
+def _total_queue(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
+    """C1, C4: what was added and answered was delivered, if its ttl let it."""
+    delivered = {delivery.body for delivery in world.history.deliveries}
+    for add in world.history.adds.values():
+        if add.outcome != DONE or add.body in delivered or add.ttl_ms < _LONG_TTL_MS:
+            continue
+        excuse = _excuse(world, add)
+        if excuse:
+            world.sometimes(f"a job was lost: {excuse}")
+        else:
+            yield f"C1: {_told(add)} was never delivered; {_where(world, add.id)}"
+
+
+def _excuse(world: World, add: Add) -> str:
+    """Why a job may have been lost; nothing, if it may not."""
+    history = world.history
+    since = [fault for fault in history.faults if max(fault.began, fault.ended) >= add.invoked]
+    if add.retry_ms == 0:
+        if history.written[add.id]:
+            return "at most once, and it was handed to a client that was gone, or the node was"
+        return "at most once, and its node forgot it" if any(fault.forgets for fault in since) else ""
+    copies = 1 if add.is_async else add.replicate
+    # A node that forgot twice may have held two copies, one after the other.
+    forgot = [fault for fault in since if fault.forgets]
+    return "all its holders forgot it" if len(forgot) >= copies else ""
+
+
+def _at_most_once(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
+    """C3: a job that may not be delivered again is not."""
+    times: dict[bytes, list[Delivery]] = {}
+    for delivery in world.history.deliveries:
+        add = world.history.adds.get(delivery.body)
+        if add is not None and add.retry_ms == 0:
+            times.setdefault(delivery.body, []).append(delivery)
+    for body, deliveries in times.items():
+        if len(deliveries) > 1:
+            told = ", ".join(f"by node {each.node} at {_moment(each.at)}" for each in deliveries)
+            yield f"C3: {_told(world.history.adds[body])} was delivered {len(deliveries)} times: {told}"
+
+
+def _contents(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
+    """C2, C6: what is delivered was added, as it was."""
+    # A node that was started again believes its clock, and a delay may be over by that.
+    jumps = "clock_jump" in world.options.nemeses
+    for delivery in world.history.deliveries:
+        add = world.history.adds.get(delivery.body)
+        if add is None:
+            yield f"C6: {delivery.body!r}, which nobody added, was delivered from {delivery.queue!r}"
+        elif add.queue != delivery.queue:
+            yield f"C6: {_told(add)} was delivered from {delivery.queue!r}"
+        elif add.outcome == DONE and add.id != delivery.id:
+            yield f"C6: {_told(add)} was delivered as {delivery.id!r}"
+        elif delivery.nacks > len(world.history.nacks.get(delivery.id, [])):
+            yield f"C6: {_told(add)} shows {delivery.nacks} nacks, which is more than it had"
+        elif not jumps and delivery.sent < add.invoked + add.delay_ms * MS * 9 // 10:
+            yield f"C6: {_told(add)} was delivered before its delay was over"
+        elif world.options.is_calm and delivery.sent > (add.ended or NEVER) + add.ttl_ms * MS + _HEARD_AFTER:
+            yield f"E5: {_told(add)} was delivered after its ttl was over"
+
+
+def _ids(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
+    """C10: an id names one job, and shows whether it may be delivered again."""
+    owner: dict[bytes, bytes] = {}
+    named = [(add.id, add.body) for add in world.history.adds.values() if add.id]
+    named += [(delivery.id, delivery.body) for delivery in world.history.deliveries]
+    for id, body in named:
+        if owner.setdefault(id, body) != body:
+            yield f"C10: {id!r} names {owner[id]!r} and {body!r}"
+        add = world.history.adds.get(body)
+        if add is not None and (int(id[36:], 16) % 2 == 1) != (add.retry_ms > 0):
+            yield f"C10: {id!r} does not show that its retry time is {add.retry_ms} ms"
+
+
+def _spacing(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
+    """C7: a node lets the retry time pass before it delivers a job again; where nothing fails, all nodes do."""
+    for deliveries in by_id.values():
+        add = world.history.adds.get(deliveries[0].body)
+        if add is None:
+            continue
+        least_ms = add.retry_ms - _JITTER_MS
+        for first, second in pairwise(deliveries):
+            if world.options.is_calm and not _nacked_between(world, first, second):
+                if second.sent - first.sent < least_ms * MS:
+                    yield f"C7: {_told(add)} was delivered {_twice(first, second)}, and nothing had failed"
+        last: dict[int, Delivery] = {}
+        for second in deliveries:
+            before = last.get(second.node)
+            last[second.node] = second
+            if before is not None and second.local_ms - before.local_ms < least_ms:
+                if not _crashed_between(world, before, second) and not _nacked_between(world, before, second):
+                    yield f"C7: {_told(add)} was delivered {_twice(before, second)} by the same node"
+
+
+def _nacked_between(world: World, first: Delivery, second: Delivery) -> bool:
+    """Whether somebody asked for a job to be queued again at once; other nodes may hear of that a little later."""
+    late = 200 * MS if world.options.is_calm else _NETWORK_MAX
+    return any(
+        nack.invoked <= second.sent and nack.ended + late >= first.sent
+        for nack in world.history.nacks.get(first.id, [])
+    )
+
+
+def _crashed_between(world: World, first: Delivery, second: Delivery) -> bool:
+    """Whether the node was started again meanwhile: then jobs that it had handed out may be ready at once."""
+    return any(
+        fault.node == second.node
+        and fault.kind in _CRASHES
+        and fault.began <= second.sent
+        and fault.ended >= first.sent
+        for fault in world.history.faults
+    )
+
+
+def _acked(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
+    """C5: what was acked is not delivered again, once everybody could know."""
+    for id, acks in world.history.acks.items():
+        done = [ack for ack in acks if _is_kept(world, ack)]
+        if not done or id not in by_id:
+            continue
+        acked = min(ack.ended for ack in done)
+        known = _known_at(world, acked, any(ack.fast for ack in acks))
+        for delivery in by_id[id]:
+            if delivery.sent > known:
+                yield f"C5: {id!r} was acked at {_moment(acked)} and delivered at {_moment(delivery.sent)}"
+            elif delivery.sent > acked:
+                world.sometimes("a job was delivered after its ack")
+
+
+def _is_kept(world: World, ack: Ack) -> bool:
+    """Whether a node has promised to let everybody know of an ack. One that leaves does so only for what it holds."""
+    return ack.outcome == DONE and (ack.counted or "leave" not in world.options.nemeses)
+
+
+def _known_at(world: World, acked: int, fast: bool) -> int:
+    """When every holder must know of an ack: holders are told again after twice the time each, once all is well."""
+    if world.options.is_calm:
+        return acked + _HEARD_AFTER
+    healed = world.healed_at
+    if fast or any(name in world.options.nemeses for name in _COPIES_ASTRAY):
+        return max(acked, healed) + _COLLECTED_AFTER
+    return max(acked, healed) + max(0, healed - acked) + 4 * SECOND
+
+
+def _counters(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
+    """C8: what a node shows of a job's past never gets less, unless it forgot."""
+    for id, deliveries in by_id.items():
+        last: dict[int, Delivery] = {}
+        for delivery in deliveries:
+            before = last.get(delivery.node)
+            last[delivery.node] = delivery
+            if before is None or _forgot(world, delivery.node):
+                continue
+            if delivery.nacks < before.nacks or delivery.returns < before.returns:
+                yield f"C8: {id!r} shows fewer nacks or deliveries at node {delivery.node} than before"
+
+
+# What nodes hold
+
+
+def _quiet(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
+    """C9, C13, V1: in the end nobody holds anything."""
+    for node in world.nodes:
+        for job in _jobs(node):
+            if not _is_spent(job):
+                what = "C13: a node that leaves" if node.leaving else "V1: node"
+                yield f"{what} {node.number} still holds {_shown(node, job)}"
+        yield from (f"C9: node {node.number} still keeps {what}" for what in node.leftovers())
+
+
+def _engines(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
+    """E1 to E12: every engine is consistent."""
+    for node in world.nodes:
+        check(node.engine)
+    return iter(())
+
+
+def is_empty(node: SimNode) -> bool:
+    """Whether a node holds nothing of which anything could come."""
+    return node.up and all(map(_is_spent, _jobs(node))) and not node.leftovers()
+
+
+def _is_spent(job: Job) -> bool:
+    """Whether a job was delivered and may not be again: it waits for its ack or its ttl, and for nobody else."""
+    return bool(job.once) and job.deliveries > 0
+
+
+def _jobs(node: SimNode) -> list[Job]:
+    return node.engine.jobs.scan(0, node.engine.jobs.count + 1)
+
+
+def views_agree(world: World) -> bool:
+    """C12: everybody knows everybody, and doubts nobody."""
+    there = [node for node in world.nodes if node.joined]
+    everybody = {node.id for node in there}
+    for node in there:
+        peers = node.cluster.members.peers
+        if not node.up or set(peers) | {node.id} != everybody:
+            return False
+        for peer in peers.values():
+            if not peer.is_member() or not peer.linked or peer.flags & (NODE_FAILED | NODE_SUSPECTED):
+                return False
+    return True
+
+
+def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
+    """C1: when a client is told that its job is safe, so many nodes hold it, or it was asked not to wait for them."""
+    add = world.history.adds[words[2]]
+    node = world.nodes[add.node]
+    if node.left_at < add.invoked and not add.is_async and node.holds(id):
+        raise Violation(f"C13: node {node.number}, which leaves, keeps {_told(add)}")
+    if add.is_async or add.retry_ms == 0 or world.schedule.now >= add.invoked + add.ttl_ms * MS * 9 // 10:
+        return
+    if id in world.history.acks:
+        # A holder that waited for longer than the retry time has delivered it: done is safe, too.
+        world.sometimes("a job was acked before its add was answered")
+        return
+    # One that leaves gives its copy to others, which may have one already.
+    held = [each.number for each in world.nodes if not each.up or each.leaving or each.holds(id)]
+    forgot = [fault for fault in world.history.faults if fault.forgets and fault.began >= add.invoked]
+    if len(held) + len(forgot) < add.replicate:
+        raise Violation(f"C1: {_told(add)} was answered with {id!r} while only {held} held it")
+
+
+def check_owners(world: World) -> None:
+    """C11: a job that may be delivered once is in one queue at most."""
+    owner: dict[bytes, int] = {}
+    for node in world.nodes:
+        if not node.up:
+            continue
+        for job in _jobs(node):
+            if job.once and job.deliveries == 0 and job.state in (s.READY, s.DELAYED, s.STAGED):
+                id = node.site.id_of(job)
+                if id in owner:
+                    raise Violation(f"C11: {id!r} is queued at node {owner[id]} and at node {node.number}")
+                owner[id] = node.number
+
+
+def check_acks(world: World) -> None:
+    """C5: an ack is kept by somebody until nobody holds the job any more. (FASTACK promises no such thing.)"""
+    if any(node.up and node.cluster.acks.dummies for node in world.nodes):
+        world.sometimes("an ack of an unknown job was kept")
+    astray = world.options.loss and any(name in world.options.nemeses for name in _COPIES_ASTRAY)
+    if astray or any(fault.forgets for fault in world.history.faults) or not all(node.up for node in world.nodes):
+        return
+    for node in world.nodes:
+        for job in _jobs(node):
+            id = node.site.id_of(job)
+            acks = world.history.acks.get(id, [])
+            if job.once or not any(_is_kept(world, ack) for ack in acks) or any(ack.fast for ack in acks):
+                continue
+            if job.expiry - node.now() < _LONG_TTL_MS // 2:
+                # An ack ends with its job's ttl, which a node that stands still has not seen yet.
+                continue
+            if not any(other.keeps_ack(id) for other in world.nodes):
+                raise Violation(f"C5: {id!r} was acked, nobody remembers that, and node {node.number} still holds it")
+
+
+def check_memory(world: World) -> None:
+    """V3: a node that has room takes no more than fits."""
+    for node in world.nodes:
+        if node.up and node.has_room and node.engine.memory_used() > node.memory_max + _MEMORY_SLACK:
+            used = node.engine.memory_used()
+            raise Violation(f"V3: node {node.number} uses {used} bytes of memory, and may use {node.memory_max}")
+
+
+def check_forgotten(world: World) -> None:
+    """C12: who was forgotten does not come back by hearsay."""
+    for node, life, id in world.forgotten:
+        if node.up and node.life == life and id in node.cluster.members.peers:
+            raise Violation(f"C12: node {node.number} knows {id!r} again, which it was told to forget")
+
+
+# What happened at all
+
+
+def _note_sometimes(world: World, by_id: dict[bytes, list[Delivery]]) -> None:
+    """Count what should happen in some seeds: without it, others prove nothing."""
+    history = world.history
+    for deliveries in by_id.values():
+        if len(deliveries) > 1:
+            world.sometimes("a job was redelivered")
+            if len({delivery.node for delivery in deliveries}) > 1:
+                world.sometimes("a job was redelivered by another node")
+    for delivery in history.deliveries:
+        add = history.adds.get(delivery.body)
+        if add is None:
+            continue
+        if add.node != delivery.node:
+            world.sometimes("a job was delivered by another node than it was added at")
+            if add.retry_ms == 0:
+                world.sometimes("a job of at most once was handed over")
+        if add.outcome != DONE:
+            world.sometimes("a job was delivered though its add had failed or was unknown")
+    for word, times in history.errors.items():
+        world.counted[f"refused with {word}"] += times
+    for node in world.nodes:
+        _note_node(world, node)
+
+
+def _note_node(world: World, node: SimNode) -> None:
+    """What a node did since it was started last."""
+    cluster = node.cluster
+    counts = {
+        "an ack was collected": cluster.acks.collected,
+        "an add was given up for want of copies": cluster.replications.given_up,
+        "a job was imported": cluster.federation.imported,
+        "a job was lost with the memory of its heir": cluster.handovers.lost,
+    }
+    for kind, word in _TOLD_KINDS.items():
+        counts[f"{word} was said"] = cluster.mail.sent[kind]
+    for what, count in counts.items():
+        if count:
+            world.counted[what] += count
+
+
+def _forgot(world: World, node: int) -> bool:
+    return any(fault.node == node and fault.forgets for fault in world.history.faults)
+
+
+def _where(world: World, id: bytes) -> str:
+    there = [f"node {node.number}" for node in world.nodes if node.up and node.holds(id)]
+    return f"it is at {', '.join(there)}" if there else "no node has it"
+
+
+def _told(add: Add) -> str:
+    how = f"REPLICATE {add.replicate} RETRY {add.retry_ms // 1_000}{' ASYNC' if add.is_async else ''}"
+    short = add.body if len(add.body) < 20 else add.body[:20] + b"..."
+    return f"{short!r} ({add.id.decode()}, {how}, added at node {add.node} at {_moment(add.invoked)})"
+
+
+def _twice(first: Delivery, second: Delivery) -> str:
+    places = f"at {_moment(first.sent)} by node {first.node} and at {_moment(second.sent)} by node {second.node}"
+    return f"twice, {places}"
+
+
+def _shown(node: SimNode, job: Job) -> str:
+    return f"{node.site.id_of(job).decode()}, which is {s.STATE_NAMES[job.state]}"
+
+
+def _moment(us: int) -> str:
+    return f"{us / SECOND:.3f} s"

@@ -1,0 +1,329 @@
+"""The clients of a simulated cluster: they add jobs, take them, work on them, and finish them, or do not.
+
+A client is connected to one node at a time and has sent one command at a time. When its node is gone or does not answer
+it goes to another one, and what it had sent ends in the third way: nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+from penstock.core.limits import NEVER
+from penstock.testing.sim.history import DONE, REFUSED, UNKNOWN, Ack, Add, Delivery, History, Nack
+from penstock.testing.sim.options import Options
+from penstock.testing.sim.schedule import MS, SECOND, Schedule, spread
+from penstock.wire.answers import AnswerParser, Refusal
+
+# One way between a client and its node, on average.
+_DELAY_US = 200
+
+# What leaves it open whether a job was added.
+_OPEN_REFUSALS = (b"NOREPL", b"LEAVING")
+
+
+class Session:
+    """One connection of a client, as its node sees it: somebody to answer."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.is_open = True
+        self.state: object = None  # The node's own.
+
+
+class ServingNode(Protocol):
+    """A node, as clients see it."""
+
+    number: int
+    up: bool
+
+    def connect(self, session: Session) -> None:
+        """A client came."""
+
+    def request(self, session: Session, args: list[bytes]) -> None:
+        """A client asks for something."""
+
+    def hang_up(self, session: Session) -> None:
+        """A client left."""
+
+
+class Cluster(Protocol):
+    """Whom a client may connect to."""
+
+    schedule: Schedule
+    history: History
+    options: Options
+
+    def serving(self) -> Sequence[ServingNode]:
+        """The nodes that clients know of."""
+
+    def sometimes(self, what: str) -> None:
+        """Count something that should happen now and then."""
+
+
+# What an answer is given to: nothing, if there was none.
+OnAnswer = Callable[[object | None, int, int], None]
+
+
+class Client:
+    """Somebody who is connected to a node, and to another one if that fails."""
+
+    def __init__(self, cluster: Cluster, number: int, random: Random) -> None:
+        self.cluster = cluster
+        self.number = number
+        self.random = random
+        self.node: ServingNode | None = None
+        self.home: ServingNode | None = None  # The only node that it goes to, if there is one.
+        self.stopped = False
+        self._session: Session | None = None
+        self._parser = AnswerParser()
+        self._asked = 0  # How many commands it has sent.
+        self._on_answer: OnAnswer | None = None
+
+    def begin(self) -> None:
+        """Do the first thing."""
+        raise NotImplementedError
+
+    def later(self, delay: int, act: Callable[[], None]) -> None:
+        """Do something in a while, unless it has stopped by then."""
+        self.cluster.schedule.after(delay, lambda: None if self.stopped else act())
+
+    def ask(self, args: list[bytes], timeout: int, on_answer: OnAnswer) -> None:
+        """Send a command, and hear what comes of it; nothing, if that takes longer than a timeout."""
+        schedule = self.cluster.schedule
+        if self._session is None:
+            self._connect()
+        session, node = self._session, self.node
+        assert session is not None and node is not None
+        self._asked += 1
+        asked = self._asked
+        self._on_answer = on_answer
+        schedule.after(spread(self.random, _DELAY_US, SECOND), lambda: node.request(session, args))
+        schedule.after(timeout, lambda: self._give_up(asked))
+
+    def _connect(self) -> None:
+        nodes = [self.home] if self.home is not None else self.cluster.serving()
+        node = self.random.choice(nodes)
+        session = Session(self)
+        self._session, self.node = session, node
+        self._parser = AnswerParser()
+        self.cluster.schedule.after(0, lambda: node.connect(session))
+
+    def hang_up(self) -> None:
+        """Leave, in the middle of whatever is under way."""
+        session, node = self._session, self.node
+        if session is not None and node is not None:
+            session.is_open = False
+            self._session = None
+            self.cluster.schedule.after(spread(self.random, _DELAY_US, SECOND), lambda: node.hang_up(session))
+            self._end(None, 0, 0)
+
+    def hears(self, session: Session, data: bytes, local_ms: int) -> None:
+        """The node sends something; it comes a little later."""
+        sent = self.cluster.schedule.now
+        delay = spread(self.random, _DELAY_US, SECOND)
+        self.cluster.schedule.after(delay, lambda: self._hear(session, data, local_ms, sent))
+
+    def reset(self, session: Session) -> None:
+        """The node closed the connection, or is gone."""
+        delay = spread(self.random, _DELAY_US, SECOND)
+        self.cluster.schedule.after(delay, lambda: self._reset(session))
+
+    def _reset(self, session: Session) -> None:
+        if session.is_open:
+            session.is_open = False
+            self._session = None
+            self._end(None, 0, 0)
+
+    def _hear(self, session: Session, data: bytes, local_ms: int, sent: int) -> None:
+        if session.is_open:
+            self._parser.feed(data)
+            for answer in self._parser.parse():
+                self._end(answer, local_ms, sent)
+
+    def _give_up(self, asked: int) -> None:
+        if asked == self._asked and self._on_answer is not None:
+            self.hang_up()
+
+    def _end(self, answer: object | None, local_ms: int, sent: int) -> None:
+        on_answer, self._on_answer = self._on_answer, None
+        if on_answer is not None:
+            on_answer(answer, local_ms, sent)
+
+
+class Operator(Client):
+    """Somebody who gives a command to a node, and does not care what it says."""
+
+    def ask_at(self, node: ServingNode, args: list[bytes]) -> None:
+        """Give a command."""
+        self.hang_up()
+        self.home = node
+        self.ask(args, 2 * SECOND, lambda *_: None)
+
+
+class Producer(Client):
+    """Adds jobs, so many and no more."""
+
+    jobs_left = 0
+    pause_us = 0  # Between two jobs, on average.
+    must_work = False  # Whether every job has to be accepted: the cluster is whole.
+
+    def begin(self) -> None:
+        """Add the first one in a while."""
+        self.later(spread(self.random, self.pause_us, 20 * self.pause_us), self._add)
+
+    def _add(self) -> None:
+        if self.jobs_left <= 0:
+            return
+        self.jobs_left -= 1
+        random, options, history = self.random, self.cluster.options, self.cluster.history
+        queue = b"q%d" % random.randrange(options.queues)
+        filling = random.choice(options.body_bytes)
+        body = b"%d-%d" % (self.number, self.jobs_left) + b"." * filling
+        timeout_ms = random.choice((50, 200, 500, 2_000))
+        if self._session is None:
+            self._connect()
+        assert self.node is not None
+        add = Add(body, queue, self.cluster.schedule.now, self.node.number)
+        add.retry_ms = random.choice(options.retry_s) * 1_000
+        add.ttl_ms = random.choice(options.ttl_s) * 1_000
+        add.delay_ms = random.choice(options.delay_s) * 1_000
+        if add.delay_ms >= add.ttl_ms:
+            add.delay_ms = 0
+        add.replicate = 1 if add.retry_ms == 0 else random.choice(options.replicate)
+        add.is_async = random.random() < options.async_share
+        words = [b"ADDJOB", queue, body, b"%d" % timeout_ms, b"REPLICATE", b"%d" % add.replicate]
+        words += [b"RETRY", b"%d" % (add.retry_ms // 1_000), b"TTL", b"%d" % (add.ttl_ms // 1_000)]
+        if add.delay_ms:
+            words += [b"DELAY", b"%d" % (add.delay_ms // 1_000)]
+        if add.is_async:
+            words.append(b"ASYNC")
+        history.adds[body] = add
+        history.note(add.invoked, "add", self.number, add.node, body, add.replicate, add.retry_ms)
+        self.ask(words, (timeout_ms + 1_000) * MS, lambda answer, local_ms, sent: self._added(add, answer))
+
+    def _added(self, add: Add, answer: object | None) -> None:
+        add.ended = self.cluster.schedule.now
+        if isinstance(answer, bytes):
+            add.outcome, add.id = DONE, answer
+        elif isinstance(answer, Refusal):
+            word = answer.line.partition(b" ")[0]
+            add.refusal = answer.line
+            add.outcome = UNKNOWN if word in _OPEN_REFUSALS else REFUSED
+            self.cluster.history.errors[word.decode()] += 1
+            if word == b"LEAVING" and self.home is None:
+                self.hang_up()
+        self.cluster.history.note(add.ended, "added", add.body, add.outcome, add.id)
+        self.begin()
+
+
+class Consumer(Client):
+    """Takes jobs, works on them, and finishes them, mostly."""
+
+    careful = False  # Whether it finishes everything at once: what is left is being drained.
+
+    def begin(self) -> None:
+        """Take the first one in a while."""
+        self.later(spread(self.random, 5 * MS, SECOND), self._take)
+
+    def _take(self) -> None:
+        random = self.random
+        names = [b"q%d" % number for number in range(self.cluster.options.queues)]
+        random.shuffle(names)
+        if not self.careful:
+            names = names[: random.randint(1, len(names))]
+        words = [b"GETJOB"]
+        timeout_ms = random.choice((20, 200, 1_000, 5_000)) if not self.careful else 5_000
+        if random.random() < 0.1 and not self.careful:
+            words.append(b"NOHANG")
+        words += [b"TIMEOUT", b"%d" % timeout_ms, b"COUNT", b"%d" % random.choice((1, 1, 2, 10)), b"WITHCOUNTERS"]
+        self.ask([*words, b"FROM", *names], (timeout_ms + 2_000) * MS, self._took)
+
+    def _took(self, answer: object | None, local_ms: int, sent: int) -> None:
+        if isinstance(answer, Refusal):
+            self.cluster.history.errors[answer.line.partition(b" ")[0].decode()] += 1
+            self.hang_up()
+            self.later(spread(self.random, 300 * MS, 2 * SECOND), self._take)
+            return
+        if not isinstance(answer, list) or not answer:
+            self.later(spread(self.random, 20 * MS, SECOND), self._take)
+            return
+        jobs = [self._delivered(item, local_ms, sent) for item in answer]
+        work = 0 if self.careful else spread(self.random, self.random.choice((1, 20, 300)) * MS, 2 * SECOND)
+        self.later(work, lambda: self._finish(jobs))
+
+    def _delivered(self, item: object, local_ms: int, sent: int) -> bytes:
+        assert isinstance(item, list)
+        queue, id, body, _, nacks, _, returns = item
+        delivery = Delivery(id, queue, body)
+        delivery.at = self.cluster.schedule.now
+        delivery.sent = sent
+        assert self.node is not None
+        delivery.node = self.node.number
+        delivery.local_ms = local_ms
+        delivery.nacks, delivery.returns = nacks, returns
+        delivery.client = self.number
+        self.cluster.history.deliveries.append(delivery)
+        self.cluster.history.note(delivery.at, "delivery", self.number, delivery.node, id, body, nacks, returns)
+        return bytes(id)
+
+    def _finish(self, jobs: list[bytes]) -> None:
+        """Do with jobs what this consumer does: one thing with all of them, since they came together."""
+        random, options = self.random, self.cluster.options
+        what = random.random()
+        if self.careful:
+            self._ack(jobs)
+        elif what < options.drop_share:
+            self.cluster.sometimes("a consumer dropped a job")
+            self._take()
+        elif what < options.drop_share + options.nack_share:
+            self._nack(jobs)
+        elif what < options.drop_share + options.nack_share + options.working_share:
+            self._ask_for_time(jobs)
+        else:
+            self._ack(jobs)
+
+    def _ack(self, jobs: list[bytes]) -> None:
+        random, options, history = self.random, self.cluster.options, self.cluster.history
+        if random.random() < options.elsewhere_share and self.home is None:
+            self.hang_up()
+        if self._session is None:
+            self._connect()
+        assert self.node is not None
+        fast = random.random() < options.fast_share
+        acks = []
+        for id in jobs:
+            ack = Ack(id, self.cluster.schedule.now, self.node.number, fast)
+            history.acks.setdefault(id, []).append(ack)
+            acks.append(ack)
+        history.note(self.cluster.schedule.now, "ack", self.node.number, jobs)
+        self.ask([b"FASTACK" if fast else b"ACKJOB", *jobs], 2 * SECOND, lambda answer, *_: self._acked(acks, answer))
+
+    def _acked(self, acks: list[Ack], answer: object | None) -> None:
+        for ack in acks:
+            ack.ended = self.cluster.schedule.now
+            ack.outcome = DONE if isinstance(answer, int) else UNKNOWN if answer is None else REFUSED
+            ack.counted = answer == len(acks)
+        if answer is None and self.random.random() < 0.8:
+            # Its worker tries again, elsewhere perhaps.
+            self.later(spread(self.random, 50 * MS, SECOND), lambda: self._ack([ack.id for ack in acks]))
+        else:
+            self.begin()
+
+    def _nack(self, jobs: list[bytes]) -> None:
+        nacks = []
+        for id in jobs:
+            nack = Nack(self.cluster.schedule.now)
+            self.cluster.history.nacks.setdefault(id, []).append(nack)
+            nacks.append(nack)
+        self.cluster.history.note(self.cluster.schedule.now, "nack", jobs)
+        self.ask([b"NACK", *jobs], 2 * SECOND, lambda answer, *_: self._nacked(nacks, answer))
+
+    def _nacked(self, nacks: list[Nack], answer: object | None) -> None:
+        for nack in nacks:
+            nack.ended = NEVER if answer is None else self.cluster.schedule.now
+        self.begin()
+
+    def _ask_for_time(self, jobs: list[bytes]) -> None:
+        self.ask([b"WORKING", jobs[0]], 2 * SECOND, lambda *_: self._ack(jobs))

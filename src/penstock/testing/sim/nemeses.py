@@ -1,0 +1,330 @@
+"""What goes wrong, beside the network. A nemesis does something to the cluster, and knows how to undo it.
+
+Faults are within a budget: a cluster that loses more copies than a job has may lose the job, and such a run shows
+nothing. How many nodes may forget what they held is drawn for each seed; checkers know which did, and when.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from random import Random
+
+from penstock.testing.sim.history import Fault
+from penstock.testing.sim.node import SimNode
+from penstock.testing.sim.options import ALWAYS, NO_JOURNAL
+from penstock.testing.sim.schedule import MS, SECOND
+from penstock.testing.sim.world import World
+
+Undo = Callable[[], None]
+
+# How long a fault lasts, at least and at most; shorter ones are as frequent as longer ones.
+_SPANS = ((10 * MS, 300 * MS), (300 * MS, 2 * SECOND), (2 * SECOND, 6 * SECOND))
+
+
+class Nemeses:
+    """Those of one simulation."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self._world = world
+        self._random = random
+        self._undo: dict[int, Undo] = {}
+        self._begun = 0
+        self._may_forget = random.randint(0, 2)  # How many nodes.
+        self._over = False
+
+    def begin(self) -> None:
+        """Strike now and then, until `end`."""
+        options = self._world.options
+        if options.nemeses and not self._over:
+            pause = int(self._random.expovariate(1.0 / options.faults_every_ms) * MS) + MS
+            self._world.schedule.after(pause, self._strike)
+
+    def end(self) -> None:
+        """Undo everything that is not undone."""
+        self._over = True
+        for number in list(self._undo):
+            self._mend(number)
+
+    def _strike(self) -> None:
+        if self._over:
+            return
+        name = self._random.choice(self._world.options.nemeses)
+        undo = getattr(self, name)()
+        if undo is not None:
+            self._begun += 1
+            number = self._begun
+            self._undo[number] = undo
+            self._world.sometimes(f"nemesis {name}")
+            low, high = self._random.choice(_SPANS)
+            self._world.schedule.after(self._random.randint(low, high), lambda: self._mend(number))
+        self.begin()
+
+    def _mend(self, number: int) -> None:
+        undo = self._undo.pop(number, None)
+        if undo is not None:
+            undo()
+
+    def _begin_fault(self, kind: str, node: int = -1, forgets: bool = False) -> Fault:
+        world = self._world
+        fault = Fault(kind, node, world.schedule.now, forgets)
+        world.history.faults.append(fault)
+        world.history.note(fault.began, "fault", kind, node)
+        return fault
+
+    def _end_fault(self, fault: Fault) -> None:
+        fault.ended = self._world.schedule.now
+        self._world.history.note(fault.ended, "fault over", fault.kind, fault.node)
+
+    def _one_up(self) -> SimNode | None:
+        up = [node for node in self._world.nodes if node.up and not node.paused]
+        return self._random.choice(up) if up else None
+
+    # The network
+
+    def _cut(self, kind: str, links: list[tuple[int, int]]) -> Undo | None:
+        network = self._world.network
+        if not links:
+            return None
+        fault = self._begin_fault(kind)
+        for sender, receiver in links:
+            network.cut(sender, receiver)
+
+        def mend() -> None:
+            for sender, receiver in links:
+                network.mend(sender, receiver)
+            self._end_fault(fault)
+            self._world.sometimes("a partition healed")
+
+        return mend
+
+    def partition(self) -> Undo | None:
+        """Halves, one node alone, a ring of majorities, or a bridge."""
+        count = len(self._world.nodes)
+        order = self._random.sample(range(count), count)
+        shape = self._random.choice(("halves", "one", "ring", "bridge"))
+        if shape == "ring":
+            pairs = [(order[i], order[(i + 2) % count]) for i in range(count) if count > 3]
+        elif shape == "bridge":
+            half = (count - 1) // 2
+            pairs = [(a, b) for a in order[:half] for b in order[half : count - 1]]
+        else:
+            side = 1 if shape == "one" else self._random.randint(1, max(1, count // 2))
+            pairs = [(a, b) for a in order[:side] for b in order[side:]]
+        return self._cut(f"partition {shape}", [link for a, b in pairs for link in ((a, b), (b, a))])
+
+    def one_way(self) -> Undo | None:
+        """Some nodes are not heard by some others, and hear them."""
+        count = len(self._world.nodes)
+        links = [(a, b) for a in range(count) for b in range(count) if a != b and self._random.random() < 0.25]
+        return self._cut("one-way partition", links)
+
+    def swizzle(self) -> Undo | None:
+        """Cut nodes off one by one, and let them back in another order."""
+        schedule, count = self._world.schedule, len(self._world.nodes)
+        chosen = self._random.sample(range(count), self._random.randint(1, max(1, count - 1)))
+        mends: list[Undo] = []
+
+        def cut_next() -> None:
+            if chosen and not self._over:
+                node = chosen.pop()
+                links = [link for other in range(count) if other != node for link in ((node, other), (other, node))]
+                mend = self._cut("swizzle", links)
+                if mend is not None:
+                    mends.append(mend)
+                schedule.after(self._random.randint(50 * MS, 500 * MS), cut_next)
+
+        def mend_next() -> None:
+            if mends:
+                mends.pop(self._random.randrange(len(mends)))()
+                if self._over:
+                    mend_next()
+                else:
+                    schedule.after(self._random.randint(50 * MS, 500 * MS), mend_next)
+
+        def mend_all() -> None:
+            chosen.clear()
+            mend_next()
+
+        cut_next()
+        return mend_all
+
+    # Processes and machines
+
+    def kill(self) -> Undo | None:
+        """Kill a process; it is started again."""
+        return self._crash("kill", power=False)
+
+    def power_cut(self) -> Undo | None:
+        """Switch a machine off; it is started again."""
+        return self._crash("power cut", power=True)
+
+    def _crash(self, kind: str, power: bool, wipes: bool = False) -> Undo | None:
+        node = self._one_up()
+        journal = self._world.options.journal
+        forgets = wipes or journal == NO_JOURNAL or (power and journal != ALWAYS)
+        if node is None or (forgets and not self._within_budget(node)):
+            return None
+        fault = self._begin_fault(kind, node.number, forgets)
+        node.crash(power)
+        if wipes:
+            node.wipe()
+            if self._random.random() < 0.5:
+                self._world.forget(node)
+
+        def start() -> None:
+            self._end_fault(fault)
+            if not node.up and node.start():
+                self._world.sometimes("a node was started again")
+                if wipes:
+                    self._world.introduce(node)
+
+        return start
+
+    def _within_budget(self, node: SimNode) -> bool:
+        forgetful = {fault.node for fault in self._world.history.faults if fault.forgets} | {node.number}
+        return len(forgetful) <= self._may_forget
+
+    def wipe(self) -> Undo | None:
+        """Lose a machine with its disk; another one takes its address."""
+        if len(self._world.nodes) == 1:
+            return None
+        return self._crash("wipe", power=True, wipes=True)
+
+    def pause(self) -> Undo | None:
+        """Let a process stand still."""
+        node = self._one_up()
+        if node is None:
+            return None
+        fault = self._begin_fault("pause", node.number)
+        node.pause()
+        life = node.life
+
+        def resume() -> None:
+            self._end_fault(fault)
+            if node.life == life:
+                node.resume()
+
+        return resume
+
+    def clock_jump(self) -> Undo | None:
+        """Set a wall clock; nodes look at it when they start."""
+        node = self._random.choice(self._world.nodes)
+        jump = self._random.choice((-3_600_000, -60_000, -1_000, 1_000, 60_000, 3_600_000))
+        fault = self._begin_fault("clock jump", node.number)
+        node.clock.offset_ms += jump
+        return lambda: self._end_fault(fault)
+
+    # Disks and memory
+
+    def slow_disk(self) -> Undo | None:
+        """Let syncs take long."""
+        node = self._random.choice(self._world.nodes)
+        before = node.sync_us
+        fault = self._begin_fault("slow disk", node.number)
+        node.sync_us = self._random.choice((50 * MS, 500 * MS, 2 * SECOND))
+
+        def mend() -> None:
+            self._end_fault(fault)
+            node.sync_us = before
+
+        return mend
+
+    def failing_disk(self) -> Undo | None:
+        """Let a sync fail: the node stops, and is started again when the disk is well."""
+        node = self._one_up()
+        options = self._world.options
+        forgets = options.journal != ALWAYS
+        if node is None or node.log is None or (forgets and not self._within_budget(node)):
+            return None
+        fault = self._begin_fault("failing disk", node.number, forgets)
+        node.disk.sync_error = OSError(errno.EIO, "the disk failed")
+
+        def mend() -> None:
+            self._end_fault(fault)
+            node.disk.sync_error = None
+            if not node.up:
+                node.start()
+
+        return mend
+
+    def full_disk(self) -> Undo | None:
+        """Let there be no space left."""
+        node = self._random.choice(self._world.nodes)
+        fault = self._begin_fault("full disk", node.number)
+        node.disk.full = True
+
+        def mend() -> None:
+            self._end_fault(fault)
+            node.disk.full = False
+
+        return mend
+
+    def memory(self) -> Undo | None:
+        """Let a node have little memory."""
+        node = self._one_up()
+        if node is None:
+            return None
+        fault = self._begin_fault("memory", node.number)
+        used = node.engine.memory_used()
+        node.set_memory_max(max(64 * 1024, used * self._random.choice((90, 97, 110, 140)) // 100))
+
+        def mend() -> None:
+            self._end_fault(fault)
+            node.set_memory_max(None)
+
+        return mend
+
+    def snapshot(self) -> Undo | None:
+        """Let a snapshot stand for the log of a node."""
+        node = self._one_up()
+        return (lambda: None) if node is not None and node.snapshot() else None
+
+    # Operators and clients
+
+    def join(self) -> Undo | None:
+        """Start a node that was not there yet."""
+        waiting = [node for node in self._world.nodes if not node.joined]
+        if not waiting or not waiting[0].start():
+            return None
+        self._world.introduce(waiting[0])
+        return lambda: None
+
+    def leave(self) -> Undo | None:
+        """Tell a node to leave; to stay, later, or not."""
+        node = self._one_up()
+        staying = [each for each in self._world.nodes if not each.leaving]
+        if node is None or node.leaving or len(staying) < 2:
+            return None
+        fault = self._begin_fault("leave", node.number)
+        node.set_leaving(True)
+        stays = self._random.random() < 0.5
+
+        def stay() -> None:
+            self._end_fault(fault)
+            if stays and node.up:
+                node.set_leaving(False)
+
+        return stay
+
+    def hang_up(self) -> Undo | None:
+        """Let some clients leave in the middle of what they do."""
+        for client in self._world.clients:
+            if self._random.random() < 0.3:
+                client.hang_up()
+        return lambda: None
+
+    def closed_queue(self) -> Undo | None:
+        """Close a queue for jobs in, out, or both, on all nodes."""
+        node = self._one_up()
+        if node is None:
+            return None
+        queue = b"q%d" % self._random.randrange(self._world.options.queues)
+        fault = self._begin_fault("closed queue", node.number)
+        self._world.tell(node, [b"PAUSE", queue, self._random.choice((b"in", b"out", b"all")), b"bcast"])
+
+        def reopen() -> None:
+            self._end_fault(fault)
+            self._world.reopen(queue)
+
+        return reopen

@@ -1,0 +1,554 @@
+"""A simulated node: the engine, the log, Disque's words and the cluster are the real ones; what is around them is not.
+
+It lives in turns as a server does (`server/node.py`): what came in is run together, then committed, then synced, and
+only then do answers and messages leave. A crash may come between any two of these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from penstock.cluster.mail import Mail
+from penstock.cluster.members import Members
+from penstock.cluster.messages import Message
+from penstock.cluster.node import Cluster
+from penstock.cluster.roster import file_text, read_file
+from penstock.core.engine import Engine
+from penstock.core.errors import JournalFailed, NoSpace
+from penstock.core.ids import NOT_AN_ID, IdForms
+from penstock.core.job import Job
+from penstock.core.limits import NEVER
+from penstock.core.outbox import Outbox
+from penstock.core.waits import Connection
+from penstock.dialects.command import WRITE, Caller, Command, Desk
+from penstock.dialects.disque import Disque
+from penstock.dialects.site import Site
+from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening
+from penstock.journal.log import ALWAYS, Log
+from penstock.journal.recovery import open_log
+from penstock.journal.snapshot import take_snapshot
+from penstock.testing.sim.clients import Session
+from penstock.testing.sim.clocks import MachineClock
+from penstock.testing.sim.disk import SimDisk
+from penstock.testing.sim.links import End, Links
+from penstock.testing.sim.network import Network
+from penstock.testing.sim.options import EVERYSEC, NO_JOURNAL, Options
+from penstock.testing.sim.schedule import MS, SECOND, Schedule, Streams, spread
+from penstock.wire.bus import MEMORY_BYTES
+
+# Large enough for what must always fit in the log, and for some thousand jobs.
+_SEGMENT_BYTES = 4 * 1024 * 1024
+
+_NODES_FILE = "nodes.conf"
+
+CLIENT_PORT = 7711
+BUS_PORT = 17711
+
+
+class Surroundings(Protocol):
+    """What is around a node."""
+
+    schedule: Schedule
+    streams: Streams
+    network: Network
+    options: Options
+
+    def node_at(self, host: str) -> SimNode | None:
+        """Who is at an address."""
+
+    def id_of(self, number: int) -> bytes:
+        """Who a node is."""
+
+    def others(self, node: SimNode) -> list[SimNode]:
+        """All nodes but one."""
+
+    def added(self, id: bytes, words: list[bytes]) -> None:
+        """A node tells a client that its job was added."""
+
+    def handed_out(self, id: bytes) -> None:
+        """A node hands a client a job that may be delivered only once."""
+
+    def stopped_by_disk(self, node: SimNode) -> None:
+        """The disk of a node failed, and it stopped."""
+
+    def sometimes(self, what: str) -> None:
+        """Count something that should happen now and then."""
+
+
+class SimCaller(Caller):
+    """A client at a node."""
+
+    def __init__(self, session: Session, connection: Connection) -> None:
+        super().__init__(connection)
+        self.session = session
+        self.asked: list[bytes] = []
+        self.lost = False
+
+
+class Output:
+    """What leaves a node together, once the log is durable."""
+
+    __slots__ = ("answers", "letters", "local_ms")
+
+    def __init__(
+        self, answers: list[tuple[SimCaller, bytes]], letters: dict[bytes, list[Message]], local_ms: int
+    ) -> None:
+        self.answers = answers
+        self.letters = letters
+        self.local_ms = local_ms  # When it was decided, by the clock of the node.
+
+
+class SimNode:
+    """One node, and the machine it runs on."""
+
+    engine: Engine
+    cluster: Cluster
+    site: Site
+    links: Links
+
+    def __init__(self, world: Surroundings, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.host = f"10.0.0.{number + 1}"
+        self.id = b""
+        self.life = 0  # How often it was started: what was meant for an earlier life is nobody's.
+        self.up = False
+        self.paused = False
+        self.leaving = False
+        self.disk = SimDisk()
+        self.clock = MachineClock(world.schedule)
+        self.sync_us = world.options.sync_us
+        self.memory_max = NEVER
+        self.has_room = True  # Whether it was within that when it was set.
+        self.left_at = NEVER  # When it was told to leave, by the true clock.
+        self.installs = 0  # How often its disk was empty.
+        self.boots = 0
+        self.log: Log | None = None
+        self._random = world.streams.stream(f"node {number}")
+        self._started_ms = 0
+        self._started_us = 0
+        self._callers: dict[Session, SimCaller] = {}
+        self._came: list[Callable[[int], None]] = []
+        self._turn_planned = False
+        self._timer_at = NEVER
+        self._syncing = False
+        self._sync_over = False  # A sync ended while the node was paused.
+        self._outputs: list[Output] = []
+        self._dirty: dict[SimCaller, None] = {}
+        self._table_changes = -1
+
+    # Life and death
+
+    def start(self) -> bool:
+        """Start: what is on disk is read back. A full disk refuses; then tell so."""
+        assert not self.up
+        self.disk.lock()
+        try:
+            self._open()
+        except (NoSpace, JournalFailed):
+            self.disk.unlock()
+            return False
+        self.up = True
+        self._plan_turn()
+        return True
+
+    def _open(self) -> None:
+        world = self.world
+        self.life += 1
+        self._came, self._outputs = [], []
+        self._callers, self._dirty = {}, {}
+        self._turn_planned = self._syncing = self._sync_over = False
+        self._timer_at = NEVER
+        wall = self.clock.wall_ms()
+        if NODE_FILE not in self.disk.names():
+            self.installs += 1
+            who = Identity(self._secret("node")[:40], bytes.fromhex(self._secret("key")[:64]))
+            who.write(self.disk)
+        entropy = self._random.getrandbits(32)
+        if world.options.journal == NO_JOURNAL:
+            opening = next_opening(self.disk)
+            self.log = None
+            self.engine = Engine(opening.epoch, wall, Outbox(), entropy)
+            node, key = opening.node, opening.key
+        else:
+            fsync = world.options.journal
+            boot = f"boot {self.number} {self.boots}"
+            opened = open_log(self.disk, wall, boot, fsync=fsync, entropy=entropy, segment_bytes=_SEGMENT_BYTES)
+            self.log, self.engine = opened.log, opened.engine
+            self.engine.room_bytes = self.log.room()
+            node, key = opened.node, opened.key
+        self.id = node.encode()
+        self.engine.memory_max = self.memory_max
+        self._started_ms, self._started_us = self.engine.now, self.clock.monotonic_us()
+        self.site = Site(self.engine, IdForms(self.id[:8], key), self.id, self._body_of, self._make_room)
+        self.leaving = self.site.leaving = identity(self.disk).leaving
+        memory = self._random.randbytes(MEMORY_BYTES)
+        mail = Mail()
+        members = Members(self.id, memory, self._random.getrandbits(32), mail, world.options.node_timeout_ms)
+        self.cluster = Cluster(self.engine, self.site.ids, members, mail, self._random.getrandbits(32), self._body_of)
+        self.site.cluster = self.cluster
+        self._join()
+        self.desk = Desk(_commands(Disque(self.site)), lambda: 0)
+        self.links = Links(
+            world.schedule,
+            world.network,
+            self._random,
+            self,
+            world.node_at,
+            lambda named, end: self._came_in(lambda now: self._link_up(named, end, now)),
+        )
+        if world.options.journal == EVERYSEC:
+            self._sync_later(self.life)
+
+    def crash(self, power: bool) -> None:
+        """End at once: the process alone, or the machine with it."""
+        assert self.up
+        self.up = self.paused = False
+        life = self.life
+        self.life += 1
+        if power:
+            self.boots += 1
+            if self.disk.power_cut(self._random):
+                self.world.sometimes("a power cut lost a write")
+        else:
+            self.disk.process_ended()
+        for session in self._callers:
+            session.client.reset(session)
+        for other in self.world.others(self):
+            other.hear_of_end(self, life)
+
+    def hear_of_end(self, other: SimNode, life: int) -> None:
+        """The process at the other end of a link is gone: its system says so, if it can be heard."""
+        if self.up and not self.world.network.is_cut(other.number, self.number):
+            self._came_in(lambda now: self._link_down(other, life, now))
+
+    def pause(self) -> None:
+        """Stand still."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on: what came meanwhile is there, and what fell due is late."""
+        self.paused = False
+        if self.up:
+            self._plan_turn()
+            if self._sync_over:
+                self._synced(self.life)
+
+    def wipe(self) -> None:
+        """Lose the disk. What starts next is another node at the same address."""
+        assert not self.up
+        self.disk.wipe()
+        self.left_at = NEVER
+
+    @property
+    def joined(self) -> bool:
+        """Whether it was ever started."""
+        return self.life > 0
+
+    # The clock
+
+    def now(self) -> int:
+        """Engine time."""
+        return self._started_ms + (self.clock.monotonic_us() - self._started_us) // MS
+
+    # What comes in
+
+    def connect(self, session: Session) -> None:
+        """A client came."""
+        if self._is_there(session):
+            self._came_in(lambda now: self._let_in(session))
+
+    def request(self, session: Session, args: list[bytes]) -> None:
+        """A client asks for something."""
+        if self._is_there(session):
+            self._came_in(lambda now: self._answer(session, args, now))
+
+    def hang_up(self, session: Session) -> None:
+        """A client left."""
+        self._came_in(lambda now: self._leave(session, now))
+
+    def receive(self, sender: int, messages: list[Message]) -> None:
+        """Another node says something."""
+        self._came_in(lambda now: self._hear(sender, messages, now))
+
+    def _is_there(self, session: Session) -> bool:
+        if not self.up:
+            session.client.reset(session)
+        return self.up
+
+    def _came_in(self, act: Callable[[int], None]) -> None:
+        if self.up:
+            self._came.append(act)
+            self._plan_turn()
+
+    # Turns
+
+    def _plan_turn(self) -> None:
+        if not self._turn_planned and not self.paused:
+            self._turn_planned = True
+            life = self.life
+            self.world.schedule.after(self.world.options.turn_us, lambda: self._turn(life))
+
+    def _turn(self, life: int) -> None:
+        if life != self.life:
+            return
+        self._turn_planned = False
+        if self.paused:
+            return
+        now = self.now()
+        try:
+            self.run(now)
+        except JournalFailed:
+            self.crash(power=False)
+            self.world.stopped_by_disk(self)
+
+    def run(self, now: int) -> None:
+        """Run what came in, let happen what fell due, and commit."""
+        came, self._came = self._came, []
+        for act in came:
+            act(now)
+        self._serve_waiters(now)
+        self._keep_links(now)
+        log = self.log
+        if log is not None:
+            log.commit(now, self.clock.wall_ms())
+            self.engine.room_bytes = log.room_ahead or log.room()
+        self._gather(now)
+        self._set_timer(now)
+
+    def _let_in(self, session: Session) -> None:
+        self._callers[session] = SimCaller(session, self.engine.connect(self._random.randbytes(16)))
+
+    def _answer(self, session: Session, args: list[bytes], now: int) -> None:
+        caller = self._callers.get(session)
+        if caller is not None:
+            caller.asked = args
+            self.desk.run_all(caller, [args], 0, now)
+            self._dirty[caller] = None
+
+    def _leave(self, session: Session, now: int) -> None:
+        caller = self._callers.pop(session, None)
+        if caller is not None:
+            caller.lost = True
+            self._take_back(caller, now)
+            caller.wait = None
+            self.engine.disconnect(caller.connection, now)
+
+    def _serve_waiters(self, now: int) -> None:
+        self.engine.advance(now)
+        self.cluster.advance(now)
+        ended = self.engine.outbox.ended_waits
+        while ended:
+            waits = ended[:]
+            ended.clear()
+            for wait in waits:
+                caller = wait.tag
+                assert isinstance(caller, SimCaller)
+                self.desk.end_wait(caller, wait, now)
+                if caller.lost:
+                    self._take_back(caller, now)
+                else:
+                    self._dirty[caller] = None
+
+    def _take_back(self, caller: SimCaller, now: int) -> None:
+        """A client is gone, and never saw what it was handed last: that was not delivered."""
+        for job, delivery in zip(caller.unsent, caller.unsent_deliveries, strict=True):
+            self.engine.undelivered(job, now, delivery)
+        caller.unsent.clear()
+        caller.unsent_deliveries.clear()
+
+    def _set_timer(self, now: int) -> None:
+        due = min(self.engine.deadlines.next_due, self.cluster.next_due)
+        if due == NEVER:
+            return
+        schedule = self.world.schedule
+        at = schedule.now + max(0, self.clock.truly((due - now) * MS))
+        if at < self._timer_at:
+            self._timer_at = at
+            life = self.life
+            schedule.at(at, lambda: self._on_timer(life, at))
+
+    def _on_timer(self, life: int, at: int) -> None:
+        if life == self.life and at == self._timer_at:
+            self._timer_at = NEVER
+            self._turn(life)
+
+    # What goes out
+
+    def _gather(self, now: int) -> None:
+        """Set aside what is to be sent; it leaves when the log is durable up to here."""
+        for caller in self._dirty:
+            for job in caller.unsent:
+                if job.once:
+                    self.world.handed_out(self.site.id_of(job))
+        answers = [(caller, caller.take_answers()) for caller in self._dirty if not caller.lost]
+        self._dirty = {}
+        letters = self.cluster.mail.take()
+        if not letters and not any(answer for _, answer in answers):
+            return
+        output = Output(answers, letters, now)
+        log = self.log
+        if log is None or log.fsync != ALWAYS or (log.durable >= log.written and not self._outputs):
+            self._send(output)
+            return
+        self._outputs.append(output)
+        if not self._syncing:
+            self._begin_sync()
+
+    def _begin_sync(self) -> None:
+        self._syncing = True
+        life, count = self.life, len(self._outputs)
+        delay = spread(self._random, self.sync_us, 5 * SECOND)
+        self.world.schedule.after(delay, lambda: self._synced(life, count))
+
+    def _synced(self, life: int, count: int = 0) -> None:
+        """A sync has ended: what was set aside before it began may go."""
+        if life != self.life:
+            return
+        if self.paused:
+            self._sync_over = True
+            return
+        self._syncing = self._sync_over = False
+        log = self.log
+        assert log is not None
+        try:
+            log.make_durable(log.written)
+        except JournalFailed:
+            self.crash(power=False)
+            self.world.stopped_by_disk(self)
+            return
+        outputs, self._outputs = self._outputs, []
+        for output in outputs:
+            self._send(output)
+
+    def _sync_later(self, life: int) -> None:
+        """Where the log is synced every second: do so."""
+        if life == self.life and self.log is not None:
+            if not self.paused:
+                try:
+                    self.log.make_durable(self.log.written)
+                except JournalFailed:
+                    self.crash(power=False)
+                    self.world.stopped_by_disk(self)
+                    return
+            self.world.schedule.after(SECOND, lambda: self._sync_later(life))
+
+    def _send(self, output: Output) -> None:
+        for caller, answer in output.answers:
+            if caller.lost:
+                continue
+            if answer.startswith(b"+D-"):
+                self.world.added(answer[1:41], caller.asked)
+            caller.were_sent()
+            if answer:
+                caller.session.client.hears(caller.session, answer, output.local_ms)
+        for node, messages in output.letters.items():
+            other = self.links.to(node)
+            if other is not None:
+                self.world.network.send(self.number, other.number, messages)
+
+    # Other nodes
+
+    def meet(self, other: SimNode) -> None:
+        """CLUSTER MEET."""
+        self.cluster.members.meet(other.host, CLIENT_PORT, BUS_PORT, self.now())
+        self._plan_turn()
+
+    def set_leaving(self, leaving: bool) -> None:
+        """CLUSTER LEAVING."""
+        self.leaving = self.site.leaving = leaving
+        self.left_at = self.world.schedule.now if leaving else NEVER
+        replace(identity(self.disk), leaving=leaving).write(self.disk)
+        self.cluster.set_leaving(leaving, self.now())
+        self._plan_turn()
+
+    def _join(self) -> None:
+        members = self.cluster.members
+        members.announced = members.host = self.host
+        members.port, members.bus_port = CLIENT_PORT, BUS_PORT
+        members.leaving = self.leaving
+        if _NODES_FILE in self.disk.names():
+            members.restore(read_file(self.disk.read(_NODES_FILE).decode()).peers, self.now())
+        self._table_changes = members.changes
+
+    def _hear(self, sender: int, messages: list[Message], now: int) -> None:
+        # Who speaks was settled when its link was made; a node that was installed anew speaks over links of its own.
+        node = self.world.id_of(sender)
+        for message in messages:
+            self.cluster.receive(node, message, now)
+
+    def _keep_links(self, now: int) -> None:
+        members = self.cluster.members
+        for node in self.links.keep(members):
+            self.cluster.link_down(node, now)
+        if members.changes != self._table_changes:
+            self._table_changes = members.changes
+            self.disk.replace(_NODES_FILE, file_text(members).encode())
+
+    def _link_up(self, named: bytes, other: End, now: int) -> None:
+        if other.up and self.cluster.link_up(named, other.id, now):
+            self.links.is_up(named, other.id, other)
+        else:
+            self.links.is_of_no_use(named)
+
+    def _link_down(self, other: SimNode, life: int, now: int) -> None:
+        for node in self.links.leading_to(other, life):
+            self.links.drop(node)
+            self.cluster.link_down(node, now)
+
+    # What checkers and nemeses ask
+
+    def holds(self, id: bytes) -> bool:
+        """Whether it has a copy of a job."""
+        number = self.site.number_of(id)
+        return number != NOT_AN_ID and self.engine.jobs.find(number) is not None
+
+    def keeps_ack(self, id: bytes) -> bool:
+        """Whether it remembers that a job was acked: until all know, and a little longer."""
+        return id in self.cluster.acks.by_id or self.cluster.place.lately.has(id)
+
+    def leftovers(self) -> list[str]:
+        """What it keeps beside jobs, and should not for long."""
+        found = [f"an acknowledgement of {id.decode()}" for id in self.cluster.acks.by_id]
+        return [*found, *(f"handing-over {number}" for number in self.cluster.handovers.under_way)]
+
+    def set_memory_max(self, limit: int | None) -> None:
+        """Let it have so much memory and no more; None for any amount."""
+        self.memory_max = NEVER if limit is None else limit
+        self.has_room = not self.up or self.engine.memory_used() <= self.memory_max
+        if self.up:
+            self.engine.memory_max = self.memory_max
+
+    # Maintenance
+
+    def snapshot(self) -> bool:
+        """Let a snapshot stand for the log so far; tell whether it does."""
+        log = self.log
+        if log is None or self._syncing or self.disk.full or self.disk.sync_error is not None:
+            return False
+        take_snapshot(self.disk, log, self.engine, self.now(), self.clock.wall_ms())
+        return True
+
+    def _body_of(self, job: Job) -> bytes:
+        return self.engine.outbox.body_of(job)
+
+    def _make_room(self, length: int) -> None:
+        if self.log is not None:
+            self.engine.room_bytes = self.log.make_room(length)
+
+    def _secret(self, what: str) -> str:
+        text = f"{self.world.streams.seed} {self.number} {self.installs} {what}"
+        return hashlib.blake2b(text.encode()).hexdigest()
+
+
+def _commands(disque: Disque) -> list[Command]:
+    """As much of the table of commands as clients here use."""
+    rows = [
+        *(("addjob", disque.addjob), ("getjob", disque.getjob), ("ackjob", disque.ackjob)),
+        *(("fastack", disque.fastack), ("working", disque.working), ("nack", disque.nack)),
+        *(("enqueue", disque.enqueue), ("dequeue", disque.dequeue), ("pause", disque.pause)),
+    ]
+    return [Command(name, 0, "w", WRITE, "", "", handler) for name, handler in rows]

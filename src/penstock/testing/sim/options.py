@@ -1,0 +1,147 @@
+"""What a seed is about: how large its cluster is, what its clients do, and what goes wrong.
+
+Each seed has a few kinds of faults out of all, and a quarter of the seeds have none: so rare combinations are not
+drowned by common ones, and what must hold exactly when nothing fails is tried as well. Everything is drawn from the
+seed, and printed when the seed fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from random import Random
+
+from penstock.testing.sim.schedule import Streams
+
+ALWAYS = "always"
+EVERYSEC = "everysec"
+NO_JOURNAL = "none"
+
+# Everything that can go wrong beside the network, by the name of the nemesis that does it.
+NEMESES = (
+    *("partition", "one_way", "swizzle", "kill", "power_cut", "pause", "clock_jump", "slow_disk", "failing_disk"),
+    *("full_disk", "memory", "leave", "join", "wipe", "snapshot", "hang_up", "closed_queue"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """One simulation."""
+
+    # The cluster.
+    nodes: int = 3
+    node_timeout_ms: int = 1_000
+    journal: str = ALWAYS
+    sync_us: int = 300  # How long a sync takes on average.
+    turn_us: int = 100  # How long a node gathers what comes before it works on it.
+    drift_ppm: int = 0  # How much faster or slower a clock may go.
+    # The network between the nodes.
+    delay_us: int = 500  # One way, on average.
+    loss: float = 0.0
+    duplication: float = 0.0
+    encoded: int = 0  # 1: messages travel as the bytes they are on a real network. It takes twice the time.
+    # The clients.
+    producers: int = 2
+    consumers: int = 2
+    queues: int = 1
+    jobs: int = 50
+    replicate: tuple[int, ...] = (3,)
+    retry_s: tuple[int, ...] = (1,)  # 0: at most once.
+    ttl_s: tuple[int, ...] = (86_400,)
+    delay_s: tuple[int, ...] = (0,)
+    body_bytes: tuple[int, ...] = (0,)
+    async_share: float = 0.0
+    nack_share: float = 0.0
+    drop_share: float = 0.0  # Of the jobs that a consumer takes and never comes back to.
+    elsewhere_share: float = 0.0  # Of the acks that are sent to another node.
+    fast_share: float = 0.0  # Of the acks that are FASTACK.
+    working_share: float = 0.0  # Of the jobs whose consumer asks for more time.
+    # What happens.
+    chaos_ms: int = 8_000
+    nemeses: tuple[str, ...] = ()
+    faults_every_ms: int = 2_000
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing goes wrong, not even in the network."""
+        return not self.nemeses and not self.loss and not self.duplication
+
+    def shown(self) -> str:
+        """Every option on a line."""
+        return " ".join(f"{name}={_text(value)}" for name, value in asdict(self).items())
+
+    def changed(self, settings: list[str]) -> Options:
+        """With some of them set: NAME=VALUE, as `shown` writes them."""
+        changes: dict[str, object] = {}
+        kinds = {field.name: getattr(self, field.name) for field in fields(self)}
+        for setting in settings:
+            name, equals, text = setting.partition("=")
+            if not equals or name not in kinds:
+                raise ValueError(f"{setting!r} is no option; there are {', '.join(kinds)}")
+            changes[name] = _value(name, kinds[name], text)
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _value(name: str, like: object, text: str) -> object:
+    try:
+        if isinstance(like, tuple):
+            parts = [part for part in text.split(",") if part]
+            return tuple(parts) if name == "nemeses" else tuple(int(part) for part in parts)
+        if isinstance(like, int):
+            return int(text)
+        return float(text) if isinstance(like, float) else text
+    except ValueError:
+        raise ValueError(f"{name}={text}: not a value for it; it is like {_text(like)}") from None
+
+
+def draw(seed: int) -> Options:
+    """The options of a seed."""
+    random = Streams(seed).stream("options")
+    nodes = random.choice((1, 2, 3, 3, 3, 4, 5, 5, 5, 6, 7))
+    calm = random.random() < 0.25
+    jobs = random.choice((20, 30, 40, 50, 60, 80, 120)) if random.random() < 0.95 else random.randint(200, 500)
+    once = random.random() < 0.35
+    options = Options(
+        nodes=nodes,
+        node_timeout_ms=random.choice((1_000, 3_000, 3_000, 10_000, 10_000)),
+        journal=random.choice((ALWAYS, ALWAYS, ALWAYS, EVERYSEC, NO_JOURNAL, NO_JOURNAL)),
+        sync_us=random.choice((50, 200, 1_000, 8_000)),
+        turn_us=random.choice((20, 100, 1_000)),
+        delay_us=random.choice((200, 500, 2_000)) if calm else random.choice((200, 1_000, 5_000, 20_000, 50_000)),
+        producers=random.randint(1, 4),
+        consumers=random.randint(1, 6),
+        queues=random.choice((1, 1, 2, 3, 5)),
+        jobs=jobs,
+        replicate=_some(random, (1, 2, 3, 3, 4), nodes),
+        retry_s=(0,) if once and random.random() < 0.3 else _some(random, (1, 2, 5, 5, 20, *((0, 0) if once else ()))),
+        ttl_s=_some(random, (1, 5, 30, 86_400, 86_400, 86_400)),
+        delay_s=_some(random, (0, 0, 0, 1, 3)),
+        body_bytes=_some(random, (0, 1, 100, 4_000)),
+        async_share=random.choice((0.0, 0.0, 0.1, 0.5)),
+        nack_share=random.choice((0.0, 0.0, 0.1, 0.3)),
+        drop_share=random.choice((0.0, 0.1, 0.3)),
+        elsewhere_share=random.choice((0.0, 0.2, 1.0)),
+        fast_share=random.choice((0.0, 0.0, 0.2, 1.0)),
+        working_share=random.choice((0.0, 0.1)),
+        chaos_ms=random.randint(2_000, 12_000),
+        faults_every_ms=random.choice((300, 1_000, 3_000)),
+        encoded=int(random.random() < 0.04),
+    )
+    if calm:
+        return options
+    return replace(
+        options,
+        drift_ppm=random.choice((0, 0, 1_000, 50_000)),
+        loss=random.choice((0.0, 0.0, 0.01, 0.1, 0.3)),
+        duplication=random.choice((0.0, 0.0, 0.05, 0.5)),
+        nemeses=tuple(name for name in NEMESES if random.random() < 0.2),
+    )
+
+
+def _some(random: Random, values: tuple[int, ...], most: int | None = None) -> tuple[int, ...]:
+    """One to three of some values."""
+    chosen = sorted({random.choice(values) for _ in range(random.choice((1, 1, 2, 3)))})
+    return tuple(sorted({min(value, most) for value in chosen})) if most is not None else tuple(chosen)

@@ -1,0 +1,216 @@
+"""One simulation: a cluster that is disturbed, left alone, used once more, drained, and then judged.
+
+    chaos → heal → traffic → drain → quiesce → check
+
+Everything follows from the seed and the options: there is no clock, no thread and no chance but the simulation's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.testing.invariants import check
+from penstock.testing.sim import checkers
+from penstock.testing.sim.clients import Client, Consumer, Producer
+from penstock.testing.sim.history import Violation
+from penstock.testing.sim.nemeses import Nemeses
+from penstock.testing.sim.options import Options, draw
+from penstock.testing.sim.schedule import MS, SECOND
+from penstock.testing.sim.world import World
+
+# An ack that was not collected is tried again after three minutes at most; twice that, and everything must be quiet.
+QUIET_AFTER = 400 * SECOND
+
+# How long what was said before may still be under way.
+_UNDER_WAY_MAX = 3 * SECOND
+
+# How long a cluster that is whole may take to say so, beside the time it takes to notice who is gone.
+_WHOLE_AFTER = 15 * SECOND
+
+
+@dataclass
+class Report:
+    """What came of a seed."""
+
+    seed: int
+    options: Options
+    violations: list[str]
+    digest: str
+    events: int
+    simulated_s: float
+    counts: dict[str, int]
+    sometimes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def passed(self) -> bool:
+        return not self.violations
+
+    def shown(self, settings: list[str]) -> str:
+        """For people: what is wrong, all options, and how to see it again."""
+        again = "".join(f" --set {setting}" for setting in settings)
+        lines = [f"seed {self.seed} failed:", *(f"  {violation}" for violation in self.violations)]
+        lines += [f"options: {self.options.shown()}", f"digest: {self.digest}"]
+        return "\n".join([*lines, f"replay: penstock sim --seed {self.seed}{again}"])
+
+
+class Simulation(World):
+    """What happens in a world, from its first start to its last check."""
+
+    def __init__(self, seed: int, options: Options) -> None:
+        super().__init__(seed, options)
+        self.seed = seed
+        self.nemeses = Nemeses(self, self.streams.stream("nemeses"))
+
+    def run(self) -> Report:
+        """Everything, from the first start to the last check."""
+        violations: list[str] = []
+        try:
+            self._begin()
+            self._chaos()
+            self._heal()
+            self._traffic()
+            self._drain()
+            violations = checkers.judge(self)
+        except Violation as broken:
+            violations = [str(broken)]
+        history = self.history
+        counts = {
+            "adds": len(history.adds),
+            "deliveries": len(history.deliveries),
+            "acks": sum(map(len, history.acks.values())),
+            "faults": len(history.faults),
+        }
+        return Report(
+            self.seed,
+            self.options,
+            violations,
+            history.digest(),
+            self.schedule.events,
+            self.schedule.now / SECOND,
+            counts,
+            self.counted,
+        )
+
+    # Phases
+
+    def _begin(self) -> None:
+        drift = self.streams.stream("clocks")
+        for node in self.nodes:
+            node.clock.set_drift(drift.randint(-self.options.drift_ppm, self.options.drift_ppm))
+        there = self.nodes[:-1] if "join" in self.options.nemeses and len(self.nodes) > 1 else self.nodes
+        for node in there:
+            node.start()
+        for node in there[1:]:
+            self.introduce(node)
+        self._until(self._is_whole, self._whole_after(), "C12: the nodes have not found each other")
+
+    def _chaos(self) -> None:
+        options, work = self.options, self.streams.stream("work")
+        chaos = options.chaos_ms * MS
+        for number in range(options.producers):
+            producer = Producer(self, number, self.streams.stream(f"producer {number}"))
+            producer.jobs_left = max(1, options.jobs * 4 // 5 // options.producers)
+            producer.pause_us = chaos // producer.jobs_left
+            self._let_in(producer)
+        for number in range(options.consumers):
+            self._let_in(Consumer(self, 100 + number, self.streams.stream(f"consumer {number}")))
+        self.nemeses.begin()
+        end = self.schedule.now + chaos
+        while self.schedule.now < end:
+            self.schedule.run(min(end, self.schedule.now + work.randint(SECOND // 2, 2 * SECOND)))
+            self._look_around()
+
+    def _heal(self) -> None:
+        self._look_around()
+        self.nemeses.end()
+        self.network.heal()
+        for node in self.nodes:
+            node.clock.set_drift(0)
+            node.clock.offset_ms = 0
+            node.disk.full = False
+            node.sync_us = self.options.sync_us
+            node.disk.sync_error = None
+            if node.paused:
+                node.resume()
+            if not node.up:
+                assert node.start()
+        # A node that was installed anew and met nobody in the middle of all this is met once more.
+        for node in self.nodes[1:]:
+            self.introduce(node)
+        self.healed_at = self.schedule.now
+        self.history.note(self.schedule.now, "healed")
+
+    def _traffic(self) -> None:
+        """The cluster is whole again: it says so, and takes jobs."""
+        self._until(self._is_whole, self._whole_after(), "C12: the nodes do not agree who is there")
+        # Only now: what was said to close a queue may have been under way until a moment ago.
+        self.schedule.run(self.schedule.now + _UNDER_WAY_MAX)
+        for number in range(self.options.queues):
+            self.reopen(b"q%d" % number)
+        for client in self.clients:
+            if isinstance(client, Producer):
+                client.stopped = True
+        jobs = max(1, self.options.jobs // 5)
+        producer = Producer(self, 50, self.streams.stream("producer after"))
+        producer.jobs_left = jobs
+        producer.pause_us = SECOND // jobs
+        self._let_in(producer)
+        self.schedule.run(self.schedule.now + SECOND)
+        self._until(lambda: producer.jobs_left == 0, 60 * SECOND, "V2: the cluster takes no jobs though it is whole")
+
+    def _drain(self) -> None:
+        for client in self.clients:
+            if isinstance(client, Consumer):
+                client.careful = True
+        for node in self.nodes:
+            consumer = Consumer(self, 200 + node.number, self.streams.stream(f"consumer at {node.number}"))
+            consumer.home, consumer.careful = node, True
+            self._let_in(consumer)
+        self._until(self._is_quiet, QUIET_AFTER, "")
+        for client in self.clients:
+            client.stopped = True
+
+    def _let_in(self, client: Client) -> None:
+        self.clients.append(client)
+        client.begin()
+
+    def _until(self, over: Callable[[], bool], limit: int, complaint: str) -> None:
+        """Let time pass until something is so; if it takes too long, that is a violation."""
+        end = self.schedule.now + limit
+        while not over():
+            if self.schedule.now >= end:
+                if complaint:
+                    raise Violation(complaint)
+                return
+            self.schedule.run(self.schedule.now + 250 * MS)
+
+    # What must be so
+
+    def added(self, id: bytes, words: list[bytes]) -> None:
+        checkers.check_copies(self, id, words)
+
+    def _whole_after(self) -> int:
+        # A link that says nothing is given up after half a timeout or more, and whoever is not there, after two.
+        return _WHOLE_AFTER + 4 * self.options.node_timeout_ms * MS
+
+    def _is_whole(self) -> bool:
+        return checkers.views_agree(self)
+
+    def _is_quiet(self) -> bool:
+        return all(checkers.is_empty(node) for node in self.nodes)
+
+    def _look_around(self) -> None:
+        for node in self.nodes:
+            if node.up:
+                check(node.engine)
+        checkers.check_owners(self)
+        checkers.check_acks(self)
+        checkers.check_memory(self)
+        checkers.check_forgotten(self)
+
+
+def simulate(seed: int, settings: list[str] | None = None) -> Report:
+    """Run a seed, with some of its options set."""
+    return Simulation(seed, draw(seed).changed(settings or [])).run()

@@ -1,0 +1,114 @@
+"""Many seeds: how many passed, how fast, and whether everything that should happen now and then did."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.testing.sim.options import draw
+from penstock.testing.sim.simulation import Report, simulate
+
+# What a few hundred seeds must have seen: a promise about what never came up is not tested.
+EXPECTED: Final = (
+    "a consumer dropped a job",
+    "a job of at most once was handed over",
+    "a job was delivered after its ack",
+    "a job was delivered by another node than it was added at",
+    "a job was delivered though its add had failed or was unknown",
+    "a job was redelivered",
+    "a job was redelivered by another node",
+    "a node was started again",
+    "a partition healed",
+    "a power cut lost a write",
+    "an ack of an unknown job was kept",
+    "an ack was collected",
+    "an add was given up for want of copies",
+    "ENQUEUE was said",
+    "HOLDERS was said",
+    "QUEUED was said",
+    "WILLQUEUE was said",
+)
+
+# How many seeds a process is given at a time.
+_CHUNK: Final = 10
+
+
+@dataclass
+class Tally:
+    """What many seeds came to."""
+
+    seeds: int = 0
+    failed: list[int] = field(default_factory=list)
+    events: int = 0
+    simulated_s: float = 0.0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    sometimes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, report: Report) -> None:
+        """Count a seed."""
+        self.seeds += 1
+        self.events += report.events
+        self.simulated_s += report.simulated_s
+        self.counts.update(report.counts)
+        self.sometimes.update(report.sometimes)
+        if not report.passed:
+            self.failed.append(report.seed)
+
+    def missing(self) -> list[str]:
+        """What should have happened, and did not."""
+        return [what for what in EXPECTED if not self.sometimes[what]]
+
+    def shown(self) -> list[str]:
+        """For people."""
+        seconds = max(self.seconds, 0.001)
+        lines = [
+            f"{self.seeds:,} seeds, {len(self.failed):,} failed; {self.seeds * 60 / seconds:,.0f} seeds a minute, "
+            f"{self.events / seconds:,.0f} events/s, {self.simulated_s / seconds:,.0f} times as fast as time",
+            ", ".join(f"{count:,} {what}" for what, count in sorted(self.counts.items())),
+        ]
+        return [*lines, "sometimes:", *(f"  {count:>9,}  {what}" for what, count in sorted(self.sometimes.items()))]
+
+
+def run_seed(seed: int, settings: list[str]) -> Report:
+    """Run a seed. What stops it in the middle is a violation like any other: a node would have stopped."""
+    try:
+        return simulate(seed, settings)
+    except Exception:
+        where = traceback.format_exc(limit=-8)
+        return Report(seed, draw(seed).changed(settings), [f"it stopped: {where}"], "", 0, 0.0, {})
+
+
+def _run_chunk(first: int, count: int, settings: list[str]) -> list[Report]:
+    return [run_seed(seed, settings) for seed in range(first, first + count)]
+
+
+def run_seeds(
+    first: int, count: int, settings: list[str], workers: int, on_report: Callable[[Report], object]
+) -> Tally:
+    """Run seeds one after another, or in so many processes at a time; hear of each in order."""
+    tally = Tally()
+    began = time.perf_counter()
+    for report in _reports(first, count, settings, workers):
+        tally.add(report)
+        tally.seconds = time.perf_counter() - began
+        on_report(report)
+    return tally
+
+
+def _reports(first: int, count: int, settings: list[str], workers: int) -> Iterator[Report]:
+    if workers == 1:
+        for seed in range(first, first + count):
+            yield run_seed(seed, settings)
+        return
+    with ProcessPoolExecutor(workers or os.cpu_count()) as pool:
+        starts = range(first, first + count, _CHUNK)
+        counts = [min(_CHUNK, first + count - start) for start in starts]
+        for reports in pool.map(_run_chunk, starts, counts, [settings] * len(counts)):
+            yield from reports

@@ -1,0 +1,670 @@
+"""The bus: what nodes say to each other, into bytes and out of them.
+
+    length 4 | msgpack array                          a word of the handshake
+    length 4 | tag 16 | msgpack array of messages     a packet: what one turn has to say to one peer
+
+A link is opened by the node that will speak on it; all that it hears back are two words of the handshake:
+
+    dialler                                           listener
+    ["penstock-bus", version, id, nonce]       →
+                                               ←      ["penstock-bus", version, id, nonce, proof]
+    [proof], packets …                         →
+
+Both prove that they know the shared secret, over both nonces, and each packet is tagged with a key made of them and its
+number on the link: one that was forged, changed, replayed or left out is recognised, and nothing behind it is read. A
+peer of another version is refused by name. Any bytes give messages or a `ProtocolError`; nobody is believed a length
+before they have proven who they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from typing import Final
+
+from librt.strings import BytesWriter, read_i32_be, write_i32_be
+from mypy_extensions import i32, i64
+
+from penstock.cluster.messages import (
+    ASK,
+    FAIL,
+    GOTACK,
+    HOLDERS,
+    MESSAGES_COUNT,
+    NEEDJOBS,
+    NOTTAKEN,
+    PAUSE,
+    QUEUED,
+    REPLJOB,
+    TAKENOVER,
+    TOLD,
+    WORKING,
+    YOURJOBS,
+    Greeting,
+    JobImage,
+    Message,
+    OfCopy,
+    OfHolders,
+    OfJob,
+    OfJobs,
+    OfNode,
+    OfQueue,
+    Question,
+    Receipt,
+    Rumour,
+    Told,
+)
+from penstock.core.errors import ProtocolError
+from penstock.core.ids import LONG_ID_BYTES
+from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER
+from penstock.wire.errors import TurnedAway
+from penstock.wire.msgpack import Reader, pack, write_array, write_binary, write_integer, write_text
+
+NAME: Final = b"penstock-bus"
+VERSION: Final = 1
+
+NODE_ID_BYTES: Final = 40
+NONCE_BYTES: Final = 32
+PROOF_BYTES: Final = 32
+MEMORY_BYTES: Final = 16
+TAG_BYTES: Final = 16
+_LENGTH_BYTES: Final = 4
+
+# A word of the handshake is shorter; so whoever has proven nothing makes us keep no more than this.
+HELLO_BYTES_MAX: Final = 1_024
+
+# What a packet may have beside the body of a job: a hundred names of queues of the greatest length, other bodies.
+ENVELOPE_BYTES: Final = 16 * 1024 * 1024
+
+# A packet is closed when it has so many bytes: what is large is checked and run in pieces.
+PACKET_BYTES: Final = 256 * 1024
+
+# How many there may be of what comes in lists. A greeting of a full table tells of a tenth of it.
+RUMOURS_MAX: Final = 256
+HOLDERS_MAX: Final = 1_024
+JOBS_MAX: Final = 1_000
+FIGURES_MAX: Final = 256
+
+_HEX_DIGITS: Final = b"0123456789abcdef"
+
+_COUNT_MAX: Final = (1 << 31) - 1
+_NUMBER_MAX: Final = (1 << 63) - 1
+
+
+# The handshake
+
+
+def opening(node: bytes, nonce: bytes) -> bytes:
+    """The first word, of whoever opens the link."""
+    return _framed(pack([NAME, VERSION, node, nonce]))
+
+
+def answer(node: bytes, nonce: bytes, proof: bytes) -> bytes:
+    """The second word, of whoever was called."""
+    return _framed(pack([NAME, VERSION, node, nonce, proof]))
+
+
+def refusal(node: bytes, why: str) -> bytes:
+    """The second word of one who does not want to talk, and says why."""
+    return _framed(pack([NAME, VERSION, node, b"", why.encode()[:512]]))
+
+
+def proof_of(word: bytes) -> bytes:
+    """What the third word proves."""
+    reader = Reader(word)
+    if reader.length_of_array() != 1:
+        raise ProtocolError("the third word is a proof")
+    return _exactly(reader.string(), PROOF_BYTES, "a proof")
+
+
+def proven(proof: bytes) -> bytes:
+    """The third word, of whoever opened the link."""
+    return _framed(pack([proof]))
+
+
+class Hello:
+    """What a peer says of itself first."""
+
+    node: bytes
+    nonce: bytes
+    proof: bytes  # Empty in the first word.
+
+    def __init__(self, node: bytes, nonce: bytes, proof: bytes) -> None:
+        self.node = node
+        self.nonce = nonce
+        self.proof = proof
+
+
+def hello(word: bytes, answers: bool) -> Hello:
+    """Read the first or the second word."""
+    reader = Reader(word)
+    count = reader.length_of_array()
+    if count < 4 or reader.string() != NAME:
+        raise ProtocolError("this is not the bus of a node")
+    version = reader.unsigned()
+    if version != VERSION:
+        raise ProtocolError(f"it speaks version {version} of the bus, and this node {VERSION}: upgrade the older one")
+    node = _node(reader)
+    nonce = reader.string()
+    proof = reader.string() if answers and count > 4 else b""
+    if answers and not nonce and proof:
+        raise TurnedAway(proof.decode("utf-8", "replace"))
+    _exactly(nonce, NONCE_BYTES, "a nonce")
+    if answers:
+        _exactly(proof, PROOF_BYTES, "a proof")
+    return Hello(node, nonce, proof)
+
+
+class Secrets:
+    """What follows from a shared secret and what was said in a handshake."""
+
+    _secret: bytes
+    _said: bytes
+
+    def __init__(self, secret: bytes, dialler: bytes, listener: bytes, nonce: bytes, answered: bytes) -> None:
+        self._secret = secret
+        self._said = dialler + listener + nonce + answered
+
+    def listener_proof(self) -> bytes:
+        """That the one who was called knows the secret."""
+        return self._made(b"listener")
+
+    def dialler_proof(self) -> bytes:
+        """That the one who called does."""
+        return self._made(b"dialler")
+
+    def link_key(self) -> bytes:
+        """What packets are tagged with."""
+        return self._made(b"link")
+
+    def _made(self, purpose: bytes) -> bytes:
+        return hmac.digest(self._secret, NAME + b" " + purpose + b" " + self._said, "sha256")
+
+
+def same(proof: bytes, expected: bytes) -> bool:
+    """Whether they are equal; how long that takes says nothing about where they differ."""
+    return hmac.compare_digest(proof, expected)
+
+
+class Seal:
+    """The tags of the packets of one link, one after the other."""
+
+    _key: bytes
+    _number: int
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._number = 0
+
+    def next(self, payload: bytes) -> bytes:
+        """The tag of the next packet."""
+        number, self._number = self._number, self._number + 1
+        salt = number.to_bytes(8, "big")
+        return hashlib.blake2b(payload, digest_size=TAG_BYTES, key=self._key, salt=salt).digest()
+
+
+# Frames
+
+
+def _framed(payload: bytes) -> bytes:
+    return len(payload).to_bytes(_LENGTH_BYTES, "big") + payload
+
+
+class Frames:
+    """Takes what comes in apart, by the lengths in it."""
+
+    bytes_max: i64  # How long a frame may be.
+    _buffer: bytearray
+    _at: i64
+
+    def __init__(self) -> None:
+        self.bytes_max = HELLO_BYTES_MAX
+        self._buffer = bytearray()
+        self._at = 0
+
+    def feed(self, data: bytes) -> None:
+        """Bytes came in."""
+        self._buffer += data
+
+    def pending(self) -> int:
+        """How many bytes were not given out yet."""
+        return len(self._buffer) - self._at
+
+    def next(self) -> bytes | None:
+        """The next frame, if all of it is there."""
+        at = self._at
+        have = len(self._buffer) - at
+        if have < _LENGTH_BYTES:
+            self._tidy()
+            return None
+        length = i64(read_i32_be(bytes(self._buffer[at : at + _LENGTH_BYTES]), 0)) & 0xFFFFFFFF
+        if length > self.bytes_max or length == 0:
+            raise ProtocolError(f"a frame of {length} bytes; at most {self.bytes_max} are allowed")
+        if have < _LENGTH_BYTES + length:
+            self._tidy()
+            return None
+        start = at + _LENGTH_BYTES
+        self._at = start + length
+        return bytes(self._buffer[start : self._at])
+
+    def _tidy(self) -> None:
+        """Forget what was given out."""
+        if self._at:
+            del self._buffer[: self._at]
+            self._at = 0
+
+
+def opened(frame: bytes, seal: Seal) -> bytes:
+    """What is in a packet, if it is the one that was to come next."""
+    payload = frame[TAG_BYTES:]
+    if not same(frame[:TAG_BYTES], seal.next(payload)):
+        raise ProtocolError("a packet is not what its sender wrote, or not in its place")
+    return payload
+
+
+# Messages into bytes
+
+
+class Scribe:
+    """Writes what one turn has to say. What is said to several peers is written once."""
+
+    _written: dict[int, bytes]
+
+    def __init__(self) -> None:
+        self._written = {}
+
+    def write(self, message: Message) -> bytes:
+        """A message as bytes. It is not forgotten while this lives, so it can be known by its place in memory."""
+        known = self._written.get(id(message))
+        if known is None:
+            writer = BytesWriter()
+            _write(writer, message)
+            known = writer.getvalue()
+            self._written[id(message)] = known
+        return known
+
+
+def packets(messages: list[Message], seal: Seal, scribe: Scribe) -> bytes:
+    """Everything that is to be said to a peer now."""
+    out: list[bytes] = []
+    written: list[bytes] = []
+    size: i64 = 0
+    for message in messages:
+        data = scribe.write(message)
+        written.append(data)
+        size += len(data)
+        if size >= PACKET_BYTES:
+            _close_packet(out, written, seal)
+            written = []
+            size = 0
+    if written:
+        _close_packet(out, written, seal)
+    return b"".join(out)
+
+
+def _close_packet(out: list[bytes], written: list[bytes], seal: Seal) -> None:
+    count = BytesWriter()
+    write_array(count, len(written))
+    payload = count.getvalue() + b"".join(written)
+    head = BytesWriter()
+    # A length above 2 GiB cannot be: a body is a quarter of that at most.
+    write_i32_be(head, i32(TAG_BYTES + len(payload)))
+    out.append(head.getvalue())
+    out.append(seal.next(payload))
+    out.append(payload)
+
+
+def _write(writer: BytesWriter, message: Message) -> None:
+    if isinstance(message, OfJob):
+        _write_of_job(writer, message)
+    elif isinstance(message, OfJobs):
+        write_array(writer, 7)
+        write_integer(writer, message.kind)
+        write_integer(writer, 1 if message.quiet else 0)
+        write_integer(writer, message.number)
+        write_integer(writer, message.floor)
+        write_binary(writer, message.series)
+        write_binary(writer, message.memory)
+        write_array(writer, len(message.jobs))
+        for image in message.jobs:
+            _write_job(writer, image)
+    elif isinstance(message, OfQueue):
+        write_array(writer, 4)
+        write_integer(writer, message.kind)
+        write_binary(writer, message.queue)
+        write_integer(writer, message.aux)
+        write_integer(writer, message.ms)
+    elif isinstance(message, Greeting):
+        _write_greeting(writer, message)
+    elif isinstance(message, Question):
+        write_array(writer, 5)
+        write_integer(writer, message.kind)
+        write_integer(writer, message.number)
+        write_integer(writer, message.about)
+        write_binary(writer, message.queue)
+        write_integer(writer, message.count)
+    elif isinstance(message, Told):
+        write_array(writer, 4)
+        write_integer(writer, message.kind)
+        write_integer(writer, message.number)
+        write_array(writer, len(message.figures))
+        for figure in message.figures:
+            write_integer(writer, figure)
+        write_array(writer, len(message.jobs))
+        for image in message.jobs:
+            _write_job(writer, image)
+    elif isinstance(message, Receipt):
+        write_array(writer, 2)
+        write_integer(writer, message.kind)
+        write_integer(writer, message.number)
+    else:
+        assert isinstance(message, OfNode)
+        write_array(writer, 2)
+        write_integer(writer, message.kind)
+        write_binary(writer, message.node)
+
+
+def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
+    if isinstance(message, OfCopy):
+        write_array(writer, 5)
+    elif isinstance(message, OfHolders):
+        write_array(writer, 4)
+    else:
+        write_array(writer, 3)
+    write_integer(writer, message.kind)
+    write_binary(writer, message.id)
+    write_integer(writer, message.aux)
+    if isinstance(message, OfCopy):
+        write_integer(writer, message.nacks)
+        write_integer(writer, message.returns)
+    elif isinstance(message, OfHolders):
+        _write_nodes(writer, message.holders)
+
+
+def _write_job(writer: BytesWriter, image: JobImage) -> None:
+    write_array(writer, 14)
+    write_binary(writer, image.id)
+    write_binary(writer, image.queue)
+    write_binary(writer, image.body)
+    write_integer(writer, image.body_kind)
+    write_integer(writer, image.repl)
+    write_integer(writer, image.age_ms)
+    write_integer(writer, image.order)
+    write_integer(writer, image.ttl_ms)
+    write_integer(writer, image.delay_ms)
+    write_integer(writer, image.retry_ms)
+    write_integer(writer, image.nacks)
+    write_integer(writer, image.returns)
+    write_integer(writer, image.deliveries)
+    _write_nodes(writer, image.holders)
+
+
+def _write_nodes(writer: BytesWriter, nodes: list[bytes]) -> None:
+    write_array(writer, len(nodes))
+    for node in nodes:
+        write_binary(writer, node)
+
+
+def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
+    write_array(writer, 7)
+    write_integer(writer, said.kind)
+    write_text(writer, said.host.encode())
+    for number in (said.port, said.bus_port, said.flags):
+        write_integer(writer, number)
+    write_binary(writer, said.memory)
+    write_array(writer, len(said.rumours))
+    for rumour in said.rumours:
+        write_array(writer, 5)
+        write_binary(writer, rumour.node)
+        write_text(writer, rumour.host.encode())
+        for number in (rumour.port, rumour.bus_port, rumour.flags):
+            write_integer(writer, number)
+
+
+# Bytes into messages
+
+
+def messages(payload: bytes, body_max: i64) -> list[Message]:
+    """What is said in a packet. Kinds that this version does not know are passed over."""
+    reader = Reader(payload)
+    found: list[Message] = []
+    for _ in range(reader.length_of_array()):
+        message = _message(reader, body_max)
+        if message is not None:
+            found.append(message)
+    if reader.at != reader.end:
+        raise ProtocolError("there is something behind the messages of a packet")
+    return found
+
+
+def _message(reader: Reader, body_max: i64) -> Message | None:
+    count = reader.length_of_array()
+    if count < 1:
+        raise ProtocolError("a message is empty")
+    kind = reader.unsigned()
+    if kind < 0 or kind >= MESSAGES_COUNT:
+        _pass(reader, count - 1)
+        return None
+    if kind < FAIL:
+        return _greeting(reader, kind, count)
+    if kind in (REPLJOB, YOURJOBS):
+        return _jobs(reader, kind, count, body_max)
+    if kind == FAIL:
+        _needs(count, 2)
+        node = _node(reader)
+        _pass(reader, count - 2)
+        return OfNode(kind, node)
+    if kind in (TAKENOVER, NOTTAKEN):
+        _needs(count, 2)
+        number = _number(reader, _NUMBER_MAX)
+        _pass(reader, count - 2)
+        return Receipt(kind, number)
+    if kind == ASK:
+        _needs(count, 5)
+        asked = _number(reader, _NUMBER_MAX)
+        about = _number(reader, _COUNT_MAX)
+        name = _queue(reader)
+        question = Question(kind, asked, about, name, _number(reader, _COUNT_MAX))
+        _pass(reader, count - 5)
+        return question
+    if kind == TOLD:
+        return _told(reader, kind, count, body_max)
+    if kind in (NEEDJOBS, PAUSE):
+        _needs(count, 4)
+        queue = _queue(reader)
+        aux = _number(reader, _COUNT_MAX)
+        ms = _duration(reader)
+        _pass(reader, count - 4)
+        return OfQueue(kind, queue, aux, ms)
+    return _of_job(reader, kind, count)
+
+
+def _of_job(reader: Reader, kind: i64, count: i64) -> OfJob:
+    _needs(count, 3)
+    id = _job_id(reader)
+    aux = _number(reader, _NUMBER_MAX)
+    if kind in (QUEUED, WORKING):
+        _needs(count, 5)
+        nacks = _number(reader, _COUNT_MAX)
+        returns = _number(reader, _COUNT_MAX)
+        _pass(reader, count - 5)
+        return OfCopy(kind, id, aux, nacks, returns)
+    if kind in (GOTACK, HOLDERS):
+        _needs(count, 4)
+        holders = _nodes(reader)
+        _pass(reader, count - 4)
+        return OfHolders(kind, id, aux, holders)
+    _pass(reader, count - 3)
+    return OfJob(kind, id, aux)
+
+
+def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
+    _needs(count, 7)
+    host = _host(reader, True)
+    port = _number(reader, 65_535)
+    bus_port = _port(reader)
+    flags = _number(reader, _COUNT_MAX)
+    memory = _exactly(reader.string(), MEMORY_BYTES, "a memory")
+    rumours: list[Rumour] = []
+    for _ in range(_limited(reader.length_of_array(), RUMOURS_MAX, "rumours")):
+        fields = reader.length_of_array()
+        _needs(fields, 5)
+        node = _node(reader)
+        where = _host(reader, False)
+        clients = _number(reader, 65_535)
+        nodes = _port(reader)
+        rumours.append(Rumour(node, where, clients, nodes, _number(reader, _COUNT_MAX)))
+        _pass(reader, fields - 5)
+    _pass(reader, count - 7)
+    return Greeting(kind, host, port, bus_port, flags, memory, rumours)
+
+
+def _jobs(reader: Reader, kind: i64, count: i64, body_max: i64) -> OfJobs:
+    _needs(count, 7)
+    message = OfJobs(kind, [], _number(reader, 1) == 1)
+    message.number = _number(reader, _NUMBER_MAX)
+    message.floor = _number(reader, _NUMBER_MAX)
+    message.series = _memory(reader)
+    message.memory = _memory(reader)
+    for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs")):
+        message.jobs.append(_job(reader, body_max))
+    _pass(reader, count - 7)
+    return message
+
+
+def _told(reader: Reader, kind: i64, count: i64, body_max: i64) -> Told:
+    _needs(count, 4)
+    told = Told(kind, _number(reader, _NUMBER_MAX), [], [])
+    for _ in range(_limited(reader.length_of_array(), FIGURES_MAX, "figures")):
+        told.figures.append(_number(reader, _NUMBER_MAX))
+    for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs")):
+        told.jobs.append(_job(reader, body_max))
+    _pass(reader, count - 4)
+    return told
+
+
+def _job(reader: Reader, body_max: i64) -> JobImage:
+    fields = reader.length_of_array()
+    _needs(fields, 14)
+    id = _job_id(reader)
+    queue = _queue(reader)
+    body = reader.string()
+    if len(body) > body_max:
+        raise ProtocolError(f"a body of {len(body)} bytes; this node allows {body_max} (max-body)")
+    image = JobImage(id, queue, body)
+    image.body_kind = _number(reader, 255)
+    image.repl = _number(reader, 65_535)
+    image.age_ms = _duration(reader)
+    image.order = _number(reader, _NUMBER_MAX)
+    image.ttl_ms = _duration(reader)
+    image.delay_ms = _duration(reader)
+    image.retry_ms = _duration(reader)
+    image.nacks = _number(reader, _COUNT_MAX)
+    image.returns = _number(reader, _COUNT_MAX)
+    image.deliveries = _number(reader, _COUNT_MAX)
+    image.holders = _nodes(reader)
+    _pass(reader, fields - 14)
+    return image
+
+
+def _nodes(reader: Reader) -> list[bytes]:
+    return [_node(reader) for _ in range(_limited(reader.length_of_array(), HOLDERS_MAX, "holders"))]
+
+
+def _memory(reader: Reader) -> bytes:
+    """What a node has said of its memory; nothing, where it does not matter."""
+    memory = reader.string()
+    return _exactly(memory, MEMORY_BYTES, "a memory") if memory else memory
+
+
+def _needs(count: i64, fields: i64) -> None:
+    if count < fields:
+        raise ProtocolError("a message lacks something")
+
+
+def _pass(reader: Reader, count: i64) -> None:
+    """Pass over what a later version says in addition."""
+    for _ in range(count):
+        reader.skip()
+
+
+def _limited(count: i64, most: i64, what: str) -> i64:
+    if count > most:
+        raise ProtocolError(f"{count} {what} in a message; at most {most} are allowed")
+    return count
+
+
+def _number(reader: Reader, most: i64) -> i64:
+    number = reader.unsigned()
+    # What has 64 bits looks negative here.
+    if number < 0 or number > most:
+        raise ProtocolError("a number is too large")
+    return number
+
+
+def _duration(reader: Reader) -> i64:
+    number = _number(reader, NEVER)
+    if number > DURATION_MS_MAX and number != NEVER:
+        raise ProtocolError("a time is too long")
+    return number
+
+
+def _port(reader: Reader) -> i64:
+    port = _number(reader, 65_535)
+    if port == 0:
+        raise ProtocolError("there is no port 0")
+    return port
+
+
+def _exactly(value: bytes, length: i64, what: str) -> bytes:
+    if len(value) != length:
+        raise ProtocolError(f"{what} has {length} bytes")
+    return value
+
+
+def _node(reader: Reader) -> bytes:
+    node = _exactly(reader.string(), NODE_ID_BYTES, "the id of a node")
+    if not is_node_id(node):
+        raise ProtocolError("the id of a node is 40 hex digits")
+    return node
+
+
+def is_node_id(node: bytes) -> bool:
+    """Whether these bytes can be the id of a node."""
+    return len(node) == NODE_ID_BYTES and not node.translate(None, _HEX_DIGITS)
+
+
+def _job_id(reader: Reader) -> bytes:
+    id = _exactly(reader.string(), LONG_ID_BYTES, "the id of a job")
+    if id[0] != 0x44 or id[1] != 0x2D or id[10] != 0x2D or id[35] != 0x2D:
+        raise ProtocolError("the id of a job is D-…-…-…")
+    return id
+
+
+def _queue(reader: Reader) -> bytes:
+    queue = reader.string()
+    if len(queue) < 1 or len(queue) > NAME_BYTES_MAX:
+        raise ProtocolError(f"the name of a queue has 1 to {NAME_BYTES_MAX} bytes")
+    return queue
+
+
+def _host(reader: Reader, may_be_empty: bool) -> str:
+    text = reader.string()
+    if not text and may_be_empty:
+        return ""
+    return address(text.decode("ascii", "replace"))
+
+
+def address(text: str) -> str:
+    """An address where a node can be, as it is written here: an IPv4 or IPv6 literal that names one machine."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        raise ProtocolError("the address of a node is an IP address") from None
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    nobody = found.is_multicast or found.is_unspecified or "%" in text
+    if nobody or (found.version == 4 and found.is_reserved):
+        raise ProtocolError("nobody can be at such an address")
+    return str(found)

@@ -1,0 +1,198 @@
+"""Nodes with engines and the words of Disque, joined by hand: messages arrive at once unless somebody cuts them off."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, cast
+
+from penstock.cluster import messages as m
+from penstock.cluster.mail import Mail
+from penstock.cluster.members import Members
+from penstock.cluster.messages import Message
+from penstock.cluster.node import Cluster
+from penstock.cluster.peers import Peer
+from penstock.core.engine import Engine
+from penstock.core.ids import IdForms
+from penstock.core.job import Job
+from penstock.core.outbox import Outbox
+from penstock.core.waits import Connection
+from penstock.dialects.command import WRITE, Caller, Command, Desk
+from penstock.dialects.disque import Disque
+from penstock.dialects.everywhere import Everywhere
+from penstock.dialects.site import Site
+from penstock.journal.recovery import open_log
+from penstock.testing.disk import MemoryDisk
+from penstock.testing.invariants import check
+
+from ..dialects.shop import decoded
+
+SEGMENT_BYTES = 1 << 20
+START = 1_700_000_000_000
+NAMES = ["addjob", "getjob", "ackjob", "fastack", "deljob", "nack", "enqueue", "dequeue", "working", "show", "qlen"]
+NAMES += ["qstat", "pause"]
+
+
+class Client(Caller):
+    """A client of a node, which remembers what it was answered."""
+
+    def __init__(self, node: Node, connection: Connection) -> None:
+        super().__init__(connection)
+        self.node = node
+        self.reply.resp3 = True
+
+    def ask(self, *words: object) -> Any:
+        """What a command answers; None while it waits."""
+        encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        if encoded[0] == b"global":
+            encoded = [b" ".join(encoded[:2]), *encoded[1:]]
+        self.node.desk.run_all(self, [encoded], 0, self.node.guild.now)
+        self.node.guild.settle()
+        return self.answer_so_far()
+
+    def answer_so_far(self) -> Any:
+        """What it was answered meanwhile; None if nothing."""
+        answer = self.take_answers()
+        self.were_sent()
+        return decoded(answer) if answer else None
+
+
+class Node:
+    """One of them."""
+
+    def __init__(self, guild: Guild, number: int, disk: MemoryDisk | None = None) -> None:
+        self.guild = guild
+        self.number = number
+        self.id = b"%040x" % ((number + 1) * 0x1111_1111_1111)
+        self.memory = b"%016d" % number
+        self.disk = disk
+        self.open()
+
+    def open(self) -> None:
+        """Begin, with what the log has if there is one."""
+        guild = self.guild
+        if self.disk is None:
+            self.outbox = Outbox()
+            self.engine = Engine(1, guild.now, self.outbox, self.number + 1)
+        else:
+            self.opened = open_log(self.disk, guild.now, "boot", segment_bytes=SEGMENT_BYTES)
+            self.engine = self.opened.engine
+            self.outbox = self.opened.log.writer
+        ids = IdForms(self.id[:8], 2 * self.memory)  # After it forgot, it must not use ids again.
+        self.mail = Mail()
+        self.members = Members(self.id, self.memory, self.number + 1, self.mail)
+        self.members.announced = f"10.0.0.{self.number + 1}"
+        self.cluster = Cluster(self.engine, ids, self.members, self.mail, self.number + 7, self.outbox.body_of)
+        self.site = Site(self.engine, ids, self.id, self.outbox.body_of, lambda length: None)
+        self.site.cluster = self.cluster
+        self.disque = Disque(self.site)
+        everywhere = Everywhere(self.site)
+        commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in NAMES]
+        words = ["qlen", "qpeek", "empty"]
+        commands += [Command(f"global {word}", -1, "", WRITE, "", "", getattr(everywhere, word)) for word in words]
+        self.desk = Desk(commands, lambda: 0)
+        self.clients = 0
+        self.client = self.connect()
+
+    def connect(self) -> Client:
+        """One more client."""
+        self.clients += 1
+        return Client(self, self.engine.connect(b"token %d" % self.clients))
+
+    def ask(self, *words: object) -> Any:
+        return self.client.ask(*words)
+
+    def turn(self) -> None:
+        """Let time pass, answer who waited, and commit."""
+        self.cluster.advance(self.guild.now)
+        while self.outbox.ended_waits:
+            waits = list(self.outbox.ended_waits)
+            self.outbox.ended_waits.clear()
+            for wait in waits:
+                self.desk.end_wait(cast(Caller, wait.tag), wait, self.guild.now)
+        if self.disk is not None:
+            self.opened.log.commit(self.guild.now, self.guild.now)
+            self.opened.log.make_durable(self.opened.log.written)
+
+    def jobs(self) -> list[Job]:
+        return self.engine.jobs.scan(0, 1 << 40)
+
+
+class Guild:
+    """All of them, and the clock."""
+
+    def __init__(self, count: int, disks: bool = False) -> None:
+        self.now = START
+        self.cut: set[tuple[int, int]] = set()  # Who cannot be heard by whom.
+        self.lost: set[int] = set()  # Kinds of messages that do not arrive.
+        self.down: set[int] = set()
+        self.sent: Counter[int] = Counter()  # Messages about jobs, by kind.
+        self.nodes = [Node(self, number, MemoryDisk() if disks else None) for number in range(count)]
+        for node in self.nodes:
+            self.introduce(node)
+        self.settle()
+        self.sent.clear()
+
+    def __getitem__(self, number: int) -> Node:
+        return self.nodes[number]
+
+    def introduce(self, node: Node) -> None:
+        """Let a node know all others."""
+        others = [other for other in self.nodes if other is not node]
+        node.members.restore([Peer(o.id, f"10.0.0.{o.number + 1}", 7711, 17711) for o in others], self.now)
+        for other in others:
+            node.cluster.link_up(other.id, other.id, self.now)
+
+    def restart(self, number: int, forgets: bool = False) -> None:
+        """Kill a node and start it again, with what it had on disk."""
+        node = self.nodes[number]
+        if forgets:
+            node.memory = b"F%015d" % self.now
+            node.disk = None if node.disk is None else MemoryDisk()
+        node.open()
+        self.introduce(node)
+        self.settle()
+
+    def isolate(self, number: int) -> None:
+        """Nobody hears a node, nor it anybody."""
+        for other in range(len(self.nodes)):
+            self.cut |= {(number, other), (other, number)}
+
+    def heal(self) -> None:
+        self.cut.clear()
+
+    def settle(self) -> None:
+        """Let everything that was said arrive, and what is said to that."""
+        busy = True
+        while busy:
+            busy = False
+            for node in self.nodes:
+                if node.number in self.down:
+                    continue
+                node.turn()
+                for to, letters in node.mail.take().items():
+                    other = next(other for other in self.nodes if other.id == to)
+                    for letter in letters:
+                        busy = True
+                        self._arrive(node, other, letter)
+
+    def _arrive(self, sender: Node, receiver: Node, letter: Message) -> None:
+        if letter.kind > m.FAIL:
+            self.sent[letter.kind] += 1
+        if (sender.number, receiver.number) in self.cut or receiver.number in self.down or letter.kind in self.lost:
+            return
+        receiver.cluster.receive(sender.id, letter, self.now)
+
+    def run(self, ms: int) -> None:
+        """Let time pass."""
+        until = self.now + ms
+        while self.now < until:
+            alive = [node for node in self.nodes if node.number not in self.down]
+            due = min(min(node.engine.deadlines.next_due, node.cluster.next_due) for node in alive)
+            self.now = max(self.now + 1, min(due, until))
+            self.settle()
+        for node in alive:
+            check(node.engine)
+
+    def queued(self, queue: str) -> list[int]:
+        """How many jobs of a queue are ready on each node."""
+        return [node.ask("qlen", queue) for node in self.nodes]

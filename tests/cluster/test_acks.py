@@ -1,0 +1,117 @@
+"""What was acknowledged stays so, on every node, and is forgotten when all know."""
+
+from penstock.cluster import messages as m
+from penstock.cluster.acks import DUMMIES_MAX, Ack
+
+from .guild import Guild
+
+
+def nothing_left(guild: Guild) -> bool:
+    return all(not node.jobs() and not node.cluster.acks.by_id for node in guild.nodes)
+
+
+def test_an_ack_waits_for_a_holder_that_cannot_be_reached() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
+    guild[0].ask("getjob", "from", "q")
+    guild.isolate(2)
+    assert guild[0].ask("ackjob", id) == 1
+    guild.run(5_000)
+    assert len(guild[2].jobs()) == 1 and len(guild[0].cluster.acks.by_id) == 1
+    guild.heal()
+    guild.run(10_000)
+    assert nothing_left(guild)
+
+
+def test_a_holder_that_comes_back_hears_of_the_ack_before_it_queues() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 3)
+    guild[0].ask("getjob", "from", "q")
+    guild.isolate(2)
+    guild[0].ask("ackjob", id)
+    guild.run(2_000)
+    guild.heal()
+    guild.run(3_000)
+    assert guild.queued("q") == [0, 0, 0]
+    guild.run(10_000)
+    assert nothing_left(guild)
+
+
+def test_an_ack_at_a_node_that_never_had_the_job_finds_it() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2)
+    stranger = next(node for node in guild.nodes if not node.jobs())
+    assert stranger.ask("ackjob", id) == 0
+    assert nothing_left(guild)
+
+
+def test_an_ack_of_a_job_that_is_cut_off_is_kept_until_it_can_be_told() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 600)
+    guild.isolate(0)
+    assert guild[1].ask("ackjob", id) == 0
+    guild.run(20_000)
+    guild.heal()
+    guild.run(40_000)
+    assert nothing_left(guild)
+
+
+def test_a_dummy_goes_when_nobody_knows_the_job_and_at_most_once_has_none() -> None:
+    guild = Guild(3)
+    assert guild[0].ask("ackjob", "D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1") == 0
+    assert guild.sent == {m.SETACK: 2, m.GOTACK: 2}
+    assert nothing_left(guild)
+    assert guild[0].ask("ackjob", "D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a0") == 0
+    assert guild.sent == {m.SETACK: 2, m.GOTACK: 2}
+
+
+def test_dummies_are_bounded() -> None:
+    guild = Guild(2)
+    guild.isolate(1)
+    acks = guild[0].cluster.acks
+    acks.dummies = DUMMIES_MAX
+    assert guild[0].ask("ackjob", "D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1") == 0
+    assert acks.refused == 1 and not acks.by_id
+
+
+def test_two_acks_of_one_job_end_alike() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000)
+    guild.isolate(0)
+    guild[0].ask("ackjob", id)
+    guild[1].ask("ackjob", id)
+    guild.heal()
+    guild.run(10_000)
+    assert nothing_left(guild)
+
+
+def test_nodes_that_are_forgotten_are_not_waited_for() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
+    guild.isolate(2)
+    guild[0].ask("ackjob", id)
+    for number in (0, 1):
+        guild[number].members.forget(guild[2].id, guild.now)
+    guild.run(10_000)
+    assert all(not guild[number].cluster.acks.by_id for number in (0, 1))
+
+
+def test_holders_that_only_another_holder_knows_of_hear_of_the_ack() -> None:
+    guild = Guild(4)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
+    second = [node for node in guild.nodes if node.jobs()][1]
+    others = [node for node in guild.nodes if not node.jobs()]
+    others[0].ask("getjob", "nohang", "from", "q")
+    assert others[0].jobs() and not others[1].jobs()
+    assert second.ask("ackjob", id) == 1
+    assert nothing_left(guild)
+
+
+def test_an_ack_that_no_job_could_outlive_is_dropped() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("addjob", "q", "body", 1000, "ttl", 60, "retry", 50)
+    guild.isolate(1)
+    guild[0].ask("ackjob", id)
+    guild.run(61_000)
+    assert nothing_left(guild)
+    assert isinstance(Ack(id, [], 0), Ack)

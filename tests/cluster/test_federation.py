@@ -1,0 +1,114 @@
+"""Jobs go where somebody waits for them."""
+
+from penstock.cluster import messages as m
+from penstock.core.job import Draft
+from penstock.core.policy import FIFO
+
+from .guild import Guild, Node
+
+
+def acked(node: Node, taken: list) -> None:
+    for _, id, _ in taken:
+        node.ask("ackjob", id)
+
+
+def test_a_job_comes_to_who_waits_for_it_at_once_even_on_an_idle_queue() -> None:
+    guild = Guild(3)
+    client = guild[1].connect()
+    assert client.ask("getjob", "from", "q") is None
+    guild.run(100_000)
+    asked = guild.sent[m.NEEDJOBS]
+    assert asked <= 2 * 10
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
+    assert client.answer_so_far() == [[b"q", id, b"body"]]
+
+
+def test_an_ack_where_the_job_was_imported_reaches_where_it_came_from() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 3)
+    assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+    guild.run(2_000)
+    assert guild[1].ask("ackjob", id) == 1
+    guild.run(10_000)
+    assert guild.queued("q") == [0, 0]
+    assert all(not node.jobs() and not node.cluster.acks.by_id for node in guild.nodes)
+
+
+def test_a_job_that_was_lost_on_its_way_comes_back() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 3)
+    guild.lost.add(m.YOURJOBS)
+    assert guild[1].ask("getjob", "nohang", "from", "q") is None
+    assert guild.queued("q") == [0, 0]
+    guild.lost.clear()
+    guild.run(5_000)
+    assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+
+
+def test_a_stream_needs_few_questions() -> None:
+    guild = Guild(2)
+    ids = [guild[0].ask("addjob", "q", number, 1000, "replicate", 1) for number in range(300)]
+    got = []
+    while len(got) < 300:
+        taken = guild[1].ask("getjob", "from", "q")
+        assert taken is not None
+        acked(guild[1], taken)
+        got += [id for _, id, _ in taken]
+        guild.now += 1
+    assert sorted(got) == sorted(ids)
+    assert guild.sent[m.NEEDJOBS] < 30
+    assert guild[1].cluster.federation.imported == 300
+
+
+def test_jobs_do_not_go_to_and_fro() -> None:
+    guild = Guild(2)
+    for number in range(20):
+        guild[0].ask("addjob", "q", number, 1000, "replicate", 1)
+    guild[1].ask("getjob", "from", "q")
+    given = guild[1].cluster.federation.exported
+    guild[0].ask("getjob", "nohang", "count", 20, "from", "q")
+    guild[0].ask("getjob", "nohang", "from", "q")
+    assert guild[1].cluster.federation.exported == given == 0
+
+
+def test_a_queue_paused_for_takes_gives_nothing_away() -> None:
+    guild = Guild(2)
+    guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
+    guild[0].ask("pause", "q", "out")
+    client = guild[1].connect()
+    assert client.ask("getjob", "timeout", 5000, "from", "q") is None
+    guild.run(2_000)
+    assert client.answer_so_far() is None
+    guild[0].ask("pause", "q", "none")
+    guild.run(3_100)
+    assert client.answer_so_far() is not None
+
+
+def test_jobs_of_other_types_of_tubes_stay_where_they_are() -> None:
+    guild = Guild(2)
+    tube = guild[0].engine.create_tube(b"strict", FIFO, guild.now)
+    guild[0].engine.put(tube, Draft(b"body"), guild.now)
+    client = guild[1].connect()
+    assert client.ask("getjob", "timeout", 1000, "from", "strict") is None
+    assert len(guild[0].jobs()) == 1 and not guild[1].jobs()
+    assert "one node only" in guild[0].ask("addjob", "strict", "body", 0, "replicate", 2)
+
+
+def test_the_statistics_of_a_queue_tell_where_jobs_come_from() -> None:
+    guild = Guild(2)
+    for number in range(10):
+        guild[0].ask("addjob", "q", number, 1000, "replicate", 1)
+    guild[1].ask("getjob", "from", "q")
+    told = guild[1].ask("qstat", "q")
+    told = dict(zip(told[::2], told[1::2], strict=True))
+    assert told[b"import-from"] == [guild[0].id] and told[b"import-rate"] > 0
+
+
+def test_a_job_that_cannot_be_taken_goes_back_at_once() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
+    asked = m.OfQueue(m.NEEDJOBS, b"q", 1, 1000)
+    guild[0].cluster.receive(guild[1].id, asked, guild.now)
+    guild[1].ask("pause", "q", "in")
+    assert guild.queued("q") == [1, 0]
+    assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]

@@ -1,0 +1,142 @@
+"""Jobs that may be delivered once are on one node at any time, and are not lost on their way to another."""
+
+import pytest
+
+from penstock.cluster import messages as m
+
+from .guild import Guild
+
+
+def put_once(guild: Guild, number: int = 0, *options: object) -> bytes:
+    return guild[number].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 0, *options)
+
+
+def everywhere(guild: Guild) -> int:
+    return sum(len(node.jobs()) for node in guild.nodes)
+
+
+def test_one_is_handed_over_to_who_wants_it() -> None:
+    guild = Guild(2)
+    id = put_once(guild)
+    assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+    assert not guild[0].jobs() and not guild[0].cluster.handovers.under_way
+    assert guild.sent[m.TAKENOVER] == 1
+
+
+@pytest.mark.parametrize("lost", [m.YOURJOBS, m.TAKENOVER])
+def test_a_message_that_is_lost_neither_loses_nor_doubles_it(lost: int) -> None:
+    guild = Guild(2)
+    id = put_once(guild)
+    guild.lost.add(lost)
+    client = guild[1].connect()
+    client.ask("getjob", "from", "q")
+    guild.run(3_000)
+    guild.lost.clear()
+    guild.run(10_000)
+    assert client.answer_so_far() in ([[b"q", id, b"body"]], None)
+    assert guild[0].ask("getjob", "nohang", "from", "q") is None
+    assert guild[1].cluster.federation.imported == 1
+    assert everywhere(guild) == 1 and not guild[0].jobs()
+
+
+@pytest.mark.parametrize("dies", [0, 1])
+def test_a_restart_of_either_side_neither_loses_nor_doubles_it(dies: int) -> None:
+    guild = Guild(2, disks=True)
+    id = put_once(guild)
+    guild.lost.add(m.TAKENOVER)
+    assert guild[1].ask("getjob", "nohang", "from", "q") in ([[b"q", id, b"body"]], None)
+    guild.restart(dies)
+    guild.lost.clear()
+    guild.run(10_000)
+    assert not guild[0].jobs() and len(guild[1].jobs()) == 1
+    got = [guild[number].ask("getjob", "nohang", "from", "q") for number in (1, 0)]
+    assert got == [[[b"q", id, b"body"]], None]
+
+
+def test_a_receiver_that_forgot_what_it_took_does_not_take_it_again() -> None:
+    guild = Guild(2, disks=True)
+    id = put_once(guild)
+    guild.lost.add(m.TAKENOVER)
+    client = guild[1].connect()
+    client.ask("getjob", "from", "q")
+    assert [job.deliveries for job in guild[1].jobs()] == [1]
+    guild.restart(1, forgets=True)
+    guild.lost.clear()
+    guild.run(20_000)
+    assert everywhere(guild) == 0 and guild[0].cluster.handovers.lost == 1
+    assert id.endswith(b"0")
+
+
+def test_a_giver_that_lost_its_memory_begins_another_series() -> None:
+    guild = Guild(2)
+    put_once(guild)
+    assert guild[1].ask("getjob", "from", "q")
+    guild.restart(0, forgets=True)
+    id = put_once(guild)
+    guild.run(40_000)
+    assert guild[1].ask("getjob", "from", "q")[0][1] == id
+
+
+def test_one_may_go_there_and_back() -> None:
+    guild = Guild(2)
+    id = put_once(guild)
+    guild[1].cluster.federation.want(b"q", guild.now)
+    guild.settle()
+    assert guild.queued("q") == [0, 1]
+    guild.run(6_000)
+    assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+    assert guild[0].ask("ackjob", id) == 1
+    assert everywhere(guild) == 0
+
+
+def test_an_unasked_or_replayed_handing_over_is_taken_once() -> None:
+    guild = Guild(2)
+    put_once(guild)
+    heard: list = []
+    receive = guild[1].cluster.receive
+
+    def overhear(sender: bytes, message: m.Message, now: int) -> None:
+        heard.append((sender, message))
+        receive(sender, message, now)
+
+    arrive = guild._arrive
+    guild._arrive = lambda sender, receiver, letter: (  # type: ignore[method-assign]
+        heard.append((sender.id, letter)),
+        arrive(sender, receiver, letter),
+    )
+    assert guild[1].ask("getjob", "from", "q")
+    for sender, message in list(heard):
+        if message.kind == m.YOURJOBS:
+            for _ in range(3):
+                overhear(sender, message, guild.now)
+    guild.settle()
+    assert len(guild[1].jobs()) == 1 and guild[1].ask("getjob", "nohang", "from", "q") is None
+
+
+def test_a_delay_goes_along() -> None:
+    guild = Guild(2)
+    guild[0].cluster.set_leaving(True, guild.now)
+    guild[0].site.leaving = True
+    guild.settle()
+    put_once(guild, 0, "delay", 5)
+    assert not guild[0].jobs()
+    guild.run(4_900)
+    assert guild[1].ask("qlen", "q") == 0
+    guild.run(200)
+    assert guild[1].ask("qlen", "q") == 1
+
+
+@pytest.mark.parametrize("why", ["leaving", "paused"])
+def test_who_cannot_take_it_says_so_and_it_goes_back(why: str) -> None:
+    guild = Guild(2)
+    id = put_once(guild)
+    guild.lost.add(m.YOURJOBS)
+    guild[1].ask("getjob", "nohang", "from", "q")
+    if why == "leaving":
+        guild[1].cluster.set_leaving(True, guild.now)
+    else:
+        guild[1].ask("pause", "q", "in")
+    guild.lost.clear()
+    guild.run(2_000)
+    assert guild.queued("q") == [1, 0] and not guild[0].cluster.handovers.under_way
+    assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]

@@ -1,0 +1,130 @@
+"""A node that leaves, or is short of memory, gives its jobs to others and loses none."""
+
+from penstock.cluster import messages as m
+
+from .guild import Guild, Node
+
+
+def leave(guild: Guild, number: int) -> Node:
+    node = guild[number]
+    node.cluster.set_leaving(True, guild.now)
+    node.site.leaving = True
+    guild.settle()
+    return node
+
+
+def test_a_node_that_leaves_gives_all_away_whether_anybody_asks_or_not() -> None:
+    guild = Guild(3)
+    ids = [guild[0].ask("addjob", "q", number, 1000, "replicate", 1) for number in range(60)]
+    ids += [guild[0].ask("addjob", "q", number, 1000, "replicate", 1, "retry", 0) for number in range(60)]
+    ids += [guild[0].ask("addjob", "q", number, 1000, "replicate", 2, "delay", 100) for number in range(20)]
+    leave(guild, 0)
+    guild.run(5_000)
+    assert guild[0].cluster.registered() == 0
+    assert guild[0].ask("qlen", "q") == 0
+    guild.run(100_000)
+    got = []
+    for number in (1, 2):
+        taken = guild[number].ask("getjob", "count", 1000, "from", "q")
+        got += [id for _, id, _ in taken]
+        guild.run(6_000)
+    assert sorted(set(got)) == sorted(ids)
+
+
+def test_what_is_taken_is_waited_for() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 5)
+    guild[0].ask("getjob", "from", "q")
+    leave(guild, 0)
+    guild.run(2_000)
+    assert guild[0].cluster.registered() == 1
+    assert guild[0].ask("ackjob", id) == 1
+    assert guild[0].cluster.registered() == 0
+
+
+def test_a_late_ack_at_a_node_that_leaves_still_counts() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 5)
+    guild[0].ask("getjob", "from", "q")
+    leave(guild, 0)
+    guild.run(6_000)
+    assert guild[0].cluster.registered() == 0 and sum(guild.queued("q")) == 1
+    assert guild[0].ask("ackjob", id) == 0
+    assert guild.queued("q") == [0, 0, 0]
+
+
+def test_an_addjob_at_a_node_that_leaves_is_held_by_others() -> None:
+    guild = Guild(3)
+    leave(guild, 0)
+    assert guild[0].ask("addjob", "q", "1", 1000, "replicate", 2)
+    assert guild[0].ask("addjob", "q", "2", 1000, "replicate", 1, "retry", 0)
+    assert guild[0].ask("addjob", "q", "3", 1000, "replicate", 1, "async")
+    assert guild[0].ask("addjob", "q", "4", 1000)
+    guild.run(1_000)
+    assert guild[0].cluster.registered() == 0 and sum(guild.queued("q")) == 4
+    short = guild[0].ask("addjob", "q", "5", 1000, "replicate", 3)
+    assert short.endswith("for the following reason: I'm leaving the cluster")
+    assert guild[0].ask("getjob", "from", "q").startswith("LEAVING")
+
+
+def test_nobody_gives_copies_to_a_node_that_leaves() -> None:
+    guild = Guild(3)
+    leave(guild, 0)
+    assert guild[1].ask("addjob", "q", "body", 1000)
+    assert not guild[0].jobs()
+    assert guild[1].ask("addjob", "q", "body", 1000, "replicate", 3).startswith("NOREPL")
+
+
+def test_leaving_survives_a_crash_in_the_middle() -> None:
+    guild = Guild(2, disks=True)
+    ids = [guild[0].ask("addjob", "q", number, 1000, "replicate", 1, "retry", 0) for number in range(20)]
+    guild.lost.add(m.TAKENOVER)
+    leave(guild, 0)
+    guild.restart(0)
+    guild.lost.clear()
+    leave(guild, 0)
+    guild.run(20_000)
+    assert guild[0].cluster.registered() == 0
+    assert sorted(id for _, id, _ in guild[1].ask("getjob", "count", 100, "from", "q")) == sorted(ids)
+
+
+def test_above_three_quarters_of_its_memory_a_node_keeps_no_copies() -> None:
+    guild = Guild(3)
+    guild[0].ask("addjob", "q", "x" * 1000, 1000, "replicate", 1)
+    guild[0].engine.memory_max = guild[0].engine.memory_used() * 100 // 76
+    kept = len(guild[0].jobs())
+    assert guild[0].ask("addjob", "q", "x", 1000, "replicate", 2)
+    assert guild[0].ask("addjob", "q", "x", 1000, "replicate", 1, "retry", 0)
+    guild[1].ask("addjob", "q", "x", 1000, "replicate", 2)
+    guild[1].ask("addjob", "q", "x", 1000, "replicate", 3)
+    guild.run(100)
+    assert len(guild[0].jobs()) == kept
+    refused = guild[0].ask("addjob", "q", "x", 1000, "replicate", 3)
+    assert refused.endswith("I'm out of memory")
+    assert guild[0].cluster.place.is_short()
+
+
+def test_acks_are_evicted_oldest_first() -> None:
+    guild = Guild(2)
+    ids = [guild[0].ask("addjob", "q", number, 1000) for number in range(5)]
+    guild.isolate(1)
+    for id in ids:
+        guild[0].ask("ackjob", id)
+    before = guild[0].engine.notes_bytes
+    ours = before - sum(300 + len(key) + len(note) for key, note in guild[0].engine.notes.items() if key == b"memory")
+    assert guild[0].cluster.acks.evict(3, guild.now) == 3
+    assert list(guild[0].cluster.acks.by_id) == ids[3:]
+    assert before - guild[0].engine.notes_bytes == ours * 3 // 5
+
+
+def test_an_ack_finds_a_copy_that_was_given_away_by_who_left() -> None:
+    guild = Guild(4)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
+    holder = next(node for node in guild.nodes[1:] if node.jobs())
+    guild.lost.add(m.HOLDERS)
+    leave(guild, holder.number)
+    guild.run(1_000)
+    assert not holder.jobs() and sum(len(node.jobs()) for node in guild.nodes) == 2
+    assert guild[0].ask("ackjob", id) == 1
+    guild.run(1_000)
+    assert all(not node.jobs() for node in guild.nodes)

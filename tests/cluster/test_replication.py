@@ -1,0 +1,138 @@
+"""Copies on other nodes: when a producer is told that its job is safe, and when not."""
+
+from penstock.cluster import messages as m
+
+from .guild import Guild
+
+
+def test_an_addjob_is_answered_when_enough_nodes_have_a_copy() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000)
+    assert id.startswith(b"D-")
+    assert [len(node.jobs()) for node in guild.nodes] == [1, 1, 1]
+    assert guild.queued("q") == [1, 0, 0]
+    assert guild.sent == {m.REPLJOB: 2, m.GOTJOB: 2}
+    shown = guild[2].ask("show", id)
+    assert dict(zip(shown[::2], shown[1::2]))[b"body"] == b"body"
+
+
+def test_an_ack_at_three_replicas_takes_two_and_two_and_two_messages() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000)
+    assert guild[0].ask("getjob", "from", "q")[0][1] == id
+    guild.sent.clear()
+    assert guild[0].ask("ackjob", id) == 1
+    assert guild.sent == {m.SETACK: 2, m.GOTACK: 2, m.DELJOB: 2}
+    assert [len(node.jobs()) for node in guild.nodes] == [0, 0, 0]
+    assert all(not node.cluster.acks.by_id and list(node.engine.notes) == [b"memory"] for node in guild.nodes)
+
+
+def test_a_fast_ack_takes_two_messages() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000)
+    guild.sent.clear()
+    assert guild[1].ask("fastack", id) == 1
+    assert guild.sent == {m.DELJOB: 2}
+    assert [len(node.jobs()) for node in guild.nodes] == [0, 0, 0]
+
+
+def test_when_too_few_answer_others_are_asked_one_every_50_ms() -> None:
+    guild = Guild(5)
+    guild.cut |= {(0, number) for number in (1, 2)}
+    client = guild[0].connect()
+    id = client.ask("addjob", "q", "body", 1000, "replicate", 3)
+    guild.run(200)
+    id = id or client.answer_so_far()
+    assert id.startswith(b"D-")
+    assert {number for number in (3, 4) if guild[number].jobs()} == {3, 4}
+
+
+def test_when_the_time_is_over_the_producer_is_told_and_copies_are_deleted() -> None:
+    guild = Guild(3)
+    guild.cut |= {(0, 2)}
+    client = guild[0].connect()
+    assert client.ask("addjob", "q", "body", 400, "replicate", 3) is None
+    guild.run(300)
+    assert len(guild[1].jobs()) == 1
+    guild.run(200)
+    assert client.answer_so_far() == "NOREPL Timeout reached before replicating to the requested number of nodes"
+    assert not guild[0].jobs() and not guild[1].jobs()
+    assert guild[0].cluster.replications.given_up == 1
+
+
+def test_a_producer_that_goes_away_takes_its_job_along() -> None:
+    guild = Guild(3)
+    guild.cut |= {(0, 2)}
+    client = guild[0].connect()
+    client.ask("addjob", "q", "body", 0, "replicate", 3)
+    guild[0].engine.disconnect(client.connection, guild.now)
+    guild.settle()
+    assert not guild[0].jobs() and not guild[1].jobs()
+
+
+def test_a_job_whose_ttl_ends_before_it_has_its_copies_is_refused() -> None:
+    guild = Guild(2)
+    guild.isolate(1)
+    client = guild[0].connect()
+    assert client.ask("addjob", "q", "body", 0, "replicate", 2, "ttl", 1) is None
+    guild.run(1_100)
+    assert "expired" in client.answer_so_far()
+    assert not guild[0].jobs()
+
+
+def test_async_is_answered_at_once_and_copied_all_the_same() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 0, "async", "replicate", 3)
+    assert id and [len(node.jobs()) for node in guild.nodes] == [1, 1, 1]
+    assert guild.sent == {m.REPLJOB: 2}
+
+
+def test_the_default_counts_nodes_that_can_be_reached() -> None:
+    guild = Guild(3)
+    guild.down.add(2)
+    guild.isolate(2)
+    guild.run(40_000)
+    assert guild[0].ask("addjob", "q", "body", 1000).startswith(b"D-")
+    assert guild[0].ask("addjob", "q", "body", 1000, "replicate", 3).startswith("NOREPL")
+    assert "REPLICATE to 1" in guild[0].ask("addjob", "q", "body", 1000, "retry", 0)
+
+
+def test_a_copy_survives_a_restart_and_so_does_what_is_known_of_it() -> None:
+    guild = Guild(3, disks=True)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 5)
+    for number in range(3):
+        guild.restart(number)
+    assert [len(node.jobs()) for node in guild.nodes] == [1, 1, 1]
+    holders = [sorted(node.jobs()[0].copy().holders) for node in guild.nodes]
+    assert holders == [sorted(node.id for node in guild.nodes)] * 3
+    assert guild.queued("q") == [1, 0, 0]
+    assert guild[1].ask("ackjob", id) == 1
+    assert [len(node.jobs()) for node in guild.nodes] == [0, 0, 0]
+
+
+def test_a_crash_while_it_waits_lets_the_job_in() -> None:
+    guild = Guild(2, disks=True)
+    guild.lost.add(m.GOTJOB)
+    assert guild[0].ask("addjob", "q", "body", 0, "replicate", 2) is None
+    guild.restart(0)
+    assert guild.queued("q") == [1, 0]
+
+
+def test_an_ack_that_is_not_collected_survives_a_restart() -> None:
+    guild = Guild(2, disks=True)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
+    guild.isolate(1)
+    guild[0].ask("ackjob", id)
+    guild.restart(0)
+    assert list(guild[0].cluster.acks.by_id) == [id]
+    guild.heal()
+    guild.run(10_000)
+    assert list(guild[0].engine.notes) == [b"memory"] and not guild[1].jobs()
+    guild.restart(0)
+    assert not guild[0].cluster.acks.by_id
+
+
+def test_messages_from_strangers_are_ignored() -> None:
+    guild = Guild(2)
+    guild[0].cluster.receive(b"f" * 40, m.OfJob(m.DELJOB, b"D" * 40), guild.now)
+    assert guild[0].cluster.ignored == 1

@@ -1,0 +1,110 @@
+"""Which holder queues a job again, and when."""
+
+from penstock.cluster import messages as m
+from penstock.cluster.requeue import wins
+
+from .guild import Guild
+
+
+def show(guild: Guild, number: int, id: bytes) -> dict[bytes, object]:
+    shown = guild[number].ask("show", id)
+    return dict(zip(shown[::2], shown[1::2], strict=True))
+
+
+def test_the_retry_time_counts_from_the_delivery_on_every_node() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 4)
+    guild.run(3_200)
+    assert guild[0].ask("getjob", "from", "q")
+    guild.run(3_900)
+    assert guild.queued("q") == [0, 0, 0]
+    guild.run(200)
+    assert guild.queued("q") == [1, 0, 0]
+    assert [show(guild, number, id)[b"additional-deliveries"] for number in range(3)] == [1, 1, 1]
+
+
+def test_a_holder_takes_over_when_whoever_had_the_job_is_gone() -> None:
+    guild = Guild(3)
+    guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    assert guild[0].ask("getjob", "from", "q")
+    guild.down.add(0)
+    guild.isolate(0)
+    guild.run(4_000)
+    assert sorted(guild[number].ask("qlen", "q") for number in (1, 2)) == [0, 1]
+
+
+def test_a_job_that_is_queued_is_not_queued_elsewhere() -> None:
+    guild = Guild(3)
+    guild[0].ask("addjob", "q", "body", 1000, "retry", 1)
+    guild.run(20_000)
+    assert guild.queued("q") == [1, 0, 0]
+    assert guild.sent[m.WILLQUEUE] > 10
+
+
+def test_of_two_that_have_it_queued_one_keeps_it() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 1, "replicate", 2)
+    guild.isolate(0)
+    guild.run(3_000)
+    assert guild.queued("q") == [1, 1]
+    guild.heal()
+    assert guild[0].ask("getjob", "nohang", "from", "other") is None
+    guild[1].ask("dequeue", id)
+    guild[1].ask("enqueue", id)
+    assert sum(guild.queued("q")) == 1
+    first = wins(guild[0].id, guild[1].id, id)
+    assert guild.queued("q") == ([1, 0] if first else [0, 1])
+
+
+def test_a_nack_at_another_holder_takes_the_job_from_who_has_it() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000)
+    guild[0].ask("getjob", "from", "q")
+    assert guild[1].ask("nack", id) == 1
+    assert guild.queued("q") == [0, 1, 0]
+    assert [show(guild, number, id)[b"nacks"] for number in range(3)] == [1, 1, 1]
+    assert guild[0].ask("ackjob", id) == 1
+    assert guild.queued("q") == [0, 0, 0]
+
+
+def test_working_at_another_holder_gives_more_time_everywhere() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 4)
+    guild[0].ask("getjob", "from", "q")
+    for _ in range(5):
+        guild.run(3_000)
+        assert guild[1].ask("working", id) == 4
+    assert guild.queued("q") == [0, 0, 0]
+    guild.run(4_600)
+    assert sum(guild.queued("q")) == 1
+
+
+def test_a_delayed_job_is_queued_once_by_who_made_it() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "delay", 3, "retry", 2)
+    guild.run(2_950)
+    assert guild.queued("q") == [0, 0, 0]
+    guild.run(100)
+    assert guild.queued("q") == [1, 0, 0]
+    guild.run(10_000)
+    assert guild.queued("q") == [1, 0, 0]
+    assert show(guild, 0, id)[b"additional-deliveries"] == 0
+
+
+def test_a_queue_paused_everywhere_takes_nothing() -> None:
+    guild = Guild(3)
+    assert guild[0].ask("pause", "q", "in", "bcast") == b"in"
+    assert guild[2].ask("addjob", "q", "body", 0) == "PAUSED Queue paused in input, try later"
+    assert guild[0].ask("pause", "q", "none", "bcast") == b"none"
+    assert guild[2].ask("addjob", "q", "body", 1000)
+
+
+def test_a_holder_asks_those_too_whom_only_another_holder_knows_of() -> None:
+    guild = Guild(4)
+    guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 2)
+    stranger = next(node for node in guild.nodes if not node.jobs())
+    stranger.cluster.federation.want(b"q", guild.now)
+    guild.settle()
+    assert stranger.ask("qlen", "q") == 1
+    guild.run(20_000)
+    assert sum(guild.queued("q")) == 1

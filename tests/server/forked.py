@@ -1,0 +1,56 @@
+"""Servers that start at once: forked from a process that has imported everything, and real processes all the same.
+
+A cluster is many of them, and most of the second that one takes to start is imports.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+_FORKS = multiprocessing.get_context("forkserver")
+# pytest, too: whoever is forked runs the main module of this process again, which imports it.
+_FORKS.set_forkserver_preload(["pytest", "uvloop", "penstock.cli.main", "penstock.cli.serve", "penstock.server.serve"])
+
+
+class Forked:
+    """What `subprocess.Popen` is to those who use it here."""
+
+    def __init__(self, words: list[str], home: Path, out: Path, err: Path) -> None:
+        self._process = _FORKS.Process(target=_serve, args=(words, str(home), str(out), str(err)))
+        self._process.start()
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("penstock serve", timeout)
+        return self._process.exitcode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self._process.exitcode is None:
+            assert self.pid is not None
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _serve(words: list[str], home: str, out: str, err: str) -> None:
+    """Be `penstock serve` with these words."""
+    os.chdir(home)
+    for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+        del os.environ[name]
+    for descriptor, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    from penstock.cli.main import main
+
+    sys.argv = ["penstock", "serve", *words]
+    main()

@@ -1,0 +1,425 @@
+"""A cluster of real processes: meeting, failing, coming back, leaving; and jobs that are on all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import penstock
+from penstock.cli.main import app
+
+from .clustering import Cluster, Node, cluster_of
+from .forked import Forked
+from .proxies import Proxy
+from .serving import PATIENCE_S, Refusal, Wire, decoded, wait_for
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes that tests share. Whoever stops one starts it again, and waits until all is well."""
+    with cluster_of(tmp_path_factory.mktemp("three"), 3, "--appendfsync", "everysec") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def wires(three: Cluster) -> Iterator[list[Wire]]:
+    """A connection to each of the three."""
+    made = [Wire(node.port) for node in three.nodes]
+    yield made
+    for wire in made:
+        wire.close()
+
+
+# ---- Nodes -----------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_and_info_show_everybody(three: Cluster) -> None:
+    first = three.nodes[0]
+    info = first.cluster_info()
+    assert (info["cluster_known_nodes"], info["cluster_reachable_nodes"], info["cluster_size"]) == (3, 2, 3)
+    assert info["cluster_stats_messages_received"] > 0
+    lines = first.ask("CLUSTER", "NODES").decode().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) == 3 and all(len(line.split()) == 6 for line in lines)
+    assert lines[0] == f"{first.id.decode()} 127.0.0.1:{first.port} myself 0 0 connected"
+    for node in three.nodes[1:]:
+        assert any(
+            line.startswith(f"{node.id.decode()} 127.0.0.1:{node.port}@{node.bus_port} noflags ") for line in lines
+        )
+
+
+def test_hello_tells_of_everybody_and_how_much_they_are_wanted(three: Cluster) -> None:
+    def priorities() -> dict[bytes, bytes]:
+        return {node[0]: node[3] for node in three.nodes[0].ask("HELLO")[2:]}  # type: ignore[index]
+
+    assert three.nodes[0].ask("HELLO")[:2] == [1, three.nodes[0].id]  # type: ignore[index]
+    assert priorities() == {node.id: b"1" for node in three.nodes}
+    leaver = three.nodes[2]
+    leaver.ask("CLUSTER", "LEAVING", "yes")
+    wait_for(lambda: priorities()[leaver.id] == b"100")
+    assert three.nodes[0].flags_of(leaver.id) == "leaving"
+    leaver.ask("CLUSTER", "LEAVING", "no")
+    three.gather()
+
+
+def test_a_node_that_was_killed_is_missed_and_knows_all_it_knew_when_it_is_back(three: Cluster) -> None:
+    victim, others = three.nodes[2], three.nodes[:2]
+    name = victim.id
+    victim.ask("CLUSTER", "LEAVING", "yes")
+    wait_for(lambda: [node.flags_of(name) for node in others] == ["leaving", "leaving"])
+    victim.kill()
+    wait_for(lambda: [node.flags_of(name) for node in others] == ["fail,leaving", "fail,leaving"])
+    assert others[0].ask("CLUSTER", "COUNT-FAILURE-REPORTS", name) == 1
+    victim.start_again()
+    assert victim.id == name and victim.ask("CLUSTER", "LEAVING") == b"yes"
+    wait_for(lambda: victim.reaches() == 2 and others[0].flags_of(name) == "leaving")
+    victim.ask("CLUSTER", "LEAVING", "no")
+    three.gather()
+
+
+def test_a_node_that_stands_still_is_missed_and_is_well_when_it_goes_on(three: Cluster) -> None:
+    victim = three.nodes[1]
+    name = victim.id
+    victim.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: three.nodes[0].flags_of(name) == "fail")
+    finally:
+        victim.process.send_signal(signal.SIGCONT)
+    three.gather()
+
+
+def test_what_cannot_be_met_is_refused(three: Cluster) -> None:
+    node = three.nodes[0]
+    for words, refusal in (
+        (["nowhere", 7711], "ERR Invalid node address specified: nowhere:7711"),
+        (["0.0.0.0", 7711], "ERR Invalid node address specified: 0.0.0.0:7711"),
+        (["127.0.0.1", 55_536], "ERR Invalid node address specified: 127.0.0.1:55536"),
+        (["127.0.0.1", 7711, 65_536], "ERR Invalid node address specified: 127.0.0.1:7711 65536"),
+        (["127.0.0.1", "-1"], "ERR Invalid TCP port specified: -1"),
+        (
+            ["10.0.0.1", 7711],
+            "ERR without a cluster-secret or tls-cluster nodes are talked to on the same machine only",
+        ),
+    ):
+        with pytest.raises(Refusal, match=refusal):
+            node.ask("CLUSTER", "MEET", *words)
+    with pytest.raises(Refusal, match="ERR Unknown node " + "f" * 40):
+        node.ask("CLUSTER", "FORGET", "f" * 40)
+
+
+# ---- Jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_on_three_nodes_and_gone_from_all_when_any_is_told(wires: list[Wire]) -> None:
+    id = wires[0].add("three")
+    assert all(wire.show(id)[b"repl"] == 3 and len(wire.show(id)[b"nodes-delivered"]) == 3 for wire in wires)
+    assert [wire.state(id) for wire in wires] == [b"queued", b"active", b"active"]
+    assert wires[0].get("three") == [id]
+    assert wires[2].call("ACKJOB", id) == 1
+    wait_for(lambda: [wire.state(id) for wire in wires] == [None, None, None])
+
+
+def test_more_copies_than_nodes_are_refused(wires: list[Wire]) -> None:
+    with pytest.raises(Refusal, match="NOREPL Not enough reachable nodes"):
+        wires[0].call("ADDJOB", "q", "b", 0, "REPLICATE", 4)
+
+
+def test_what_one_turn_has_to_say_to_a_peer_is_one_write(three: Cluster, wires: list[Wire]) -> None:
+    before = three.nodes[0].cluster_info()
+    for _ in range(200):
+        wires[0].send("ADDJOB", "pipelined", "body", 0, "REPLICATE", 3, "ASYNC")
+    for _ in range(200):
+        assert wires[0].read().startswith(b"+D-")
+    after = three.nodes[0].cluster_info()
+    assert after["cluster_stats_sent_repljob"] - before.get("cluster_stats_sent_repljob", 0) >= 400
+    assert after["cluster_stats_writes"] - before["cluster_stats_writes"] < 100
+
+
+@pytest.mark.parametrize(("word", "expected"), [("ACKJOB", [2, 2, 2]), ("FASTACK", [0, 0, 2])])
+def test_acks_take_as_many_messages_as_are_promised(
+    three: Cluster, wires: list[Wire], word: str, expected: list[int]
+) -> None:
+    """SETACK, GOTACK and DELJOB, at three copies."""
+
+    def said() -> list[int]:
+        infos = [node.cluster_info() for node in three.nodes]
+        kinds = [f"cluster_stats_sent_{kind}" for kind in ("setack", "gotack", "deljob")]
+        return [sum(int(info.get(kind, 0)) for info in infos) for kind in kinds]
+
+    id = wires[0].add("counted")
+    before = said()
+    assert wires[0].call(word, id) == 1
+    wait_for(lambda: all(wire.state(id) is None for wire in wires))
+    wait_for(lambda: sum(said()) - sum(before) >= sum(expected))
+    assert [after - count for after, count in zip(said(), before, strict=True)] == expected
+
+
+def test_a_rolling_restart_loses_nothing(three: Cluster) -> None:
+    added: set[bytes] = set()
+    for number, victim in enumerate(three.nodes):
+        alive = three.nodes[number - 1]
+        wire = Wire(alive.port)
+        added |= {wire.add("rolling", f"{number}-{each}", "REPLICATE", 3) for each in range(20)}
+        victim.kill()
+        added |= {wire.add("rolling", f"{number}+{each}", "REPLICATE", 2) for each in range(20)}
+        victim.start_again()
+        wire.close()
+        three.gather()
+    assert all(sum(node.ask("SHOW", id) is not None for node in three.nodes) >= 2 for id in added)
+
+
+def test_a_job_comes_to_whoever_waits_for_it_elsewhere(wires: list[Wire]) -> None:
+    """Within 100 ms while jobs come and go, as the median of many."""
+    spent = []
+    for number in range(21):
+        wires[2].send("GETJOB", "TIMEOUT", 5_000, "FROM", "elsewhere")
+        began = time.monotonic()
+        id = wires[0].add("elsewhere", f"{number}", "REPLICATE", number % 3 + 1)
+        (job,) = decoded(wires[2].read())
+        spent.append(time.monotonic() - began)
+        assert job == [b"elsewhere", id, b"%d" % number]
+        assert wires[2].call("ACKJOB", id) == 1
+        wait_for(lambda id=id: all(wire.state(id) is None for wire in wires))
+    assert sorted(spent)[10] < 0.1
+
+
+def test_a_node_that_leaves_under_load_holds_nothing_in_the_end_and_nothing_is_lost(three: Cluster) -> None:
+    leaver, others = three.nodes[2], three.nodes[:2]
+    added, producers = [], [Wire(node.port) for node in three.nodes]
+    for number in range(60):
+        wire = producers[number % 3]
+        added.append(
+            wire.add("leaving", f"{number}", *(["RETRY", 0, "REPLICATE", 1] if number % 2 else ["REPLICATE", 2]))
+        )
+    leaver.ask("CLUSTER", "LEAVING", "yes")
+    wait_for(lambda: [node.flags_of(leaver.id) for node in others] == ["leaving"] * 2)
+    added += [wire.add("leaving", f"more {each}") for each in range(10) for wire in producers]
+    wait_for(lambda: producers[2].info("jobs")["registered_jobs"] == "0")
+    with pytest.raises(Refusal, match="LEAVING"):
+        producers[2].call("GETJOB", "FROM", "leaving")
+    found: list[bytes] = []
+    while len(set(found)) < len(added):
+        jobs = [
+            job
+            for wire in producers[:2]
+            for job in wire.call("GETJOB", "TIMEOUT", 100, "COUNT", 50, "FROM", "leaving") or []
+        ]
+        found += [job[1] for job in jobs]
+        for _, id, _ in jobs:
+            producers[0].call("ACKJOB", id)
+    assert sorted(found) == sorted(added), "each once"
+    leaver.ask("CLUSTER", "LEAVING", "no")
+    for wire in producers:
+        wire.close()
+    three.gather()
+
+
+# ---- Clients ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_goes_to_another_node_when_its_own_leaves(three: Cluster) -> None:
+    leaver = three.nodes[2]
+    for node in three.nodes:
+        with penstock.connect(f"penstock://127.0.0.1:{node.port}") as queue:
+            queue.tube("followed", "disque")
+    with penstock.connect(f"penstock://127.0.0.1:{leaver.port}") as queue:
+        tube = queue.tube("followed", "disque")
+        tube.put("first")
+        held = tube.take()
+        leaver.ask("CLUSTER", "LEAVING", "yes")
+        taken: list[Any] = []
+        waiting = threading.Thread(target=lambda: taken.append(tube.take(timeout=PATIENCE_S)))
+        waiting.start()
+        held.ack()  # What it holds here it finishes here.
+        wait_for(lambda: queue.execute("CLUSTER", "MYID") != leaver.id)
+        tube.put("second")
+        waiting.join()
+        assert [job.body for job in taken] == ["second"]
+        taken[0].ack()
+        leaver.ask("CLUSTER", "LEAVING", "no")
+    three.gather()
+
+
+def test_a_client_finds_another_node_when_its_own_is_gone(three: Cluster) -> None:
+    async def go_on() -> bytes:
+        async with penstock.connect_async(f"penstock://127.0.0.1:{three.nodes[1].port}") as queue:
+            await queue.tubes()
+            three.nodes[1].kill()
+            await queue.tubes()
+            return await queue.execute("CLUSTER", "MYID")
+
+    try:
+        assert asyncio.run(go_on()) in {three.nodes[0].id, three.nodes[2].id}
+    finally:
+        three.nodes[1].start_again()
+    three.gather()
+
+
+def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path: Path) -> None:
+    first = three.nodes[0]
+    newcomer = Node(tmp_path / "newcomer", "--appendonly", "no")
+
+    def penstock(*words: str, code: int = 0) -> str:
+        url = f"penstock://127.0.0.1:{first.port}"
+        result = CliRunner().invoke(app, ["cluster", *words, "--url", url], prog_name="penstock")
+        assert result.exit_code == code, result.output
+        return result.output
+
+    try:
+        assert penstock("check", "--json").count('"problem": ""') == 3
+        where = f"127.0.0.1:{newcomer.port}@{newcomer.bus_port}"
+        assert penstock("meet", where) == "the cluster has 4 nodes\n"
+        assert penstock("nodes").count("connected") == 4
+        name = newcomer.id.decode()
+        wait_for(lambda: all(node.reaches() == 3 for node in (*three.nodes, newcomer)))
+        newcomer.kill()
+        problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
+        assert [line.split()[:2] for line in problems] == [[name, where]]
+        assert f"3 nodes have forgotten {name}" in penstock("forget", name[:8])
+        assert [node.cluster_info()["cluster_known_nodes"] for node in three.nodes] == [3, 3, 3]
+        penstock("forget", name, code=3)
+        penstock("meet", "nowhere:7711", code=2)
+        assert "it leaves" in penstock("leave", "--wait", "20s")
+        assert "it stays" in penstock("leave", "--stay")
+        three.gather()
+    finally:
+        newcomer.stop()
+
+
+# ---- Other clusters --------------------------------------------------------------------------------------------------
+
+
+def test_seven_nodes_in_a_chain_become_a_mesh_and_two_may_go(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 7, "--appendonly", "no", chain=True) as seven:
+        wires = [Wire(node.port) for node in seven.nodes]
+        ids = [wire.add("seven", f"{number}", "REPLICATE", 7, "RETRY", 1) for number, wire in enumerate(wires)]
+        assert all(len(wires[0].show(id)[b"nodes-delivered"]) == 7 for id in ids)
+        for node in seven.nodes[5:]:
+            node.kill()
+        found: set[bytes] = set()
+        while found != set(ids):
+            for _, id, _ in wires[4].call("GETJOB", "TIMEOUT", 5_000, "COUNT", 7, "FROM", "seven") or []:
+                found.add(id)
+                wires[4].call("ACKJOB", id)
+        for wire in wires:
+            wire.close()
+
+
+def test_a_network_that_is_cut_in_two_costs_copies_and_no_jobs(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        proxies = [Proxy() for _ in range(3)]
+        for proxy in proxies:
+            stack.callback(proxy.close)
+        three = stack.enter_context(cluster_of(tmp_path, 3, "--appendonly", "no", proxies=proxies))
+        names = [node.id for node in three.nodes]
+        wires = [stack.enter_context(contextlib.closing(Wire(node.port))) for node in three.nodes]
+        before = wires[0].add("cut", "before", "REPLICATE", 3, "RETRY", 1)
+
+        proxies[0].silenced = {names[1], names[2]}
+        proxies[1].silenced = proxies[2].silenced = {names[0]}
+        wait_for(lambda: three.nodes[1].flags_of(names[0]) == "fail" and three.nodes[0].reaches() == 0)
+        with pytest.raises(Refusal, match="NOREPL"):
+            wires[0].call("ADDJOB", "cut", "body", 0, "REPLICATE", 2)
+        alone = wires[0].add("cut", "alone")
+        pair = wires[1].add("cut", "pair")
+        assert [wires[0].show(alone)[b"repl"], wires[1].show(pair)[b"repl"]] == [1, 2], "as many as can be reached"
+
+        for proxy in proxies:
+            proxy.silenced = set()
+        three.gather()
+        found: set[bytes] = set()
+        while found != {before, alone, pair}:
+            for _, id, _ in wires[2].call("GETJOB", "TIMEOUT", 5_000, "COUNT", 10, "FROM", "cut") or []:
+                found.add(id)
+                wires[2].call("ACKJOB", id)
+        wait_for(lambda: all(wire.state(id) is None for wire in wires for id in found))
+
+
+def test_nodes_meet_over_ipv6_and_one_that_is_reset_is_another(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 2, "--appendonly", "no", "--bind", "127.0.0.1 ::1", host="::1") as pair:
+        first, second = pair.nodes
+        before = second.id
+        wire = Wire(first.port)
+        id = wire.add("q", "body", "REPLICATE", 2)
+        told = first.ask("CLUSTER", "NODES")
+        assert isinstance(told, bytes) and b" ::1:%d@%d " % (second.port, second.bus_port) in told
+        assert second.ask("CLUSTER", "RESET", "HARD") == b"OK"
+        assert second.id != before and second.cluster_info()["cluster_known_nodes"] == 1
+        assert second.ask("SHOW", id) is None and second.ask("INFO", "jobs") == b"# Jobs\r\nregistered_jobs:0\r\n"
+        wait_for(lambda: first.flags_of(before) == "noaddr")
+        first.meet(second, second.bus_port, "::1")
+        wait_for(lambda: first.flags_of(second.id) == "noflags" and first.reaches() == 1)
+        assert second.ask("SHOW", wire.add("q", "body", "REPLICATE", 2)) is not None
+        wire.close()
+
+
+def test_nodes_with_a_secret_talk_over_tls_and_others_do_not(tmp_path: Path, certificate: Path) -> None:
+    tls = ["--tls-cluster", "yes", "--tls-ca-cert-file", str(certificate / "cert.pem")]
+    tls += ["--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem")]
+    words = ["--cluster-secret", "a secret of some length", "--appendonly", "no"]
+    with cluster_of(tmp_path, 2, *words, *tls) as pair:
+        plain = Node(tmp_path / "plain", *words)
+        try:
+            pair.nodes[0].meet(plain, plain.bus_port)
+            wire = Wire(pair.nodes[0].port)
+            id = wire.add("q", "body", "REPLICATE", 2)
+            assert pair.nodes[1].ask("SHOW", id) is not None
+            wire.close()
+            wait_for(lambda: pair.nodes[0].cluster_info()["cluster_known_nodes"] == 2)
+            assert plain.cluster_info()["cluster_known_nodes"] == 1
+        finally:
+            plain.stop()
+
+
+def test_the_first_steps_of_disque_work_with_redis_cli(tmp_path: Path, needs: Callable[[object, str], None]) -> None:
+    """The set-up of its documentation, line for line; only the ports may be others here."""
+    needs(shutil.which("redis-cli"), "redis-cli is not installed")
+    ports = [port for port in range(17_711, 27_711, 101) if is_free(port) and is_free(port + 10_000)][:3]
+    servers = []
+    for port in ports:
+        home = tmp_path / str(port)
+        home.mkdir()
+        (home / "disque.conf").write_text(f"port {port}\ndir {home}\n")
+        servers.append(Forked(["disque.conf"], home, home / "stdout", home / "stderr"))
+    try:
+
+        def disque(*words: object, typed: str = "") -> str:
+            run = subprocess.run(
+                ["redis-cli", *map(str, words)], input=typed, stdout=subprocess.PIPE, text=True, check=False
+            )
+            return run.stdout
+
+        for port in ports:
+            wait_for(lambda port=port: disque("-p", port, "ping") == "PONG\n")
+        first, second, third = ports
+        assert disque("-p", first, "cluster", "meet", "127.0.0.1", second) == "OK\n"
+        assert disque("-p", first, "cluster", "meet", "127.0.0.1", third) == "OK\n"
+        wait_for(lambda: "cluster_reachable_nodes:2" in disque("-p", second, "cluster", "info"))
+        wait_for(lambda: "cluster_reachable_nodes:2" in disque("-p", first, "cluster", "info"))
+        id = disque("-p", first, typed="ADDJOB queue body 0\n").strip()
+        assert re.fullmatch(r"D-[0-9a-f]{8}-[A-Za-z0-9+/]{24}-05a1", id)
+        assert disque("-p", first, typed="GETJOB FROM queue\n").split() == ["queue", id, "body"]
+        assert "repl\n3\n" in disque("-p", third, "show", id)
+        assert disque("-p", second, "ackjob", id) == "1\n"
+        wait_for(lambda: [disque("-p", port, "show", id).strip() for port in ports] == ["", "", ""])
+    finally:
+        for server in servers:
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(PATIENCE_S) == 0
+
+
+def is_free(port: int) -> bool:
+    with contextlib.closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0

@@ -1,0 +1,198 @@
+"""The bus and those who mean it no good: garbage, strangers, forged and replayed packets, absurd gossip."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.cluster import messages as m
+from penstock.wire import bus
+from penstock.wire.errors import TurnedAway
+from penstock.wire.msgpack import pack
+
+from .clustering import Node
+from .serving import PATIENCE_S, wait_for
+
+ME = b"a" * 40
+SECRET = "correct horse battery staple"
+
+
+class Stranger:
+    """Somebody who connects to the bus and says what they like."""
+
+    def __init__(self, node: Node, name: bytes = ME) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", node.bus_port), timeout=PATIENCE_S)
+        self.name = name
+        self.nonce = b"n" * 32
+        self.seal = bus.Seal(bytes(32))
+
+    def send(self, data: bytes) -> Stranger:
+        with contextlib.suppress(ConnectionError):
+            self.socket.sendall(data)
+        return self
+
+    def word(self) -> bytes:
+        """What the node says in the handshake."""
+        head = self._exactly(4)
+        return self._exactly(int.from_bytes(head, "big"))
+
+    def _exactly(self, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            more = self.socket.recv(length - len(data))
+            assert more, "hung up"
+            data += more
+        return data
+
+    def shake_hands(self, secret: str) -> Stranger:
+        """Be one of them, or pretend to."""
+        self.send(bus.opening(self.name, self.nonce))
+        hello = bus.hello(self.word(), True)
+        made = bus.Secrets(secret.encode(), self.name, hello.node, self.nonce, hello.nonce)
+        self.seal = bus.Seal(made.link_key())
+        self.send(bus.proven(made.dialler_proof()))
+        return self
+
+    def say(self, *said: m.Message) -> Stranger:
+        return self.send(bus.packets(list(said), self.seal, bus.Scribe()))
+
+    def is_hung_up_on(self) -> bool:
+        """Wait until it is."""
+        try:
+            while self.socket.recv(65536):
+                pass
+        except ConnectionError:
+            pass
+        self.socket.close()
+        return True
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node with a secret."""
+    node = Node(tmp_path_factory.mktemp("hostile") / "n", "--appendonly", "no", "--cluster-secret", SECRET)
+    yield node
+    node.stop()
+
+
+def refused(node: Node) -> int:
+    return int(node.cluster_info()["cluster_stats_refused"])
+
+
+def greeting(kind: int = m.MEET, rumours: list[m.Rumour] | None = None) -> m.Greeting:
+    return m.Greeting(kind, "127.0.0.1", 7, 8, 0, bytes(16), rumours or [])
+
+
+GARBAGE: dict[str, bytes] = {
+    "http": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+    "resp": b"*1\r\n$4\r\nPING\r\n",
+    "zeros": bytes(64),
+    "a frame without end": b"\x7f\xff\xff\xff" + bytes(100_000),
+    "no hello": (3).to_bytes(4, "big") + b"\x93\x01\x02",
+    "not msgpack": (4).to_bytes(4, "big") + b"\xc1\xc1\xc1\xc1",
+    "a short name": (lambda word: len(word).to_bytes(4, "big") + word)(pack([bus.NAME, 1, b"me", bytes(32)])),
+}
+
+
+@pytest.mark.parametrize("what", GARBAGE)
+def test_garbage_is_hung_up_on_and_counted(node: Node, what: str) -> None:
+    before = refused(node)
+    assert Stranger(node).send(GARBAGE[what]).is_hung_up_on()
+    assert refused(node) == before + 1
+
+
+def test_another_version_is_told_so_by_name(node: Node) -> None:
+    word = pack([bus.NAME, 2, ME, bytes(32)])
+    stranger = Stranger(node).send(len(word).to_bytes(4, "big") + word)
+    assert b"version 2 of the bus, and this node 1" in stranger.word()
+    assert stranger.is_hung_up_on()
+
+
+def test_one_who_does_not_know_the_secret_is_turned_away(node: Node) -> None:
+    stranger = Stranger(node).shake_hands("a wrong secret of some length").say(greeting())
+    assert b"does not know the secret" in stranger.word()
+    assert stranger.is_hung_up_on()
+    assert node.cluster_info()["cluster_known_nodes"] == 1
+
+
+def test_a_handshake_that_was_heard_cannot_be_replayed(node: Node) -> None:
+    """The node's nonce is another each time."""
+    known = Stranger(node).shake_hands(SECRET)
+    known.say(greeting(m.PING))
+    heard = bus.Secrets(SECRET.encode(), ME, node.id, known.nonce, bytes(32)).dialler_proof()
+    replaying = Stranger(node).send(bus.opening(ME, known.nonce))
+    replaying.word()
+    assert b"does not know the secret" in replaying.send(bus.proven(heard)).word()
+    assert replaying.is_hung_up_on()
+    known.socket.close()
+
+
+def test_a_packet_that_is_replayed_or_forged_ends_the_link(node: Node) -> None:
+    for spoil in (lambda packet: packet + packet, lambda packet: packet[:-1] + bytes([packet[-1] ^ 1])):
+        before = refused(node)
+        known = Stranger(node).shake_hands(SECRET)
+        assert known.send(spoil(bus.packets([m.OfNode(m.FAIL, ME)], known.seal, bus.Scribe()))).is_hung_up_on()
+        assert refused(node) == before + 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [m.PING, "224.0.0.1", 1, 1, 0, bytes(16), []],
+        [m.MEET, "", 1, 1, 0, bytes(16), [[b"b" * 40, "nowhere", 1, 1, 0]]],
+        [m.REPLJOB, 0, 0, 0, b"", b"", [[b"D" * 40]]],
+        [m.FAIL],
+    ],
+)
+def test_one_of_us_who_talks_nonsense_is_hung_up_on(node: Node, said: list[object]) -> None:
+    known = Stranger(node).shake_hands(SECRET)
+    payload = pack([said])
+    tag = known.seal.next(payload)
+    assert known.send((16 + len(payload)).to_bytes(4, "big") + tag + payload).is_hung_up_on()
+    assert node.cluster_info()["cluster_known_nodes"] == 1
+
+
+def test_what_is_said_about_jobs_by_one_who_is_no_member_is_ignored(node: Node) -> None:
+    image = m.JobImage(b"D-aaaaaaaa-abcdefghijklmnopqrstuvwx-05a1", b"forged", b"body")
+    image.ttl_ms, image.retry_ms, image.holders = 60_000, 1_000, [ME]
+    known = Stranger(node).shake_hands(SECRET)
+    known.say(m.OfJobs(m.REPLJOB, [image]), m.OfQueue(m.PAUSE, b"forged", 3), m.OfJob(m.SETACK, image.id))
+    known.say(greeting(m.PING))
+    wait_for(lambda: node.cluster_info()["cluster_stats_strangers"])
+    assert node.ask("SHOW", image.id) is None and node.ask("QSTAT", "forged") is None
+    known.socket.close()
+
+
+def test_one_who_gossips_of_many_makes_the_node_try_few(node: Node) -> None:
+    """Gossip from one who is no member yet counts; what it says of others is tried a few at a time, and given up."""
+    known = Stranger(node, b"c" * 40).shake_hands(SECRET)
+    rumours = [m.Rumour(b"%040x" % each, "127.0.0.1", 1, 9, 0) for each in range(250)]
+    for _ in range(4):
+        known.say(greeting(m.MEET, rumours))
+    wait_for(lambda: int(node.cluster_info()["cluster_known_nodes"]) > 2)
+    assert int(node.cluster_info()["cluster_known_nodes"]) <= 65
+    known.socket.close()
+    wait_for(lambda: node.cluster_info()["cluster_known_nodes"] == 1)
+
+
+def test_those_who_say_nothing_do_not_keep_others_out(node: Node) -> None:
+    silent = [Stranger(node) for _ in range(64)]
+    wait_for(lambda: not _is_let_in(node))
+    for stranger in silent:
+        stranger.socket.close()
+    wait_for(lambda: _is_let_in(node))
+
+
+def _is_let_in(node: Node) -> bool:
+    known = Stranger(node)
+    try:
+        known.shake_hands(SECRET)
+    except TurnedAway as why:
+        assert "too many links" in str(why)
+        return False
+    finally:
+        known.socket.close()
+    return True

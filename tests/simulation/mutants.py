@@ -1,0 +1,115 @@
+"""`make mutants`: every planted bug, and what catches it. Those that survive are a hole in the tests."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.testing.mutants import MUTANTS, VARIABLE
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """So many simulations, of which one has to fail; the settings make what it takes more frequent."""
+
+    count: int
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tests:
+    """A test that has to fail."""
+
+    path: str
+    only: str = ""  # Those whose names have this in them.
+
+
+@dataclass(frozen=True)
+class HashSeeds:
+    """A seed whose history has to depend on Python's hash seed."""
+
+    seed: int
+
+
+CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
+    "answers-before-all-copies": Seeds(50),
+    "own-copy-counts-twice": Seeds(50),
+    "holders-hear-of-no-ack": Seeds(50),
+    "queued-is-not-heard": Seeds(200),
+    "ack-collected-while-a-holder-is-away": Seeds(500),
+    "old-time-after-nack": Seeds(200),
+    "handed-over-twice": Seeds(100),
+    "heir-forgot-and-takes-it-again": Seeds(500),
+    "replicas-in-the-order-of-a-set": HashSeeds(2),
+    "no-sync": Seeds(50),
+    "sync-after-reply": Seeds(100),
+    "once-again-after-restart": Seeds(200),
+    "ids-begin-anew": Seeds(100),
+    "checksum-without-length": Tests("tests/journal/test_crash.py", "flipped_bit"),
+    "short-tail-is-a-frame": Tests("tests/journal/test_crash.py"),
+    "names-are-not-synced": Tests("tests/journal/test_real_disk.py"),
+    "key-stays-busy-when-buried": Tests("tests/core/test_keys.py"),
+    "two-timers-for-a-job": Seeds(100),
+    "ttl-from-take": Seeds(100),
+    "ttr-stays-after-ack": Seeds(50),
+    "heap-out-of-order": Seeds(50),
+    "waiter-is-not-woken": Seeds(200),
+    "parser-reads-on-after-an-error": Tests("tests/wire/test_resp.py"),
+    "wall-clock-for-retry": Seeds(100),
+}
+
+
+def catch(name: str) -> str:
+    """Plant a bug and look whether it is caught; tell by what, or nothing if it survived."""
+    by = CAUGHT_BY[name]
+    if isinstance(by, Seeds):
+        words = [word for setting in by.settings for word in ("--set", setting)]
+        done = _run([sys.executable, "-m", "penstock.testing.mutants", name, "--seeds", str(by.count), *words])
+        return done.stdout.partition("\n")[0] if done.returncode == 0 else ""
+    if isinstance(by, Tests):
+        done = _run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", by.path, "-k", by.only], mutant=name
+        )
+        failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+        return f"{name}: caught by {failed[0].split()[1]}" if done.returncode == 1 and failed else ""
+    digests = {_digest(name, by.seed, hash_seed) for hash_seed in ("1", "2", "3")}
+    return f"{name}: caught by seed {by.seed}, which depends on the hash seed" if len(digests) > 1 else ""
+
+
+def _digest(name: str, seed: int, hash_seed: str) -> str:
+    program = (
+        f"from penstock.testing import mutants; mutants.install_from_environment(); "
+        f"from penstock.testing.sim import simulate; print(simulate({seed}).digest)"
+    )
+    done = _run([sys.executable, "-c", program], mutant=name, PYTHONHASHSEED=hash_seed)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def _run(words: list[str], mutant: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **more, **({VARIABLE: mutant} if mutant else {})}
+    return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def main() -> int:
+    survived: list[str] = []
+    needed: list[int] = []
+    for mutant in MUTANTS:
+        caught = catch(mutant.name)
+        print(caught or f"{mutant.name}: SURVIVED", flush=True)
+        if not caught:
+            survived.append(mutant.name)
+        elif isinstance(CAUGHT_BY[mutant.name], Seeds):
+            needed.append(int(caught.split("by seed ")[1].partition(":")[0]))
+    print(f"{len(MUTANTS) - len(survived)} of {len(MUTANTS)} caught; seeds needed: median {statistics.median(needed)}")
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""Planted bugs are caught: a sample here, all of them by `make mutants`."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.testing.mutants import BY_NAME, MUTANTS, Mutant
+from tests.simulation.mutants import CAUGHT_BY, catch
+
+# One of each kind, and quick to catch.
+SAMPLE = ["answers-before-all-copies", "heap-out-of-order", "replicas-in-the-order-of-a-set"]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_bug_can_still_be_planted(mutant: Mutant) -> None:
+    source = mutant.path.read_text(encoding="utf-8")
+    changed = mutant.applied(source)
+    compile(changed, str(mutant.path), "exec")
+    assert changed != source
+
+
+def test_for_every_bug_it_is_known_what_catches_it() -> None:
+    assert list(CAUGHT_BY) == list(BY_NAME)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_planted_bug_is_caught(name: str, compiled: bool) -> None:
+    if compiled:
+        pytest.skip("mutants are interpreted, whatever is under test: the other run has them")
+    assert catch(name)

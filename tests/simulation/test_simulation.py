@@ -1,0 +1,91 @@
+"""Simulated clusters keep their promises, whatever fails; and a seed is a seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from penstock.testing.sim import draw, simulate
+from penstock.testing.sim.swarm import run_seeds
+
+# A sample: `make sim SEEDS=100000` is the long form. Both builds run beside each other, and the compiled one is faster.
+SEEDS_COMPILED = 500
+SEEDS_INTERPRETED = 100
+
+
+def test_whatever_fails_no_promise_is_broken_and_everything_that_can_happen_does(compiled: bool) -> None:
+    broken: list[str] = []
+    count = SEEDS_COMPILED if compiled else SEEDS_INTERPRETED
+    tally = run_seeds(1, count, [], 1, lambda report: report.passed or broken.append(report.shown([])))
+    assert not broken, "\n\n".join(broken)
+    assert not tally.missing(), f"no seed has seen: {tally.missing()}"
+
+
+def test_a_seed_is_the_same_history_twice() -> None:
+    first, second = simulate(7), simulate(7)
+    assert first == second and first.events > 1_000
+
+
+def test_a_seed_is_the_same_history_whatever_the_hash_seed() -> None:
+    program = "from penstock.testing.sim import simulate; print([simulate(seed).digest for seed in (2, 5, 11)])"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_another_seed_is_another_history() -> None:
+    assert simulate(7).digest != simulate(8).digest
+
+
+def test_every_option_is_printed_and_can_be_set() -> None:
+    options = draw(3)
+    assert draw(4).changed(options.shown().split()) == options
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [("nodes", "no option"), ("nonsense=1", "no option"), ("nodes=many", "not a value"), ("ttl_s=1,x", "not a value")],
+)
+def test_a_setting_that_makes_no_sense_is_refused(setting: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        draw(1).changed([setting])
+
+
+# Seeds that found something once, with the options that they had then.
+FOUND = {
+    "a job that was imported and waits was queued by another holder, too": (
+        81,
+        "nodes=5 node_timeout_ms=1000 journal=always sync_us=1000 turn_us=1000 delay_us=500 producers=1 consumers=1 "
+        "queues=5 jobs=120 replicate=3 retry_s=1 ttl_s=5 delay_s=0 body_bytes=4000 async_share=0.5 nack_share=0.3 "
+        "drop_share=0.1 elsewhere_share=0.2 fast_share=0 working_share=0.1 chaos_ms=8589 nemeses=",
+    ),
+    "a job was handed for ever to a node that leaves": (
+        30,
+        "nodes=6 node_timeout_ms=5000 journal=everysec sync_us=50 turn_us=100 drift_ppm=50000 delay_us=1000 loss=0 "
+        "duplication=0.5 producers=3 consumers=2 queues=3 jobs=50 replicate=1,3 retry_s=0 ttl_s=86400 delay_s=0,1 "
+        "nemeses=leave,pause,kill faults_every_ms=300",
+    ),
+    "a node that was installed anew could not be met": (
+        152,
+        "nodes=3 node_timeout_ms=5000 journal=always sync_us=200 turn_us=1000 drift_ppm=50000 delay_us=5000 loss=0.1 "
+        "jobs=60 replicate=1,2 nemeses=partition,kill,pause,wipe faults_every_ms=1000",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_a_seed_has_found_is_not_found_again(what: str) -> None:
+    seed, settings = FOUND[what]
+    report = simulate(seed, settings.split())
+    assert report.passed, report.shown(settings.split())

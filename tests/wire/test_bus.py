@@ -1,0 +1,259 @@
+"""The bus in bytes: everything that is said arrives as it was said, and anything else is a ProtocolError."""
+
+import random
+
+import pytest
+
+from penstock.cluster import messages as m
+from penstock.core.errors import ProtocolError
+from penstock.core.limits import NEVER
+from penstock.wire import bus
+from penstock.wire.errors import TurnedAway
+from penstock.wire.msgpack import pack
+
+ONE, OTHER = b"1" * 40, b"2" * 40
+JOB = b"D-11111111-abcdefghijklmnopqrstuvwx-05a1"
+BODY_MAX = 1_000
+KEY = bytes(32)
+
+
+def image() -> m.JobImage:
+    job = m.JobImage(JOB, b"queue", b"\x00body")
+    job.body_kind, job.repl, job.age_ms, job.order = 2, 3, 70, 1_794_767_113_007_000_000
+    job.ttl_ms, job.delay_ms, job.retry_ms, job.nacks, job.returns, job.deliveries = NEVER, 0, 300_000, 1, 200, 70_000
+    job.holders = [ONE, OTHER]
+    return job
+
+
+def handed_over() -> m.OfJobs:
+    said = m.OfJobs(m.YOURJOBS, [image(), image()])
+    said.number, said.floor, said.series, said.memory = 7, 5, bytes(16), b"m" * 16
+    return said
+
+
+MESSAGES = [
+    m.Greeting(m.PING, "", 7711, 17711, 0, bytes(16), []),
+    m.Greeting(m.MEET, "::1", 0, 1, 128, b"x" * 16, [m.Rumour(OTHER, "10.0.0.1", 7711, 17711, 3)] * 20),
+    m.OfNode(m.FAIL, OTHER),
+    m.OfJobs(m.REPLJOB, [image()], quiet=True),
+    handed_over(),
+    m.OfJob(m.GOTJOB, JOB),
+    m.OfJob(m.SETACK, JOB, (1 << 63) - 1),
+    m.OfCopy(m.QUEUED, JOB, m.ASKED_FOR, 3, 4),
+    m.OfCopy(m.WORKING, JOB, 300_250, 0, 0),
+    m.OfHolders(m.GOTACK, JOB, 1, [ONE, OTHER]),
+    m.OfQueue(m.NEEDJOBS, b"q", 100, 2_000),
+    m.OfQueue(m.PAUSE, b"q" * 65_535, 3),
+    m.Receipt(m.TAKENOVER, 9),
+    m.Receipt(m.NOTTAKEN, 9),
+    m.OfHolders(m.HOLDERS, JOB, 0, [ONE]),
+    m.Question(m.ASK, 3, m.OLDEST, b"q", 10),
+    m.Told(m.TOLD, 3, [1, 2, 0], [image()]),
+]
+
+
+FIELDS = {
+    "Greeting": "kind host port bus_port flags memory rumours",
+    "Rumour": "node host port bus_port flags",
+    "OfNode": "kind node",
+    "OfJobs": "kind quiet number floor series memory jobs",
+    "JobImage": "id queue body body_kind repl age_ms order ttl_ms delay_ms retry_ms nacks returns deliveries holders",
+    "OfJob": "kind id aux",
+    "OfCopy": "kind id aux nacks returns",
+    "OfHolders": "kind id aux holders",
+    "OfQueue": "kind queue aux ms",
+    "Receipt": "kind number",
+    "Question": "kind number about queue count",
+    "Told": "kind number figures jobs",
+}
+
+
+def told(said: object) -> object:
+    """A message as plain values."""
+    if isinstance(said, list):
+        return [told(each) for each in said]
+    names = FIELDS.get(type(said).__name__, "").split()
+    return (type(said).__name__, *(told(getattr(said, name)) for name in names)) if names else said
+
+
+def payload_of(said: list[m.Message]) -> bytes:
+    frames = bus.Frames()
+    frames.bytes_max = 1 << 30
+    frames.feed(bus.packets(said, bus.Seal(KEY), bus.Scribe()))
+    frame = frames.next()
+    assert frame is not None
+    return bus.opened(frame, bus.Seal(KEY))
+
+
+def test_everything_arrives_as_it_was_said():
+    assert told(bus.messages(payload_of(MESSAGES), BODY_MAX)) == told(MESSAGES)
+
+
+def test_what_was_said_in_one_turn_is_one_packet_unless_it_is_long():
+    frames = bus.Frames()
+    frames.bytes_max = 1 << 20
+    sender, receiver = bus.Seal(KEY), bus.Seal(KEY)
+    frames.feed(bus.packets(MESSAGES, sender, bus.Scribe()))
+    assert frames.next() and not frames.pending()
+    receiver.next(payload_of(MESSAGES))
+    long = [m.OfJobs(m.REPLJOB, [m.JobImage(JOB, b"q", bytes(100_000))]) for _ in range(10)]
+    frames.feed(bus.packets(long, sender, bus.Scribe()))
+    pieces = []
+    while (frame := frames.next()) is not None:
+        pieces.append(bus.messages(bus.opened(frame, receiver), 100_000))
+    assert [len(piece) for piece in pieces] == [3, 3, 3, 1]
+
+
+def test_frames_are_the_same_byte_by_byte():
+    data = bus.opening(ONE, bytes(32)) + bus.opening(OTHER, bytes(32))
+    frames, found = bus.Frames(), []
+    for at in range(len(data)):
+        frames.feed(data[at : at + 1])
+        frame = frames.next()
+        if frame is not None:
+            found.append(bus.hello(frame, False).node)
+    assert found == [ONE, OTHER] and not frames.pending()
+
+
+def test_a_length_is_not_believed():
+    for length in (0, bus.HELLO_BYTES_MAX + 1, 1 << 31, (1 << 32) - 1):
+        frames = bus.Frames()
+        frames.feed(length.to_bytes(4, "big"))
+        with pytest.raises(ProtocolError):
+            frames.next()
+
+
+def test_a_packet_that_was_changed_replayed_left_out_or_forged_is_recognised():
+    sender = bus.Seal(KEY)
+    sent = [bus.packets([said], sender, bus.Scribe())[4:] for said in MESSAGES[:3]]
+
+    def received(packets: list[bytes], key: bytes = KEY) -> int:
+        seal = bus.Seal(key)
+        for number, packet in enumerate(packets):
+            try:
+                bus.opened(packet, seal)
+            except ProtocolError:
+                return number
+        return len(packets)
+
+    first, second, third = sent
+    assert received(sent) == 3
+    assert received([first, first]) == 1
+    assert received([first, third]) == 1
+    assert received([second]) == 0
+    assert received(sent, b"another secret") == 0
+    assert received([first, b"", third]) == 1
+    for at in range(len(first)):
+        changed = bytearray(first)
+        changed[at] ^= 1
+        assert received([bytes(changed)]) == 0
+
+
+def test_both_sides_prove_that_they_know_the_secret():
+    nonce, answered = b"n" * 32, b"a" * 32
+    ours = bus.Secrets(b"a shared secret", ONE, OTHER, nonce, answered)
+    theirs = bus.Secrets(b"a shared secret", ONE, OTHER, nonce, answered)
+    assert ours.listener_proof() == theirs.listener_proof() != ours.dialler_proof()
+    for other in (
+        bus.Secrets(b"another secret", ONE, OTHER, nonce, answered),
+        bus.Secrets(b"a shared secret", OTHER, ONE, nonce, answered),
+        bus.Secrets(b"a shared secret", ONE, OTHER, answered, nonce),
+    ):
+        assert other.dialler_proof() != ours.dialler_proof() and other.link_key() != ours.link_key()
+    word = bus.answer(OTHER, answered, ours.listener_proof())
+    heard = bus.hello(word[4:], True)
+    assert (heard.node, heard.nonce, heard.proof) == (OTHER, answered, ours.listener_proof())
+    assert bus.proof_of(bus.proven(ours.dialler_proof())[4:]) == ours.dialler_proof()
+
+
+def test_another_version_is_refused_by_name():
+    for version in (0, 2, 255):
+        with pytest.raises(ProtocolError, match=f"version {version} of the bus, and this node 1"):
+            bus.hello(pack([bus.NAME, version, ONE, bytes(32)]), False)
+    with pytest.raises(TurnedAway, match="you are too old"):
+        bus.hello(bus.refusal(OTHER, "you are too old")[4:], True)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        [],
+        [b"redis", 1, ONE, bytes(32)],
+        [bus.NAME, 1, ONE],
+        [bus.NAME, 1, ONE[1:], bytes(32)],
+        [bus.NAME, 1, b"g" * 40, bytes(32)],
+        [bus.NAME, 1, ONE, bytes(31)],
+        [bus.NAME, -1, ONE, bytes(32)],
+        b"GET / HTTP/1.1",
+    ],
+)
+def test_what_is_no_hello_is_refused(word):
+    with pytest.raises(ProtocolError):
+        bus.hello(pack(word), False)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        [m.PING],
+        [m.PING, "nowhere", 1, 1, 0, bytes(16), []],
+        [m.PING, "0.0.0.0", 1, 1, 0, bytes(16), []],
+        [m.PING, "224.0.0.1", 1, 1, 0, bytes(16), []],
+        [m.PING, "255.255.255.255", 1, 1, 0, bytes(16), []],
+        [m.PING, "fe80::1%eth0", 1, 1, 0, bytes(16), []],
+        [m.PING, "10.0.0.1\n10.0.0.2", 1, 1, 0, bytes(16), []],
+        [m.PING, "", 65_536, 1, 0, bytes(16), []],
+        [m.PING, "", 1, 0, 0, bytes(16), []],
+        [m.PING, "", 1, 1, 0, bytes(15), []],
+        [m.PING, "", 1, 1, 0, bytes(16), [[ONE, "", 1, 1, 0]]],
+        [m.PING, "", 1, 1, 0, bytes(16), [[b" " * 40, "10.0.0.1", 1, 1, 0]]],
+        [m.PING, "", 1, 1, 0, bytes(16), [[ONE, "10.0.0.1", 1, 1, 0]] * (bus.RUMOURS_MAX + 1)],
+        [m.FAIL, b"short"],
+        [m.GOTJOB, b"D" * 40, 0],
+        [m.GOTJOB, JOB, -1],
+        [m.GOTJOB, JOB, 1 << 63],
+        [m.GOTACK, JOB, 0],
+        [m.GOTACK, JOB, 0, [ONE] * (bus.HOLDERS_MAX + 1)],
+        [m.QUEUED, JOB, 0, 1 << 31, 0],
+        [m.NEEDJOBS, b"", 1, 0],
+        [m.NEEDJOBS, b"q" * 65_536, 1, 0],
+        [m.PAUSE, b"q", 1, 1 << 60],
+        [m.REPLJOB, 0, 0, 0, b"", b"", [[JOB]]],
+        [m.REPLJOB, 0, 0, 0, b"", b"", [[JOB, b"q", bytes(BODY_MAX + 1), *([0] * 10), []]]],
+        [m.REPLJOB, 0, 0, 0, b"", b"", 1 << 31],
+        [m.REPLJOB, 2, 0, 0, b"", b"", []],
+        [m.TAKENOVER],
+        "text",
+        None,
+    ],
+)
+def test_a_message_that_makes_no_sense_is_refused(said):
+    with pytest.raises(ProtocolError):
+        bus.messages(pack([said]), BODY_MAX)
+
+
+def test_what_a_later_version_says_in_addition_is_passed_over():
+    later = [[99, "new"], [m.GOTJOB, JOB, 0, "more", [1, 2]], [m.FAIL, ONE, {}]]
+    assert told(bus.messages(pack(later), BODY_MAX)) == told([m.OfJob(m.GOTJOB, JOB), m.OfNode(m.FAIL, ONE)])
+
+
+def test_any_bytes_are_messages_or_an_error():
+    chance = random.Random(9)
+    whole = payload_of(MESSAGES)
+    for at in range(0, len(whole), 97):
+        with pytest.raises(ProtocolError):
+            bus.messages(whole[:at], BODY_MAX)
+    for _ in range(2_000):
+        changed = bytearray(whole[:2_000])
+        for _ in range(chance.randint(1, 4)):
+            changed[chance.randrange(len(changed))] = chance.randrange(256)
+        for read in (lambda data: bus.messages(data, BODY_MAX), lambda data: bus.hello(data, True), bus.proof_of):
+            try:
+                read(bytes(changed))
+            except ProtocolError:
+                pass
+
+
+def test_every_kind_of_message_is_among_those_that_are_tried():
+    assert {said.kind for said in MESSAGES} | {m.PONG, m.ENQUEUE, m.WILLQUEUE, m.DELJOB} == set(range(m.MESSAGES_COUNT))
