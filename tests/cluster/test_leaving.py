@@ -128,3 +128,14 @@ def test_an_ack_finds_a_copy_that_was_given_away_by_who_left() -> None:
     assert guild[0].ask("ackjob", id) == 1
     guild.run(1_000)
     assert all(not node.jobs() for node in guild.nodes)
+
+
+def test_what_was_delivered_once_goes_when_its_answer_is_written_for_sure() -> None:
+    guild = Guild(2)
+    guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 0)
+    guild[0].ask("getjob", "from", "q")
+    leave(guild, 0)
+    guild.run(9_000)
+    assert guild[0].cluster.registered() == 1
+    guild.run(3_000)
+    assert guild[0].cluster.registered() == 0

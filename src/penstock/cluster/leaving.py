@@ -28,6 +28,9 @@ _SLICE_BYTES: Final = 1024 * 1024
 _PAUSE_MS: Final = 50
 _AGAIN_MS: Final = 500
 
+# What was delivered once goes after so long: until then the answer may not have been written, and it would come back.
+_DELIVERED_MS: Final = 10_000
+
 
 class Leaving(Timed):
     """The emptying of a node. Its deadline is when to go on."""
@@ -36,6 +39,7 @@ class Leaving(Timed):
     _acks: Acks
     _handovers: Handovers
     _next: i64  # The number of the job to go on with.
+    _delivered: dict[int, i64]  # Jobs that were delivered once, by number: since when that is known.
 
     def __init__(self, place: Place, acks: Acks, handovers: Handovers) -> None:
         super().__init__()
@@ -43,10 +47,12 @@ class Leaving(Timed):
         self._acks = acks
         self._handovers = handovers
         self._next = 0
+        self._delivered = {}
 
     def start(self, now: i64) -> None:
         """Begin, or go on."""
         self._next = 0
+        self._delivered = {}
         self._place.deadlines.set(self, now)
 
     def stop(self) -> None:
@@ -74,13 +80,17 @@ class Leaving(Timed):
                 bundles.setdefault(heir, []).append(job)
                 body_bytes += job.body_length()
             elif job.state == s.TAKEN and job.once:
-                finish(place.engine, job, s.DELETED, now)
+                if now - self._delivered.setdefault(job.id, now) >= _DELIVERED_MS:
+                    del self._delivered[job.id]
+                    finish(place.engine, job, s.DELETED, now)
             if body_bytes > _SLICE_BYTES:
                 break
         for heir, bundle in bundles.items():
             self._handovers.give(bundle, heir, now)
         if not jobs:
             self._next = 0
+            there = place.engine.jobs
+            self._delivered = {job: since for job, since in self._delivered.items() if there.find(job) is not None}
         place.deadlines.set(self, now + (_PAUSE_MS if jobs else _AGAIN_MS))
 
     def _let_acks_go(self, now: i64) -> None:
