@@ -30,7 +30,7 @@ ELSEWHERE = {
     *("pipeline replay", "pipeline whatif"),
     *("import disque-aof", "import jsonl"),
     *("bench put", "bench take", "bench mixed"),
-    *("cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
+    *("sim", "cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
 }
 
 
