@@ -201,8 +201,12 @@ def _acked(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 
 
 def _is_kept(world: World, ack: Ack) -> bool:
-    """Whether a node has promised to let everybody know of an ack. One that leaves does so only for what it holds."""
-    return ack.outcome == DONE and (ack.counted or "leave" not in world.options.nemeses)
+    """Whether a node has promised to let everybody know of an ack.
+
+    One that leaves, or has just come and knows nobody, does so only for what it holds.
+    """
+    comes_or_goes = any(name in world.options.nemeses for name in ("leave", "join", "wipe"))
+    return ack.outcome == DONE and (ack.counted or not comes_or_goes)
 
 
 def _known_at(world: World, acked: int, fast: bool) -> int:
@@ -218,11 +222,13 @@ def _known_at(world: World, acked: int, fast: bool) -> int:
 def _counters(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
     """C8: what a node shows of a job's past never gets less, unless it forgot."""
     for id, deliveries in by_id.items():
+        # When it was acked it was gone: a copy that comes back from elsewhere has a past of its own.
+        acked = min((ack.invoked for ack in world.history.acks.get(id, [])), default=NEVER)
         last: dict[int, Delivery] = {}
         for delivery in deliveries:
             before = last.get(delivery.node)
             last[delivery.node] = delivery
-            if before is None or _forgot(world, delivery.node):
+            if before is None or delivery.sent > acked or _forgot(world, delivery.node):
                 continue
             if delivery.nacks < before.nacks or delivery.returns < before.returns:
                 yield f"C8: {id!r} shows fewer nacks or deliveries at node {delivery.node} than before"

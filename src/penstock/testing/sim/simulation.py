@@ -192,7 +192,7 @@ class Simulation(World):
         checkers.check_copies(self, id, words)
 
     def _whole_after(self) -> int:
-        # A link that says nothing is given up after half a timeout or more, and whoever is not there, after two.
+        # A link that says nothing is given up after half a timeout or more, and whoever is gone after two.
         return _WHOLE_AFTER + 4 * self.options.node_timeout_ms * MS
 
     def _is_whole(self) -> bool:
