@@ -24,7 +24,7 @@ CASES = [
 ]
 # Shown in another way elsewhere: tests of their own, or of those who wrote them.
 ELSEWHERE = {
-    *("serve", "config show", "backup", "restore", "demo", "cli", "top", "completion"),
+    *("serve", "config show", "backup", "restore", "demo", "cli", "top", "completion", "sim"),
     *("journal check", "journal repair", "journal stat", "journal export"),
     *("pipeline once", "pipeline run", "pipeline backfill", "pipeline compact", "pipeline report", "pipeline audit"),
     *("pipeline replay", "pipeline whatif"),

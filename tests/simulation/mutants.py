@@ -44,6 +44,8 @@ CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
     "queued-is-not-heard": Seeds(200),
     "ack-collected-while-a-holder-is-away": Seeds(500),
     "old-time-after-nack": Seeds(200),
+    "handed-over-twice": Seeds(100),
+    "heir-forgot-and-takes-it-again": Seeds(500),
     "replicas-in-the-order-of-a-set": HashSeeds(2),
     "no-sync": Seeds(50),
     "sync-after-reply": Seeds(100),

@@ -87,6 +87,15 @@ MUTANTS: Final = (
         "job.wake = NEVER if ttr == NEVER else now + ttr",
         "job.wake = NEVER if ttr == NEVER else now + (ttr if job.nacks == 0 else ttr // 4)",
     ),
+    Mutant("handed-over-twice", "cluster.handover", "new = message.number not in taken.numbers", "new = True"),
+    Mutant(
+        "heir-forgot-and-takes-it-again",
+        "cluster.handover",
+        "if message.memory != place.members.memory:",
+        "if False:",
+        'if members.is_member(handing.heir) and members.memory_of(handing.heir) in (handing.memory, b""):',
+        "if True:",
+    ),
     Mutant(
         "replicas-in-the-order-of-a-set",
         "cluster.place",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from penstock.cluster.messages import NODE_FAILED, NODE_SUSPECTED
+from penstock.cluster.messages import ENQUEUE, HOLDERS, NODE_FAILED, NODE_SUSPECTED, NOTTAKEN, QUEUED, WILLQUEUE
 from penstock.core import states as s
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
@@ -41,6 +41,9 @@ _COPIES_ASTRAY = ("kill", "power_cut", "failing_disk", "wipe", "leave", "memory"
 _MEMORY_SLACK = 16 * 1024
 
 _CRASHES = ("kill", "power cut", "wipe", "failing disk")
+
+# Messages that take a race or a fault to be said at all.
+_TOLD_KINDS = {QUEUED: "QUEUED", WILLQUEUE: "WILLQUEUE", ENQUEUE: "ENQUEUE", NOTTAKEN: "NOTTAKEN", HOLDERS: "HOLDERS"}
 
 # So many violations of one promise are told; the rest would say the same.
 _TOLD_MAX = 5
@@ -198,8 +201,12 @@ def _acked(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
 
 
 def _is_kept(world: World, ack: Ack) -> bool:
-    """Whether a node has promised to let everybody know of an ack. One that leaves does so only for what it holds."""
-    return ack.outcome == DONE and (ack.counted or "leave" not in world.options.nemeses)
+    """Whether a node has promised to let everybody know of an ack.
+
+    One that leaves, or has just come and knows nobody, does so only for what it holds.
+    """
+    comes_or_goes = any(name in world.options.nemeses for name in ("leave", "join", "wipe"))
+    return ack.outcome == DONE and (ack.counted or not comes_or_goes)
 
 
 def _known_at(world: World, acked: int, fast: bool) -> int:
@@ -215,11 +222,13 @@ def _known_at(world: World, acked: int, fast: bool) -> int:
 def _counters(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
     """C8: what a node shows of a job's past never gets less, unless it forgot."""
     for id, deliveries in by_id.items():
+        # When it was acked it was gone: a copy that comes back from elsewhere has a past of its own.
+        acked = min((ack.invoked for ack in world.history.acks.get(id, [])), default=NEVER)
         last: dict[int, Delivery] = {}
         for delivery in deliveries:
             before = last.get(delivery.node)
             last[delivery.node] = delivery
-            if before is None or _forgot(world, delivery.node):
+            if before is None or delivery.sent > acked or _forgot(world, delivery.node):
                 continue
             if delivery.nacks < before.nacks or delivery.returns < before.returns:
                 yield f"C8: {id!r} shows fewer nacks or deliveries at node {delivery.node} than before"
@@ -308,6 +317,8 @@ def check_owners(world: World) -> None:
 
 def check_acks(world: World) -> None:
     """C5: an ack is kept by somebody until nobody holds the job any more. (FASTACK promises no such thing.)"""
+    if any(node.up and node.cluster.acks.dummies for node in world.nodes):
+        world.sometimes("an ack of an unknown job was kept")
     astray = world.options.loss and any(name in world.options.nemeses for name in _COPIES_ASTRAY)
     if astray or any(fault.forgets for fault in world.history.faults) or not all(node.up for node in world.nodes):
         return
@@ -362,6 +373,24 @@ def _note_sometimes(world: World, by_id: dict[bytes, list[Delivery]]) -> None:
             world.sometimes("a job was delivered though its add had failed or was unknown")
     for word, times in history.errors.items():
         world.counted[f"refused with {word}"] += times
+    for node in world.nodes:
+        _note_node(world, node)
+
+
+def _note_node(world: World, node: SimNode) -> None:
+    """What a node did since it was started last."""
+    cluster = node.cluster
+    counts = {
+        "an ack was collected": cluster.acks.collected,
+        "an add was given up for want of copies": cluster.replications.given_up,
+        "a job was imported": cluster.federation.imported,
+        "a job was lost with the memory of its heir": cluster.handovers.lost,
+    }
+    for kind, word in _TOLD_KINDS.items():
+        counts[f"{word} was said"] = cluster.mail.sent[kind]
+    for what, count in counts.items():
+        if count:
+            world.counted[what] += count
 
 
 def _forgot(world: World, node: int) -> bool:

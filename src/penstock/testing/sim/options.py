@@ -128,7 +128,7 @@ def draw(seed: int) -> Options:
         working_share=random.choice((0.0, 0.1)),
         chaos_ms=random.randint(2_000, 12_000),
         faults_every_ms=random.choice((300, 1_000, 3_000)),
-        encoded=int(random.random() < 0.1),
+        encoded=int(random.random() < 0.04),
     )
     if calm:
         return options

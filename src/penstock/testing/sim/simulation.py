@@ -26,8 +26,8 @@ QUIET_AFTER = 400 * SECOND
 # How long what was said before may still be under way.
 _UNDER_WAY_MAX = 3 * SECOND
 
-# How long a cluster that is whole may take to say so.
-WHOLE_AFTER = 30 * SECOND
+# How long a cluster that is whole may take to say so, beside the time it takes to notice who is gone.
+_WHOLE_AFTER = 15 * SECOND
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Simulation(World):
             node.start()
         for node in there[1:]:
             self.introduce(node)
-        self._until(self._is_whole, WHOLE_AFTER, "C12: the nodes have not found each other")
+        self._until(self._is_whole, self._whole_after(), "C12: the nodes have not found each other")
 
     def _chaos(self) -> None:
         options, work = self.options, self.streams.stream("work")
@@ -144,7 +144,7 @@ class Simulation(World):
 
     def _traffic(self) -> None:
         """The cluster is whole again: it says so, and takes jobs."""
-        self._until(self._is_whole, WHOLE_AFTER, "C12: the nodes do not agree who is there")
+        self._until(self._is_whole, self._whole_after(), "C12: the nodes do not agree who is there")
         # Only now: what was said to close a queue may have been under way until a moment ago.
         self.schedule.run(self.schedule.now + _UNDER_WAY_MAX)
         for number in range(self.options.queues):
@@ -190,6 +190,10 @@ class Simulation(World):
 
     def added(self, id: bytes, words: list[bytes]) -> None:
         checkers.check_copies(self, id, words)
+
+    def _whole_after(self) -> int:
+        # A link that says nothing is given up after half a timeout or more, and whoever is gone after two.
+        return _WHOLE_AFTER + 4 * self.options.node_timeout_ms * MS
 
     def _is_whole(self) -> bool:
         return checkers.views_agree(self)

@@ -17,6 +17,7 @@ from penstock.testing.sim.simulation import Report, simulate
 # What a few hundred seeds must have seen: a promise about what never came up is not tested.
 EXPECTED: Final = (
     "a consumer dropped a job",
+    "a job of at most once was handed over",
     "a job was delivered after its ack",
     "a job was delivered by another node than it was added at",
     "a job was delivered though its add had failed or was unknown",
@@ -25,6 +26,13 @@ EXPECTED: Final = (
     "a node was started again",
     "a partition healed",
     "a power cut lost a write",
+    "an ack of an unknown job was kept",
+    "an ack was collected",
+    "an add was given up for want of copies",
+    "ENQUEUE was said",
+    "HOLDERS was said",
+    "QUEUED was said",
+    "WILLQUEUE was said",
 )
 
 # How many seeds a process is given at a time.

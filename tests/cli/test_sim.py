@@ -1,0 +1,48 @@
+"""`penstock sim`: seeds from the command line."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.exits import ERROR, OK, USAGE
+from penstock.cli.main import app
+from penstock.testing.sim import swarm
+from penstock.testing.sim.simulation import Report, simulate
+
+SMALL = ["--set", "nodes=1", "--set", "jobs=5", "--set", "chaos_ms=500", "--set", "replicate=1", "--set", "nemeses="]
+
+
+def test_a_seed_that_passes_says_its_options_and_its_digest() -> None:
+    done = CliRunner().invoke(app, ["sim", "--seed", "3", *SMALL])
+    assert done.exit_code == OK
+    assert "seed 3 passed; options: nodes=1" in done.output and "digest: " in done.output
+    assert "1 seeds, 0 failed" in done.output
+
+
+def test_a_seed_that_fails_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(seed: int, settings: list[str]) -> Report:
+        report = simulate(seed, settings)
+        report.violations = ["C1: lost"]
+        return report
+
+    monkeypatch.setattr(swarm, "simulate", broken)
+    done = CliRunner().invoke(app, ["sim", "--seed", "3", "--seeds", "2", *SMALL])
+    assert done.exit_code == ERROR
+    assert "C1: lost" in done.output and "penstock sim --seed 4 --set nodes=1 --set jobs=5" in done.output
+    assert "2 of 2 seeds failed" in done.output
+
+
+def test_what_stops_a_simulation_is_told_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(seed: int, settings: list[str]) -> Report:
+        raise AssertionError("E1: more jobs than there are")
+
+    monkeypatch.setattr(swarm, "simulate", stopped)
+    done = CliRunner().invoke(app, ["sim", "--seed", "3", *SMALL])
+    assert done.exit_code == ERROR
+    assert "E1: more jobs than there are" in done.output and "penstock sim --seed 3" in done.output
+
+
+@pytest.mark.parametrize("setting", ["nodes", "nothing=1", "nodes=x"])
+def test_a_setting_that_makes_no_sense_is_refused(setting: str) -> None:
+    assert CliRunner().invoke(app, ["sim", "--set", setting]).exit_code == USAGE
