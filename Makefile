@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup tools demo test test-compiled test-spark test-interpreted fuzz sim mutants lint format docs bench \
-	bench-spark wheel clean FORCE
+	bench-spark bench-pipeline wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -20,7 +20,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What knows no process, socket or disk, and so may be different only where the compiler is.
-PURE := $(addprefix tests/,core wire dialects embedded conformance testing)
+PURE := $(addprefix tests/,cluster core wire dialects embedded conformance testing)
 
 tools: $(VENV)/tools
 
@@ -66,6 +66,9 @@ docs: $(VENV)/tools ## write the generated parts of the documentation anew
 
 bench: setup ## measure the speed
 	@$(PY) -m bench
+
+bench-pipeline: setup ## measure the pipeline on Spark: SIZES="1 10", in millions of events
+	@$(PY) -m bench.pipeline $(SIZES)
 
 bench-spark: setup ## measure Spark against a live node (ARGS=--quick for the short form)
 	@$(PY) -m bench.spark $(ARGS)

@@ -28,7 +28,6 @@ GROUPS = {
     "core": (
         "core/*.py",
         "journal/frame.py",
-        "journal/gather.py",
         "journal/log.py",
         "journal/replay.py",
         "journal/walk.py",
@@ -66,6 +65,7 @@ GROUPS = {
         "dialects/xqueue_spaces.py",
         "dialects/xqueue_tasks.py",
         "dialects/xqueue_updates.py",
+        "journal/gather.py",
     ),
 }
 # mypyc drops the docstrings of classes, and the docstring of an error is its message.

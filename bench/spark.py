@@ -81,9 +81,10 @@ class Bench:
     def events(self, name: str, jobs: int, rows: int, goal: float) -> None:
         """Events out of the log of a live node, and the same rows out of Parquet."""
         directory, _ = worked(jobs, rows)
-        server = processes.penstock("--dir", directory.name, "--history-bytes", "1tb", "--history", "off")
+        server = processes.penstock("--dir", directory.name, "--history-bytes", "1tb", "--history", "365d")
         read = self.spark.read.format("penstock_events").option("url", url(server)).option("tube", "bench")
         count = jobs * _ROWS_OF_A_JOB
+        assert read.load().count() == count
         ours = self.measure(f"events/{name}", count, server, _to_nothing(read.load), goal)
         copy = tempfile.mkdtemp(prefix="penstock-bench-")
         try:

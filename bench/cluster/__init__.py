@@ -41,7 +41,7 @@ def trials(scale: Scale) -> list[Trial]:
     seconds = _SECONDS / 4 if scale.quick else _SECONDS
     elsewhere = Trial(
         (
-            Spec("cluster/local", "added and taken on one of two nodes by 50 clients", Unit.JOBS),
+            Spec("cluster/local", "added 32 at a time, taken and acked likewise, on one of two nodes", Unit.JOBS),
             Spec(
                 *("cluster/elsewhere", "added on one node, taken on the other", Unit.JOBS, "cluster/local"),
                 Goal(_ELSEWHERE_RATIO_MIN, Of.RATIO),

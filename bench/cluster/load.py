@@ -14,7 +14,9 @@ import uvloop
 
 from bench.server.processes import command
 
-_CLIENTS = 25
+# Few that send much at a time: with many that send little, this process would be the limit, and not the nodes.
+_CLIENTS = 8
+_TOGETHER = 32
 _BODY = b"x" * 40
 _QUEUE = "moved"
 _BATCH = 100
@@ -39,37 +41,39 @@ class _Moving:
 
     async def _produce(self, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        put = command("ADDJOB", _QUEUE, _BODY, 0, "REPLICATE", 1)
+        put = command("ADDJOB", _QUEUE, _BODY, 0, "REPLICATE", 1) * _TOGETHER
         while time.perf_counter() < self._until:
             if self._added - self._taken > _AHEAD_MAX:
                 await asyncio.sleep(0.001)
                 continue
-            self._added += 1
+            self._added += _TOGETHER
             writer.write(put)
-            answer = await reader.readline()
-            if answer[:1] != b"+":
-                raise RuntimeError(f"a job was refused: {answer!r}")
+            for _ in range(_TOGETHER):
+                answer = await reader.readline()
+                if answer[:1] != b"+":
+                    raise RuntimeError(f"a job was refused: {answer!r}")
         writer.close()
 
     async def _consume(self, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        get = command("GETJOB", "TIMEOUT", 100, "FROM", _QUEUE)
+        get = command("GETJOB", "TIMEOUT", 100, "COUNT", _TOGETHER, "FROM", _QUEUE)
         while time.perf_counter() < self._until:
             writer.write(get)
-            id = await _taken(reader)
-            if id is not None:
-                writer.write(command("FASTACK", id))
+            ids = await _taken(reader)
+            if ids:
+                writer.write(command("FASTACK", *ids))
                 await reader.readline()
-                self._taken += 1
+                self._taken += len(ids)
         writer.close()
 
 
-async def _taken(reader: asyncio.StreamReader) -> bytes | None:
-    """The id of the job in an answer to GETJOB, if there is one."""
-    if await reader.readline() == b"*-1\r\n":
-        return None
-    lines = [await reader.readline() for _ in range(7)]
-    return lines[4].strip()
+async def _taken(reader: asyncio.StreamReader) -> list[bytes]:
+    """The ids of the jobs in an answer to GETJOB."""
+    ids = []
+    for _ in range(int((await reader.readline())[1:])):
+        lines = [await reader.readline() for _ in range(7)]
+        ids.append(lines[4].strip())
+    return ids
 
 
 async def _finish(port: int, word: str, count: int) -> int:
@@ -77,16 +81,12 @@ async def _finish(port: int, word: str, count: int) -> int:
     done = 0
     while done < count:
         writer.write(command("GETJOB", "NOHANG", "COUNT", min(_BATCH, count - done), "FROM", "bench"))
-        jobs = int((await reader.readline())[1:])
-        if jobs < 1:
+        ids = await _taken(reader)
+        if not ids:
             raise RuntimeError("there are no more jobs")
-        ids = []
-        for _ in range(jobs):
-            lines = [await reader.readline() for _ in range(7)]
-            ids.append(lines[4].strip())
         writer.write(command(word, *ids))
         await reader.readline()
-        done += jobs
+        done += len(ids)
     writer.close()
     return done
 

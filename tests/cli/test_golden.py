@@ -24,13 +24,13 @@ CASES = [
 ]
 # Shown in another way elsewhere: tests of their own, or of those who wrote them.
 ELSEWHERE = {
-    *("serve", "config show", "backup", "restore", "demo", "cli", "top", "completion"),
+    *("serve", "config show", "backup", "restore", "demo", "cli", "top", "completion", "sim"),
     *("journal check", "journal repair", "journal stat", "journal export"),
     *("pipeline once", "pipeline run", "pipeline backfill", "pipeline compact", "pipeline report", "pipeline audit"),
     *("pipeline replay", "pipeline whatif"),
     *("import disque-aof", "import jsonl"),
     *("bench put", "bench take", "bench mixed"),
-    *("cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
+    *("sim", "cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
 }
 
 

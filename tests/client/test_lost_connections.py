@@ -559,7 +559,7 @@ async def test_patience_begins_anew_with_every_question(server: Server, name: st
 async def test_a_shared_connection_that_falls_silent_is_given_up() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"%2\r\n+server\r\n+penstock\r\n+id\r\n:1\r\n")
-        writer.write(b"%2\r\n+token\r\n+" + b"0" * 32 + b"\r\n+max-body\r\n:9\r\n+OK\r\n+OK\r\n")
+        writer.write(b"%2\r\n+token\r\n+" + b"0" * 32 + b"\r\n+max-body\r\n:9\r\n+OK\r\n+OK\r\n*0\r\n")
         await reader.read()
         writer.close()
 

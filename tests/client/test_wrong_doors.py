@@ -73,10 +73,10 @@ def stranger() -> Iterator[Callable[[bytes], int]]:
         (b"Tarantool 2.11.0 (Binary) 0-0-0\n" + b" " * 64, "like a Tarantool"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "say tls=1"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "does not speak RESP"),
-        (b"-ERR unknown command 'HELLO'\r\n" * 4, "does not know HELLO"),
-        (b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n" + b"-ERR unknown command\r\n" * 3, "is redis, not Penstock"),
+        (b"-ERR unknown command 'HELLO'\r\n" * 5, "does not know HELLO"),
+        (b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n" + b"-ERR unknown command\r\n" * 4, "is redis, not Penstock"),
         (b"", "hung up"),
-        (b"-ERR max number of clients reached\r\n" * 4, "max number of clients"),
+        (b"-ERR max number of clients reached\r\n" * 5, "max number of clients"),
     ],
 )
 def test_who_is_no_penstock_is_recognised(stranger: Callable[[bytes], int], answer: bytes, told: str) -> None:

@@ -121,7 +121,7 @@ for _path in PAGES:
     _runnable = [block for block in _blocks if block.language in ("python", "redis")]
     _page = Page(_path, _runnable, {"__name__": "__main__"})
     if _path.name in SPARK_PAGES:
-        SPARK_EXAMPLES.append(_page)
+        SPARK_EXAMPLES += [_page] if _page.blocks else []
     else:
         EXAMPLES += [(_page, block) for block in _page.blocks]
         if _about_spark := [block for block in _blocks if block.language == "py"]:

@@ -224,6 +224,7 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "tube alter": (ADMIN, ["nosuch", "TTL", 5]),
     "stage": (WRITE, ["stage", "native", "JOB", "b"]),
     **{name: (WRITE, ["nosuch"]) for name in ("publish", "discard")},
+    "publishonce": (WRITE, ["mark", "nosuch"]),
     "claim take": (WRITE, ["nosuch", "consumer", 1]),
     "claim read": (READ, ["consumer", 1]),
     "claim ack": (WRITE, ["consumer", 1]),

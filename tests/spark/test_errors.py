@@ -74,7 +74,7 @@ def test_a_write_or_a_stream_that_cannot_begin_is_refused_in_a_sentence(
     def stream() -> None:
         read = spark.readStream.format("penstock").option("url", url).option("tube", "nowhere").load()
         write = read.writeStream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
-        write.format("noop").start().awaitTermination(60)
+        write.format("noop").start().awaitTermination(180)
 
     assert told(stream).startswith("there is no tube 'nowhere'")
 

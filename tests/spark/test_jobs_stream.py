@@ -19,7 +19,7 @@ def stream(
         read = read.mapInArrow(work, read.schema)
     write = read.writeStream.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True)
     query = write.format("parquet").start(str(directory / "jobs"))
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(180)
     return query
 
 
@@ -52,7 +52,7 @@ def test_a_stream_of_rows_becomes_jobs_once_though_a_batch_is_done_again(
         read = spark.readStream.schema("value string").parquet(str(tmp_path / "rows"))
         write = read.writeStream.format("penstock").option("url", url).option("tube", tube).trigger(availableNow=True)
         query = write.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(180)
         assert mine.stats()["ready"] == 50
         # As if the driver had died between the publication and its own note of it.
         (tmp_path / "checkpoint" / "commits" / "0").unlink()

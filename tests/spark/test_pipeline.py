@@ -97,6 +97,9 @@ def work(queue: Queue) -> Job:
     mail.take().ack()
     mail.take().bury("torn")
     mail.put("later", delay=3600)
+    risky = queue.tube("risky", "fifottl", max_deliveries=1, dead_letter="morgue")
+    risky.put("try this")
+    risky.take().nack("it blew up")
     crawl = queue.tube("crawl", "utube")
     for n in range(6):
         crawl.put(f"page {n}", key=f"site {n % 2}")
@@ -174,6 +177,8 @@ def test_gold_adds_up_what_happened(made: Made) -> None:
     reasons = total(lake, "failures", "reason", tube="mail")
     assert reasons["no such street",] == {"count": 2, "dead_letters": 0}
     assert reasons["torn",] == {"count": 2, "dead_letters": 2}
+    assert total(lake, "failures", "reason", tube="risky")["it blew up",] == {"count": 2, "dead_letters": 2}
+    assert total(lake, "transitions", "after", tube="morgue")["ready",] == {"count": 2}
     keys = total(lake, "fairness", "key", tube="crawl")
     assert keys["site 0",]["jobs"] == keys["site 1",]["jobs"] == 6
     takes = Counter({tube: sums["takes"] for (tube,), sums in rates.items()})

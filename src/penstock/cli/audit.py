@@ -34,7 +34,7 @@ def audit(
     from penstock.pipeline.audit import audit as work
 
     source = nodes.source() if live or nodes.urls else None
-    with opened(lake, None, master) as (spark, found), stages_bar() as told:
+    with opened(lake, master, makes=source is not None) as (spark, found), stages_bar() as told:
         verdict = work(spark, found, source, told)
     _show(verdict, out)
     if not verdict.kept:

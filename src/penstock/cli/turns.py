@@ -71,7 +71,7 @@ def once(lake: LakeDirectory, by: By = None, master: Master = "local[*]", *, nod
     from penstock.pipeline import stream
 
     source = nodes.source()
-    with opened(lake, by, master) as (spark, found), stages_bar() as told:
+    with opened(lake, master, by) as (spark, found), stages_bar() as told:
         began = time.monotonic()
         count = stream.once(spark, found, source, told)
     _tell(found, count, time.monotonic() - began, out)
@@ -92,7 +92,7 @@ def run(
     from penstock.pipeline import stream
 
     source = nodes.source()
-    with opened(lake, by, master) as (spark, found), stages_bar() as told:
+    with opened(lake, master, by) as (spark, found), stages_bar() as told:
         stream.run(spark, found, source, every, told)
 
 
@@ -112,7 +112,7 @@ def backfill(
     from penstock.pipeline.backfill import backfill as work
 
     source = None if again else nodes.source()
-    with opened(lake, by, master) as (spark, found), stages_bar() as told:
+    with opened(lake, master, by) as (spark, found), stages_bar() as told:
         began = time.monotonic()
         count = work(spark, found, source, told)
     _tell(found, count, time.monotonic() - began, out)
@@ -123,19 +123,23 @@ def compact(lake: LakeDirectory, master: Master = "local[*]", *, out: Output) ->
     """Put the small files of each day together. A pipeline that runs does it by itself, less often."""
     from penstock.pipeline.compact import compact as work
 
-    with opened(lake, None, master) as (spark, found), found.writing():
-        before, after = work(spark, found.must_be_there())
+    with opened(lake, master, makes=False) as (spark, found), found.writing():
+        before, after = work(spark, found)
     out.done(f"{before:,} files became {after:,}", before=before, after=after)
 
 
 @contextmanager
-def opened(directory: str, by: Grain | None, master: str) -> Iterator[tuple[SparkSession, Lake]]:
-    """A session of Spark, and a lake."""
+def opened(
+    directory: str, master: str, by: Grain | None = None, makes: bool = True
+) -> Iterator[tuple[SparkSession, Lake]]:
+    """A session of Spark, and a lake. Where there is none it is refused, unless the command `makes` one."""
     with extra("spark"):
         from penstock.pipeline.lake import Lake
         from penstock.spark import session
 
     lake = Lake(directory)
+    if not makes:
+        lake.must_be_there()
     if by is not None:
         with lake.writing():
             lake.count_by(by.value)

@@ -254,8 +254,8 @@ class Cluster(CopyKeeper):
         return len(self.members.reachable())
 
     def is_external(self) -> bool:
-        """Whether this node keeps no copies of new jobs."""
-        return self.members.leaving or self.place.is_short()
+        """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""
+        return self.members.leaving or (self.place.is_short() and self.members.size() > 1)
 
     def replicate(
         self,

@@ -532,6 +532,7 @@ class Engine(Moves):
             self._set_body(job, tube, body, body_kind)
             if event != s.ACKED and (key is not None or priority != PRIORITY_UNSET):
                 self._change(job, tube, key, priority)
+        self.outbox.acked_by(session, tube)
         self._move(job, tube, event, now)
         if self._woken:
             self._settle(now)
@@ -545,6 +546,7 @@ class Engine(Moves):
             return refusal
         tube = self.tube_of(job)
         self._set_body(job, tube, body, body_kind)
+        self.outbox.acked_by(session, tube)
         self._move(job, tube, s.KEPT, now)
         self._settle(now)
         return OK

@@ -60,6 +60,9 @@ class Outbox:
     def body_changed(self) -> None:
         """The job that moves next has another body than before."""
 
+    def acked_by(self, session: Session, tube: Tube) -> None:
+        """The job that moves next does so by the word of this session."""
+
     def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
         """The job that enters next was put under this dedup id."""
 

@@ -24,7 +24,8 @@ Row, 128 bytes (a later version may append to it: readers go by the frame's "byt
      8  order i64 │ 16  wake i64 │ 24  expiry i64 │ 32  ttr i64 (2^61 in these: never)
     40  priority i64 │ 48  time of the event i64 │ 56  created i64
     64  position of the job's row before this one u64, 0 for none
-    72  session number i64, 0 for none │ 80  integer within the tube i64, -1 for none
+    72  number of the session that holds it, or that acked it, i64, 0 for none
+    80  integer within the tube i64, -1 for none
     88  tube number i64
     96  deliveries u32 │ 100  nacks u32 │ 104  returns u32 │ 108  ttl class u32
    112  event u8 │ 113  from u8 │ 114  to u8
@@ -174,6 +175,7 @@ class RowWriter(Outbox):
     _vars: BytesWriter
     _sessions: list[Session | None]  # The engine's own list, by slot.
     _dedup: bytes | None  # Of the job that enters next.
+    _acked_by: i64  # Who acks the job that moves next; 0 for nobody.
     _new_body: bool  # The job that moves next has another body than its rows before say.
 
     def __init__(self, position: i64) -> None:
@@ -195,6 +197,7 @@ class RowWriter(Outbox):
         self._vars = BytesWriter()
         self._sessions = []
         self._dedup = None
+        self._acked_by = 0
         self._new_body = False
 
     def attach(self, sessions: list[Session | None]) -> None:
@@ -261,6 +264,9 @@ class RowWriter(Outbox):
                 session = held_by.number
         elif holder == HELD_BY_CLAIM:
             flags |= FLAG_CLAIMED
+        elif self._acked_by != 0:
+            session = self._acked_by
+            self._acked_by = 0
         start: i64 = len(self._vars)
         extra = job.extra
         if body is not None:
@@ -290,6 +296,11 @@ class RowWriter(Outbox):
     def body_changed(self) -> None:
         """Write the body in the row that comes next."""
         self._new_body = True
+
+    def acked_by(self, session: Session, tube: Tube) -> None:
+        """Remember who acks for the row that comes next: that session need not be the one that held the job."""
+        if not tube.temporary:
+            self._acked_by = session.number
 
     def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
         """Remember a dedup id for the row that comes next."""

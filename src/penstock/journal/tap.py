@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +21,9 @@ from penstock.journal.segment import FrameFile, Piece
 
 # How many ends of reads are noted.
 _PLACES_MAX: Final = 1_024
+
+# How much of a file is looked at before other threads get their turn: a millisecond's work, if its frames are short.
+_PIECE_BYTES: Final = 512 * 1024
 
 # How many events are looked at for one page, so that a filter which matches nothing comes to an end.
 EXAMINED_MAX: Final = 10_000
@@ -69,15 +73,19 @@ class Tap:
         called: dict[int, bytes] = {}
         length, upto = 0, position
         place: tuple[str, int] | None = None  # Where the next frame will begin, if it is in the same file.
-        for name, data, frame, base in self._frames(position, end):
-            if parts and length + frame.length > bytes_max:
-                break
+        for name, piece in self._pieces(position, end):
             if not parts and names:
                 called = self._reader.names_in(name)
-            parts.append(data[frame.at : frame.at + frame.length])
-            length += frame.length
-            upto = frame.position + frame.rows
-            place = (name, base + frame.at + frame.length)
+            frames = _fitting(piece.frames, bytes_max - length, not parts)
+            if frames:
+                # They follow each other, so they are one slice: a frame may hold a single row.
+                first, last = frames[0], frames[-1]
+                parts.append(piece.data[first.at : last.at + last.length])
+                length += len(parts[-1])
+                upto = last.position + last.rows
+                place = (name, piece.base + last.at + last.length)
+            if len(frames) < len(piece.frames):
+                break
         if place is not None:
             self._note(upto, place)
         return Frames(upto, b"".join(parts), called)
@@ -116,41 +124,57 @@ class Tap:
             if len(self._places) > _PLACES_MAX:
                 del self._places[next(iter(self._places))]
 
-    def _frames(self, position: int, end: int) -> Iterator[tuple[str, bytes, f.Frame, int]]:
-        """The frames from the one on that holds a position: the file each is in, and where."""
+    def _pieces(self, position: int, end: int) -> Iterator[tuple[str, Piece]]:
+        """The frames from the one on that holds a position, many at a time, and the file that they are in."""
         place = self._places.get(position)
         at = position
         if place is not None:
-            for found in self._frames_at(place[0], place[1], position, end):
-                if found[2].position != at and at == position:
+            for piece in self._pieces_at(place[0], place[1], position, end):
+                if piece.frames[0].position != at and at == position:
                     # The file was written anew since, and this is another place in it.
                     break
-                yield found
-                at = found[2].position + found[2].rows
+                yield place[0], piece
+                at = piece.frames[-1].position + piece.frames[-1].rows
         while at < end:
             self._check(at, end)
             before = at
             for name, offset in self._reader.places_from(at):
-                for found in self._frames_at(name, offset, at, end):
-                    yield found
-                    at = found[2].position + found[2].rows
+                for piece in self._pieces_at(name, offset, at, end):
+                    yield name, piece
+                    at = piece.frames[-1].position + piece.frames[-1].rows
             if at == before:
                 # What is durable is not there: it has just been removed, or it is damaged.
                 self._check(at, end)
                 raise DamagedJournal(f"position {at} of the log cannot be read; see penstock journal check")
 
-    def _frames_at(self, name: str, offset: int, position: int, end: int) -> Iterator[tuple[str, bytes, f.Frame, int]]:
-        """The frames of one file from an offset on that hold a position or follow it."""
+    def _pieces_at(self, name: str, offset: int, position: int, end: int) -> Iterator[Piece]:
+        """The frames of one file from an offset on that hold a position or follow it; some in every piece."""
         try:
             file = FrameFile(self._disk, name)
         except FileNotFoundError:
             return
         with file:
-            piece: Piece
-            for piece in file.run(offset, f.MARK_BYTES):
-                for frame in piece.frames:
-                    if frame.position >= end:
-                        return
-                    if frame.position + frame.rows > position:
-                        yield name, piece.data, frame, piece.base
+            for piece in file.run(offset, _PIECE_BYTES):
+                frames = piece.frames
+                first = bisect_right(frames, position, key=_end)
+                behind = bisect_left(frames, end, key=_position)
+                if first < behind:
+                    yield piece if behind - first == len(frames) else piece._replace(frames=frames[first:behind])
+                if behind < len(frames):
+                    return
                 time.sleep(0)
+
+
+def _position(frame: f.Frame) -> int:
+    return frame.position
+
+
+def _end(frame: f.Frame) -> int:
+    return frame.position + frame.rows
+
+
+def _fitting(frames: list[f.Frame], bytes_max: int, one: bool) -> list[f.Frame]:
+    """The first of these frames that have so many bytes together; one at least, if there has to be."""
+    start = frames[0].at
+    count = bisect_right(frames, start + bytes_max, key=lambda frame: int(frame.at + frame.length))
+    return frames[: max(count, 1 if one else 0)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -44,16 +45,20 @@ class GoldReader:
 
     def table(self, name: str) -> pa.Table:
         """A table of gold."""
+        return pa.concat_tables([schema_of(gold_table(name)).empty_table(), *self._days(name)])
+
+    def reduced(self, name: str, reduce: Callable[[pa.Table], pa.Table]) -> pa.Table:
+        """A table that is too long to have whole: what is reduced of each day, reduced again."""
+        nothing = schema_of(gold_table(name)).empty_table()
+        return reduce(pa.concat_tables(reduce(part) for part in chain([nothing], self._days(name))))
+
+    def _days(self, name: str) -> Iterator[pa.Table]:
         table = gold_table(name)
-        schema = schema_of(table)
         days = days_between(self._lake, table, self._since, self._until)
-        files = [str(self._lake.root / table.path / file) for file in self._lake.files(table, days)]
-        if not files:
-            return schema.empty_table()
-        wanted = None
-        if self._tubes and "tube" in schema.names:
-            wanted = pc.field("tube").isin(sorted(self._tubes))
-        return ds.dataset(files, schema=schema).to_table(filter=wanted)
+        schema = schema_of(table)
+        wanted = pc.field("tube").isin(sorted(self._tubes)) if self._tubes and "tube" in schema.names else None
+        for file in self._lake.files(table, days):
+            yield ds.dataset(self._lake.root / table.path / file, schema=schema).to_table(filter=wanted)
 
     def summed(self, name: str, by: Sequence[str], **how: str) -> list[Row]:
         """A table by fewer columns; of the others, each is brought together as said: `puts="sum"`."""
@@ -73,8 +78,10 @@ class GoldReader:
 
 
 def group(table: pa.Table, by: Sequence[str], **how: str) -> pa.Table:
-    """A table by fewer columns; of the others, each is brought together as said."""
-    return table.group_by(list(by)).aggregate(list(how.items())).rename_columns([*by, *how])
+    """A table by fewer columns; of the others, each is brought together as said: sum, max, last."""
+    # In several threads, nobody knows which row is the last.
+    grouped = table.group_by(list(by), use_threads="last" not in how.values())
+    return grouped.aggregate(list(how.items())).rename_columns([*by, *how])
 
 
 def rows_of(table: pa.Table) -> list[Row]:

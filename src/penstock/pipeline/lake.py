@@ -8,7 +8,7 @@
 The one rule: a file counts if the manifest names it, and it never changes. A commit writes new files, then replaces the
 manifest by one rename, then removes the files that no longer count. So a turn of the pipeline happens whole or not at
 all, whatever is killed when; what a killed one left behind is swept away by the next writer. That is what a table
-format does, without one: Spark alone has none here ([ADR 13](docs/adr/0013-a-lake-is-files-and-a-manifest.md)).
+format does, without one: Spark alone has none here ([ADR 14](docs/adr/0014-a-lake-is-files-and-a-manifest.md)).
 """
 
 from __future__ import annotations

@@ -116,21 +116,30 @@ class _Maker:
         )
 
     def durations(self, kind: str, name: str, title: str, asked: str, of: str) -> Section:
-        table = self._gold.table("durations")
-        table = table.filter(pc.equal(table["kind"], kind))
-        rows = self._by_tube(percentiles(group(table, ["tube", "bucket"], count="sum"), ["tube"]))
-        counts = group(self._stepped(table), ["tube", "minute", "bucket"], count="sum")
+        totals, counts = (
+            table.filter(pc.equal(table["kind"], kind)) for table in (self._durations, self._durations_over_time)
+        )
+        rows = self._by_tube(percentiles(totals, ["tube"]))
         panels = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile"}
         points = self._filled(percentiles(counts, ["tube", "minute"]), panels, None)
         columns = [column("tube"), column("count", of), *(column(each, f"{each}, ms") for each in panels)]
         figure = charts.over_time(points, panels, "ms", self._shown, self._gold.span) if rows else None
         return Section(name, title, asked, columns, rows, _NOTHING, figure, f"{self._note()} Right to 2 %.".strip())
 
+    @cached_property
+    def _durations(self) -> pa.Table:
+        return self._gold.reduced("durations", lambda table: group(table, ["tube", "kind", "bucket"], count="sum"))
+
+    @cached_property
+    def _durations_over_time(self) -> pa.Table:
+        by = ["tube", "kind", "minute", "bucket"]
+        return self._gold.reduced("durations", lambda table: group(self._stepped(table), by, count="sum"))
+
     def backlog(self) -> Section:
-        table = self._gold.table("backlog")
+        table = self._gold.table("backlog").sort_by("minute")
         levels = ("ready", "taken", "delayed", "buried", "kept")
-        most = {row["tube"]: row["ready"] for row in group(table, ["tube"], ready="max").to_pylist()}
-        last = {row["tube"]: row for row in sorted(table.to_pylist(), key=lambda row: row["minute"])}
+        most = {row["tube"]: row["ready"] for row in rows_of(group(table, ["tube"], ready="max"))}
+        last = rows_of(group(table, ["tube"], **dict.fromkeys(levels, "last")))
         lines = {"ready": "ready", "taken": "taken", "buried": "buried"}
         points = sorted(self._over_time("backlog", **dict.fromkeys(lines, "max")), key=lambda row: row["minute"])
         return self._section(
@@ -140,7 +149,7 @@ class _Maker:
                 *(column("tube"), Column("most ready", lambda row: most[row["tube"]])),
                 *(column(level, f"{level} at the end") for level in levels),
             ],
-            self._by_tube(list(last.values())),
+            self._by_tube(last),
             charts.over_time(points, lines, "jobs", self._shown, self._gold.span, level=True),
             self._note(),
         )

@@ -37,9 +37,8 @@ class _Offered:
     """`pushFilters` for Spark to find: it refuses a source that has one while pushing filters is switched off, which it
     is unless a session says otherwise. It takes this one for its own, and calls it if it is switched on."""
 
-    __func__ = DataSourceReader.pushFilters
-
     def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
+        self.__func__ = DataSourceReader.pushFilters
         self._push = push
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:

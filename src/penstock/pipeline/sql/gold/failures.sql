@@ -6,7 +6,7 @@ SELECT
     ELSE coalesce(nullif(reason, ''), 'no reason given')
   END AS reason,
   count_if(kind = 'fail') AS count,
-  count_if(after = 'buried' OR event = 'discarded') AS dead_letters
+  count_if(event = 'buried' OR given_up) AS dead_letters
 FROM steps
-WHERE kind = 'fail' OR event IN ('buried', 'exhausted', 'discarded')
+WHERE NOT carried AND (kind = 'fail' OR event = 'buried' OR given_up)
 GROUP BY ALL

@@ -42,10 +42,15 @@ WITH told AS (
 )
 SELECT
   *,
-  row_number() OVER (PARTITION BY node, job ORDER BY position) = 1 AND NOT carried AS first,
+  row_number() OVER job = 1 AND NOT carried AS first,
+  -- A job that leaves its tube in the moment of its failure goes where its retry policy sends it.
+  event IN ('exhausted', 'discarded')
+    OR event = 'moved out' AND lag(kind) OVER job = 'fail' AND lag(time) OVER job = time AS given_up,
   last_value(held_from, TRUE) OVER past AS held_since,
   last_value(taker, TRUE) OVER past AS held_by,
   last_value(ready_from, TRUE) OVER past AS ready_since,
   date_trunc(:grain, time) AS minute
 FROM told
-WINDOW past AS (PARTITION BY node, job ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+WINDOW
+  job AS (PARTITION BY node, job ORDER BY position),
+  past AS (PARTITION BY node, job ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
