@@ -48,7 +48,7 @@ CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
     "heir-forgot-and-takes-it-again": Seeds(500),
     "replicas-in-the-order-of-a-set": HashSeeds(2),
     "no-sync": Seeds(50),
-    "sync-after-reply": Seeds(100),
+    "sync-after-reply": Seeds(100, ("journal=always", "nemeses=power_cut")),
     "once-again-after-restart": Seeds(200),
     "ids-begin-anew": Seeds(100),
     "checksum-without-length": Tests("tests/journal/test_crash.py", "flipped_bit"),

@@ -156,11 +156,29 @@ class Nemeses:
         return self._crash("kill", power=False)
 
     def power_cut(self) -> Undo | None:
-        """Switch a machine off; it is started again."""
-        return self._crash("power cut", power=True)
-
-    def _crash(self, kind: str, power: bool, wipes: bool = False) -> Undo | None:
+        """Switch a machine off; it is started again. Rather in the middle of its next sync: that is when it hurts."""
         node = self._one_up()
+        if node is None or self._random.random() < 0.3:
+            return self._crash("power cut", power=True)
+        doomed = node
+        starts: list[Undo] = []
+
+        def strike() -> None:
+            doomed.on_sync = None
+            start = self._crash("power cut", power=True, node=doomed) if doomed.up and not self._over else None
+            if start is not None:
+                starts.append(start)
+
+        def mend() -> None:
+            doomed.on_sync = None
+            for start in starts:
+                start()
+
+        doomed.on_sync = lambda: self._world.schedule.after(self._random.randint(0, doomed.sync_us), strike)
+        return mend
+
+    def _crash(self, kind: str, power: bool, wipes: bool = False, node: SimNode | None = None) -> Undo | None:
+        node = node or self._one_up()
         journal = self._world.options.journal
         forgets = wipes or journal == NO_JOURNAL or (power and journal != ALWAYS)
         if node is None or (forgets and not self._within_budget(node)):

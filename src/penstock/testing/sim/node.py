@@ -123,6 +123,7 @@ class SimNode:
         self.sync_us = world.options.sync_us
         self.memory_max = NEVER
         self.has_room = True  # Whether it was within that when it was set.
+        self.on_sync: Callable[[], None] | None = None  # What happens when it next begins a sync.
         self.left_at = NEVER  # When it was told to leave, by the true clock.
         self.installs = 0  # How often its disk was empty.
         self.boots = 0
@@ -402,12 +403,13 @@ class SimNode:
 
     def _begin_sync(self) -> None:
         self._syncing = True
-        life, count = self.life, len(self._outputs)
-        delay = spread(self._random, self.sync_us, 5 * SECOND)
-        self.world.schedule.after(delay, lambda: self._synced(life, count))
+        life = self.life
+        self.world.schedule.after(spread(self._random, self.sync_us, 5 * SECOND), lambda: self._synced(life))
+        if self.on_sync is not None:
+            self.on_sync()
 
-    def _synced(self, life: int, count: int = 0) -> None:
-        """A sync has ended: what was set aside before it began may go."""
+    def _synced(self, life: int) -> None:
+        """A sync has ended: what was set aside so far may go."""
         if life != self.life:
             return
         if self.paused:
