@@ -19,8 +19,8 @@ export PYTHON
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# What knows no process, socket or disk, and so may be different only where the compiler is.
-PURE := $(addprefix tests/,cluster core wire dialects embedded conformance testing)
+# What tests the compiled code most, and knows no process, socket or disk.
+PURE := $(addprefix tests/,cluster core dialects testing wire)
 
 tools: $(VENV)/tools
 

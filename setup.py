@@ -101,7 +101,9 @@ def extensions() -> list[Extension]:
         from mypyc.build import mypycify
 
         groups = [(sources(patterns), f"penstock_{name}") for name, patterns in GROUPS.items()]
-        return mypycify([file for files, _ in groups for file in files], opt_level="3", separate=groups)
+        return mypycify(
+            [file for files, _ in groups for file in files], opt_level="3", debug_level="0", separate=groups
+        )
     except (ImportError, SystemExit) as failure:  # mypyc leaves by sys.exit.
         if MODE == "1":
             raise

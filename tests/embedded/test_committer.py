@@ -90,9 +90,12 @@ async def test_a_fast_disk_is_synced_in_the_loop_and_a_slow_one_in_a_thread(disk
     await put_and_wait(opened, committer)
     assert disk.threads and here not in disk.threads
     disk.takes_s = 0.0
-    for _ in range(50):
+    tries = 0
+    while disk.threads[-1] != here:
+        # It may take a busy machine a while to find that its disk is fast again.
         await put_and_wait(opened, committer)
-    assert disk.threads[-1] == here
+        tries += 1
+        assert tries < 10_000
 
 
 async def test_whoever_comes_while_a_sync_is_on_waits_for_the_next(disk: SlowDisk) -> None:
