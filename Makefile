@@ -5,8 +5,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test test-compiled test-spark test-interpreted fuzz sim mutants lint format docs bench \
-	bench-spark bench-pipeline wheel clean FORCE
+.PHONY: help setup tools demo test test-compiled test-spark test-simulation test-interpreted fuzz sim mutants lint \
+	format docs bench bench-spark bench-pipeline wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -20,7 +20,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What tests the compiled code most, and knows no process, socket or disk.
-PURE := $(addprefix tests/,cluster core dialects testing wire)
+PURE := $(addprefix tests/,cluster core dialects simulation/test_mutants.py testing wire)
 
 tools: $(VENV)/tools
 
@@ -33,10 +33,13 @@ test: ## run everything: build, lint, the tests compiled and interpreted
 	+@scripts/test.sh
 
 test-compiled: setup ## run the tests on the compiled package, as a user gets it (ARGS="-k name" goes to pytest)
-	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest --ignore tests/spark $(ARGS)
+	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest --ignore tests/spark --ignore tests/simulation $(ARGS)
 
 test-spark: setup ## run those that need Spark (ARGS as above)
 	@env -u PYTHONPATH $(PY) -m pytest tests/spark $(ARGS)
+
+test-simulation: setup ## run some seeds of simulated clusters; `make sim` runs many
+	@env -u PYTHONPATH $(PY) -m pytest tests/simulation $(ARGS)
 
 test-interpreted: $(VENV)/tools ## run the tests of the pure parts on the source as it is (ARGS=tests: all of them)
 	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest $(or $(ARGS),$(PURE))

@@ -46,11 +46,14 @@ said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
 
 layer tools tools 150
-# Beside everything else: first what needs no compiler, then what needs one, and Spark.
+# Beside everything else: first what needs no compiler, then Spark, and simulated clusters.
 (
   quietly interpreted test-interpreted
   while [ ! -e "$said/built" ]; do sleep 1; done
-  if [ "$(cat "$said/built")" = 0 ]; then quietly spark test-spark; fi
+  if [ "$(cat "$said/built")" = 0 ]; then
+    quietly spark test-spark
+    quietly simulation test-simulation
+  fi
 ) &
 layer build setup 200
 built=$?
@@ -69,7 +72,9 @@ else
 fi
 wait
 joined interpreted 300
-if [ $built = 0 ]; then joined spark 300; else row spark - "not run: the build failed"; fi
+for name in spark simulation; do
+  if [ $built = 0 ]; then joined $name 300; else row $name - "not run: the build failed"; fi
+done
 
 printf '\n%s' "$table"
 exit $failed
