@@ -64,6 +64,7 @@ class Members:
     """The table of nodes, and how it comes to agree with that of the others."""
 
     myself: bytes
+    epoch: i64  # How often a standby has become this node.
     memory: bytes  # Changes whenever this node forgot its jobs.
     host: str  # Where this node is, as far as it knows.
     announced: str  # Where it says it is; empty: wherever it is seen to come from.
@@ -85,6 +86,7 @@ class Members:
 
     def __init__(self, myself: bytes, memory: bytes, entropy: int, mail: Mail, timeout_ms: int = TIMEOUT_MS) -> None:
         self.myself = myself
+        self.epoch = 0
         self.memory = memory
         self.host = ""
         self.announced = ""

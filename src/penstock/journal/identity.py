@@ -23,9 +23,10 @@ class Identity:
 
     node: str  # Its id, 40 hex digits.
     key: bytes  # The secret behind the ids of its jobs.
-    epoch: int = 0  # The first one that this directory may use.
+    epoch: int = 0  # The first one, of those in ids, that this directory may use.
     leaving: bool = False  # The node was told to leave its cluster.
     doubtful: bool = False  # The log may lack its newest rows, and no open has dealt with that to its end.
+    node_epoch: int = 0  # How often a standby has become this node: of two directories of one node, the greater counts.
 
     def write(self, disk: Disk) -> None:
         """Be the identity of a directory."""
@@ -70,9 +71,10 @@ def identity(disk: ReadableDisk) -> Identity:
     try:
         told = json.loads(disk.read(NODE_FILE))
         flags = bool(told.get("leaving", False)), bool(told.get("doubtful", False))
-        found = Identity(told["node"], bytes.fromhex(told["key"]), told.get("epoch", 0), *flags)
+        epochs = told.get("epoch", 0), told.get("node_epoch", 0)
+        found = Identity(told["node"], bytes.fromhex(told["key"]), epochs[0], *flags, node_epoch=epochs[1])
         sizes = len(found.node), len(bytes.fromhex(found.node)), len(found.key)
-        if sizes == (2 * _NODE_BYTES, _NODE_BYTES, _KEY_BYTES) and found.epoch >= 0:
+        if sizes == (2 * _NODE_BYTES, _NODE_BYTES, _KEY_BYTES) and min(epochs) >= 0:
             return found
     except (ValueError, KeyError, TypeError, AttributeError):
         pass

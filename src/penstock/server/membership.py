@@ -42,6 +42,7 @@ class Membership:
         self.cluster = Cluster(host.engine, host.ids, self.members, self.mail, secrets.randbits(32), host.body_of)
         self.bus = Bus(node, self.cluster, self._keep_quietly)
         node.post = self.bus
+        self.members.epoch = host.node_epoch()
         self.members.leaving = host.is_leaving()
         self.members.announced = self.members.host = announced_ip(config)
         self.members.port = config.cluster_announce_port or config.port or config.tls_port
