@@ -48,6 +48,10 @@ MESSAGES = [
     m.Receipt(m.NOTTAKEN, 9),
     m.OfHolders(m.HOLDERS, JOB, 0, [ONE]),
     m.Question(m.ASK, 3, m.OLDEST, b"q", 10),
+    m.OfTubes(m.HOMES, m.LIST_BEGINS | m.LIST_ENDS, [b"mail", b"\xff"], [b"gone"]),
+    m.OfClaim(m.CLAIM, b"mail", 1_700_000_000_000),
+    m.OfClaim(m.CLAIMED, b"mail", 7, m.LIVES_ELSEWHERE, b"a" * 40),
+    m.OfClaim(m.UNCLAIM, b"mail", 7),
     m.Told(m.TOLD, 3, [1, 2, 0], [image()]),
 ]
 
@@ -65,6 +69,8 @@ FIELDS = {
     "Receipt": "kind number",
     "Question": "kind number about queue count",
     "Told": "kind number figures jobs",
+    "OfTubes": "kind part made gone",
+    "OfClaim": "kind tube number verdict node",
 }
 
 

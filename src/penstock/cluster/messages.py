@@ -37,13 +37,18 @@ ASK: Final = 17  # Tell me about this queue, as you have it.
 TOLD: Final = 18  # The answer.
 NOTTAKEN: Final = 19  # I have not taken what you handed over, and never will: it is yours.
 HOLDERS: Final = 20  # These have copies, too, and so do I.
+HOMES: Final = 21  # These tubes live here, and these do no more.
+CLAIM: Final = 22  # I am about to make this tube: may I?
+CLAIMED: Final = 23  # What I have to say to that: one of the verdicts below.
+UNCLAIM: Final = 24  # I am not making it after all.
 
-MESSAGES_COUNT: Final = 21
+MESSAGES_COUNT: Final = 25
 
 # What they are called, for people.
 MESSAGE_NAMES: Final = (
     *("ping", "pong", "meet", "fail", "repljob", "gotjob", "enqueue", "queued", "setack", "willqueue", "gotack"),
     *("deljob", "needjobs", "yourjobs", "working", "pause", "takenover", "ask", "told", "nottaken", "holders"),
+    *("homes", "claim", "claimed", "unclaim"),
 )
 
 # What is asked about a queue: the `about` of ASK.
@@ -55,6 +60,17 @@ EMPTY: Final = 2  # Delete what it has there; how many jobs that were, and are l
 STILL: Final = 0  # It was before.
 TIME_OVER: Final = 1  # Its retry time was over, and nobody objected.
 ASKED_FOR: Final = 2  # A client said so: that it failed, or that it should be. Whoever holds it holds it no more.
+
+# Which part of a list of homes this is: the `part` of HOMES, bits. Without any it is what has changed.
+LIST_BEGINS: Final = 1
+LIST_ENDS: Final = 2
+LIST_WANTED: Final = 4  # It is none, but asks for one.
+
+# What is said to one who wants to make a tube: the `verdict` of CLAIMED.
+MAY: Final = 0  # Go ahead; I make none of this name until you say that you do not, either.
+MAY_SOON: Final = 1  # `node` is about to make it. Ask again.
+LIVES_ELSEWHERE: Final = 2  # It lives on `node`.
+IS_SHARED: Final = 3  # A queue of this name, of Disque's kind, is here.
 
 # What a node says of itself and of others: bits, as Disque has them.
 NODE_SUSPECTED: Final = 1
@@ -263,3 +279,33 @@ class Told(Message):
         self.number = number
         self.figures = figures
         self.jobs = jobs
+
+
+class OfTubes(Message):
+    """HOMES: tubes that came to live on the sender, and those that went."""
+
+    part: i64
+    made: list[bytes]
+    gone: list[bytes]
+
+    def __init__(self, kind: i64, part: i64, made: list[bytes], gone: list[bytes]) -> None:
+        super().__init__(kind)
+        self.part = part
+        self.made = made
+        self.gone = gone
+
+
+class OfClaim(Message):
+    """CLAIM, CLAIMED and UNCLAIM: who may make a tube."""
+
+    tube: bytes
+    number: i64  # Which claim of the claimant's this is about.
+    verdict: i64
+    node: bytes  # CLAIMED: who has the tube, or is about to; empty where nobody does.
+
+    def __init__(self, kind: i64, tube: bytes, number: i64, verdict: i64 = MAY, node: bytes = b"") -> None:
+        super().__init__(kind)
+        self.tube = tube
+        self.number = number
+        self.verdict = verdict
+        self.node = node

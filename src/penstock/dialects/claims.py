@@ -68,7 +68,7 @@ class Claims:
                 size = True
             else:
                 raise words.unknown(["COUNT", "LEASE", "TOKEN", "SHARD", "SIZE"])
-        tube = self._engine.tube(args[2])
+        tube = self._native.site.tube(args[2])
         made = claiming.claim(self._engine, args[3], token, number, tube, min(count, CLAIM_JOBS_MAX), lease, now)
         if made is None:
             caller.reply.null_array()

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.core.errors import CommandError, NoMemory, PenstockError
+from penstock.cluster.homes import ClaimWait
+from penstock.core.errors import CommandError, NoHome, NoMemory, PenstockError
 from penstock.core.job import Job
-from penstock.core.waits import Connection, Waiting
-from penstock.wire.errors import Refused
+from penstock.core.waits import SERVED, Connection, Waiting
+from penstock.wire.errors import Elsewhere, Refused, Unclaimed
 from penstock.wire.reply import Reply
 from penstock.wire.resp import HTTP_REQUEST
 
@@ -241,6 +242,8 @@ class Family:
 Show = Callable[[Any, list[bytes]], None]
 Slow = Callable[[Any, list[bytes], int], None]
 Report = Callable[[Exception], None]
+PassOn = Callable[[Any, list[bytes], Elsewhere], None]
+AskOthers = Callable[[Caller, bytes, object, int], ClaimWait]
 
 
 class Desk:
@@ -255,6 +258,8 @@ class Desk:
     on_show: Show | None  # Told of a command that is about to run, while somebody wants to see every one.
     on_slow: Slow | None  # Told of a command that took long, and how many ns that was.
     on_error: Report | None  # Told of what is wrong with us.
+    on_elsewhere: PassOn | None  # Told of a command that is for another node; without it, the command is refused.
+    ask_others: AskOthers | None  # Asks whether a tube may be made: by whom, which one, the tag of the wait, now.
     _spellings: dict[bytes, Command]  # By their names as clients mostly write them.
 
     def __init__(self, commands: list[Command], clock_ns: Callable[[], int]) -> None:
@@ -270,6 +275,8 @@ class Desk:
         self.on_show = None
         self.on_slow = None
         self.on_error = None
+        self.on_elsewhere = None
+        self.ask_others = None
 
     def add(self, command: Command, name: bytes) -> None:
         """Let a command be called by a name."""
@@ -301,7 +308,7 @@ class Desk:
             if command is not None:
                 if self.watched and self.on_show is not None:
                     self.on_show(caller, args)
-                self._run(caller, command, args, now)
+                self.run(caller, command, args, now)
                 ended: i64 = self.clock_ns()
                 command.calls += 1
                 command.ns += ended - began
@@ -318,7 +325,8 @@ class Desk:
                 return at
         return at
 
-    def _run(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
+    def run(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
+        """Run a command of a caller, if it may; it is answered, or waits."""
         reply = caller.reply
         refusal = command.refusal(caller, args)
         if refusal:
@@ -332,9 +340,21 @@ class Desk:
                 # Half an answer was written: whatever comes next would be read as the rest of it.
                 self._failed(caller, error)
                 return
-            reply.error(refusal_line(error))
+            if isinstance(error, Unclaimed) and self.ask_others is not None:
+                caller.waits(self.ask_others(caller, error.tube, caller, now), _Again(self, command, args))
+            elif isinstance(error, Elsewhere) and self.on_elsewhere is not None:
+                self._pass_on(caller, args, error)
+            else:
+                reply.error(refusal_line(error))
         except Exception as defect:
             self._failed(caller, defect)
+
+    def _pass_on(self, caller: Caller, args: list[bytes], where: Elsewhere) -> None:
+        assert self.on_elsewhere is not None
+        try:
+            self.on_elsewhere(caller, args, where)
+        except PenstockError as refusal:
+            caller.reply.error(refusal_line(refusal))
 
     def answered(self, caller: Caller, before: i64) -> None:
         """A command has ended: take back its answer, which began here, where its caller wants none."""
@@ -373,7 +393,8 @@ class Desk:
                 answer.write(caller, wait, now)
             except PenstockError as reason:
                 caller.reply.error(refusal_line(reason))
-        self.answered(caller, before)
+        if caller.wait is None and not caller.busy:
+            self.answered(caller, before)
 
     def _failed(self, caller: Caller, error: Exception) -> None:
         """A command failed in a way that nobody meant: its caller is closed, the others go on."""
@@ -395,6 +416,33 @@ class Desk:
             return
         shown = name[:128].decode("utf-8", "backslashreplace").encode()
         caller.reply.error(b"ERR unknown command '" + shown + b"'")
+
+
+class _Again(Answer):
+    """How one is answered who waited until it was known where a tube lives: as if it asked only now."""
+
+    _desk: Desk
+    _command: Command
+    _args: list[bytes]
+
+    def __init__(self, desk: Desk, command: Command, args: list[bytes]) -> None:
+        self._desk = desk
+        self._command = command
+        self._args = args
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """A wait has ended."""
+        check_claim(wait)
+        self._desk.run(caller, self._command, self._args, now)
+
+
+def check_claim(wait: Waiting) -> None:
+    """Refuse a command that waited until it was known where its tube lives, and is not to be run again."""
+    assert isinstance(wait, ClaimWait)
+    if wait.refusal is not None:
+        raise wait.refusal
+    if wait.outcome != SERVED:
+        raise NoHome("nobody waited until it was known whether the tube may be made; try again")
 
 
 def refusal_line(refusal: PenstockError) -> bytes:

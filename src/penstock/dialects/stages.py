@@ -52,6 +52,8 @@ class StageCommands:
         check_own(caller, args[1], b"stage")
         self._native.check_puts(caller, args[2], drafts)
         engine = self._engine
+        if args[2] not in engine.tubes:
+            self._native.site.seek([args[2]])
         staging.check_stage(engine, args[1], drafts, expire, now)
         if after >= 0 and self._was_staged(caller, args[1], after, len(drafts), now):
             return

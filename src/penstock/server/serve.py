@@ -177,6 +177,7 @@ async def _look_after(server: Server, info: Info) -> None:
         info.sample()
         if ticks % 10 == 0:
             server.drop_idle_queues()
+            server.make_spaces_left()
             gc.collect(1 if ticks % 100 == 0 else 0)
 
 

@@ -28,9 +28,12 @@ from mypy_extensions import i32, i64
 
 from penstock.cluster.messages import (
     ASK,
+    CLAIM,
+    CLAIMED,
     FAIL,
     GOTACK,
     HOLDERS,
+    HOMES,
     MESSAGES_COUNT,
     NEEDJOBS,
     NOTTAKEN,
@@ -39,17 +42,20 @@ from penstock.cluster.messages import (
     REPLJOB,
     TAKENOVER,
     TOLD,
+    UNCLAIM,
     WORKING,
     YOURJOBS,
     Greeting,
     JobImage,
     Message,
+    OfClaim,
     OfCopy,
     OfHolders,
     OfJob,
     OfJobs,
     OfNode,
     OfQueue,
+    OfTubes,
     Question,
     Receipt,
     Rumour,
@@ -85,6 +91,7 @@ RUMOURS_MAX: Final = 256
 HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
 FIGURES_MAX: Final = 256
+TUBES_MAX: Final = 1_000
 
 _HEX_DIGITS: Final = b"0123456789abcdef"
 
@@ -358,6 +365,19 @@ def _write(writer: BytesWriter, message: Message) -> None:
         write_array(writer, 2)
         write_integer(writer, message.kind)
         write_integer(writer, message.number)
+    elif isinstance(message, OfTubes):
+        write_array(writer, 4)
+        write_integer(writer, message.kind)
+        write_integer(writer, message.part)
+        _write_names(writer, message.made)
+        _write_names(writer, message.gone)
+    elif isinstance(message, OfClaim):
+        write_array(writer, 5)
+        write_integer(writer, message.kind)
+        write_binary(writer, message.tube)
+        write_integer(writer, message.number)
+        write_integer(writer, message.verdict)
+        write_binary(writer, message.node)
     else:
         assert isinstance(message, OfNode)
         write_array(writer, 2)
@@ -379,7 +399,7 @@ def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
         write_integer(writer, message.nacks)
         write_integer(writer, message.returns)
     elif isinstance(message, OfHolders):
-        _write_nodes(writer, message.holders)
+        _write_names(writer, message.holders)
 
 
 def _write_job(writer: BytesWriter, image: JobImage) -> None:
@@ -397,13 +417,13 @@ def _write_job(writer: BytesWriter, image: JobImage) -> None:
     write_integer(writer, image.nacks)
     write_integer(writer, image.returns)
     write_integer(writer, image.deliveries)
-    _write_nodes(writer, image.holders)
+    _write_names(writer, image.holders)
 
 
-def _write_nodes(writer: BytesWriter, nodes: list[bytes]) -> None:
-    write_array(writer, len(nodes))
-    for node in nodes:
-        write_binary(writer, node)
+def _write_names(writer: BytesWriter, names: list[bytes]) -> None:
+    write_array(writer, len(names))
+    for name in names:
+        write_binary(writer, name)
 
 
 def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
@@ -470,6 +490,15 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
         return question
     if kind == TOLD:
         return _told(reader, kind, count, body_max)
+    if kind == HOMES:
+        _needs(count, 4)
+        homes = OfTubes(kind, _number(reader, _COUNT_MAX), [], [])
+        homes.made = _queues(reader)
+        homes.gone = _queues(reader)
+        _pass(reader, count - 4)
+        return homes
+    if kind in (CLAIM, CLAIMED, UNCLAIM):
+        return _claim(reader, kind, count)
     if kind in (NEEDJOBS, PAUSE):
         _needs(count, 4)
         queue = _queue(reader)
@@ -542,6 +571,18 @@ def _told(reader: Reader, kind: i64, count: i64, body_max: i64) -> Told:
         told.jobs.append(_job(reader, body_max))
     _pass(reader, count - 4)
     return told
+
+
+def _claim(reader: Reader, kind: i64, count: i64) -> OfClaim:
+    _needs(count, 5)
+    claim = OfClaim(kind, _queue(reader), 0)
+    claim.number = _number(reader, _NUMBER_MAX)
+    claim.verdict = _number(reader, _COUNT_MAX)
+    claim.node = reader.string()
+    if claim.node and not is_node_id(claim.node):
+        raise ProtocolError("the id of a node is 40 hex digits")
+    _pass(reader, count - 5)
+    return claim
 
 
 def _job(reader: Reader, body_max: i64) -> JobImage:
@@ -647,6 +688,10 @@ def _queue(reader: Reader) -> bytes:
     if len(queue) < 1 or len(queue) > NAME_BYTES_MAX:
         raise ProtocolError(f"the name of a queue has 1 to {NAME_BYTES_MAX} bytes")
     return queue
+
+
+def _queues(reader: Reader) -> list[bytes]:
+    return [_queue(reader) for _ in range(_limited(reader.length_of_array(), TUBES_MAX, "names of tubes"))]
 
 
 def _host(reader: Reader, may_be_empty: bool) -> str:
