@@ -290,7 +290,7 @@ class Calls:
         count: i64 = len(requests)
         waits = caller.connection.waits
         began: i64 = self.desk.clock_ns()
-        while at < count and not caller.busy and len(waits) < waits_max:
+        while at < count and not caller.busy and len(waits) + caller.abroad < waits_max:
             request = requests[at]
             at += 1
             self.desk.executed += 1

@@ -52,6 +52,7 @@ class Caller:
     any_tube: bool  # Whether it may do so to every tube.
     wait: Waiting | None  # What it waits for. Nothing more of it is run meanwhile.
     busy: bool  # A long command of it is under way: the same.
+    abroad: i64  # How many of its commands are under way on other nodes.
     closing: bool  # It is to be closed when what it was answered has been sent.
     muted: i64  # Whether it is answered.
     last_command: bytes  # The name of the command that it sent last.
@@ -70,6 +71,7 @@ class Caller:
         self.any_tube = True
         self.wait = None
         self.busy = False
+        self.abroad = 0
         self.closing = False
         self.muted = ANSWERED
         self.last_command = b""

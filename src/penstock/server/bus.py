@@ -13,12 +13,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.cluster.members import NODES_MAX
-from penstock.cluster.messages import Message
+from penstock.cluster.messages import TUNNEL, Message
 from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
 from penstock.server.links import HANDSHAKE_S, Inbound, Link, Outbound
 from penstock.server.node import Node, Post
+from penstock.server.tunnels import Tunnels
 from penstock.wire.bus import Scribe
 
 _log = logging.getLogger("penstock")
@@ -56,6 +57,7 @@ class Bus(Post):
         self.dropped = 0  # and those that nobody could be told.
         self.refusals = 0
         self.tls: ssl.SSLContext | None = None  # For links of ours, where nodes use TLS.
+        self.tunnels: Tunnels | None = None  # Of clients that use tubes of other nodes.
         self._node = node
         self._cluster = cluster
         self._mail = cluster.mail
@@ -131,6 +133,12 @@ class Bus(Post):
             if link.unsent() > _UNSENT_BYTES_MAX:
                 link.fail("it does not read what it is told")
 
+    def say(self, node: bytes, message: Message) -> None:
+        """Say something at once: it rests on nothing that is not in the log yet."""
+        kind = int(message.kind)
+        self._mail.sent[kind] += 1
+        self.send({node: [message]})
+
     # What links tell: see links.Exchange
 
     def patience_s(self) -> float:
@@ -157,6 +165,7 @@ class Bus(Post):
         self._inbound[link.node] = link
         if before is not None:
             before.close()
+            self._lose_tunnels(link.node)
         # Somebody who can reach us can probably be reached.
         again = self._again.pop(link.node, None)
         if again is not None:
@@ -172,7 +181,10 @@ class Bus(Post):
         if not self.members.host:
             self.members.host = link.own_host
         for message in said:
-            self._cluster.receive(link.node, message, node.now)
+            if message.kind < TUNNEL:
+                self._cluster.receive(link.node, message, node.now)
+            elif self.tunnels is not None and self.members.is_member(link.node):
+                self.tunnels.hear(link.node, message)
         node.keep_frames_small()
 
     def is_open(self, link: Outbound, found: bytes) -> None:
@@ -198,6 +210,7 @@ class Bus(Post):
             self._unknown.discard(link)
             if self._inbound.get(link.node) is link:
                 del self._inbound[link.node]
+                self._lose_tunnels(link.node)
         elif isinstance(link, Outbound):
             self._lost_ours(link)
 
@@ -242,8 +255,15 @@ class Bus(Post):
         if link.seal is not None:
             self._node.begin_turn()
             self._cluster.link_down(link.named, self._node.now)
+            self._lose_tunnels(link.named)
         if link.named in self.members.peers:
             self._dial_later(link.named)
+
+    def _lose_tunnels(self, node: bytes) -> None:
+        """What a node has said, or was told, may be lost."""
+        if self.tunnels is not None and not self._closed:
+            self._node.begin_turn()
+            self.tunnels.link_lost(node)
 
     def _dial_later(self, node: bytes) -> None:
         tries = self._tries.get(node, 0)

@@ -31,6 +31,8 @@ from penstock.cluster.messages import (
     CLAIM,
     CLAIMED,
     FAIL,
+    FORWARD,
+    FORWARDED,
     GOTACK,
     HOLDERS,
     HOMES,
@@ -42,6 +44,9 @@ from penstock.cluster.messages import (
     REPLJOB,
     TAKENOVER,
     TOLD,
+    TUNNEL,
+    TUNNELEND,
+    TUNNELREAD,
     UNCLAIM,
     WORKING,
     YOURJOBS,
@@ -56,6 +61,8 @@ from penstock.cluster.messages import (
     OfNode,
     OfQueue,
     OfTubes,
+    OfTunnel,
+    Papers,
     Question,
     Receipt,
     Rumour,
@@ -74,6 +81,7 @@ NODE_ID_BYTES: Final = 40
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
 MEMORY_BYTES: Final = 16
+TOKEN_BYTES: Final = 16
 TAG_BYTES: Final = 16
 _LENGTH_BYTES: Final = 4
 
@@ -92,6 +100,10 @@ HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
 FIGURES_MAX: Final = 256
 TUBES_MAX: Final = 1_000
+PATTERNS_MAX: Final = 10_000
+
+# What goes through a tunnel in one message.
+TUNNEL_BYTES_MAX: Final = 256 * 1024
 
 _HEX_DIGITS: Final = b"0123456789abcdef"
 
@@ -365,6 +377,15 @@ def _write(writer: BytesWriter, message: Message) -> None:
         write_array(writer, 2)
         write_integer(writer, message.kind)
         write_integer(writer, message.number)
+    elif isinstance(message, OfTunnel):
+        write_array(writer, 5)
+        write_integer(writer, message.kind)
+        write_integer(writer, message.number)
+        write_integer(writer, 1 if message.is_back else 0)
+        write_integer(writer, message.aux)
+        write_binary(writer, message.data)
+    elif isinstance(message, Papers):
+        _write_papers(writer, message)
     elif isinstance(message, OfTubes):
         write_array(writer, 4)
         write_integer(writer, message.kind)
@@ -442,6 +463,15 @@ def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
             write_integer(writer, number)
 
 
+def _write_papers(writer: BytesWriter, papers: Papers) -> None:
+    write_array(writer, 11)
+    for number in (papers.kind, papers.number, papers.epoch, papers.door, papers.groups, papers.grace):
+        write_integer(writer, number)
+    for text in (papers.user, papers.token, papers.address, papers.name):
+        write_binary(writer, text)
+    _write_names(writer, papers.tubes)
+
+
 # Bytes into messages
 
 
@@ -499,6 +529,10 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
         return homes
     if kind in (CLAIM, CLAIMED, UNCLAIM):
         return _claim(reader, kind, count)
+    if kind in (FORWARD, FORWARDED, TUNNELREAD, TUNNELEND):
+        return _of_tunnel(reader, kind, count)
+    if kind == TUNNEL:
+        return _papers(reader, kind, count)
     if kind in (NEEDJOBS, PAUSE):
         _needs(count, 4)
         queue = _queue(reader)
@@ -583,6 +617,34 @@ def _claim(reader: Reader, kind: i64, count: i64) -> OfClaim:
         raise ProtocolError("the id of a node is 40 hex digits")
     _pass(reader, count - 5)
     return claim
+
+
+def _of_tunnel(reader: Reader, kind: i64, count: i64) -> OfTunnel:
+    _needs(count, 5)
+    said = OfTunnel(kind, _number(reader, _NUMBER_MAX), _number(reader, 1) == 1, 0, b"")
+    said.aux = _number(reader, _NUMBER_MAX)
+    said.data = reader.string()
+    if len(said.data) > TUNNEL_BYTES_MAX:
+        raise ProtocolError(f"{len(said.data)} bytes through a tunnel; at most {TUNNEL_BYTES_MAX} are allowed")
+    _pass(reader, count - 5)
+    return said
+
+
+def _papers(reader: Reader, kind: i64, count: i64) -> Papers:
+    _needs(count, 11)
+    number = _number(reader, _NUMBER_MAX)
+    epoch = _number(reader, _NUMBER_MAX)
+    papers = Papers(kind, number, epoch, _number(reader, _COUNT_MAX))
+    papers.groups = _number(reader, _COUNT_MAX)
+    papers.grace = _number(reader, _NUMBER_MAX)
+    papers.user = reader.string()
+    papers.token = _exactly(reader.string(), TOKEN_BYTES, "the token of a session")
+    papers.address = reader.string()
+    papers.name = reader.string()
+    for _ in range(_limited(reader.length_of_array(), PATTERNS_MAX, "patterns of tubes")):
+        papers.tubes.append(reader.string())
+    _pass(reader, count - 11)
+    return papers
 
 
 def _job(reader: Reader, body_max: i64) -> JobImage:
