@@ -66,6 +66,20 @@ def nodes(*, target: Target, out: Output) -> None:
 
 @app.command()
 @bundled
+def homes(*, target: Target, out: Output) -> None:
+    """List the tubes that are on one node, and that node, as the one that answers knows them."""
+    addresses = {node["node"]: node["address"].partition("@")[0] for node in _nodes(target)}
+    rows = [
+        {"tube": tube.decode("utf-8", "backslashreplace"), "node": node.decode(), "epoch": epoch}
+        for tube, node, epoch in ask(target, "CLUSTER", "HOMES")
+    ]
+    for row in rows:
+        row["address"] = addresses.get(row["node"], "")
+    out.table(rows, [column("tube"), column("node"), column("address"), column("epoch")], "no tube is on one node only")
+
+
+@app.command()
+@bundled
 def meet(
     others: Annotated[
         list[str],
@@ -189,6 +203,7 @@ def _checked(target: Target, node: Record) -> Record:
     try:
         with _node_at(target, node) as queue:
             known = _nodes_of(queue)
+            disputed = _info_of(queue).get("cluster_homes_disputed", 0)
     except OSError as error:
         return row | {"problem": f"cannot be asked: {error}"}
     others = [each for each in known if "myself" not in each["flags"]]
@@ -198,6 +213,8 @@ def _checked(target: Target, node: Record) -> Record:
         row["problem"] = f"somebody else is there: {known[0]['node']}"
     elif away:
         row["problem"] = f"cannot reach {', '.join(each['address'] for each in away)}"
+    elif disputed:
+        row["problem"] = f"{disputed} of its tubes live on another node, too: see its log"
     return row
 
 
@@ -222,6 +239,12 @@ def _nodes_of(queue: Any) -> list[Record]:
         if len(words) >= 6
     ]
     return sorted(found, key=lambda node: "myself" not in node["flags"])
+
+
+def _info_of(queue: Any) -> dict[str, int]:
+    """What a node counts of the cluster."""
+    lines = [line.partition(":") for line in queue.execute("CLUSTER", "INFO").decode().split()]
+    return {name: int(value) for name, _, value in lines if value.isdigit()}
 
 
 def _flags(word: str) -> list[str]:

@@ -153,6 +153,10 @@ class Homes:
         node = self.of.get(name)
         return node if node is not None and node in self._place.members.peers else b""
 
+    def known(self) -> list[bytes]:
+        """The tubes that are known to live elsewhere."""
+        return [name for name in self.of if name not in self._promised and self.home_of(name)]
+
     def may_make(self, name: bytes, policy: TubePolicy) -> bool:
         """Whether a tube may be made here now: it can be shared, there is nobody else, or all have said yes."""
         if self._place.members.size() == 1 or is_shared(Tube(name, 0, 0, policy, 0)):

@@ -17,6 +17,7 @@ from penstock.cluster.messages import TUNNEL, Message
 from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
+from penstock.core.engine import shown
 from penstock.server.links import HANDSHAKE_S, Inbound, Link, Outbound
 from penstock.server.node import Node, Post
 from penstock.server.tunnels import Tunnels
@@ -70,6 +71,7 @@ class Bus(Post):
         self._dials: set[asyncio.Task[None]] = set()
         self._moves = -1  # Of the table, as far as links were opened for it.
         self._changes = 0  # Of the table, as far as it was kept.
+        self._disputes = 0  # As far as the log has told of them.
         self._shown: dict[bytes, str] = {}  # What the log has said of whom.
         self._told = 0.0
         self._closed = False
@@ -110,6 +112,9 @@ class Bus(Post):
             self._changes = members.changes
             self._tell_changes()
             self._keep()
+        if self._cluster.homes.changes != self._disputes:
+            self._disputes = self._cluster.homes.changes
+            self._tell_disputes()
 
     def has_mail(self) -> bool:
         """Whether there is anything to be said."""
@@ -311,6 +316,17 @@ class Bus(Post):
             if node not in shown:
                 _log.info("node %s is in the cluster no more", node.decode())
         self._shown = shown
+
+    def _tell_disputes(self) -> None:
+        """Let the log say which tubes live on two nodes."""
+        for tube, other in self._cluster.homes.disputes.items():
+            _log.warning(
+                "tube %s lives here and on %s, where it was made before the two nodes met; other nodes go to %s: "
+                "empty one of them, and drop it",
+                shown(tube),
+                self._cluster.place.shown(other),
+                "that one" if other < self.node else "this one",
+            )
 
 
 def is_loopback(host: str) -> bool:

@@ -148,8 +148,8 @@ class Tunnel(asyncio.Transport):
         return default
 
     def get_write_buffer_size(self) -> int:
-        """How many bytes were not read yet."""
-        return self._out.unread()
+        """How many bytes wait until others were read."""
+        return self._out.waiting()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """It has limits of its own."""

@@ -20,6 +20,9 @@ _TOLD_BYTES: Final = WINDOW_BYTES // 4
 class Ends(Protocol):
     """Either end of all tunnels, as the bus sees it."""
 
+    def __len__(self) -> int:
+        """How many there are."""
+
     def hear(self, sender: bytes, message: Papers | OfTunnel) -> None:
         """A node says something that is for this end."""
 
@@ -40,6 +43,10 @@ class Tunnels:
             self._homes.hear(sender, message)
         elif isinstance(message, OfTunnel):
             (self._entries if message.is_back else self._homes).hear(sender, message)
+
+    def counts(self) -> dict[str, int]:
+        """How many there are, for people."""
+        return {"cluster_tunnels_out": len(self._entries), "cluster_tunnels_in": len(self._homes)}
 
     def link_lost(self, node: bytes) -> None:
         """A link from or to a node is gone, or was replaced."""
