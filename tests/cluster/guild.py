@@ -98,7 +98,7 @@ class Node:
         for word in ("create", "drop", "info"):
             family.add(Command(f"tube {word}", -1, "", WRITE, "", "", getattr(tubes, word)))
         self.desk = Desk([*commands, family.as_command()], lambda: 0)
-        self.desk.ask_others = self.site.claim
+        self.desk.ask_others = self.site.ask_others
         self.clients = 0
         self.client = self.connect()
 

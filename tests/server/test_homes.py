@@ -15,6 +15,7 @@ import msgpack
 import pytest
 from typer.testing import CliRunner
 
+import penstock
 from penstock.cli.main import app
 
 from .clustering import TIMEOUT_MS, Cluster, Node, cluster_of
@@ -147,6 +148,40 @@ def test_what_is_long_goes_through_and_whoever_does_not_read_holds_up_nobody(thr
     assert [job[b"body"] for job in jobs(decoded(slow.read()))] == [body] * 4
     slow.send_raw(b"".join(command("PUT", "long", number) for number in range(500)))
     assert len({slow.read() for _ in range(500)}) == 500
+
+
+def test_stages_and_consumers_are_found_on_whichever_node_they_are(wires: list[Wire]) -> None:
+    home, other, third = wires
+    home.call("TUBE", "CREATE", "staged")
+    third.call("TUBE", "CREATE", "elsewhere")
+    assert other.call("STAGE", "s1", "staged", "JOB", "a", "JOB", "b") == 2
+    with pytest.raises(Refusal, match=r"^CROSSHOME stage 's1' has jobs on another node"):
+        other.call("STAGE", "s1", "elsewhere", "JOB", "c")
+    assert third.call("PUBLISHONCE", "mark", "s1") == 2
+    assert other.call("PUBLISHONCE", "mark", "s2") == 2
+    assert other.call("DISCARD", "nosuch") == 0
+    with pytest.raises(Refusal, match=r"^NOSTAGE"):
+        other.call("PUBLISH", "nosuch")
+    assert other.call("CLAIM", "TAKE", "staged", "reader", 1, "SIZE")[0] == 2
+    assert len(third.call("CLAIM", "READ", "reader", 1)) == 2
+    assert third.call("CLAIM", "ACK", "reader", 1) == 2
+    assert pairs(other.call("CLAIM", "INFO", "reader"))[b"acked"] == 1
+    assert pairs(other.call("CLAIM", "INFO", "nobody"))[b"acked"] == 0
+
+
+def test_the_python_client_uses_any_node(three: Cluster, wires: list[Wire]) -> None:
+    wires[0].call("TUBE", "CREATE", "python")
+    urls = [f"penstock://127.0.0.1:{node.port}" for node in three.nodes]
+    with penstock.connect(urls[1]) as producer, penstock.connect(urls[2]) as consumer:
+        jobs = [producer.tube("python").put(str(number)) for number in range(5)]
+        tube = consumer.tube("python")
+        for number in range(4):
+            with tube.take(timeout=10) as job:
+                assert job is not None and job.body == str(number)
+        last = tube.take(timeout=10)
+        assert last is not None and last.id == jobs[-1].id
+    # It said that it leaves: what it held is to be had at once.
+    assert len(wires[1].call("TAKE", "python", "TIMEOUT", "10s")) == 1
 
 
 # ---- Functions by name -----------------------------------------------------------------------------------------------

@@ -60,6 +60,9 @@ MESSAGE_NAMES: Final = (
 LENGTHS: Final = 0  # How many jobs are ready, taken, delayed, buried, and mere copies.
 OLDEST: Final = 1  # Its first jobs; `count` of them.
 EMPTY: Final = 2  # Delete what it has there; how many jobs that were, and are left.
+# What is asked about something else of this name: whether it is there.
+CONSUMER: Final = 3
+STAGE: Final = 4
 
 # Why a job is queued: the `aux` of QUEUED.
 STILL: Final = 0  # It was before.

@@ -28,14 +28,14 @@ from penstock.dialects.command import (
     Caller,
     Desk,
     Long,
-    check_claim,
+    check_again,
     check_tube,
     refusal_line,
 )
 from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, PART_LEFT, STOPPED
 from penstock.dialects.site import Site
 from penstock.wire import iproto
-from penstock.wire.errors import BoxError, Elsewhere, NoProcedure, Refused, Unclaimed
+from penstock.wire.errors import AskFirst, BoxError, Elsewhere, NoProcedure, Refused
 from penstock.wire.iproto import Answers, IprotoParser, Request
 from penstock.wire.msgpack import DEPTH_MAX, NO_VALUES, VALUES_MAX, Reader, pack, unpack, write_array
 
@@ -255,7 +255,7 @@ def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
 
 
 class _Again(Pending):
-    """A call that waits until it is known where a tube lives: then it is run as if it came only now."""
+    """A call that waits for what other nodes say: then it is run as if it came only now."""
 
     request: Request
 
@@ -313,8 +313,8 @@ class Calls:
             else:
                 self._run(caller, request, now)
         except PenstockError as refusal:
-            if isinstance(refusal, Unclaimed) and self.desk.ask_others is not None:
-                self.desk.ask_others(caller, refusal.tube, _Again(caller, request), now)
+            if isinstance(refusal, AskFirst) and self.desk.ask_others is not None:
+                self.desk.ask_others(caller, refusal, _Again(caller, request), now)
             elif isinstance(refusal, Elsewhere) and self.on_elsewhere is not None:
                 self._pass_on(caller, request, refusal)
             else:
@@ -420,7 +420,7 @@ class Calls:
             return
         try:
             if isinstance(pending, _Again):
-                check_claim(wait)
+                check_again(wait)
                 self._answer(pending.caller, pending.request, now)
                 return
             results = pending.result(wait, now)

@@ -13,10 +13,11 @@ from typing import Any, Final
 from mypy_extensions import i64, mypyc_attr
 
 from penstock.cluster.homes import ClaimWait
+from penstock.cluster.questions import QuestionWait
 from penstock.core.errors import CommandError, NoHome, NoMemory, PenstockError
 from penstock.core.job import Job
-from penstock.core.waits import SERVED, Connection, Waiting
-from penstock.wire.errors import Elsewhere, Refused, Unclaimed
+from penstock.core.waits import SERVED, TIMED_OUT, Connection, Waiting
+from penstock.wire.errors import AskFirst, Elsewhere, Refused
 from penstock.wire.reply import Reply
 from penstock.wire.resp import HTTP_REQUEST
 
@@ -245,7 +246,7 @@ Show = Callable[[Any, list[bytes]], None]
 Slow = Callable[[Any, list[bytes], int], None]
 Report = Callable[[Exception], None]
 PassOn = Callable[[Any, list[bytes], Elsewhere], None]
-AskOthers = Callable[[Caller, bytes, object, int], ClaimWait]
+AskOthers = Callable[[Caller, AskFirst, object, int], Waiting]
 
 
 class Desk:
@@ -261,7 +262,7 @@ class Desk:
     on_slow: Slow | None  # Told of a command that took long, and how many ns that was.
     on_error: Report | None  # Told of what is wrong with us.
     on_elsewhere: PassOn | None  # Told of a command that is for another node; without it, the command is refused.
-    ask_others: AskOthers | None  # Asks whether a tube may be made: by whom, which one, the tag of the wait, now.
+    ask_others: AskOthers | None  # Asks other nodes something: for whom, what, the tag of the wait, now.
     _spellings: dict[bytes, Command]  # By their names as clients mostly write them.
 
     def __init__(self, commands: list[Command], clock_ns: Callable[[], int]) -> None:
@@ -342,8 +343,8 @@ class Desk:
                 # Half an answer was written: whatever comes next would be read as the rest of it.
                 self._failed(caller, error)
                 return
-            if isinstance(error, Unclaimed) and self.ask_others is not None:
-                caller.waits(self.ask_others(caller, error.tube, caller, now), _Again(self, command, args))
+            if isinstance(error, AskFirst) and self.ask_others is not None:
+                caller.waits(self.ask_others(caller, error, caller, now), _Again(self, command, args))
             elif isinstance(error, Elsewhere) and self.on_elsewhere is not None:
                 self._pass_on(caller, args, error)
             else:
@@ -421,7 +422,7 @@ class Desk:
 
 
 class _Again(Answer):
-    """How one is answered who waited until it was known where a tube lives: as if it asked only now."""
+    """How one is answered who waited for what other nodes say: as if it asked only now."""
 
     _desk: Desk
     _command: Command
@@ -434,17 +435,17 @@ class _Again(Answer):
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
         """A wait has ended."""
-        check_claim(wait)
+        check_again(wait)
         self._desk.run(caller, self._command, self._args, now)
 
 
-def check_claim(wait: Waiting) -> None:
-    """Refuse a command that waited until it was known where its tube lives, and is not to be run again."""
-    assert isinstance(wait, ClaimWait)
-    if wait.refusal is not None:
+def check_again(wait: Waiting) -> None:
+    """Refuse a command that waited for what other nodes say, and is not to be run again."""
+    if isinstance(wait, ClaimWait) and wait.refusal is not None:
         raise wait.refusal
-    if wait.outcome != SERVED:
-        raise NoHome("nobody waited until it was known whether the tube may be made; try again")
+    # Who does not answer a question in time has nothing to say.
+    if wait.outcome != SERVED and not (isinstance(wait, QuestionWait) and wait.outcome == TIMED_OUT):
+        raise NoHome("nobody waited until the other nodes had answered; try again")
 
 
 def refusal_line(refusal: PenstockError) -> bytes:

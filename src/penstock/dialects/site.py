@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
-from penstock.cluster.homes import ClaimWait
 from penstock.cluster.node import Cluster
+from penstock.cluster.questions import QuestionWait
 from penstock.core import states as s
 from penstock.core.engine import Engine, shown
 from penstock.core.errors import CommandError, CrossHome
@@ -21,13 +21,20 @@ from penstock.core.limits import REASON_BYTES_MAX, UNSET
 from penstock.core.moves import puts_bytes, tube_bytes
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
+from penstock.core.waits import Waiting
 from penstock.dialects.command import Caller, Long, check_tube
 from penstock.wire.bodies import to_plain
-from penstock.wire.errors import Elsewhere, Spread, Unclaimed
+from penstock.wire.errors import AskFirst, Elsewhere, Sought, Spread, Unclaimed
 from penstock.wire.reply import Reply
 
 # An answer holds no more bytes of bodies than this, whatever COUNT says; there is always one job in it.
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# How long other nodes have to answer whether they know something, ms.
+_ANSWER_MS: Final = 1_000
+
+# What clients that left had asked for is forgotten when there is so much of it.
+_SOUGHT_MAX: Final = 4_096
 
 # Its first argument is a caller, of whatever kind the shell has.
 StartLong = Callable[[Any, Long], None]
@@ -44,6 +51,7 @@ class Site:
     start_long: StartLong | None  # Lets a command go on in slices; without it, commands run in one go.
     uses: Callable[[Any], list[bytes]] | None  # On which other nodes the session of a caller uses tubes.
     on_identified: Callable[[Any], None] | None  # Told of a caller that is of another session now, or of another grace.
+    _sought: dict[int, dict[bytes, QuestionWait]]  # What was asked for a command, by the number of its connection.
     _body_of: Callable[[Job], bytes]
     _make_room: Callable[[int], None]
 
@@ -64,6 +72,7 @@ class Site:
         self.start_long = None
         self.uses = None
         self.on_identified = None
+        self._sought = {}
         self._make_room = make_room
         self._body_of = body_of
 
@@ -168,10 +177,31 @@ class Site:
         if nodes:
             raise Spread(dict.fromkeys([self.node, *nodes], args))
 
-    def claim(self, caller: Caller, tube: bytes, tag: object, now: int) -> ClaimWait:
-        """Ask all other nodes whether a tube may be made here."""
+    def who_has(self, caller: Caller, about: i64, names: list[bytes]) -> bytes:
+        """The other node that knows any of these, which are not known here; empty if none does. Raises to ask first."""
+        if self.cluster is None or self.cluster.members.size() == 1:
+            return b""
+        asked = self._sought.pop(int(caller.connection.number), {})
+        for name in names:
+            wait = asked.get(name)
+            if wait is None:
+                self._sought[int(caller.connection.number)] = asked
+                raise Sought(int(about), name)
+            if wait.where:
+                return wait.where
+        return b""
+
+    def ask_others(self, caller: Caller, what: AskFirst, tag: object, now: int) -> Waiting:
+        """Ask all other nodes what has to be known before a command can be run."""
         assert self.cluster is not None
-        return self.cluster.homes.claim(caller.connection, tube, tag, now)
+        if isinstance(what, Unclaimed):
+            return self.cluster.homes.claim(caller.connection, what.tube, tag, now)
+        assert isinstance(what, Sought)
+        wait = self.cluster.ask(caller.connection, what.about, what.name, 0, _ANSWER_MS, tag, now)
+        if len(self._sought) > _SOUGHT_MAX:
+            self._sought = {}
+        self._sought.setdefault(int(caller.connection.number), {})[what.name] = wait
+        return wait
 
     def _check_home(self, name: bytes, policy: TubePolicy) -> None:
         if self.cluster is not None and not self.cluster.homes.may_make(name, policy):

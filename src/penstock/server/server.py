@@ -84,7 +84,7 @@ class Server:
         self.spaces = Spaces(self.site)
         self.desk = Desk([], time.perf_counter_ns)
         self.desk.on_error = self._report
-        self.desk.ask_others = self.site.claim
+        self.desk.ask_others = self.site.ask_others
         self.node.desk = self.desk
         self.warnings: list[str] = []  # What its operator should hear of once it serves.
         self.readers = ThreadPoolExecutor(_READERS, "penstock-history")

@@ -62,9 +62,25 @@ class Spread(Elsewhere):
         self.parts = parts
 
 
-class Unclaimed(PenstockError):
-    """A tube that is on one node only is to be made, and the other nodes were not asked yet."""
+class AskFirst(PenstockError):
+    """Other nodes have to be asked something before a command can be run: nothing has been done."""
+
+    def __init__(self) -> None:
+        super().__init__("the other nodes have to be asked first")
+
+
+class Unclaimed(AskFirst):
+    """A tube that is on one node only is to be made, and the other nodes were not asked whether it may be."""
 
     def __init__(self, tube: bytes) -> None:
-        super().__init__("the other nodes have to be asked first")
+        super().__init__()
         self.tube = tube
+
+
+class Sought(AskFirst):
+    """Something is not known here by its name, and the other nodes were not asked for it."""
+
+    def __init__(self, about: int, name: bytes) -> None:
+        super().__init__()
+        self.about = about
+        self.name = name

@@ -265,9 +265,9 @@ class AnswerPackets:
         buffer = self._buffer
         buffer += data
         packets: list[bytes] = []
-        at = 0
+        at: i64 = 0
         while len(buffer) - at >= 5:
-            end = at + 5 + read_i32_be(bytes(buffer[at + 1 : at + 5]), 0)
+            end = at + 5 + i64(read_i32_be(bytes(buffer[at + 1 : at + 5]), 0))
             if len(buffer) < end:
                 break
             packets.append(bytes(buffer[at:end]))
