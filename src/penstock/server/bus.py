@@ -150,6 +150,21 @@ class Bus(Post):
         self._unknown.add(link)
         return True
 
+    def epoch_of(self, node: bytes) -> int:
+        """The greatest epoch that is known of a node, which may be this one."""
+        return int(self.members.epoch_of(node))
+
+    def why_past(self, node: bytes, epoch: int, known: int) -> str:
+        """Why a node that has proven to be in an epoch is not talked to; empty if it is. It knows this one in one."""
+        self._node.begin_turn()
+        if self.members.introduced(node, epoch, known):
+            return ""
+        if node == self.node and epoch > self.epoch_of(node):
+            return f"this node was replaced: another is node {node.decode()} now, in epoch {epoch}"
+        return (
+            f"node {node.decode()} was replaced: it is in epoch {self.epoch_of(node)} by now, and this one in {epoch}"
+        )
+
     def is_known(self, link: Inbound) -> None:
         """Who opened a link has proven who it is."""
         self._unknown.discard(link)
@@ -166,6 +181,9 @@ class Bus(Post):
 
     def heard(self, link: Inbound, said: list[Message]) -> None:
         """A peer has said something."""
+        if link.epoch < self.epoch_of(link.node):
+            link.fail(self.why_past(link.node, link.epoch, 0))
+            return
         node = self._node
         node.begin_turn()
         self.received += len(said)
