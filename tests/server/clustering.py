@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -53,6 +54,13 @@ class Node(Server):
 
     def meet(self, other: Node, bus_port: int, host: str = "127.0.0.1") -> None:
         assert self.ask("CLUSTER", "MEET", host, other.port, bus_port) == b"OK"
+
+
+class LastingNode(Node):
+    """A node that can start again by itself: a process of its own from its first word on."""
+
+    def _spawn(self, words: list[str]) -> subprocess.Popen[bytes]:  # type: ignore[override]
+        return Server._spawn(self, words)
 
 
 class Cluster:

@@ -17,6 +17,7 @@ from penstock.cluster.messages import Message
 from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
+from penstock.core.limits import NEVER
 from penstock.server.links import HANDSHAKE_S, Inbound, Link, Outbound
 from penstock.server.node import Node, Post
 from penstock.wire.bus import Scribe
@@ -55,6 +56,7 @@ class Bus(Post):
         self.sent = 0
         self.dropped = 0  # and those that nobody could be told.
         self.refusals = 0
+        self.on_superseded: Callable[[int], None] = _nothing  # Told once that another is this node, and in which epoch.
         self.tls: ssl.SSLContext | None = None  # For links of ours, where nodes use TLS.
         self._node = node
         self._cluster = cluster
@@ -96,9 +98,17 @@ class Bus(Post):
 
     def advance(self, now: int) -> None:
         """Let time pass for the cluster, keep what has changed, and open and close links."""
+        if self._closed:
+            self.next_due = NEVER
+            return
         self._cluster.advance(now)
         self.next_due = self._cluster.next_due
         members = self.members
+        if members.superseded:
+            # Nobody may count on what this one says any more.
+            self.close()
+            self.on_superseded(int(members.superseded))
+            return
         for stale in members.take_stale():
             self._hang_up(stale)
         if members.moves != self._moves:
@@ -314,6 +324,9 @@ class Bus(Post):
 def is_loopback(host: str) -> bool:
     """Whether an address is on this machine, seen from itself."""
     return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _nothing(epoch: int) -> None: ...
 
 
 def _place(peer: Peer) -> str:
