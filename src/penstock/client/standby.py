@@ -16,8 +16,9 @@ from penstock.client.commands import AGAIN, Call, Reply, duration
 from penstock.client.link import Link
 from penstock.client.url import Target
 from penstock.core.errors import CommandError, DamagedJournal, Trimmed
+from penstock.journal.frame import sent_frames
 from penstock.journal.identity import Identity
-from penstock.journal.mirror import Mirror
+from penstock.journal.mirror import Commit, Mirror
 from penstock.journal.segment import (
     SEGMENT_HEADER_BYTES,
     is_snapshot,
@@ -156,26 +157,23 @@ class Standby:
         self._files = files = self._ask([b"FILES"], _files)
         self._looked = time.monotonic()
         mirror.follow(files.who)
-        if mirror.position <= files.end:
-            if self._is_the_same_log():
-                return files
-            if files.is_history(mirror.segment):
-                # It was written anew there, without bodies.
-                mirror.begin_anew()
-                return files
-        raise DamagedJournal(
-            f"node {files.who.node} has another log than the one that is here: it was put back to an earlier state. "
-            "Keep this directory if it has what is missing there, and name a new one"
-        )
+        if mirror.position > files.end or not self._is_the_same_log():
+            raise DamagedJournal(
+                f"node {files.who.node} has another log than the one that is here: it was put back to an earlier "
+                "state. Keep this directory if it has what is missing there, and name a new one"
+            )
+        return files
 
     def _is_the_same_log(self) -> bool:
+        """Whether the last commit that is here is the same on the node: also if its bodies were taken out there."""
         last = self._mirror.last
         if last is None:
             return True
         try:
-            return self._fetch(last.name, last.offset, last.length) == self._mirror.last_frame()
+            _, data = self._ask([b"READ", b"%d" % last.position, b"BYTES", b"1"], list)
         except Trimmed:
             return True
+        return bool(data) and Commit.of(sent_frames(data)[0]) == last
 
     def _begin(self, files: Files) -> None:
         """Begin where the newest snapshot does; or at the very beginning, if there is none yet."""
@@ -201,10 +199,9 @@ class Standby:
         try:
             self._mirror.append(name, offset, data, self._fetch)
         except DamagedJournal:
-            segment = self._mirror.segment
-            self._look()
-            if self._mirror.segment == segment:
+            if not self._look().is_history(self._mirror.segment):
                 raise
+            # It was written anew there, without bodies.
             raise Trimmed() from None
 
     def _fetch(self, name: str, offset: int, length: int) -> bytes:

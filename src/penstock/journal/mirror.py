@@ -57,12 +57,18 @@ class _Tail:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the last frame is, and how long it is: by it a log is known again."""
+class Commit:
+    """What of a frame stays the same wherever it is: by that of the last one a log is known again."""
 
-    name: str
-    offset: int
-    length: int
+    position: int
+    rows: int
+    wall_ms: int
+    durable: int
+
+    @staticmethod
+    def of(frame: f.Frame) -> Commit:
+        """That of a frame."""
+        return Commit(frame.position, frame.rows, frame.wall_ms, frame.durable)
 
 
 class Mirror:
@@ -74,7 +80,7 @@ class Mirror:
         """Own a directory: that of a standby, or an empty one."""
         self._disk = disk
         self._tail: _Tail | None = None
-        self.last: Place | None = None
+        self.last: Commit | None = None  # The one that is here last.
         disk.lock()
         try:
             names = set(disk.names()) - {"lock"}
@@ -145,10 +151,7 @@ class Mirror:
 
     def append(self, name: str, offset: int, data: bytes, fetch: Fetch) -> None:
         """Write frames where they are on the node. Segments before theirs may be empty, and are made, too."""
-        assert self._tail is not None
-        for number in range(self._tail.header.segment + 1, number_of(name) + 1):
-            self._open(self._made(number, fetch))
-        tail = self._tail
+        tail = self._reach(number_of(name), fetch)
         if (tail.header.name, tail.end) != (name, offset):
             raise DamagedJournal(f"{name} goes on at offset {offset}, and {tail.header.name} ends at {tail.end} here")
         frames = f.read_frames(data, 0, offset, tail.header.seeds, True)
@@ -165,16 +168,7 @@ class Mirror:
         tail.file.sync()
         tail.end = offset + len(data)
         self.position = position
-        self.last = Place(name, offset + frames[-1].at, frames[-1].length)
-
-    def last_frame(self) -> bytes:
-        """The bytes of the last frame."""
-        assert self.last is not None
-        file = self._disk.open_to_read(self.last.name)
-        try:
-            return file.read(self.last.offset, self.last.length)
-        finally:
-            file.close()
+        self.last = Commit.of(frames[-1])
 
     # Snapshots, and what they make superfluous
 
@@ -195,6 +189,8 @@ class Mirror:
                 file.write(offset, data)
                 offset += len(data)
                 tell(len(data))
+            # A snapshot does not stand alone: it needs its segment, which may be empty.
+            self._reach(number_of(name), fetch)
         except BaseException:
             self._disk.abandon(name, file)
             raise
@@ -246,7 +242,7 @@ class Mirror:
                 run = file.run()
                 for piece in run:
                     frame = piece.frames[-1]
-                    self.last = Place(name, piece.base + frame.at, frame.length)
+                    self.last = Commit.of(frame)
                     self.position = frame.position + frame.rows
                 header, size = file.header, file.size
             if self._tail is None:
@@ -259,6 +255,13 @@ class Mirror:
             if header.position != NOT_BEGUN:
                 self.position = header.position
                 return
+
+    def _reach(self, number: int, fetch: Fetch) -> _Tail:
+        """Have all segments up to one, which is the one that grows then if it is the last."""
+        assert self._tail is not None
+        for missing in range(self.segment + 1, number + 1):
+            self._open(self._made(missing, fetch))
+        return self._tail
 
     def _made(self, number: int, fetch: Fetch) -> SegmentHeader:
         """Make a segment as the node has it, without its frames."""
