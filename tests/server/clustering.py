@@ -20,7 +20,7 @@ class Node(Server):
     """A server with a directory of its own, and a connection for whoever asks."""
 
     def __init__(self, home: Path, *words: str) -> None:
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         super().__init__(home, "--dir", ".", "--cluster-node-timeout", str(TIMEOUT_MS), "--iproto-port", "0", *words)
 
     def _spawn(self, words: list[str]) -> Forked:  # type: ignore[override]

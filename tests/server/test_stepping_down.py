@@ -1,9 +1,7 @@
-"""A node that was replaced: it serves nobody any more, keeps what it has aside, and goes on as a new one."""
+"""A node that was replaced keeps what it has aside, and goes on as a new one; how it hears of it: test_rehome.py."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,44 +16,6 @@ from penstock.journal.identity import NODE_FILE, identity
 from penstock.server.config import load
 from penstock.server.serve import open_host
 from penstock.server.stepping_down import go_on_as_another
-
-from .clustering import LastingNode, Node
-from .serving import wait_for
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[LastingNode, Node]]:
-    """Two nodes that have met; the first can start again by itself."""
-    with contextlib.ExitStack() as stack:
-        first, second = LastingNode(tmp_path / "a"), Node(tmp_path / "b")
-        stack.callback(second.stop)
-        stack.callback(first.stop)
-        second.meet(first, first.bus_port)
-        wait_for(lambda: first.reaches() == second.reaches() == 1)
-        yield first, second
-
-
-def test_a_node_that_was_replaced_puts_everything_aside_and_goes_on_as_a_new_one(
-    pair: tuple[LastingNode, Node],
-) -> None:
-    first, second = pair
-    client = first.connect()
-    client.call("TUBE", "CREATE", "orders", "TYPE", "fifo")
-    for number in range(3):
-        client.call("PUT", "orders", f"order {number}")
-    before = first.id
-    assert second.ask("CLUSTER", "EPOCH", before, 1) == 1
-    # Nobody is answered by one that was replaced.
-    assert client.read() == b""
-    wait_for(lambda: first.answers() and first.id != before)
-    wait_for(lambda: first.reaches() == second.reaches() == 1)
-    assert second.flags_of(first.id) == "noflags" and first.ask("QLEN", "orders") == 0
-    [aside] = first.home.glob("superseded-*")
-    assert aside.name == f"superseded-{before[:8].decode()}-0" and aside.stat().st_mode & 0o777 == 0o700
-    assert f"{aside.name} shows it" in first.log().replace("`", "")
-    assert bodies(aside, "orders") == [b"order 0", b"order 1", b"order 2"]
-    # And it is no more than a new node: it can be replaced in its turn.
-    assert second.ask("CLUSTER", "EPOCH", first.id) == 0
 
 
 def bodies(directory: Path, tube: str) -> list[bytes]:

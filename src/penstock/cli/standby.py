@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -123,3 +124,4 @@ def _tell(lag: Lag, directory: str, out: Output) -> None:
         behind = span(round(lag.seconds * 1000))
         words += f", and is {lag.rows:,} events, {lag.bytes:,} bytes and {behind} behind"
     out.done(words, position=lag.position, rows=lag.rows, bytes=lag.bytes, seconds=round(lag.seconds, 3))
+    sys.stdout.flush()

@@ -53,7 +53,8 @@ class Roster:
 
 def nodes_text(members: Members, address: str) -> str:
     """What CLUSTER NODES shows to one who has found this node at an address."""
-    return _own_line(members, address) + "".join([_line(peer) for peer in members.peers.values()])
+    own = _own_line(members, address + _unusual(members.port, members.bus_port))
+    return own + "".join([_line(peer) for peer in members.peers.values()])
 
 
 def file_text(members: Members) -> str:
@@ -123,8 +124,12 @@ def _flags(words: str, epoch: i64) -> str:
 
 
 def _address(host: str, port: i64, bus_port: i64) -> str:
-    unusual = "" if bus_port == port + BUS_OFFSET else f"@{bus_port}"
-    return f"{host}:{port}{unusual}"
+    return f"{host}:{port}{_unusual(port, bus_port)}"
+
+
+def _unusual(port: i64, bus_port: i64) -> str:
+    """The bus port behind the other one, where it has to be said; one that has none cannot be found at any."""
+    return "" if bus_port in (0, port + BUS_OFFSET) else f"@{bus_port}"
 
 
 def _peer(words: list[str]) -> Peer:
