@@ -132,7 +132,7 @@ def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -
         assert client.call("PUT", "orders", "new") != tail
         # A node that hears of it in the middle of its work answers nobody any more.
         waiting = old.connect()
-        waiting.send("TAKE", "elsewhere", "TIMEOUT", "1m")
+        waiting.send("GETJOB", "FROM", "elsewhere")
         assert first.ask("CLUSTER", "EPOCH", old.id, 1) == 1
         assert waiting.read() == b""
         old.kill()
