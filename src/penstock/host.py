@@ -497,7 +497,13 @@ class Host:
         self.node = secrets.token_hex(20)
         self.ids.rename(self.node[:8].encode())
         if self.disk is not None:
-            replace(identity(self.disk), node=self.node, node_epoch=0).write(self.disk)
+            who = identity(self.disk)
+            replace(who, node=self.node, node_epoch=0, log=who.of_log).write(self.disk)
+
+    def be_superseded(self, epoch: int) -> None:
+        """Remember that another is this node, in an epoch: what is here is put aside at the next start."""
+        if self.disk is not None:
+            replace(identity(self.disk), superseded=epoch).write(self.disk)
 
     def advance(self) -> None:
         """Let happen what fell due, and what follows from that; under the lock, for those who look at how it is now."""

@@ -35,6 +35,7 @@ _COLUMNS: Final = [
     column("node"),
     column("address"),
     Column("flags", lambda node: ", ".join(node["flags"])),
+    column("epoch"),
     column("state"),
 ]
 
@@ -93,7 +94,7 @@ def meet(
     out: Output,
 ) -> None:
     """Let a node meet others. Each learns of all that the others know: one of a cluster is enough."""
-    addresses = [_address(other) for other in others]
+    addresses = [address_of(other) for other in others]
     for host, port, bus_port in addresses:
         ask(target, "CLUSTER", "MEET", host, port, *bus_port)
     wanted = {f"{host}:{port}" for host, port, _ in addresses}
@@ -161,8 +162,8 @@ def forget(
         if each is gone:
             continue
         try:
-            with _node_at(target, each) as queue:
-                if gone["node"] in [other["node"] for other in _nodes_of(queue)]:
+            with node_at(target, each) as queue:
+                if gone["node"] in [other["node"] for other in nodes_of(queue)]:
                     queue.execute("CLUSTER", "FORGET", gone["node"])
                 told += 1
         except OSError:
@@ -188,6 +189,31 @@ def check(*, target: Target, out: Output) -> None:
 
 
 @app.command()
+@bundled
+def rehome(
+    *,
+    directory: Annotated[
+        str, typer.Option("--dir", "-d", metavar="DIR", help="What becomes the node: its standby, or a backup of it.")
+    ],
+    via: Annotated[str, typer.Option("--via", metavar="URL", help="Any other node of the cluster.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if it may still be there. It steps down as soon as it hears of it.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would be done.")] = False,
+    out: Output,
+) -> None:
+    """Let a standby, or a backup, become the node that it was made of, when that is lost.
+
+    The cluster has to have given the node up: most nodes call it failed, or it was forgotten. From then on the old one
+    is refused by everybody; if it comes back, it puts what it has aside and goes on as a new node. Jobs that may be
+    delivered once only are buried, since nobody knows which of them were. Start `penstock serve` on the directory then.
+    """
+    from penstock.cli.rehome import run
+
+    run(directory, via, force, dry_run, out)
+
+
+@app.command()
 def demo(
     count: Annotated[int, typer.Argument(min=2, max=9, metavar="[NODES]", help="How many nodes.")] = 3,
 ) -> None:
@@ -201,8 +227,8 @@ def _checked(target: Target, node: Record) -> Record:
     """What a node says of the others."""
     row: Record = {"node": node["node"], "address": node["address"], "reaches": None, "problem": "", "knows": []}
     try:
-        with _node_at(target, node) as queue:
-            known = _nodes_of(queue)
+        with node_at(target, node) as queue:
+            known = nodes_of(queue)
             disputed = _info_of(queue).get("cluster_homes_disputed", 0)
     except OSError as error:
         return row | {"problem": f"cannot be asked: {error}"}
@@ -228,13 +254,13 @@ def _nodes(target: Target) -> list[Record]:
         with target.open():
             return [_node_in(place)]
     with target.open() as queue:
-        return _nodes_of(queue)
+        return nodes_of(queue)
 
 
-def _nodes_of(queue: Any) -> list[Record]:
+def nodes_of(queue: Any) -> list[Record]:
     lines = [line.split() for line in queue.execute("CLUSTER", "NODES").decode().splitlines()]
     found: list[Record] = [
-        {"node": words[0], "address": words[1], "flags": _flags(words[2]), "state": words[5]}
+        {"node": words[0], "address": words[1], **_flags(words[2]), "state": words[5]}
         for words in lines
         if len(words) >= 6
     ]
@@ -247,20 +273,23 @@ def _info_of(queue: Any) -> dict[str, int]:
     return {name: int(value) for name, _, value in lines if value.isdigit()}
 
 
-def _flags(word: str) -> list[str]:
-    return [] if word == "noflags" else word.split(",")
+def _flags(word: str) -> Record:
+    """What is known of a node, and its epoch, which is told among the flags unless it is the first."""
+    words = [] if word == "noflags" else word.split(",")
+    epochs = [int(each.removeprefix("epoch=")) for each in words if each.startswith("epoch=")]
+    return {"flags": [each for each in words if not each.startswith("epoch=")], "epoch": sum(epochs)}
 
 
 @contextmanager
-def _node_at(target: Target, node: Record) -> Iterator[Any]:
+def node_at(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any]:
     """Another node of the cluster of a target, asked in the same way."""
     place = target.place()
     if "myself" in node["flags"]:
         queue: Any = connect(place.url)
     else:
-        host, port, _ = _address(node["address"])
+        host, port, _ = address_of(node["address"])
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        options = "&retry_for=2s" if "?" in place.url else "?retry_for=2s"
+        options = f"{'&' if '?' in place.url else '?'}retry_for={retry_for}"
         queue = connect(re.sub(r"^(\w+://(?:[^/@]*@)?)[^/?]*", lambda found: found[1] + where, place.url) + options)
     try:
         yield queue
@@ -268,7 +297,7 @@ def _node_at(target: Target, node: Record) -> Iterator[Any]:
         queue.close()
 
 
-def _address(text: str) -> tuple[str, str, list[str]]:
+def address_of(text: str) -> tuple[str, str, list[str]]:
     """Host, port, and the port for nodes if that is said."""
     found = _ADDRESS.fullmatch(text)
     if found is None:
@@ -291,4 +320,5 @@ def _node_in(place: Place) -> Record:
     from penstock.journal.identity import identity
 
     known = identity(ReadOnlyDisk(str(place.directory)))
-    return {"node": known.node, "address": place.shown(), "flags": ["myself"], "state": "embedded"}
+    epoch = known.node_epoch
+    return {"node": known.node, "address": place.shown(), "flags": ["myself"], "epoch": epoch, "state": "embedded"}
