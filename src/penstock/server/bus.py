@@ -154,6 +154,11 @@ class Bus(Post):
         self._mail.sent[kind] += 1
         self.send({node: [message]})
 
+    def is_crowded(self, node: bytes) -> bool:
+        """Whether a node has so much to read that what can wait is better not said now."""
+        link = self._outbound.get(node)
+        return link is not None and link.is_crowded
+
     # What links tell: see links.Exchange
 
     def patience_s(self) -> float:
@@ -236,6 +241,12 @@ class Bus(Post):
             self._outbound[found] = link
             link.named = found
         self._tries.pop(found, None)
+
+    def has_room(self, link: Outbound) -> None:
+        """A link of ours on which much waited has room again."""
+        if self.tunnels is not None and not self._closed:
+            self._node.begin_turn()
+            self.tunnels.has_room(link.named)
 
     def lost(self, link: Link) -> None:
         """A link is gone."""

@@ -9,7 +9,6 @@ again: if the link is lost before the answer came, the client hears that nobody 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from penstock.cluster import messages as m
@@ -18,12 +17,13 @@ from penstock.cluster.node import Cluster
 from penstock.core.errors import NoHome, PenstockError
 from penstock.dialects.calls import refuse
 from penstock.dialects.command import ANSWERED, Desk, refusal_line
+from penstock.server.bus import Bus
 from penstock.server.connection import Connection
 from penstock.server.guests import Guests
 from penstock.server.iproto import Door, IprotoConnection
 from penstock.server.node import Abroad, Client, Node
 from penstock.server.server import Server
-from penstock.server.tunnels import WINDOW_BYTES, Inflow, Outflow, Tunnels
+from penstock.server.tunnels import WINDOW_BYTES, Inflow, Lines, Outflow, Tunnels
 from penstock.wire import answers, iproto
 from penstock.wire.errors import Elsewhere, Refused, Spread
 from penstock.wire.iproto import AnswerPackets, Request
@@ -32,8 +32,6 @@ from penstock.wire.iproto import AnswerPackets, Request
 _NUMBERS_PER_MS: Final = 1_000
 
 _UNKNOWN: Final = "; this may have been done or not"
-
-Say = Callable[[bytes, Papers | OfTunnel], None]
 
 
 class Tunnel:
@@ -46,7 +44,7 @@ class Tunnel:
         self.papers: Papers | None = None  # As the other end has them.
         self.inflow = Inflow(self._say_read)
         self._forwarding = forwarding
-        self._out = Outflow(self._say_command)
+        self._out = Outflow(self._say_command, lambda: forwarding.lines.is_crowded(node))
 
     def send(self, command: bytes) -> None:
         """Send a command."""
@@ -66,6 +64,11 @@ class Tunnel:
             if self.client.is_unread:
                 self.inflow.hold()
             self.inflow.read(len(message.data))
+
+    def flow(self) -> None:
+        """There is room for more of what waits."""
+        self._out.flow()
+        self.was_read()
 
     def was_read(self) -> None:
         """The other end has read something."""
@@ -93,7 +96,7 @@ class Tunnel:
         self._say(m.TUNNELEND, 0, b"")
 
     def _say(self, kind: int, aux: int, data: bytes) -> None:
-        self._forwarding.say(self.node, OfTunnel(kind, self.number, False, aux, data))
+        self._forwarding.lines.say(self.node, OfTunnel(kind, self.number, False, aux, data))
 
 
 class RespTunnel(Tunnel):
@@ -256,9 +259,9 @@ def _put_together(parts: list[bytes]) -> bytes:
 class Forwarding(Abroad):
     """All tunnels of the clients of a node."""
 
-    def __init__(self, node: Node, desk: Desk, cluster: Cluster, say: Say) -> None:
+    def __init__(self, node: Node, desk: Desk, cluster: Cluster, lines: Lines) -> None:
         self.node = node
-        self.say = say
+        self.lines = lines
         self._desk = desk
         self._cluster = cluster
         self._number = node.now * _NUMBERS_PER_MS
@@ -330,7 +333,7 @@ class Forwarding(Abroad):
         if tunnel.papers is None or not papers.is_like(tunnel.papers):
             tunnel.papers = papers
             self._note_use(papers.token, tunnel.node)
-            self.say(tunnel.node, papers)
+            self.lines.say(tunnel.node, papers)
 
     def _papers(self, tunnel: Tunnel) -> Papers:
         client = tunnel.client
@@ -402,6 +405,11 @@ class Forwarding(Abroad):
         else:
             tunnel.hear(message)
 
+    def has_room(self, node: bytes) -> None:
+        """A node has read most of what it was told."""
+        for tunnel in [each for each in self._tunnels.values() if each.node == node]:
+            tunnel.flow()
+
     def link_lost(self, node: bytes) -> None:
         """What was under way to a node or from it may be lost."""
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
@@ -414,33 +422,38 @@ class Forwarding(Abroad):
         tunnel.fail(why, line)
 
 
+class _Lines:
+    """What leads to other nodes, and to this one: a part of a command may be for it."""
+
+    def __init__(self, node: Node, bus: Bus) -> None:
+        self._node = node
+        self._bus = bus
+
+    def say(self, node: bytes, message: Papers | OfTunnel) -> None:
+        """Tell a node something."""
+        if node == self._bus.node:
+            self._node.loop.call_soon(self._hear, message)
+        else:
+            self._bus.say(node, message)
+
+    def is_crowded(self, node: bytes) -> bool:
+        """Whether a node has so much to read that bytes of clients have to wait."""
+        return self._bus.is_crowded(node)
+
+    def _hear(self, message: Papers | OfTunnel) -> None:
+        assert self._bus.tunnels is not None
+        self._node.begin_turn()
+        self._bus.tunnels.hear(self._bus.node, message)
+
+
 def open_tunnels(server: Server, doors: list[Door]) -> None:
     """Let commands go to other nodes, and those of others come here."""
     node, bus, cluster = server.node, server.membership.bus, server.membership.cluster
-
-    def hear_self(message: Papers | OfTunnel) -> None:
-        node.begin_turn()
-        tunnels.hear(bus.node, message)
-
-    def say(to: bytes, message: Papers | OfTunnel) -> None:
-        if to == bus.node:
-            # A part of a command is for this one.
-            node.loop.call_soon(hear_self, message)
-        else:
-            node.begin_turn()
-            cluster.mail.send(to, message)
-
-    def say_now(to: bytes, message: OfTunnel) -> None:
-        if to == bus.node:
-            node.loop.call_soon(hear_self, message)
-        else:
-            bus.say(to, message)
-
+    lines = _Lines(node, bus)
     by_door = {m.IPROTO_15 if door.is_15 else m.IPROTO: door for door in doors}
-    guests = Guests(node, server.clients, lambda: int(cluster.members.epoch), by_door, say_now)
-    forwarding = Forwarding(node, server.desk, cluster, say)
-    tunnels = Tunnels(forwarding, guests)
-    bus.tunnels = tunnels
+    guests = Guests(node, server.clients, lambda: int(cluster.members.epoch), by_door, lines)
+    forwarding = Forwarding(node, server.desk, cluster, lines)
+    bus.tunnels = Tunnels(forwarding, guests)
     node.abroad = forwarding
     server.desk.on_elsewhere = forwarding.pass_on
     server.site.uses = forwarding.uses

@@ -21,10 +21,8 @@ from penstock.server.clients import Clients
 from penstock.server.connection import Connection
 from penstock.server.iproto import Door
 from penstock.server.node import Node
-from penstock.server.tunnels import WINDOW_BYTES, Inflow, Outflow
+from penstock.server.tunnels import WINDOW_BYTES, Inflow, Lines, Outflow
 from penstock.wire.resp import RespParser
-
-Say = Callable[[bytes, OfTunnel], None]
 
 
 class Guest(Connection):
@@ -62,7 +60,7 @@ class Tunnel(asyncio.Transport):
         self.number = number
         self.connection: Connection
         self._guests = guests
-        self._out = Outflow(self._say_answer)
+        self._out = Outflow(self._say_answer, lambda: guests.lines.is_crowded(node))
         self._in = Inflow(self._say_read)
         self._gathered: bytearray | None = None
         self._why = b""  # What was written to a guest before it asked for anything.
@@ -83,6 +81,11 @@ class Tunnel(asyncio.Transport):
                 self.connection.was_asked = True
             self.connection.data_received(message.data)
             self._in.read(len(message.data))
+
+    def flow(self) -> None:
+        """There is room for more of what waits."""
+        self._out.flow()
+        self._look_whether_slow()
 
     def lose(self) -> None:
         """The other end is gone."""
@@ -123,10 +126,10 @@ class Tunnel(asyncio.Transport):
             self.connection.resume_writing()
 
     def _say_answer(self, data: bytes, ends: bool) -> None:
-        self._guests.say(self.node, OfTunnel(m.FORWARDED, self.number, True, 1 if ends else 0, data))
+        self._guests.lines.say(self.node, OfTunnel(m.FORWARDED, self.number, True, 1 if ends else 0, data))
 
     def _say_read(self, count: int) -> None:
-        self._guests.say(self.node, OfTunnel(m.TUNNELREAD, self.number, True, count, b""))
+        self._guests.lines.say(self.node, OfTunnel(m.TUNNELREAD, self.number, True, count, b""))
 
     def close(self) -> None:
         """Close it, when what was written has been read as far as it can be."""
@@ -167,11 +170,11 @@ class Guests:
     """All guests of a node."""
 
     def __init__(
-        self, node: Node, clients: Clients, epoch: Callable[[], int], doors: dict[int, Door], say: Say
+        self, node: Node, clients: Clients, epoch: Callable[[], int], doors: dict[int, Door], lines: Lines
     ) -> None:
-        """Take which epoch of itself the node is of, its doors for IPROTO, and what tells other nodes something."""
+        """Take which epoch of itself the node is of, its doors for IPROTO, and what leads to other nodes."""
         self.node = node
-        self.say = say
+        self.lines = lines
         self._clients = clients
         self._epoch = epoch
         self._doors = doors
@@ -192,7 +195,12 @@ class Guests:
         elif tunnel is not None:
             tunnel.hear(message)
         elif message.kind == m.FORWARD:
-            self.say(sender, OfTunnel(m.TUNNELEND, message.number, True, 0, b""))
+            self.lines.say(sender, OfTunnel(m.TUNNELEND, message.number, True, 0, b""))
+
+    def has_room(self, node: bytes) -> None:
+        """A node has read most of what it was told."""
+        for tunnel in [each for each in self._tunnels.values() if each.node == node]:
+            tunnel.flow()
 
     def link_lost(self, node: bytes) -> None:
         """A node cannot be heard any more, or not be told anything: its guests leave."""
@@ -202,14 +210,14 @@ class Guests:
     def ends(self, tunnel: Tunnel, why: bytes) -> None:
         """A guest has to leave."""
         if self._tunnels.pop((tunnel.node, tunnel.number), None) is not None:
-            self.say(tunnel.node, OfTunnel(m.TUNNELEND, tunnel.number, True, 0, why))
+            self.lines.say(tunnel.node, OfTunnel(m.TUNNELEND, tunnel.number, True, 0, why))
             self.node.loop.call_soon(tunnel.lose)
 
     def _admit(self, sender: bytes, papers: Papers, tunnel: Tunnel | None) -> None:
         """Let a guest in, or know who it is now."""
         if papers.epoch != self._epoch():
             why = b"NOHOME the node that this tube lives on has been replaced; try again"
-            self.say(sender, OfTunnel(m.TUNNELEND, papers.number, True, 0, why))
+            self.lines.say(sender, OfTunnel(m.TUNNELEND, papers.number, True, 0, why))
             return
         if tunnel is None:
             tunnel = self._make(sender, papers)
@@ -231,6 +239,7 @@ class Guests:
         tunnel.connection = self._clients.connection(make, token)
         tunnel.connection.entry = sender
         tunnel.connection.connection_made(tunnel)
+        tunnel.connection.is_local = False
         return tunnel
 
     def _guest(self, number: int, engine_connection: EngineConnection) -> Guest:

@@ -26,6 +26,9 @@ class Ends(Protocol):
     def hear(self, sender: bytes, message: Papers | OfTunnel) -> None:
         """A node says something that is for this end."""
 
+    def has_room(self, node: bytes) -> None:
+        """What waited because a node had too much to read can be said."""
+
     def link_lost(self, node: bytes) -> None:
         """What was under way from or to a node may be lost."""
 
@@ -48,18 +51,34 @@ class Tunnels:
         """How many there are, for people."""
         return {"cluster_tunnels_out": len(self._entries), "cluster_tunnels_in": len(self._homes)}
 
+    def has_room(self, node: bytes) -> None:
+        """A node has read most of what it was told."""
+        self._entries.has_room(node)
+        self._homes.has_room(node)
+
     def link_lost(self, node: bytes) -> None:
         """A link from or to a node is gone, or was replaced."""
         self._entries.link_lost(node)
         self._homes.link_lost(node)
 
 
+class Lines(Protocol):
+    """What leads to other nodes."""
+
+    def say(self, node: bytes, message: Papers | OfTunnel) -> None:
+        """Tell a node something."""
+
+    def is_crowded(self, node: bytes) -> bool:
+        """Whether a node has so much to read that bytes of clients have to wait."""
+
+
 class Outflow:
     """What is to be said one way."""
 
-    def __init__(self, send: Callable[[bytes, bool], None]) -> None:
-        """Take what sends some bytes, and whether something ends with them."""
+    def __init__(self, send: Callable[[bytes, bool], None], waits: Callable[[], bool]) -> None:
+        """Take what sends some bytes, and whether something ends with them; and whether that has to wait."""
         self._send = send
+        self._waits = waits
         self._queue = bytearray()
         self._ends = False  # Something ends with the last byte.
         self._under_way = 0
@@ -70,16 +89,17 @@ class Outflow:
         self._ends = ends
         if ends and not self._queue:
             self._send(b"", True)
-        self._flow()
+        self.flow()
 
     def were_read(self, count: int) -> None:
         """The other side has read so many bytes."""
         self._under_way -= count
-        self._flow()
+        self.flow()
 
-    def _flow(self) -> None:
+    def flow(self) -> None:
+        """Send what may be sent."""
         queue = self._queue
-        while queue and self._under_way < WINDOW_BYTES:
+        while queue and self._under_way < WINDOW_BYTES and not self._waits():
             some = bytes(queue[: min(TUNNEL_BYTES_MAX, WINDOW_BYTES - self._under_way)])
             del queue[: len(some)]
             self._under_way += len(some)
