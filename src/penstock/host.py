@@ -487,12 +487,22 @@ class Host:
         if self.disk is not None:
             replace(identity(self.disk), leaving=leaving).write(self.disk)
 
+    def node_epoch(self) -> int:
+        """How often a standby has become this node."""
+        return 0 if self.disk is None else identity(self.disk).node_epoch
+
     def rename(self) -> None:
         """Be another node from now on, under the lock; its jobs were removed, or are about to be."""
         self.node = secrets.token_hex(20)
         self.ids.rename(self.node[:8].encode())
         if self.disk is not None:
-            replace(identity(self.disk), node=self.node).write(self.disk)
+            who = identity(self.disk)
+            replace(who, node=self.node, node_epoch=0, log=who.of_log).write(self.disk)
+
+    def be_superseded(self, epoch: int) -> None:
+        """Remember that another is this node, in an epoch: what is here is put aside at the next start."""
+        if self.disk is not None:
+            replace(identity(self.disk), superseded=epoch).write(self.disk)
 
     def advance(self) -> None:
         """Let happen what fell due, and what follows from that; under the lock, for those who look at how it is now."""

@@ -61,8 +61,13 @@ class Town:
             there = self.at(number, peer.host, peer.bus_port)
             if peer.linked and (there is None or self.nodes[there].myself != peer.id):
                 node.link_down(peer.id, self.now)
-            elif not peer.linked and there is not None:
+            elif not peer.linked and there is not None and self._shake_hands(node, self.nodes[there]):
                 node.link_up(peer.id, self.nodes[there].myself, self.now)
+
+    def _shake_hands(self, one: Members, other: Members) -> bool:
+        """Whether both want to talk, after each has said in which epoch it is and knows the other."""
+        wanted = other.introduced(one.myself, one.epoch, one.epoch_of(other.myself))
+        return one.introduced(other.myself, other.epoch, other.epoch_of(one.myself)) and wanted
 
     def at(self, number: int, host: str, bus_port: int) -> int | None:
         """Who answers somebody at an address."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ class Node(Server):
     """A server with a directory of its own, and a connection for whoever asks."""
 
     def __init__(self, home: Path, *words: str) -> None:
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         super().__init__(home, "--dir", ".", "--cluster-node-timeout", str(TIMEOUT_MS), "--iproto-port", "0", *words)
 
     def _spawn(self, words: list[str]) -> Forked:  # type: ignore[override]
@@ -53,6 +54,13 @@ class Node(Server):
 
     def meet(self, other: Node, bus_port: int, host: str = "127.0.0.1") -> None:
         assert self.ask("CLUSTER", "MEET", host, other.port, bus_port) == b"OK"
+
+
+class LastingNode(Node):
+    """A node that can start again by itself: a process of its own from its first word on."""
+
+    def _spawn(self, words: list[str]) -> subprocess.Popen[bytes]:  # type: ignore[override]
+        return Server._spawn(self, words)
 
 
 class Cluster:

@@ -47,13 +47,13 @@ class Stranger:
             data += more
         return data
 
-    def shake_hands(self, secret: str) -> Stranger:
+    def shake_hands(self, secret: str, epoch: int = 0, known: int = 0) -> Stranger:
         """Be one of them, or pretend to."""
-        self.send(bus.opening(self.name, self.nonce))
+        self.send(bus.opening(self.name, self.nonce, epoch))
         hello = bus.hello(self.word(), True)
-        made = bus.Secrets(secret.encode(), self.name, hello.node, self.nonce, hello.nonce)
+        made = bus.Secrets(secret.encode(), bus.Hello(self.name, self.nonce, b"", epoch, 0), hello)
         self.seal = bus.Seal(made.link_key())
-        self.send(bus.proven(made.dialler_proof()))
+        self.send(bus.proven(made.dialler_proof(known), known))
         return self
 
     def say(self, *said: m.Message) -> Stranger:
@@ -93,7 +93,7 @@ GARBAGE: dict[str, bytes] = {
     "a frame without end": b"\x7f\xff\xff\xff" + bytes(100_000),
     "no hello": (3).to_bytes(4, "big") + b"\x93\x01\x02",
     "not msgpack": (4).to_bytes(4, "big") + b"\xc1\xc1\xc1\xc1",
-    "a short name": (lambda word: len(word).to_bytes(4, "big") + word)(pack([bus.NAME, 1, b"me", bytes(32)])),
+    "a short name": bus.opening(b"me", bytes(32), 0),
 }
 
 
@@ -105,9 +105,9 @@ def test_garbage_is_hung_up_on_and_counted(node: Node, what: str) -> None:
 
 
 def test_another_version_is_told_so_by_name(node: Node) -> None:
-    word = pack([bus.NAME, 2, ME, bytes(32)])
+    word = pack([bus.NAME, 1, ME, bytes(32)])
     stranger = Stranger(node).send(len(word).to_bytes(4, "big") + word)
-    assert b"version 2 of the bus, and this node 1" in stranger.word()
+    assert b"version 1 of the bus, and this node 2" in stranger.word()
     assert stranger.is_hung_up_on()
 
 
@@ -122,10 +122,11 @@ def test_a_handshake_that_was_heard_cannot_be_replayed(node: Node) -> None:
     """The node's nonce is another each time."""
     known = Stranger(node).shake_hands(SECRET)
     known.say(greeting(m.PING))
-    heard = bus.Secrets(SECRET.encode(), ME, node.id, known.nonce, bytes(32)).dialler_proof()
-    replaying = Stranger(node).send(bus.opening(ME, known.nonce))
+    before = bus.Hello(ME, known.nonce, b"", 0, 0), bus.Hello(node.id, bytes(32), b"", 0, 0)
+    heard = bus.Secrets(SECRET.encode(), *before).dialler_proof(0)
+    replaying = Stranger(node).send(bus.opening(ME, known.nonce, 0))
     replaying.word()
-    assert b"does not know the secret" in replaying.send(bus.proven(heard)).word()
+    assert b"does not know the secret" in replaying.send(bus.proven(heard, 0)).word()
     assert replaying.is_hung_up_on()
     known.socket.close()
 
@@ -141,8 +142,8 @@ def test_a_packet_that_is_replayed_or_forged_ends_the_link(node: Node) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        [m.PING, "224.0.0.1", 1, 1, 0, bytes(16), []],
-        [m.MEET, "", 1, 1, 0, bytes(16), [[b"b" * 40, "nowhere", 1, 1, 0]]],
+        [m.PING, "224.0.0.1", 1, 1, 0, 0, bytes(16), []],
+        [m.MEET, "", 1, 1, 0, 0, bytes(16), [[b"b" * 40, "nowhere", 1, 1, 0, 0]]],
         [m.REPLJOB, 0, 0, 0, b"", b"", [[b"D" * 40]]],
         [m.FAIL],
     ],
@@ -166,6 +167,15 @@ def test_what_is_said_about_jobs_by_one_who_is_no_member_is_ignored(node: Node) 
     known.socket.close()
 
 
+def test_nobody_who_has_proven_nothing_makes_a_node_step_down(node: Node) -> None:
+    id = node.id
+    for stranger in (Stranger(node), Stranger(node, id)):
+        stranger.shake_hands("a wrong secret of some length", epoch=9, known=9)
+        assert b"does not know the secret" in stranger.word()
+        assert stranger.is_hung_up_on()
+    assert node.id == id and node.ask("CLUSTER", "EPOCH", id) == 0
+
+
 def test_one_who_gossips_of_many_makes_the_node_try_few(node: Node) -> None:
     """Gossip from one who is no member yet counts; what it says of others is tried a few at a time, and given up."""
     known = Stranger(node, b"c" * 40).shake_hands(SECRET)
@@ -184,6 +194,18 @@ def test_those_who_say_nothing_do_not_keep_others_out(node: Node) -> None:
     for stranger in silent:
         stranger.socket.close()
     wait_for(lambda: _is_let_in(node))
+
+
+def test_a_node_that_was_replaced_is_refused_by_name(node: Node) -> None:
+    """Whoever has proven to be in an epoch is believed, and whoever comes in a lesser one is not talked to."""
+    name = b"e" * 40
+    known = Stranger(node, name).shake_hands(SECRET, epoch=2)
+    known.say(m.Greeting(m.MEET, "127.0.0.1", 7, 8, 0, bytes(16), [], 2))
+    wait_for(lambda: node.ask("CLUSTER", "EPOCH", name) == 2)
+    before = Stranger(node, name).shake_hands(SECRET, epoch=1)
+    assert b"was replaced: it is in epoch 2 by now, and this one in 1" in before.word()
+    assert before.is_hung_up_on()
+    known.socket.close()
 
 
 def _is_let_in(node: Node) -> bool:

@@ -105,7 +105,7 @@ def test_what_was_said_in_one_turn_is_one_packet_unless_it_is_long():
 
 
 def test_frames_are_the_same_byte_by_byte():
-    data = bus.opening(ONE, bytes(32)) + bus.opening(OTHER, bytes(32))
+    data = bus.opening(ONE, bytes(32), 0) + bus.opening(OTHER, bytes(32), 7)
     frames, found = bus.Frames(), []
     for at in range(len(data)):
         frames.feed(data[at : at + 1])
@@ -149,26 +149,39 @@ def test_a_packet_that_was_changed_replayed_left_out_or_forged_is_recognised():
         assert received([bytes(changed)]) == 0
 
 
-def test_both_sides_prove_that_they_know_the_secret():
+def said_by(node: bytes, nonce: bytes, epoch: int = 0, known: int = 0) -> bus.Hello:
+    return bus.Hello(node, nonce, b"", epoch, known)
+
+
+def test_both_sides_prove_that_they_know_the_secret_and_what_they_said():
     nonce, answered = b"n" * 32, b"a" * 32
-    ours = bus.Secrets(b"a shared secret", ONE, OTHER, nonce, answered)
-    theirs = bus.Secrets(b"a shared secret", ONE, OTHER, nonce, answered)
-    assert ours.listener_proof() == theirs.listener_proof() != ours.dialler_proof()
+    dialler, listener = said_by(ONE, nonce, 3), said_by(OTHER, answered, 1, 4)
+    ours = bus.Secrets(b"a shared secret", dialler, listener)
+    theirs = bus.Secrets(b"a shared secret", said_by(ONE, nonce, 3), said_by(OTHER, answered, 1, 4))
+    assert ours.listener_proof() == theirs.listener_proof() != ours.dialler_proof(1)
+    assert ours.dialler_proof(1) != ours.dialler_proof(2)
     for other in (
-        bus.Secrets(b"another secret", ONE, OTHER, nonce, answered),
-        bus.Secrets(b"a shared secret", OTHER, ONE, nonce, answered),
-        bus.Secrets(b"a shared secret", ONE, OTHER, answered, nonce),
+        bus.Secrets(b"another secret", dialler, listener),
+        bus.Secrets(b"a shared secret", said_by(OTHER, nonce, 3), said_by(ONE, answered, 1, 4)),
+        bus.Secrets(b"a shared secret", said_by(ONE, answered, 3), said_by(OTHER, nonce, 1, 4)),
+        # Epochs that somebody on the way has changed.
+        bus.Secrets(b"a shared secret", said_by(ONE, nonce, 4), listener),
+        bus.Secrets(b"a shared secret", dialler, said_by(OTHER, answered, 2, 4)),
+        bus.Secrets(b"a shared secret", dialler, said_by(OTHER, answered, 1, 5)),
     ):
-        assert other.dialler_proof() != ours.dialler_proof() and other.link_key() != ours.link_key()
-    word = bus.answer(OTHER, answered, ours.listener_proof())
+        assert other.listener_proof() != ours.listener_proof() and other.link_key() != ours.link_key()
+        assert other.dialler_proof(1) != ours.dialler_proof(1)
+    word = bus.answer(OTHER, answered, ours.listener_proof(), 1, 4)
     heard = bus.hello(word[4:], True)
     assert (heard.node, heard.nonce, heard.proof) == (OTHER, answered, ours.listener_proof())
-    assert bus.proof_of(bus.proven(ours.dialler_proof())[4:]) == ours.dialler_proof()
+    assert (heard.epoch, heard.known) == (1, 4)
+    last = bus.last_word(bus.proven(ours.dialler_proof(1), 1)[4:])
+    assert (last.proof, last.known) == (ours.dialler_proof(1), 1)
 
 
 def test_another_version_is_refused_by_name():
-    for version in (0, 2, 255):
-        with pytest.raises(ProtocolError, match=f"version {version} of the bus, and this node 1"):
+    for version in (0, 1, 3, 255):
+        with pytest.raises(ProtocolError, match=f"version {version} of the bus, and this node 2"):
             bus.hello(pack([bus.NAME, version, ONE, bytes(32)]), False)
     with pytest.raises(TurnedAway, match="you are too old"):
         bus.hello(bus.refusal(OTHER, "you are too old")[4:], True)
@@ -178,12 +191,15 @@ def test_another_version_is_refused_by_name():
     "word",
     [
         [],
-        [b"redis", 1, ONE, bytes(32)],
-        [bus.NAME, 1, ONE],
-        [bus.NAME, 1, ONE[1:], bytes(32)],
-        [bus.NAME, 1, b"g" * 40, bytes(32)],
-        [bus.NAME, 1, ONE, bytes(31)],
-        [bus.NAME, -1, ONE, bytes(32)],
+        [b"redis", 2, ONE, bytes(32), 0],
+        [bus.NAME, 2, ONE],
+        [bus.NAME, 2, ONE, bytes(32)],
+        [bus.NAME, 2, ONE[1:], bytes(32), 0],
+        [bus.NAME, 2, b"g" * 40, bytes(32), 0],
+        [bus.NAME, 2, ONE, bytes(31), 0],
+        [bus.NAME, 2, ONE, bytes(32), -1],
+        [bus.NAME, 2, ONE, bytes(32), 1 << 31],
+        [bus.NAME, -1, ONE, bytes(32), 0],
         b"GET / HTTP/1.1",
     ],
 )
@@ -197,18 +213,20 @@ def test_what_is_no_hello_is_refused(word):
     [
         [],
         [m.PING],
-        [m.PING, "nowhere", 1, 1, 0, bytes(16), []],
-        [m.PING, "0.0.0.0", 1, 1, 0, bytes(16), []],
-        [m.PING, "224.0.0.1", 1, 1, 0, bytes(16), []],
-        [m.PING, "255.255.255.255", 1, 1, 0, bytes(16), []],
-        [m.PING, "fe80::1%eth0", 1, 1, 0, bytes(16), []],
-        [m.PING, "10.0.0.1\n10.0.0.2", 1, 1, 0, bytes(16), []],
-        [m.PING, "", 65_536, 1, 0, bytes(16), []],
-        [m.PING, "", 1, 0, 0, bytes(16), []],
-        [m.PING, "", 1, 1, 0, bytes(15), []],
-        [m.PING, "", 1, 1, 0, bytes(16), [[ONE, "", 1, 1, 0]]],
-        [m.PING, "", 1, 1, 0, bytes(16), [[b" " * 40, "10.0.0.1", 1, 1, 0]]],
-        [m.PING, "", 1, 1, 0, bytes(16), [[ONE, "10.0.0.1", 1, 1, 0]] * (bus.RUMOURS_MAX + 1)],
+        [m.PING, "nowhere", 1, 1, 0, 0, bytes(16), []],
+        [m.PING, "0.0.0.0", 1, 1, 0, 0, bytes(16), []],
+        [m.PING, "224.0.0.1", 1, 1, 0, 0, bytes(16), []],
+        [m.PING, "255.255.255.255", 1, 1, 0, 0, bytes(16), []],
+        [m.PING, "fe80::1%eth0", 1, 1, 0, 0, bytes(16), []],
+        [m.PING, "10.0.0.1\n10.0.0.2", 1, 1, 0, 0, bytes(16), []],
+        [m.PING, "", 65_536, 1, 0, 0, bytes(16), []],
+        [m.PING, "", 1, 0, 0, 0, bytes(16), []],
+        [m.PING, "", 1, 1, 0, 0, bytes(15), []],
+        [m.PING, "", 1, 1, 0, 0, bytes(16), [[ONE, "", 1, 1, 0, 0]]],
+        [m.PING, "", 1, 1, 0, 0, bytes(16), [[b" " * 40, "10.0.0.1", 1, 1, 0, 0]]],
+        [m.PING, "", 1, 1, 0, 0, bytes(16), [[ONE, "10.0.0.1", 1, 1, 0, 0]] * (bus.RUMOURS_MAX + 1)],
+        [m.PING, "", 1, 1, 0, 1 << 31, bytes(16), []],
+        [m.PING, "", 1, 1, 0, 0, bytes(16), [[ONE, "10.0.0.1", 1, 1, 0]]],
         [m.FAIL, b"short"],
         [m.GOTJOB, b"D" * 40, 0],
         [m.GOTJOB, JOB, -1],
@@ -248,7 +266,7 @@ def test_any_bytes_are_messages_or_an_error():
         changed = bytearray(whole[:2_000])
         for _ in range(chance.randint(1, 4)):
             changed[chance.randrange(len(changed))] = chance.randrange(256)
-        for read in (lambda data: bus.messages(data, BODY_MAX), lambda data: bus.hello(data, True), bus.proof_of):
+        for read in (lambda data: bus.messages(data, BODY_MAX), lambda data: bus.hello(data, True), bus.last_word):
             try:
                 read(bytes(changed))
             except ProtocolError:

@@ -6,35 +6,33 @@ at the addresses that the first one knows, with its user and password.
 
 from __future__ import annotations
 
-import re
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, USAGE, fail
+from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail
+from penstock.cli.nodes import address_of, node_at, nodes_of
 from penstock.cli.output import Column, Output, Record, column, jobs_text
 from penstock.cli.records import total
 from penstock.cli.spans import span
-from penstock.cli.target import Place, Target, ask, connect
+from penstock.cli.target import Place, Target, ask
 from penstock.cli.values import duration_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 app = typer.Typer(help="See the cluster, and change it.", no_args_is_help=True)
 
 # How often something is asked that is waited for, seconds.
 _ASK_S: Final = 0.05
 
-_ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Fa-f:.]+)):([0-9]{1,5})(?:@([0-9]{1,5}))?", re.ASCII)
-
 _COLUMNS: Final = [
     column("node"),
     column("address"),
     Column("flags", lambda node: ", ".join(node["flags"])),
+    column("epoch"),
     column("state"),
 ]
 
@@ -79,7 +77,7 @@ def meet(
     out: Output,
 ) -> None:
     """Let a node meet others. Each learns of all that the others know: one of a cluster is enough."""
-    addresses = [_address(other) for other in others]
+    addresses = [address_of(other) for other in others]
     for host, port, bus_port in addresses:
         ask(target, "CLUSTER", "MEET", host, port, *bus_port)
     wanted = {f"{host}:{port}" for host, port, _ in addresses}
@@ -147,8 +145,8 @@ def forget(
         if each is gone:
             continue
         try:
-            with _node_at(target, each) as queue:
-                if gone["node"] in [other["node"] for other in _nodes_of(queue)]:
+            with node_at(target, each) as queue:
+                if gone["node"] in [other["node"] for other in nodes_of(queue)]:
                     queue.execute("CLUSTER", "FORGET", gone["node"])
                 told += 1
         except OSError:
@@ -174,6 +172,33 @@ def check(*, target: Target, out: Output) -> None:
 
 
 @app.command()
+@bundled
+def rehome(
+    *,
+    directory: Annotated[
+        str, typer.Option("--dir", "-d", metavar="DIR", help="What becomes the node: its standby, or a backup of it.")
+    ],
+    via: Annotated[
+        str | None, typer.Option("--via", metavar="URL", help="Any other node of the cluster; none if it was alone.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if it may still be there; it steps down as soon as it hears of it.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would be done.")] = False,
+    out: Output,
+) -> None:
+    """Let a standby, or a backup, become the node that it was made of, when that is lost.
+
+    The cluster has to have given the node up: most nodes call it failed, or it was forgotten. From then on the old one
+    is refused by everybody; if it comes back, it puts what it has aside and goes on as a new node. Jobs that may be
+    delivered once only are buried, since nobody knows which of them were. Start `penstock serve` on the directory then.
+    """
+    from penstock.cli.rehome import run
+
+    run(directory, via, force, dry_run, out)
+
+
+@app.command()
 def demo(
     count: Annotated[int, typer.Argument(min=2, max=9, metavar="[NODES]", help="How many nodes.")] = 3,
 ) -> None:
@@ -187,8 +212,8 @@ def _checked(target: Target, node: Record) -> Record:
     """What a node says of the others."""
     row: Record = {"node": node["node"], "address": node["address"], "reaches": None, "problem": "", "knows": []}
     try:
-        with _node_at(target, node) as queue:
-            known = _nodes_of(queue)
+        with node_at(target, node) as queue:
+            known = nodes_of(queue)
     except OSError as error:
         return row | {"problem": f"cannot be asked: {error}"}
     others = [each for each in known if "myself" not in each["flags"]]
@@ -211,46 +236,7 @@ def _nodes(target: Target) -> list[Record]:
         with target.open():
             return [_node_in(place)]
     with target.open() as queue:
-        return _nodes_of(queue)
-
-
-def _nodes_of(queue: Any) -> list[Record]:
-    lines = [line.split() for line in queue.execute("CLUSTER", "NODES").decode().splitlines()]
-    found: list[Record] = [
-        {"node": words[0], "address": words[1], "flags": _flags(words[2]), "state": words[5]}
-        for words in lines
-        if len(words) >= 6
-    ]
-    return sorted(found, key=lambda node: "myself" not in node["flags"])
-
-
-def _flags(word: str) -> list[str]:
-    return [] if word == "noflags" else word.split(",")
-
-
-@contextmanager
-def _node_at(target: Target, node: Record) -> Iterator[Any]:
-    """Another node of the cluster of a target, asked in the same way."""
-    place = target.place()
-    if "myself" in node["flags"]:
-        queue: Any = connect(place.url)
-    else:
-        host, port, _ = _address(node["address"])
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        options = "&retry_for=2s" if "?" in place.url else "?retry_for=2s"
-        queue = connect(re.sub(r"^(\w+://(?:[^/@]*@)?)[^/?]*", lambda found: found[1] + where, place.url) + options)
-    try:
-        yield queue
-    finally:
-        queue.close()
-
-
-def _address(text: str) -> tuple[str, str, list[str]]:
-    """Host, port, and the port for nodes if that is said."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None:
-        fail(f"{text!r} is no address of a node; write 10.0.0.2:7711, or [::1]:7711", USAGE)
-    return found[1] or found[2], found[3], [found[4]] if found[4] else []
+        return nodes_of(queue)
 
 
 def _wait_for(condition: Callable[[], bool], wait: float) -> bool:
@@ -268,4 +254,5 @@ def _node_in(place: Place) -> Record:
     from penstock.journal.identity import identity
 
     known = identity(ReadOnlyDisk(str(place.directory)))
-    return {"node": known.node, "address": place.shown(), "flags": ["myself"], "state": "embedded"}
+    epoch = known.node_epoch
+    return {"node": known.node, "address": place.shown(), "flags": ["myself"], "epoch": epoch, "state": "embedded"}

@@ -31,6 +31,7 @@ from penstock.cli import (
     put,
     serve,
     sim,
+    standby,
     stats,
     take,
     top,
@@ -66,6 +67,7 @@ app.command(rich_help_panel=SERVER, context_settings={"ignore_unknown_options": 
 app.add_typer(config.app, name="config", rich_help_panel=SERVER)
 app.command(rich_help_panel=SERVER)(copies.backup)
 app.command(rich_help_panel=SERVER)(copies.restore)
+app.command(rich_help_panel=SERVER)(standby.standby)
 app.add_typer(importing.app, name="import", rich_help_panel=SERVER)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=SERVER)
 # What follows the command's name is its own, dashes or not.

@@ -7,7 +7,9 @@ suspected by most is failed; any answer clears both. Answers travel on the answe
 do: a node that hears us and cannot speak to us does not count as reachable, since it could not confirm a copy either.
 
 What differs from Disque: a node whose address answers with another id is no target, and is forgotten when it has not
-shown up elsewhere for two timeouts; and a node that stood still itself asks again before it suspects anybody.
+shown up elsewhere for two timeouts; and a node that stood still itself asks again before it suspects anybody. A node
+has an epoch, which is raised when a standby becomes it: of two that are the same node, the one in the lesser epoch is
+not talked to, and hears that it was replaced.
 """
 
 from __future__ import annotations
@@ -56,6 +58,9 @@ _GREET_MS: Final = 1_000
 _TICK_MS_MIN: Final = 100
 _TICK_MS_MAX: Final = 1_000
 
+# Of how many nodes that are not known any more the epoch is remembered: of those that were replaced at all.
+_PAST_MAX: Final = NODES_MAX
+
 # What is learned from a node, whose word alone moves nobody else.
 _FAILING: Final = NODE_SUSPECTED | NODE_FAILED
 
@@ -64,6 +69,8 @@ class Members:
     """The table of nodes, and how it comes to agree with that of the others."""
 
     myself: bytes
+    epoch: i64  # How often a standby has become this node.
+    superseded: i64  # In which greater epoch another is this node now; 0: none is.
     memory: bytes  # Changes whenever this node forgot its jobs.
     host: str  # Where this node is, as far as it knows.
     announced: str  # Where it says it is; empty: wherever it is seen to come from.
@@ -74,6 +81,7 @@ class Members:
     peers: dict[bytes, Peer]
     changes: i64  # Raised when something changed that has to survive a restart.
     moves: i64  # Raised when there is another address to link to, or one fewer.
+    past: dict[bytes, i64]  # The epochs of nodes that are in the table no more: none comes back in a lesser one.
     strangers: i64  # How many messages came from nodes that are not known here.
     next_due: i64
     _mail: Mail
@@ -85,6 +93,8 @@ class Members:
 
     def __init__(self, myself: bytes, memory: bytes, entropy: int, mail: Mail, timeout_ms: int = TIMEOUT_MS) -> None:
         self.myself = myself
+        self.epoch = 0
+        self.superseded = 0
         self.memory = memory
         self.host = ""
         self.announced = ""
@@ -95,6 +105,7 @@ class Members:
         self.peers = {}
         self.changes = 0
         self.moves = 0
+        self.past = {}
         self.strangers = 0
         self.next_due = NEVER
         self._mail = mail
@@ -132,6 +143,13 @@ class Members:
         """What a node has said of its memory: another answer than last time means that it forgot its jobs."""
         peer = self.peers.get(node)
         return b"" if peer is None else peer.memory
+
+    def epoch_of(self, node: bytes) -> i64:
+        """The greatest epoch that is known of a node, which may be this one."""
+        if node == self.myself:
+            return self.epoch
+        peer = self.peers.get(node)
+        return self.past.get(node, 0) if peer is None else peer.epoch
 
     def to_connect(self) -> list[Peer]:
         """Whom the shell should hold links to."""
@@ -175,11 +193,28 @@ class Members:
 
     def reset(self, myself: bytes) -> None:
         """Know nobody, and be somebody, the one before or another."""
+        if myself != self.myself:
+            self.epoch = 0
         self.myself = myself
         for node in list(self.peers):
             self._remove(node)
+        self.past = {}
         self._forgotten = {}
         self.changes += 1
+
+    def raise_epoch(self, node: bytes, epoch: i64, now: i64) -> bool:
+        """A standby is about to become a node, in an epoch; tell whether that is one that nobody has had yet."""
+        if epoch <= self.epoch_of(node):
+            return False
+        peer = self.peers.get(node)
+        if node == self.myself:
+            self._hear_of_myself(epoch)
+        elif peer is not None:
+            self._renew(peer, epoch)
+            self._spread(peer, now)
+        else:
+            self._remember(node, epoch)
+        return True
 
     def set_leaving(self, leaving: bool, now: i64) -> None:
         """Leave, or stay; everybody is told at once."""
@@ -189,8 +224,10 @@ class Members:
             if peer.linked:
                 self._greet(peer, PING, now)
 
-    def restore(self, peers: list[Peer], now: i64) -> None:
+    def restore(self, peers: list[Peer], now: i64, past: dict[bytes, i64] | None = None) -> None:
         """Know those whom the table knew before this start. Who was failing has to answer before it counts again."""
+        if past is not None:
+            self.past = past
         for peer in peers:
             peer.added = now
             if peer.flags & NOADDR:
@@ -200,6 +237,33 @@ class Members:
         self.moves += 1
 
     # What the shell tells
+
+    def introduced(self, node: bytes, epoch: i64, known: i64) -> bool:
+        """A node has proven who it is, and in which epoch; it knows this one in another. Tell whether to talk to it."""
+        self._hear_of_myself(known)
+        if node == self.myself:
+            self._hear_of_myself(epoch)
+            return epoch == self.epoch
+        if epoch < self.epoch_of(node):
+            return False
+        peer = self.peers.get(node)
+        if peer is not None and epoch > peer.epoch:
+            self._renew(peer, epoch)
+        return True
+
+    def _hear_of_myself(self, epoch: i64) -> None:
+        """Somebody knows this node in an epoch."""
+        if epoch > self.epoch:
+            self.superseded = max(self.superseded, epoch)
+
+    def _renew(self, peer: Peer, epoch: i64) -> None:
+        """Another is a node from now on: what is known of the one before, and leads there, is past."""
+        peer.epoch = epoch
+        peer.heard = False
+        peer.reports.clear()
+        if peer.linked:
+            self._stale.append(peer.id)
+        self.changes += 1
 
     def link_up(self, named: bytes, found: bytes, now: i64) -> bool:
         """Our link to a node is up, and so it names itself. Tell whether the link is of use, from now on to `found`."""
@@ -251,6 +315,7 @@ class Members:
     def _add(self, peer: Peer, now: i64) -> bool:
         if len(self.peers) >= NODES_MAX or self._handshakes() >= HANDSHAKES_MAX:
             return False
+        peer.epoch = max(peer.epoch, self.past.pop(peer.id, 0))
         self.peers[peer.id] = peer
         self.moves += 1
         if self.next_due == NEVER:
@@ -261,8 +326,17 @@ class Members:
         return sum([1 for peer in self.peers.values() if not peer.is_member()])
 
     def _remove(self, node: bytes) -> None:
-        del self.peers[node]
+        peer = self.peers.pop(node)
+        if peer.epoch:
+            self._remember(node, peer.epoch)
         self.moves += 1
+
+    def _remember(self, node: bytes, epoch: i64) -> None:
+        """Keep the epoch of a node that is not in the table."""
+        self.past[node] = epoch
+        if len(self.past) > _PAST_MAX:
+            del self.past[next(iter(self.past))]
+        self.changes += 1
 
     def _is_somebody_else(self, peer: Peer, found: bytes, now: i64) -> bool:
         """At a peer's address answers somebody whom we did not expect. Tell whether that is the peer from now on."""
@@ -292,6 +366,7 @@ class Members:
             return False
         self._forgotten.pop(found, None)
         peer.id = found
+        peer.epoch = self.past.pop(found, 0)
         self.peers[found] = peer
         return True
 
@@ -333,7 +408,8 @@ class Members:
                 peer.ping_sent = now
         flags = NODE_LEAVING if self.leaving else 0
         rumours = self._rumours(peer)
-        self._mail.send(peer.id, Greeting(kind, self.announced, self.port, self.bus_port, flags, self.memory, rumours))
+        greeting = Greeting(kind, self.announced, self.port, self.bus_port, flags, self.memory, rumours, self.epoch)
+        self._mail.send(peer.id, greeting)
 
     def _rumours(self, listener: Peer) -> list[Rumour]:
         """What to tell of others: first of those who fail, since only many reports make it known."""
@@ -362,11 +438,14 @@ class Members:
 
     def _receive_greeting(self, sender: bytes, said: Greeting, now: i64) -> None:
         peer = self.peers.get(sender)
+        if not self.introduced(sender, said.epoch, 0):
+            self.strangers += 1
+            return
         if peer is None:
             if said.kind != MEET or sender == self.myself:
                 self.strangers += 1
                 return
-            peer = Peer(sender, said.host, said.port, said.bus_port, HANDSHAKE, now)
+            peer = Peer(sender, said.host, said.port, said.bus_port, HANDSHAKE, now, said.epoch)
             if not self._add(peer, now):
                 return
             # Somebody wants it back.
@@ -397,12 +476,20 @@ class Members:
 
     def _hear(self, sender: Peer, rumour: Rumour, now: i64) -> None:
         """Hear what a node has to say about another one."""
-        if rumour.node == self.myself:
+        node, epoch = rumour.node, rumour.epoch
+        if node == self.myself:
+            self._hear_of_myself(epoch)
             return
-        peer = self.peers.get(rumour.node)
+        if epoch < self.epoch_of(node):
+            # Old news: of one that was replaced since.
+            return
+        peer = self.peers.get(node)
         if peer is None:
-            if rumour.node not in self._forgotten and not rumour.flags & _FAILING:
-                self._add(Peer(rumour.node, rumour.host, rumour.port, rumour.bus_port, HANDSHAKE, now), now)
+            if node not in self._forgotten and not rumour.flags & _FAILING:
+                self._add(Peer(node, rumour.host, rumour.port, rumour.bus_port, HANDSHAKE, now, epoch), now)
+        elif epoch > peer.epoch:
+            self._renew(peer, epoch)
+            self._move(peer, rumour.host, rumour.port, rumour.bus_port)
         elif peer is not sender and peer.is_member() and sender.is_member():
             if rumour.flags & _FAILING:
                 peer.reports[sender.id] = now

@@ -80,13 +80,15 @@ class Rumour:
     port: i64  # Where its clients connect,
     bus_port: i64  # and where nodes do.
     flags: i64
+    epoch: i64
 
-    def __init__(self, node: bytes, host: str, port: i64, bus_port: i64, flags: i64) -> None:
+    def __init__(self, node: bytes, host: str, port: i64, bus_port: i64, flags: i64, epoch: i64 = 0) -> None:
         self.node = node
         self.host = host
         self.port = port
         self.bus_port = bus_port
         self.flags = flags
+        self.epoch = epoch
 
 
 class Greeting(Message):
@@ -98,9 +100,18 @@ class Greeting(Message):
     flags: i64
     memory: bytes  # Changes whenever the node forgot its jobs: 16 bytes.
     rumours: list[Rumour]
+    epoch: i64  # How often a standby has become this node.
 
     def __init__(
-        self, kind: i64, host: str, port: i64, bus_port: i64, flags: i64, memory: bytes, rumours: list[Rumour]
+        self,
+        kind: i64,
+        host: str,
+        port: i64,
+        bus_port: i64,
+        flags: i64,
+        memory: bytes,
+        rumours: list[Rumour],
+        epoch: i64 = 0,
     ) -> None:
         super().__init__(kind)
         self.host = host
@@ -109,6 +120,7 @@ class Greeting(Message):
         self.flags = flags
         self.memory = memory
         self.rumours = rumours
+        self.epoch = epoch
 
 
 class OfNode(Message):

@@ -23,6 +23,7 @@ class Peer:
     port: i64  # Where its clients connect,
     bus_port: i64  # and where nodes do.
     flags: i64
+    epoch: i64  # How often a standby has become this node: an older one of the same id is not it.
     memory: bytes  # Changes when it forgot its jobs; empty until it has said so.
     added: i64  # When we came to know of it.
     ping_sent: i64  # Since when it owes us an answer, or cannot even be asked; 0: it does not.
@@ -35,12 +36,15 @@ class Peer:
     lost_at: i64  # Since when its address is somebody else's; 0: it is not.
     reports: dict[bytes, i64]  # Who suspects it, too, and when they last said so.
 
-    def __init__(self, id: bytes, host: str, port: i64, bus_port: i64, flags: i64 = 0, added: i64 = 0) -> None:
+    def __init__(
+        self, id: bytes, host: str, port: i64, bus_port: i64, flags: i64 = 0, added: i64 = 0, epoch: i64 = 0
+    ) -> None:
         self.id = id
         self.host = host
         self.port = port
         self.bus_port = bus_port
         self.flags = flags
+        self.epoch = epoch
         self.memory = b""
         self.added = added
         self.ping_sent = 0
@@ -72,4 +76,4 @@ class Peer:
     def rumour(self) -> Rumour:
         """What others are told of it."""
         shown = self.flags & (NODE_SUSPECTED | NODE_FAILED | NODE_LEAVING)
-        return Rumour(self.id, self.host, self.port, self.bus_port, shown)
+        return Rumour(self.id, self.host, self.port, self.bus_port, shown, self.epoch)

@@ -2,7 +2,10 @@
 
     <id> <ip>:<port>[@<bus port>] <flags> <ping sent> <pong received> <connected|disconnected>
 
-The bus port is there where it is not the usual one.
+The bus port is there where it is not the usual one. Among the flags is `epoch=N` of a node that a standby has become;
+for those that are in the table no more, the file has a line of its own:
+
+    vars epochs <id>=<epoch> …
 """
 
 from __future__ import annotations
@@ -28,26 +31,50 @@ _FLAGS: Final = {
 }
 
 
+# In front of an epoch, among the flags.
+_EPOCH: Final = "epoch="
+
+# The flag of a node that does not know us perhaps, and is to be told to: in files that a node did not write itself.
+_INVITED: Final = "invited"
+
+
 class Roster:
     """What the file says."""
 
     myself: bytes
     peers: list[Peer]
+    past: dict[bytes, i64]  # The epochs of nodes that are in the table no more.
 
-    def __init__(self, myself: bytes, peers: list[Peer]) -> None:
+    def __init__(self, myself: bytes, peers: list[Peer], past: dict[bytes, i64]) -> None:
         self.myself = myself
         self.peers = peers
+        self.past = past
 
 
 def nodes_text(members: Members, address: str) -> str:
     """What CLUSTER NODES shows to one who has found this node at an address."""
-    return _own_line(members, address) + "".join([_line(peer) for peer in members.peers.values()])
+    own = _own_line(members, address + _unusual(members.port, members.bus_port))
+    return own + "".join([_line(peer) for peer in members.peers.values()])
 
 
 def file_text(members: Members) -> str:
     """What the file is to say: the members, without those whom we only hope to meet."""
     lines = [_own_line(members, _address(members.host, members.port, members.bus_port))]
     lines += [_line(peer) for peer in members.peers.values() if peer.is_member()]
+    if members.past:
+        lines.append(" ".join(["vars epochs", *[f"{node.decode()}={epoch}" for node, epoch in members.past.items()]]))
+        lines.append("\n")
+    return "".join(lines)
+
+
+def first_text(myself: bytes, peers: list[Peer]) -> str:
+    """What the file of a node is to say that has never run as this one: whom it is to get to know."""
+    lines = [f"{myself.decode()} :0 myself 0 0 connected\n"]
+    lines += [
+        f"{peer.id.decode()} {_address(peer.host, peer.port, peer.bus_port)} "
+        f"{_flags(_INVITED, peer.epoch)} 0 0 disconnected\n"
+        for peer in peers
+    ]
     return "".join(lines)
 
 
@@ -55,10 +82,13 @@ def read_file(text: str) -> Roster:
     """What the file says; raises ValueError, and says which line is wrong."""
     myself = b""
     peers: list[Peer] = []
+    past: dict[bytes, i64] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         try:
-            if words and words[0] != "vars":
+            if words[:2] == ["vars", "epochs"]:
+                past |= dict([_past(word) for word in words[2:]])
+            elif words and words[0] != "vars":
                 peer = _peer(words)
                 if "myself" in words[2].split(","):
                     myself = peer.id
@@ -68,7 +98,7 @@ def read_file(text: str) -> Roster:
             raise ValueError(f"line {number} is not what this node wrote") from None
     if not myself:
         raise ValueError("there is no line of the node itself")
-    return Roster(myself, peers)
+    return Roster(myself, peers, past)
 
 
 def flags_text(flags: i64) -> str:
@@ -78,19 +108,28 @@ def flags_text(flags: i64) -> str:
 
 def _own_line(members: Members, address: str) -> str:
     flags = "myself,leaving" if members.leaving else "myself"
-    return f"{members.myself.decode()} {address} {flags} 0 0 connected\n"
+    return f"{members.myself.decode()} {address} {_flags(flags, members.epoch)} 0 0 connected\n"
 
 
 def _line(peer: Peer) -> str:
     address = ":0" if peer.flags & NOADDR else _address(peer.host, peer.port, peer.bus_port)
     state = "connected" if peer.linked else "disconnected"
-    flags = flags_text(peer.flags) or "noflags"
+    flags = _flags(flags_text(peer.flags), peer.epoch) or "noflags"
     return f"{peer.id.decode()} {address} {flags} {peer.ping_sent} {peer.pong_received} {state}\n"
 
 
+def _flags(words: str, epoch: i64) -> str:
+    """Flags, and an epoch behind them if there ever was another."""
+    return ",".join([word for word in (words, f"{_EPOCH}{epoch}" if epoch else "") if word])
+
+
 def _address(host: str, port: i64, bus_port: i64) -> str:
-    unusual = "" if bus_port == port + BUS_OFFSET else f"@{bus_port}"
-    return f"{host}:{port}{unusual}"
+    return f"{host}:{port}{_unusual(port, bus_port)}"
+
+
+def _unusual(port: i64, bus_port: i64) -> str:
+    """The bus port behind the other one, where it has to be said; one that has none cannot be found at any."""
+    return "" if bus_port in (0, port + BUS_OFFSET) else f"@{bus_port}"
 
 
 def _peer(words: list[str]) -> Peer:
@@ -100,7 +139,22 @@ def _peer(words: list[str]) -> Peer:
     host, _, ports = words[1].rpartition(":")
     port, _, bus_port = ports.partition("@")
     flags: i64 = 0
-    for word in words[2].split(","):
+    epoch: i64 = 0
+    told = words[2].split(",")
+    for word in told:
         flags |= _FLAGS.get(word, 0)
+        if word.startswith(_EPOCH):
+            epoch = int(word[len(_EPOCH) :])
     number = int(port)
-    return Peer(words[0].encode("ascii"), host, number, int(bus_port) if bus_port else number + BUS_OFFSET, flags)
+    nodes = int(bus_port) if bus_port else number + BUS_OFFSET
+    peer = Peer(words[0].encode("ascii"), host, number, nodes, flags, 0, epoch)
+    peer.invited = _INVITED in told
+    return peer
+
+
+def _past(word: str) -> tuple[bytes, i64]:
+    """A node that is in the table no more, and its epoch."""
+    node, _, epoch = word.partition("=")
+    if len(node) != 40:
+        raise ValueError("not the id of a node")
+    return node.encode("ascii"), int(epoch)

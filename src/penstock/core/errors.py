@@ -256,6 +256,18 @@ class InUse(CommandError):
     code: ClassVar[str] = "INUSE"
 
 
+class StandbyOnly(CommandError):
+    """This directory is a standby: it follows a node and is not opened. `penstock cluster rehome` makes it the node."""
+
+    code: ClassVar[str] = "STANDBY"
+
+
+class Superseded(CommandError):
+    """A standby has become this node. Start `penstock serve` on the directory: what is in it is put aside."""
+
+    code: ClassVar[str] = "SUPERSEDED"
+
+
 class UnknownSession(CommandError):
     """There is no such session: it ended, or its grace time passed; its jobs went back to their tubes."""
 

@@ -188,7 +188,7 @@ def bury_doubtful(engine: Engine, job: Job, now: i64) -> None:
     # Counted as delivered, so that nobody can kick it back by mistake.
     job.deliveries += 1
     extra = job.rare()
-    extra.reason = b"may have been delivered before the power was cut"
+    extra.reason = b"may have been delivered by then: the log may lack its newest rows"
     extra.buries += 1
     engine._move(job, tube, s.BURIED_BY, now)
 

@@ -42,7 +42,7 @@ def check_log(disk: ReadableDisk, boot: str, progress: Progress | None = None, n
     """Read everything, and tell what an open would refuse, what it would cut, and what of the history is damaged."""
     return settled(
         disk,
-        lambda: _Check(disk, node or identity(disk).node, boot, progress).run(),
+        lambda: _Check(disk, node or identity(disk).of_log, boot, progress).run(),
         lambda checked: checked.damaged,
     )
 

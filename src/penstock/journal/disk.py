@@ -283,6 +283,17 @@ class RealDisk(ReadOnlyDisk):
         os.unlink(self._at(name))
         self._sync_names()
 
+    def below(self, name: str) -> RealDisk:
+        """A directory in this one; it is made if need be."""
+        return RealDisk(self._at(name))
+
+    def hand(self, name: str, other: RealDisk) -> None:
+        """Let a file be in another directory, of the same file system."""
+        os.rename(self._at(name), other._at(name))
+        # First where it is, so that it is somewhere at any time.
+        other._sync_names()
+        self._sync_names()
+
     def free(self) -> int:
         found = os.statvfs(self.path)
         return found.f_bavail * found.f_frsize

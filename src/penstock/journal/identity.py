@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Final
 
-from penstock.core.errors import DamagedJournal, NoJournal
+from penstock.core.errors import DamagedJournal, NoJournal, StandbyOnly, Superseded
 from penstock.journal.disk import Disk, ReadableDisk
 from penstock.journal.segment import FrameFile, segment_names
 
@@ -23,9 +23,18 @@ class Identity:
 
     node: str  # Its id, 40 hex digits.
     key: bytes  # The secret behind the ids of its jobs.
-    epoch: int = 0  # The first one that this directory may use.
+    epoch: int = 0  # The first one, of those in ids, that this directory may use.
     leaving: bool = False  # The node was told to leave its cluster.
     doubtful: bool = False  # The log may lack its newest rows, and no open has dealt with that to its end.
+    node_epoch: int = 0  # How often a standby has become this node: of two directories of one node, the greater counts.
+    log: str = ""  # What the files of the log call their node: the one that it was before its id was changed.
+    standby: bool = False  # The directory follows that of a node, and is not to be opened.
+    superseded: int = 0  # In which epoch another is this node: what is here is to be put aside, not to be opened.
+
+    @property
+    def of_log(self) -> str:
+        """The node that the files of the log are of."""
+        return self.log or self.node
 
     def write(self, disk: Disk) -> None:
         """Be the identity of a directory."""
@@ -33,26 +42,39 @@ class Identity:
         disk.replace(NODE_FILE, json.dumps(told).encode())
 
 
+_FIELDS: Final = {each.name for each in fields(Identity)}
+
+
 def new_identity(node: str | None = None) -> Identity:
     """An identity with a secret that nobody has, of a new node or of one that is known."""
     return Identity(node or secrets.token_hex(_NODE_BYTES), secrets.token_bytes(_KEY_BYTES))
 
 
-def next_opening(disk: Disk) -> Identity:
-    """The identity for an opening that keeps no log; its epoch is one that no other opening has."""
+def opened_by(disk: Disk) -> Identity:
+    """Who opens a directory: whoever it is of, or somebody new. One that is not to be opened is refused."""
     if NODE_FILE not in disk.names() and not segment_names(disk):
         new_identity().write(disk)
-    opening = replace(identity(disk), epoch=_next_epoch(disk))
+    who = identity(disk)
+    if who.standby:
+        raise StandbyOnly()
+    if who.superseded:
+        raise Superseded()
+    return who
+
+
+def next_opening(disk: Disk) -> Identity:
+    """The identity for an opening that keeps no log; its epoch is one that no other opening has."""
+    opening = replace(opened_by(disk), epoch=next_epoch(disk))
     replace(opening, epoch=opening.epoch + 1).write(disk)
     return opening
 
 
 def forsake(disk: Disk) -> None:
     """Say that the node goes on without its log, which will lack whatever happens then."""
-    replace(identity(disk), epoch=_next_epoch(disk), doubtful=True).write(disk)
+    replace(identity(disk), epoch=next_epoch(disk), doubtful=True).write(disk)
 
 
-def _next_epoch(disk: ReadableDisk) -> int:
+def next_epoch(disk: ReadableDisk) -> int:
     """The first epoch that neither the log of a directory nor an opening without one has used."""
     newest = 0
     for name in segment_names(disk)[-1:]:
@@ -69,10 +91,11 @@ def identity(disk: ReadableDisk) -> Identity:
         raise NoJournal("there is no log of a queue in this directory")
     try:
         told = json.loads(disk.read(NODE_FILE))
-        flags = bool(told.get("leaving", False)), bool(told.get("doubtful", False))
-        found = Identity(told["node"], bytes.fromhex(told["key"]), told.get("epoch", 0), *flags)
+        known = {name: value for name, value in told.items() if name in _FIELDS}
+        found = Identity(**known | {"key": bytes.fromhex(told["key"])})
         sizes = len(found.node), len(bytes.fromhex(found.node)), len(found.key)
-        if sizes == (2 * _NODE_BYTES, _NODE_BYTES, _KEY_BYTES) and found.epoch >= 0:
+        numbers = found.epoch, found.node_epoch, found.superseded
+        if sizes == (2 * _NODE_BYTES, _NODE_BYTES, _KEY_BYTES) and min(numbers) >= 0 and isinstance(found.log, str):
             return found
     except (ValueError, KeyError, TypeError, AttributeError):
         pass

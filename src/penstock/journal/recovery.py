@@ -15,12 +15,12 @@ from penstock.core.keeper import MEMORY_NOTE
 from penstock.core.limits import NEVER
 from penstock.journal.disk import UNFINISHED, Disk
 from penstock.journal.filling import doubt, fill, fill_holders, let_held_in
-from penstock.journal.identity import NODE_FILE, identity, new_identity
+from penstock.journal.identity import opened_by
 from penstock.journal.log import ALWAYS, Kept, Log, suitable_segment_bytes
 from penstock.journal.reading import Reading
 from penstock.journal.replay import Replay
 from penstock.journal.salvage import make_do
-from penstock.journal.segment import Progress, SegmentHeader, segment_names
+from penstock.journal.segment import Progress, SegmentHeader
 
 
 @dataclass
@@ -52,13 +52,11 @@ def open_log(
     Segments are as large as told, or as suits the disk. With a `memory_max`, bodies are left on disk. With `salvage`,
     whatever can be read is used, and what could not be is told there.
     """
-    if NODE_FILE not in disk.names() and not segment_names(disk):
-        new_identity().write(disk)
-    who = identity(disk)
+    who = opened_by(disk)
     for name in disk.names():
         if name.endswith(UNFINISHED):
             disk.remove(name)
-    reading = Reading(disk, who.node, boot, leave_bodies=memory_max != NEVER, progress=progress, salvage=salvage)
+    reading = Reading(disk, who.of_log, boot, leave_bodies=memory_max != NEVER, progress=progress, salvage=salvage)
     replay = reading.read()
     try:
         reading.cut(disk)
@@ -76,7 +74,7 @@ def open_log(
             # Before the log goes on: as soon as it does, it does not show any more that an earlier boot broke off.
             replace(who, doubtful=True).write(disk)
         size = segment_bytes or suitable_segment_bytes(disk)
-        log = Log(disk, who.node, boot, epoch, reading.next_segment, replay.position, fsync, wall, size)
+        log = Log(disk, who.of_log, boot, epoch, reading.next_segment, replay.position, fsync, wall, size)
     except OSError as error:
         raise NoSpace(f"the log cannot be opened: {error}") from error
     since = reading.parts[0].header.created if reading.parts else wall

@@ -49,7 +49,7 @@ class Repaired:
 def examine(disk: ReadableDisk, boot: str, progress: Progress | None = None) -> list[str]:
     """What of a directory could not be read, if it were to be repaired now; nothing is changed."""
     who, lost = _who(disk)
-    return [*lost, *settled(disk, lambda: _problems(disk, who.node, boot, progress), bool)]
+    return [*lost, *settled(disk, lambda: _problems(disk, who.of_log, boot, progress), bool)]
 
 
 def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -> Repaired:
@@ -59,7 +59,7 @@ def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -
     disk.lock()
     try:
         lost = bool(problems)
-        problems += _problems(disk, who.node, boot, progress)
+        problems += _problems(disk, who.of_log, boot, progress)
         if not problems:
             return Repaired([], [], 0)
         damaged = [name for name in (*segment_names(disk), *snapshot_names(disk)) if _is_damaged(disk, name)]

@@ -1,4 +1,5 @@
-"""The log for those who follow it from elsewhere: whole frames by position, byte for byte, and only durable ones.
+"""The log for those who follow it from elsewhere: whole frames by position, byte for byte, and only durable ones; and
+its files, for those who make a directory like it.
 
 A frame is found without reading a segment for it: whoever goes on where it ended does so at a place that was noted, and
 anybody else by the index of the segment. Files are opened for each read, so nothing keeps history from being removed.
@@ -6,6 +7,7 @@ anybody else by the index of the segment. Files are opened for each read, so not
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from bisect import bisect_left, bisect_right
@@ -17,7 +19,7 @@ from penstock.core.errors import DamagedJournal, Trimmed
 from penstock.journal import frame as f
 from penstock.journal.disk import ReadableDisk
 from penstock.journal.reader import Event, Reader
-from penstock.journal.segment import FrameFile, Piece
+from penstock.journal.segment import NOT_BEGUN, FrameFile, Piece, all_headers, snapshot_names
 
 # How many ends of reads are noted.
 _PLACES_MAX: Final = 1_024
@@ -38,7 +40,17 @@ class Frames:
 
     next: int  # The position to go on from.
     data: bytes = b""
+    place: tuple[str, int] = ("", 0)  # The file that they are in, and where in it they begin.
     names: dict[int, bytes] = field(default_factory=dict)  # Of tubes that were named before the first of the frames.
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """A file of the log, as those need to know it who have one like it."""
+
+    name: str
+    bytes: int  # As many as there are in it by now.
+    bodies: bool  # Whether bodies are in it.
 
 
 @dataclass
@@ -64,18 +76,48 @@ class Tap:
         first = self._reader.first()
         return end if first is None else first
 
-    def read(self, position: int, end: int, bytes_max: int, names: bool) -> Frames:
+    def files(self) -> list[KeptFile]:
+        """The files that the log is in by now: snapshots, and the segments that have begun."""
+        found = []
+        for name in snapshot_names(self._disk):
+            # One that was removed meanwhile is not kept any more.
+            with contextlib.suppress(FileNotFoundError):
+                found.append(KeptFile(name, self._disk.size(name), True))
+        for header in all_headers(self._disk):
+            if header.position != NOT_BEGUN:
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(KeptFile(header.name, self._disk.size(header.name), header.bodies))
+        return found
+
+    def fetch(self, name: str, offset: int, length: int) -> bytes:
+        """A piece of a file, as it is."""
+        try:
+            file = self._disk.open_to_read(name)
+        except FileNotFoundError:
+            raise Trimmed(f"{name} is not kept any more") from None
+        try:
+            return file.read(offset, length)
+        finally:
+            file.close()
+
+    def read(self, position: int, end: int, bytes_max: int, names: bool, one_file: bool = False) -> Frames:
         """Whole frames that hold a position or follow it, up to the end; about so many bytes, one frame at least.
 
-        With `names`, also those of the tubes that the segment named so far: rows call tubes by their numbers.
+        With `names`, also those of the tubes that the segment named so far: rows call tubes by their numbers. If all
+        have to be of `one_file`, they end where it does.
         """
         parts: list[bytes] = []
         called: dict[int, bytes] = {}
         length, upto = 0, position
+        begin: tuple[str, int] = ("", 0)
         place: tuple[str, int] | None = None  # Where the next frame will begin, if it is in the same file.
         for name, piece in self._pieces(position, end):
-            if not parts and names:
-                called = self._reader.names_in(name)
+            if not parts:
+                begin = (name, piece.base + piece.frames[0].at)
+                if names:
+                    called = self._reader.names_in(name)
+            elif one_file and name != begin[0]:
+                break
             frames = _fitting(piece.frames, bytes_max - length, not parts)
             if frames:
                 # They follow each other, so they are one slice: a frame may hold a single row.
@@ -88,7 +130,7 @@ class Tap:
                 break
         if place is not None:
             self._note(upto, place)
-        return Frames(upto, b"".join(parts), called)
+        return Frames(upto, b"".join(parts), begin, called)
 
     def events(self, position: int, end: int, count: int, bytes_max: int, tube: str | None) -> Events:
         """Events from a position on, up to the end; so many, or about so many bytes of bodies, and one at least.

@@ -17,6 +17,7 @@ from penstock.cluster.messages import Message
 from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
+from penstock.core.limits import NEVER
 from penstock.server.links import HANDSHAKE_S, Inbound, Link, Outbound
 from penstock.server.node import Node, Post
 from penstock.wire.bus import Scribe
@@ -55,6 +56,7 @@ class Bus(Post):
         self.sent = 0
         self.dropped = 0  # and those that nobody could be told.
         self.refusals = 0
+        self.on_superseded: Callable[[int], None] = _nothing  # Told once that another is this node, and in which epoch.
         self.tls: ssl.SSLContext | None = None  # For links of ours, where nodes use TLS.
         self._node = node
         self._cluster = cluster
@@ -96,9 +98,17 @@ class Bus(Post):
 
     def advance(self, now: int) -> None:
         """Let time pass for the cluster, keep what has changed, and open and close links."""
+        if self._closed:
+            self.next_due = NEVER
+            return
         self._cluster.advance(now)
         self.next_due = self._cluster.next_due
         members = self.members
+        if members.superseded:
+            # Nobody may count on what this one says any more.
+            self.close()
+            self.on_superseded(int(members.superseded))
+            return
         for stale in members.take_stale():
             self._hang_up(stale)
         if members.moves != self._moves:
@@ -150,6 +160,21 @@ class Bus(Post):
         self._unknown.add(link)
         return True
 
+    def epoch_of(self, node: bytes) -> int:
+        """The greatest epoch that is known of a node, which may be this one."""
+        return int(self.members.epoch_of(node))
+
+    def why_past(self, node: bytes, epoch: int, known: int) -> str:
+        """Why a node that has proven to be in an epoch is not talked to; empty if it is. It knows this one in one."""
+        self._node.begin_turn()
+        if self.members.introduced(node, epoch, known):
+            return ""
+        if node == self.node and epoch > self.epoch_of(node):
+            return f"this node was replaced: another is node {node.decode()} now, in epoch {epoch}"
+        return (
+            f"node {node.decode()} was replaced: it is in epoch {self.epoch_of(node)} by now, and this one in {epoch}"
+        )
+
     def is_known(self, link: Inbound) -> None:
         """Who opened a link has proven who it is."""
         self._unknown.discard(link)
@@ -166,6 +191,9 @@ class Bus(Post):
 
     def heard(self, link: Inbound, said: list[Message]) -> None:
         """A peer has said something."""
+        if link.epoch < self.epoch_of(link.node):
+            link.fail(self.why_past(link.node, link.epoch, 0))
+            return
         node = self._node
         node.begin_turn()
         self.received += len(said)
@@ -296,6 +324,9 @@ class Bus(Post):
 def is_loopback(host: str) -> bool:
     """Whether an address is on this machine, seen from itself."""
     return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _nothing(epoch: int) -> None: ...
 
 
 def _place(peer: Peer) -> str:

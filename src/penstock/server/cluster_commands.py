@@ -25,7 +25,7 @@ class ClusterCommands:
         self._server = server
 
     def cluster(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """CLUSTER MEET | NODES | MYID | INFO | SAVECONFIG | FORGET | RESET | LEAVING | COUNT-FAILURE-REPORTS"""
+        """CLUSTER MEET | NODES | MYID | INFO | SAVECONFIG | FORGET | RESET | LEAVING | EPOCH | COUNT-FAILURE-REPORTS"""
         word, count = args[1].upper(), len(args)
         reply = caller.reply
         if word == b"NODES" and count == 2:
@@ -42,6 +42,8 @@ class ClusterCommands:
             self._forget(caller, args[2], now)
         elif word == b"COUNT-FAILURE-REPORTS" and count == 3:
             self._count_reports(caller, args[2], now)
+        elif word == b"EPOCH" and count in (3, 4):
+            self._epoch(caller, args[2], args[3:], now)
         elif word == b"LEAVING" and count == 2:
             reply.simple(b"yes" if self._server.site.leaving else b"no")
         elif word == b"LEAVING" and count == 3:
@@ -115,6 +117,16 @@ class ClusterCommands:
             raise Refused(b"ERR Unknown node " + node[: wire.NODE_ID_BYTES])
         caller.reply.integer(members.failure_reports(node, now))
 
+    def _epoch(self, caller: Connection, node: bytes, raised: list[bytes], now: int) -> None:
+        """The greatest epoch that this node knows of one; or that a standby is about to become it, in a greater one."""
+        if not wire.is_node_id(node):
+            raise Refused(b"ERR Invalid node identifier")
+        members = self._server.membership.members
+        if raised and not members.raise_epoch(node, _epoch(raised[0]), now):
+            known = b"%d" % members.epoch_of(node)
+            raise Refused(b"STALE node " + node + b" is in epoch " + known + b" already: choose a greater one")
+        caller.reply.integer(members.epoch_of(node))
+
     def _leave(self, caller: Connection, answer: bytes) -> None:
         if answer.lower() not in (b"yes", b"no"):
             raise Refused(b"ERR Wrong argument for CLUSTER LEAVING. Use 'yes' or 'no'")
@@ -125,3 +137,10 @@ class ClusterCommands:
         flush(self._server, caller)
         self._server.membership.reset(hard)
         self._server.site.node = self._server.node_id.encode()
+
+
+def _epoch(word: bytes) -> int:
+    epoch = parse_integer(word)
+    if not 0 < epoch <= wire.EPOCH_MAX:
+        raise Refused(b"ERR an epoch is 1 to %d" % wire.EPOCH_MAX)
+    return epoch

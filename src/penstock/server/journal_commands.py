@@ -1,4 +1,5 @@
 """JOURNAL: the log of this node by position, for those who follow it from elsewhere; at its head they wait for more.
+Its files are for a standby, which has a directory like this one.
 
 Files are read in a thread of their own, so a cold disk holds nobody up. Those who wait at the head are one list: a sync
 costs a look at whether there is anybody in it, and they are served after those who wait for the sync.
@@ -15,6 +16,8 @@ from penstock.core.limits import NEVER
 from penstock.dialects.command import Caller, check_tube
 from penstock.dialects.disque import parse_integer
 from penstock.dialects.words import Words, shown, text
+from penstock.journal.identity import identity
+from penstock.journal.segment import is_segment, is_snapshot, segment_name
 from penstock.journal.tap import Events, Frames, Tap
 from penstock.server.connection import Connection
 from penstock.server.history_commands import write_event
@@ -39,11 +42,12 @@ class _Query(NamedTuple):
     most: int  # Bytes of frames, or events.
     decoded: bool
     names: bool = False
+    placed: bool = False  # It is told where frames are, and those of one answer are in one file.
     tube: str | None = None
 
 
 class JournalCommands:
-    """JOURNAL HEAD, READ and EVENTS."""
+    """JOURNAL HEAD, READ, EVENTS, FILES and FETCH."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -56,10 +60,10 @@ class JournalCommands:
         self._start(caller, _Head(self, caller), now)
 
     def read(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """JOURNAL READ position [BYTES n] [TIMEOUT d] [NAMES]"""
+        """JOURNAL READ position [BYTES n] [TIMEOUT d] [NAMES] [PLACE]"""
         _check_every_tube(caller)
         position, words = _position(args)
-        most, names, timeout_ms = _BYTES, False, 0
+        most, names, placed, timeout_ms = _BYTES, False, False, 0
         while words.more():
             word = words.option()
             if word == b"BYTES":
@@ -68,9 +72,11 @@ class JournalCommands:
                 timeout_ms = words.duration()
             elif word == b"NAMES":
                 names = True
+            elif word == b"PLACE":
+                placed = True
             else:
-                raise words.unknown(["BYTES", "TIMEOUT", "NAMES"])
-        self._start(caller, _Follow(self, caller, _Query(position, most, False, names), timeout_ms), now)
+                raise words.unknown(["BYTES", "TIMEOUT", "NAMES", "PLACE"])
+        self._start(caller, _Follow(self, caller, _Query(position, most, False, names, placed), timeout_ms), now)
 
     def events(self, caller: Connection, args: list[bytes], now: int) -> None:
         """JOURNAL EVENTS position [COUNT n] [TIMEOUT d] [TUBE tube]"""
@@ -91,6 +97,25 @@ class JournalCommands:
             _check_every_tube(caller)
         asked = None if tube is None else text(tube, "TUBE")
         self._start(caller, _Follow(self, caller, _Query(position, most, True, tube=asked), timeout_ms), now)
+
+    def files(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JOURNAL FILES"""
+        _check_every_tube(caller)
+        self._start(caller, _Files(self, caller), now)
+
+    def fetch(self, caller: Connection, args: list[bytes], now: int) -> None:
+        """JOURNAL FETCH file offset [BYTES n]"""
+        _check_every_tube(caller)
+        name, offset, most, words = args[2].decode("ascii", "replace"), parse_integer(args[3]), _BYTES, Words(args, 4)
+        if not (is_segment(name) or is_snapshot(name)):
+            raise OutOfRange(f"{shown(args[2])} is no file of the log; JOURNAL FILES names them")
+        if not 0 <= offset < NEVER:
+            raise OutOfRange("an offset is 0 or more")
+        while words.more():
+            if words.option() != b"BYTES":
+                raise words.unknown(["BYTES"])
+            most = _within(words.integer(), "BYTES", _BYTES_MAX)
+        self._start(caller, _Fetch(self, caller, name, offset, most), now)
 
     def _start(self, caller: Connection, parked: _OfTheLog, now: int) -> None:
         if not parked.step(caller, now):
@@ -136,7 +161,7 @@ class JournalCommands:
         future = self._server.loop.run_in_executor(self._server.readers, work, tap)
         future.add_done_callback(done)
 
-    def fetch(self, follower: _Follow, query: _Query, end: int) -> None:
+    def read_for(self, follower: _Follow, query: _Query, end: int) -> None:
         """Read for somebody. Who asks for the same meanwhile gets the same: they all stand at one head."""
         key = (query, end)
         waiting = self._reads.setdefault(key, [])
@@ -154,7 +179,7 @@ class JournalCommands:
 def _look(tap: Tap, query: _Query, end: int) -> Frames | Events:
     if query.decoded:
         return tap.events(query.position, end, query.most, _BYTES, query.tube)
-    return tap.read(query.position, end, query.most, query.names)
+    return tap.read(query.position, end, query.most, query.names, query.placed)
 
 
 class _OfTheLog(Parked):
@@ -175,20 +200,94 @@ class _OfTheLog(Parked):
         self._commands.server.node.resume(self._caller, self)
 
 
-class _Head(_OfTheLog):
-    """JOURNAL HEAD"""
+class _Lookup(_OfTheLog):
+    """A command that has to look at files before it can answer."""
 
     def step(self, caller: Caller, now: int) -> bool:
-        """Find out what is kept, then tell it."""
+        """Look, then answer."""
         if self.found is None:
-            end = self._commands.server.host.has_journal().log.durable
-            self._commands.look_up(lambda tap: tap.first(end), self._looked_up)
+            self._commands.look_up(self.look, self._looked_up)
             return self.park()
         if isinstance(self.found, BaseException):
             raise self.found
+        self.answer(caller.reply)
+        return True
+
+    def _looked_up(self, done: asyncio.Future[object]) -> None:
+        self.found = done.exception() or done.result()
+        self.go_on()
+
+    def look(self, tap: Tap) -> object:
+        """What there is to be found, in a thread."""
+        raise NotImplementedError
+
+    def answer(self, reply: Reply) -> None:
+        """Tell what was found."""
+        raise NotImplementedError
+
+
+class _Files(_Lookup):
+    """JOURNAL FILES"""
+
+    def look(self, tap: Tap) -> object:
+        """Whose log it is, and its files."""
+        disk = self._commands.server.host.disk
+        assert disk is not None
+        return identity(disk), tap.files()
+
+    def answer(self, reply: Reply) -> None:
+        """Tell whose they are, with all that the ids in them need; and how far they go."""
+        assert isinstance(self.found, tuple)
+        who, files = self.found
+        log = self._commands.server.host.has_journal().log
+        texts = {b"node": who.node, b"log": who.of_log, b"key": who.key.hex()}
+        numbers = {b"epoch": who.node_epoch, b"durable": log.durable - 1, b"written": log.written - 1}
+        reply.map(len(texts) + len(numbers) + 1)
+        for name, word in texts.items():
+            reply.bulk(name)
+            reply.bulk(word.encode())
+        for name, number in numbers.items():
+            reply.bulk(name)
+            reply.integer(number)
+        reply.bulk(b"files")
+        reply.array(len(files))
+        for file in files:
+            # The segment that is written to is as large as it will be.
+            is_written_to = file.name == segment_name(log.segment)
+            reply.array(3)
+            reply.bulk(file.name.encode())
+            reply.integer(log.writer.offset if is_written_to else file.bytes)
+            reply.integer(1 if file.bodies else 0)
+
+
+class _Fetch(_Lookup):
+    """JOURNAL FETCH"""
+
+    def __init__(self, commands: JournalCommands, caller: Connection, name: str, offset: int, most: int) -> None:
+        super().__init__(commands, caller)
+        self._place = (name, offset, most)
+
+    def look(self, tap: Tap) -> object:
+        """A piece of a file."""
+        return tap.fetch(*self._place)
+
+    def answer(self, reply: Reply) -> None:
+        """Tell it as it is."""
+        assert isinstance(self.found, bytes)
+        reply.bulk(self.found)
+
+
+class _Head(_Lookup):
+    """JOURNAL HEAD"""
+
+    def look(self, tap: Tap) -> object:
+        """What is kept."""
+        return tap.first(self._commands.server.host.has_journal().log.durable)
+
+    def answer(self, reply: Reply) -> None:
+        """Tell how far the log is."""
         host = self._commands.server.host
         log = host.has_journal().log
-        reply = caller.reply
         told = {b"epoch": log.epoch, b"first": self.found, b"durable": log.durable - 1, b"written": log.written - 1}
         reply.map(1 + len(told))
         reply.bulk(b"node")
@@ -197,11 +296,6 @@ class _Head(_OfTheLog):
             assert isinstance(number, int)
             reply.bulk(name)
             reply.integer(number)
-        return True
-
-    def _looked_up(self, done: asyncio.Future[object]) -> None:
-        self.found = done.exception() or done.result()
-        self.go_on()
 
 
 class _Follow(_OfTheLog):
@@ -248,7 +342,7 @@ class _Follow(_OfTheLog):
             self.forget()
             raise OutOfRange(f"the log ends before position {position}: the next one is {log.written}")
         if position < log.durable:
-            self._commands.fetch(self, self._query, log.durable)
+            self._commands.read_for(self, self._query, log.durable)
         elif self._is_over:
             return True
         else:
@@ -257,9 +351,12 @@ class _Follow(_OfTheLog):
 
     def _answer(self, reply: Reply, found: object) -> None:
         if isinstance(found, Frames):
-            reply.array(3 if self._query.names else 2)
+            reply.array(2 + (2 if self._query.placed else 0) + (1 if self._query.names else 0))
             reply.integer(found.next)
             reply.bulk(found.data)
+            if self._query.placed:
+                reply.bulk(found.place[0].encode())
+                reply.integer(found.place[1])
             self._write_names(reply, found.names)
         elif isinstance(found, Events):
             reply.array(2)

@@ -36,6 +36,12 @@ class Exchange(Protocol):
     def came(self, link: Inbound) -> bool:
         """Somebody has opened a link; tell whether there is room for it."""
 
+    def epoch_of(self, node: bytes) -> int:
+        """The greatest epoch that is known of a node, which may be this one."""
+
+    def why_past(self, node: bytes, epoch: int, known: int) -> str:
+        """Why a node that has proven to be in an epoch is not talked to; empty if it is. It knows this one in one."""
+
     def is_known(self, link: Inbound) -> None:
         """Who opened a link has proven who it is."""
 
@@ -57,7 +63,8 @@ class Link(asyncio.Protocol):
 
     def __init__(self, exchange: Exchange, host: str = "", port: int = 0) -> None:
         self.exchange = exchange
-        self.node = b""  # Who is at the other end, once that is proven.
+        self.node = b""  # Who is at the other end, once that is proven,
+        self.epoch = 0  # and in which epoch.
         self.host = host  # Where that is.
         self.port = port
         self.own_host = ""  # Where this node is, as seen from there.
@@ -115,6 +122,13 @@ class Link(asyncio.Protocol):
             self.exchange.refused(self, why)
             self.close()
 
+    def part(self, why: str) -> None:
+        """Hang up, once the other side has what was said."""
+        self.exchange.refused(self, why)
+        if self.transport is not None:
+            self.transport.close()
+            self.transport = None
+
     def close(self) -> None:
         """Hang up."""
         if self.transport is not None:
@@ -127,9 +141,8 @@ class Inbound(Link):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self._proof = b""  # What the other side has to prove.
-        self._claimed = b""  # Who it says it is.
-        self._key = b""
+        self._claimed: wire.Hello | None = None  # Who the other side says it is,
+        self._secrets: wire.Secrets | None = None  # and what that has to prove.
         self._seal: wire.Seal | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -144,11 +157,8 @@ class Inbound(Link):
 
     def turn_away(self, why: str) -> None:
         """Say why there will be no talk, and hang up."""
-        self.exchange.refused(self, why)
         self.say(wire.refusal(self.exchange.node, why))
-        if self.transport is not None:
-            self.transport.close()
-            self.transport = None
+        self.part(why)
 
     def read(self, frame: bytes) -> None:
         """A frame came in: the first word, the third, or a packet."""
@@ -158,16 +168,10 @@ class Inbound(Link):
                 if isinstance(message, Greeting) and not message.host:
                     message.host = self.host
             self.exchange.heard(self, said)
-        elif not self._proof:
+        elif self._claimed is None or self._secrets is None:
             self._answer(frame)
-        elif not wire.same(wire.proof_of(frame), self._proof):
-            self.turn_away("it does not know the secret of this cluster (cluster-secret)")
         else:
-            self.be_patient()
-            self.node = self._claimed
-            self._seal = wire.Seal(self._key)
-            self._frames.bytes_max = self.exchange.body_max + wire.ENVELOPE_BYTES
-            self.exchange.is_known(self)
+            self._believe(self._claimed, self._secrets, wire.last_word(frame))
 
     def _answer(self, frame: bytes) -> None:
         exchange = self.exchange
@@ -176,9 +180,24 @@ class Inbound(Link):
         except ProtocolError as error:
             self.turn_away(str(error))
             return
-        made = wire.Secrets(exchange.secret, hello.node, exchange.node, hello.nonce, self._nonce)
-        self._claimed, self._proof, self._key = hello.node, made.dialler_proof(), made.link_key()
-        self.say(wire.answer(exchange.node, self._nonce, made.listener_proof()))
+        epoch, known = exchange.epoch_of(exchange.node), exchange.epoch_of(hello.node)
+        myself = wire.Hello(exchange.node, self._nonce, b"", epoch, known)
+        self._claimed, self._secrets = hello, wire.Secrets(exchange.secret, hello, myself)
+        self.say(wire.answer(exchange.node, self._nonce, self._secrets.listener_proof(), epoch, known))
+
+    def _believe(self, claimed: wire.Hello, secrets: wire.Secrets, proven: wire.Proven) -> None:
+        if not wire.same(proven.proof, secrets.dialler_proof(proven.known)):
+            self.turn_away("it does not know the secret of this cluster (cluster-secret)")
+            return
+        why_past = self.exchange.why_past(claimed.node, claimed.epoch, proven.known)
+        if why_past:
+            self.turn_away(why_past)
+            return
+        self.be_patient()
+        self.node, self.epoch = claimed.node, claimed.epoch
+        self._seal = wire.Seal(secrets.link_key())
+        self._frames.bytes_max = self.exchange.body_max + wire.ENVELOPE_BYTES
+        self.exchange.is_known(self)
 
 
 class Outbound(Link):
@@ -188,12 +207,15 @@ class Outbound(Link):
         super().__init__(exchange, host, port)
         self.is_ours = True
         self.named = named  # Who should be there.
+        self._myself = wire.Hello(exchange.node, self._nonce, b"", 0, 0)
         self.seal: wire.Seal | None = None  # Once it is proven who is.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody is there."""
         super().connection_made(transport)
-        self.say(wire.opening(self.exchange.node, self._nonce))
+        exchange = self.exchange
+        self._myself = wire.Hello(exchange.node, self._nonce, b"", exchange.epoch_of(exchange.node), 0)
+        self.say(wire.opening(exchange.node, self._nonce, self._myself.epoch))
 
     def read(self, frame: bytes) -> None:
         """A frame came in: it can only be the second word."""
@@ -201,13 +223,19 @@ class Outbound(Link):
             raise ProtocolError("a node speaks on links of its own")
         exchange = self.exchange
         hello = wire.hello(frame, True)
-        made = wire.Secrets(exchange.secret, exchange.node, hello.node, self._nonce, hello.nonce)
+        made = wire.Secrets(exchange.secret, self._myself, hello)
         if not wire.same(hello.proof, made.listener_proof()):
             raise ProtocolError("it does not know the secret of this cluster (cluster-secret)")
+        # Also to one that is not talked to: it should hear that it was replaced.
+        known = exchange.epoch_of(hello.node)
+        self.say(wire.proven(made.dialler_proof(known), known))
+        why_past = exchange.why_past(hello.node, hello.epoch, hello.known)
+        if why_past:
+            self.part(why_past)
+            return
         self.be_patient()
-        self.node = hello.node
+        self.node, self.epoch = hello.node, hello.epoch
         self.seal = wire.Seal(made.link_key())
-        self.say(wire.proven(made.dialler_proof()))
         exchange.is_open(self, hello.node)
 
     def post(self, letters: list[Message], scribe: wire.Scribe) -> None:

@@ -10,8 +10,7 @@ from typing import Final
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
 from penstock.cluster.node import Cluster
-from penstock.cluster.peers import Peer
-from penstock.cluster.roster import BUS_OFFSET, file_text, read_file
+from penstock.cluster.roster import BUS_OFFSET, Roster, file_text, read_file
 from penstock.core.errors import ProtocolError
 from penstock.host import Host
 from penstock.server import text_file
@@ -36,9 +35,10 @@ class Membership:
         self._path = config.within_dir(config.cluster_config_file)
         self.bus_port = bus_port_of(config)  # 0: other nodes cannot come.
         self.mail = Mail()
-        peers = self._load()
+        roster = self._load()
         memory = secrets.token_bytes(wire.MEMORY_BYTES)
         self.members = Members(host.node.encode(), memory, secrets.randbits(32), self.mail, config.cluster_node_timeout)
+        self.members.epoch = host.node_epoch()
         self.cluster = Cluster(host.engine, host.ids, self.members, self.mail, secrets.randbits(32), host.body_of)
         self.bus = Bus(node, self.cluster, self._keep_quietly)
         node.post = self.bus
@@ -46,7 +46,7 @@ class Membership:
         self.members.announced = self.members.host = announced_ip(config)
         self.members.port = config.cluster_announce_port or config.port or config.tls_port
         self.members.bus_port = config.cluster_announce_bus_port or self.bus_port
-        self.members.restore(peers, node.now)
+        self.members.restore(roster.peers, node.now, roster.past)
         self.apply()
 
     @property
@@ -72,20 +72,21 @@ class Membership:
         except OSError as error:
             _log.error("whom this node knows could not be written to %s: %s", self._path, error.strerror)
 
-    def _load(self) -> list[Peer]:
+    def _load(self) -> Roster:
         """Whom this node knew."""
+        myself = self._host.node.encode()
         if not self._path.exists():
-            return []
+            return Roster(myself, [], {})
         try:
             roster = read_file(text_file.read(self._path, str(self._path)))
         except ValueError as error:
             raise ConfigError(f"{self._path}: {error}; restore it, or remove it and meet the others again") from None
-        if roster.myself != self._host.node.encode():
+        if roster.myself != myself:
             aside = self._path.with_name(f"{self._path.name}.{roster.myself[:8].decode()}")
             self._path.rename(aside)
             _log.warning("%s was of another node, and is now %s: meet the others again", self._path, aside.name)
-            return []
-        return roster.peers
+            return Roster(myself, [], {})
+        return roster
 
     def forgot(self) -> None:
         """All jobs were removed: whoever counts on this node's copies has to hear of it."""

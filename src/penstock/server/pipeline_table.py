@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.dialects.claims import Claims
-from penstock.dialects.command import READ, WRITE
+from penstock.dialects.command import ADMIN, READ, WRITE
 from penstock.dialects.stages import StageCommands
 from penstock.server.journal_commands import JournalCommands
 from penstock.server.native_table import Row
@@ -55,11 +55,16 @@ def pipeline_rows(server: Server) -> list[Row]:
         ("claim info", 3, "rF", READ, "consumer", "Tell how far a consumer is.", claims.info),
         ("journal head", 2, "r", READ, "", "Tell how far the log is, and what of it is kept.", journal.head),
         (
-            *("journal read", -3, "r", READ, "position [BYTES n] [TIMEOUT d] [NAMES]"),
+            *("journal read", -3, "r", READ, "position [BYTES n] [TIMEOUT d] [NAMES] [PLACE]"),
             *("Read frames of the log as they are, from a position on.", journal.read),
         ),
         (
             *("journal events", -3, "r", READ, "position [COUNT n] [TIMEOUT d] [TUBE tube]"),
             *("The same, decoded: what happened.", journal.events),
+        ),
+        ("journal files", 2, "ar", ADMIN, "", "Tell whose log this is, and its files, for a standby.", journal.files),
+        (
+            *("journal fetch", -4, "ar", ADMIN, "file offset [BYTES n]"),
+            *("Read a piece of a file of the log as it is.", journal.fetch),
         ),
     ]

@@ -34,6 +34,7 @@ from penstock.server.iproto import doors
 from penstock.server.links import HANDSHAKE_S
 from penstock.server.membership import tls_contexts
 from penstock.server.server import Server, start_again
+from penstock.server.stepping_down import go_on_as_another
 
 _log = logging.getLogger("penstock")
 
@@ -66,6 +67,7 @@ def open_host(config: Config, progress: Callable[[int, int], None] | None = None
 def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
     """Serve until told to stop; gives the exit code of the process."""
     _check_doors(config)
+    go_on_as_another(config)
     host = open_host(config, _tell_progress())
     for warning in host.warnings:
         _log.warning("%s", warning)

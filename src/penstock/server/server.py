@@ -50,6 +50,9 @@ _EVICT_SCAN: Final = 2_000
 # How many threads read the log. Not those that sync it: whoever reads must not hold up whoever commits.
 _READERS: Final = 2
 
+# Longer than it takes to stop.
+_FOR_EVER_S: Final = 3_600.0
+
 LOG_LEVELS: Final = {
     "debug": logging.DEBUG,
     "verbose": logging.INFO,
@@ -76,6 +79,7 @@ class Server:
         self.site.start_long = self.node.start_long
         self.membership = Membership(config, host, self.node)
         self.site.cluster = self.membership.cluster
+        self.membership.bus.on_superseded = self._step_down
         self.disque = Disque(self.site)
         self.native = Native(self.site)
         self.jobs = Jobs(self.native)
@@ -267,6 +271,18 @@ class Server:
         """Have everything on disk that is in memory only, for the next start."""
         if self.host.journal is None:
             self.start_journal()
+
+    def _step_down(self, epoch: int) -> None:
+        """Another is this node, in a greater epoch: serve nobody any more, and start again as a new node."""
+        self.log.warning("this node was replaced, in epoch %d: it serves nobody any more, and steps down", epoch)
+        self.node.pause_clients(_FOR_EVER_S)
+        for client in list(self.clients):
+            client.abort()
+        if self.host.journal is None:
+            self.keep_memory()
+        self.host.be_superseded(epoch)
+        self.restart_s = 0.0
+        self.stop()
 
     def restart(self, crash: bool, delay_s: float) -> None:
         """Stop and start again in this process; or do so as if it had crashed."""

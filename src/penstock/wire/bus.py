@@ -6,14 +6,15 @@
 A link is opened by the node that will speak on it; all that it hears back are two words of the handshake:
 
     dialler                                           listener
-    ["penstock-bus", version, id, nonce]       →
-                                               ←      ["penstock-bus", version, id, nonce, proof]
-    [proof], packets …                         →
+    ["penstock-bus", version, id, nonce, epoch]   →
+                                                  ←   ["penstock-bus", version, id, nonce, proof, epoch, known]
+    [proof, known], packets …                     →
 
-Both prove that they know the shared secret, over both nonces, and each packet is tagged with a key made of them and its
-number on the link: one that was forged, changed, replayed or left out is recognised, and nothing behind it is read. A
-peer of another version is refused by name. Any bytes give messages or a `ProtocolError`; nobody is believed a length
-before they have proven who they are.
+Both prove that they know the shared secret, over everything that was said, and each packet is tagged with a key made of
+that and its number on the link: one that was forged, changed, replayed or left out is recognised, and nothing behind it
+is read. Each tells its own epoch, and the greatest that it knows of the other: one that was replaced hears of it from
+whoever it talks to first. A peer of another version is refused by name. Any bytes give messages or a `ProtocolError`;
+nobody is believed a length before they have proven who they are.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ from penstock.wire.errors import TurnedAway
 from penstock.wire.msgpack import Reader, pack, write_array, write_binary, write_integer, write_text
 
 NAME: Final = b"penstock-bus"
-VERSION: Final = 1
+VERSION: Final = 2
 
 NODE_ID_BYTES: Final = 40
 NONCE_BYTES: Final = 32
@@ -86,6 +87,9 @@ HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
 FIGURES_MAX: Final = 256
 
+# How often a standby may become one node.
+EPOCH_MAX: Final = (1 << 31) - 1
+
 _HEX_DIGITS: Final = b"0123456789abcdef"
 
 _COUNT_MAX: Final = (1 << 31) - 1
@@ -95,14 +99,14 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 # The handshake
 
 
-def opening(node: bytes, nonce: bytes) -> bytes:
+def opening(node: bytes, nonce: bytes, epoch: i64) -> bytes:
     """The first word, of whoever opens the link."""
-    return _framed(pack([NAME, VERSION, node, nonce]))
+    return _framed(pack([NAME, VERSION, node, nonce, int(epoch)]))
 
 
-def answer(node: bytes, nonce: bytes, proof: bytes) -> bytes:
-    """The second word, of whoever was called."""
-    return _framed(pack([NAME, VERSION, node, nonce, proof]))
+def answer(node: bytes, nonce: bytes, proof: bytes, epoch: i64, known: i64) -> bytes:
+    """The second word, of whoever was called, and what it knows of the caller's epoch."""
+    return _framed(pack([NAME, VERSION, node, nonce, proof, int(epoch), int(known)]))
 
 
 def refusal(node: bytes, why: str) -> bytes:
@@ -110,17 +114,29 @@ def refusal(node: bytes, why: str) -> bytes:
     return _framed(pack([NAME, VERSION, node, b"", why.encode()[:512]]))
 
 
-def proof_of(word: bytes) -> bytes:
-    """What the third word proves."""
+def proven(proof: bytes, known: i64) -> bytes:
+    """The third word, of whoever opened the link, and what it knows of the listener's epoch."""
+    return _framed(pack([proof, int(known)]))
+
+
+class Proven:
+    """The third word, read."""
+
+    proof: bytes
+    known: i64
+
+    def __init__(self, proof: bytes, known: i64) -> None:
+        self.proof = proof
+        self.known = known
+
+
+def last_word(word: bytes) -> Proven:
+    """Read the third word."""
     reader = Reader(word)
-    if reader.length_of_array() != 1:
-        raise ProtocolError("the third word is a proof")
-    return _exactly(reader.string(), PROOF_BYTES, "a proof")
-
-
-def proven(proof: bytes) -> bytes:
-    """The third word, of whoever opened the link."""
-    return _framed(pack([proof]))
+    if reader.length_of_array() != 2:
+        raise ProtocolError("the third word is a proof and an epoch")
+    proof = _exactly(reader.string(), PROOF_BYTES, "a proof")
+    return Proven(proof, _number(reader, EPOCH_MAX))
 
 
 class Hello:
@@ -129,11 +145,15 @@ class Hello:
     node: bytes
     nonce: bytes
     proof: bytes  # Empty in the first word.
+    epoch: i64
+    known: i64  # What it knows of our epoch; 0 in the first word.
 
-    def __init__(self, node: bytes, nonce: bytes, proof: bytes) -> None:
+    def __init__(self, node: bytes, nonce: bytes, proof: bytes, epoch: i64, known: i64) -> None:
         self.node = node
         self.nonce = nonce
         self.proof = proof
+        self.epoch = epoch
+        self.known = known
 
 
 def hello(word: bytes, answers: bool) -> Hello:
@@ -153,7 +173,9 @@ def hello(word: bytes, answers: bool) -> Hello:
     _exactly(nonce, NONCE_BYTES, "a nonce")
     if answers:
         _exactly(proof, PROOF_BYTES, "a proof")
-    return Hello(node, nonce, proof)
+    _needs(count, 7 if answers else 5)
+    epoch = _number(reader, EPOCH_MAX)
+    return Hello(node, nonce, proof, epoch, _number(reader, EPOCH_MAX) if answers else 0)
 
 
 class Secrets:
@@ -162,24 +184,30 @@ class Secrets:
     _secret: bytes
     _said: bytes
 
-    def __init__(self, secret: bytes, dialler: bytes, listener: bytes, nonce: bytes, answered: bytes) -> None:
+    def __init__(self, secret: bytes, dialler: Hello, listener: Hello) -> None:
         self._secret = secret
-        self._said = dialler + listener + nonce + answered
+        epochs = _epoch_bytes(dialler.epoch) + _epoch_bytes(listener.epoch) + _epoch_bytes(listener.known)
+        self._said = dialler.node + listener.node + dialler.nonce + listener.nonce + epochs
 
     def listener_proof(self) -> bytes:
         """That the one who was called knows the secret."""
         return self._made(b"listener")
 
-    def dialler_proof(self) -> bytes:
-        """That the one who called does."""
-        return self._made(b"dialler")
+    def dialler_proof(self, known: i64) -> bytes:
+        """That the one who called does, and what it knows of the other's epoch."""
+        return self._made(b"dialler", _epoch_bytes(known))
 
     def link_key(self) -> bytes:
         """What packets are tagged with."""
         return self._made(b"link")
 
-    def _made(self, purpose: bytes) -> bytes:
-        return hmac.digest(self._secret, NAME + b" " + purpose + b" " + self._said, "sha256")
+    def _made(self, purpose: bytes, more: bytes = b"") -> bytes:
+        # Everything in it has a fixed length, so that it can be read in one way only.
+        return hmac.digest(self._secret, NAME + b" " + purpose + b" " + self._said + more, "sha256")
+
+
+def _epoch_bytes(epoch: i64) -> bytes:
+    return int(epoch).to_bytes(8, "big")
 
 
 def same(proof: bytes, expected: bytes) -> bool:
@@ -407,18 +435,18 @@ def _write_nodes(writer: BytesWriter, nodes: list[bytes]) -> None:
 
 
 def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
-    write_array(writer, 7)
+    write_array(writer, 8)
     write_integer(writer, said.kind)
     write_text(writer, said.host.encode())
-    for number in (said.port, said.bus_port, said.flags):
+    for number in (said.port, said.bus_port, said.flags, said.epoch):
         write_integer(writer, number)
     write_binary(writer, said.memory)
     write_array(writer, len(said.rumours))
     for rumour in said.rumours:
-        write_array(writer, 5)
+        write_array(writer, 6)
         write_binary(writer, rumour.node)
         write_text(writer, rumour.host.encode())
-        for number in (rumour.port, rumour.bus_port, rumour.flags):
+        for number in (rumour.port, rumour.bus_port, rumour.flags, rumour.epoch):
             write_integer(writer, number)
 
 
@@ -500,24 +528,26 @@ def _of_job(reader: Reader, kind: i64, count: i64) -> OfJob:
 
 
 def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
-    _needs(count, 7)
+    _needs(count, 8)
     host = _host(reader, True)
     port = _number(reader, 65_535)
     bus_port = _port(reader)
     flags = _number(reader, _COUNT_MAX)
+    epoch = _number(reader, EPOCH_MAX)
     memory = _exactly(reader.string(), MEMORY_BYTES, "a memory")
     rumours: list[Rumour] = []
     for _ in range(_limited(reader.length_of_array(), RUMOURS_MAX, "rumours")):
         fields = reader.length_of_array()
-        _needs(fields, 5)
+        _needs(fields, 6)
         node = _node(reader)
         where = _host(reader, False)
         clients = _number(reader, 65_535)
         nodes = _port(reader)
-        rumours.append(Rumour(node, where, clients, nodes, _number(reader, _COUNT_MAX)))
-        _pass(reader, fields - 5)
-    _pass(reader, count - 7)
-    return Greeting(kind, host, port, bus_port, flags, memory, rumours)
+        shown = _number(reader, _COUNT_MAX)
+        rumours.append(Rumour(node, where, clients, nodes, shown, _number(reader, EPOCH_MAX)))
+        _pass(reader, fields - 6)
+    _pass(reader, count - 8)
+    return Greeting(kind, host, port, bus_port, flags, memory, rumours, epoch)
 
 
 def _jobs(reader: Reader, kind: i64, count: i64, body_max: i64) -> OfJobs:

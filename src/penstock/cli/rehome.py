@@ -1,0 +1,192 @@
+"""`penstock cluster rehome`: a standby or a backup becomes the node that it was made of.
+
+In this order: see that the directory can be opened, that the cluster has given the node up, and agree with every node
+that can be reached on an epoch that nobody has had. From then on the old one is refused, whether the new one is there
+or not. Only then does the directory become the node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.cli.exits import REFUSED, USAGE, fail
+from penstock.cli.nodes import address_of, node_at, nodes_of
+from penstock.cli.output import Output, Record, told
+from penstock.cli.target import Target, place_of
+from penstock.core.errors import CommandError
+
+if TYPE_CHECKING:
+    from penstock.journal.disk import RealDisk
+    from penstock.journal.identity import Identity
+
+# The old one may have been opened so often since, without giving out an id that the new one gives out, too.
+_EPOCHS_APART: Final = 1_000
+
+_NODES_FILE: Final = "nodes.conf"
+
+
+def run(directory: str, via: str | None, force: bool, dry_run: bool, out: Output) -> None:
+    """Do it, or say why not."""
+    from penstock.journal.disk import ReadOnlyDisk, RealDisk
+    from penstock.journal.identity import identity
+
+    if via is None and not force:
+        fail("name another node of its cluster with --via; or say --force, if it was alone and is surely gone", USAGE)
+    if via is not None and place_of(via).directory is not None:
+        fail("--via names a server: another node of the cluster", USAGE)
+    with told(directory):
+        who = identity(ReadOnlyDisk(directory))  # Before anything is made.
+        disk = RealDisk(directory)
+        disk.lock()
+        try:
+            _check(disk, directory)
+            cluster = _Cluster(Target(url=via), who.node)
+            if via is not None:
+                cluster.look()
+            why_not = cluster.why_not()
+            if why_not and not force:
+                fail(f"node {who.node} may still be there: {'; '.join(why_not)}. If you know better: --force", REFUSED)
+            epoch = cluster.next_epoch(who.node_epoch)
+            if not dry_run:
+                epoch = cluster.agree_on(epoch)
+                _become(disk, who, epoch, cluster)
+        finally:
+            disk.unlock()
+    start = f"penstock serve --dir {directory}{cluster.ports()}"
+    done = "would become" if dry_run else "is"
+    out.done(
+        f"{directory} {done} node {who.node}, in epoch {epoch}. Start it with the settings of the old one: {start}",
+        node=who.node,
+        epoch=epoch,
+        done=not dry_run,
+        start=start,
+    )
+
+
+def _check(disk: RealDisk, directory: str) -> None:
+    """See that it can be opened."""
+    from penstock.cli.progress import bytes_bar
+    from penstock.host import boot_id
+    from penstock.journal.check import check_log
+    from penstock.journal.segment import segment_names
+
+    if not segment_names(disk):
+        fail(f"{directory}: there is no log here; a standby has to catch up once before it can become its node")
+    with bytes_bar("checking") as progress:
+        checked = check_log(disk, boot_id(), progress)
+    if checked.refused:
+        fail(f"{directory}: it cannot be opened: {checked.refused}")
+
+
+@dataclass
+class _Cluster:
+    """The other nodes, and what they say of the one that is lost."""
+
+    target: Target
+    lost: str
+    nodes: dict[str, Record] = field(default_factory=dict)  # Who can be asked, and where others find it.
+    seen: list[tuple[str, Record | None]] = field(default_factory=list)  # What each of them knows of the lost one.
+
+    def look(self) -> None:
+        """Ask everybody."""
+        with node_at(self.target, {"flags": ["myself"]}) as queue:
+            first = nodes_of(queue)
+        if first[0]["node"] == self.lost:
+            fail(f"{self.target.place().shown()} is node {self.lost} itself; it need not be replaced", REFUSED)
+        for node in first:
+            if node["node"] == self.lost:
+                continue
+            try:
+                with node_at(self.target, node) as queue:
+                    known = {each["node"]: each for each in nodes_of(queue)}
+            except OSError:
+                continue
+            self.nodes[node["node"]] = node
+            self.seen.append((node["address"], known.get(self.lost)))
+            self._learn_addresses(known)
+
+    def _learn_addresses(self, known: dict[str, Record]) -> None:
+        """Where a node is, others know best: itself it is asked at whatever address leads there from here."""
+        for id, node in self.nodes.items():
+            if "myself" in node["flags"] and id in known and "myself" not in known[id]["flags"]:
+                self.nodes[id] = node | {"address": known[id]["address"]}
+
+    def why_not(self) -> list[str]:
+        """What speaks against its being lost."""
+        found = []
+        for address, lost in self.seen:
+            if lost is not None and "fail" not in lost["flags"]:
+                found.append(f"{address} has it as {', '.join(lost['flags']) or 'reachable'}, {lost['state']}")
+        if self._answers():
+            found.append("it answers")
+        return found
+
+    def _answers(self) -> bool:
+        """Whether the one that is lost answers where it was."""
+        at = next((lost["address"] for _, lost in self.seen if lost is not None), None)
+        if at is None or at.startswith(":"):
+            return False
+        try:
+            with node_at(self.target, {"flags": [], "address": at}, retry_for="0s") as queue:
+                return bool(queue.execute("CLUSTER", "MYID").decode() == self.lost)
+        except (OSError, CommandError):
+            return False
+
+    def ports(self) -> str:
+        """Where it was found, as settings for the one that comes in its place."""
+        at = next((lost["address"] for _, lost in self.seen if lost is not None), None)
+        if at is None or at.startswith(":"):
+            return ""
+        _, port, bus_port = address_of(at)
+        return f" --port {port}" + "".join(f" --cluster-port {each}" for each in bus_port)
+
+    def next_epoch(self, own: int) -> int:
+        """One that is greater than any that somebody knows."""
+        return 1 + max([own, *(self._ask(node) for node in self.nodes.values())])
+
+    def agree_on(self, epoch: int) -> int:
+        """Let every node that can be reached know of an epoch; of a greater one, if somebody else was given it."""
+        # Nodes tell each other at once: so who was first is decided by one of them, the same whoever asks.
+        nodes = [self.nodes[id] for id in sorted(self.nodes)]
+        while nodes and not self._raise(nodes[0], epoch):
+            epoch = self.next_epoch(epoch)
+        for node in nodes[1:]:
+            self._raise(node, epoch)
+        return epoch
+
+    def _raise(self, node: Record, epoch: int) -> bool:
+        """Tell a node of an epoch; False if it knew of that, or of a greater one."""
+        try:
+            self._ask(node, epoch)
+        except CommandError as error:
+            if error.code != "STALE":
+                raise
+            return False
+        return True
+
+    def _ask(self, node: Record, *epoch: int) -> int:
+        with node_at(self.target, node) as queue:
+            return int(queue.execute("CLUSTER", "EPOCH", self.lost, *epoch))
+
+
+def _become(disk: RealDisk, who: Identity, epoch: int, cluster: _Cluster) -> None:
+    """Let a directory be the node, in an epoch, which gets to know the others."""
+    from penstock.cluster.peers import Peer
+    from penstock.cluster.roster import BUS_OFFSET, first_text
+    from penstock.journal.identity import next_epoch
+
+    peers = []
+    for id, node in cluster.nodes.items():
+        host, port, bus_port = address_of(node["address"])
+        peers.append(Peer(id.encode(), host, int(port), int(bus_port[0]) if bus_port else int(port) + BUS_OFFSET))
+    disk.replace(_NODES_FILE, first_text(who.node.encode(), peers).encode())
+    # Last, since from now on it is the node. The log may lack what the old one did last, also that it delivered a job.
+    replace(
+        who,
+        epoch=next_epoch(disk) + _EPOCHS_APART,
+        node_epoch=epoch,
+        doubtful=True,
+        standby=False,
+        superseded=0,
+    ).write(disk)

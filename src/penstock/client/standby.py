@@ -1,0 +1,236 @@
+"""A standby: what follows the log of a node, so that there is somebody to become it when it is lost.
+
+It asks the node for its files, as one of its clients, and keeps them in a directory of its own (`journal/mirror.py`).
+The log comes first, up to what is durable; then the newest snapshot, which makes what is before it superfluous; then
+what the node has removed is removed here. Interrupted anywhere, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from penstock.client.commands import AGAIN, Call, Reply, duration
+from penstock.client.link import Link
+from penstock.client.url import Target
+from penstock.core.errors import CommandError, DamagedJournal, Trimmed
+from penstock.journal.frame import sent_frames
+from penstock.journal.identity import Identity
+from penstock.journal.mirror import Commit, Mirror
+from penstock.journal.segment import (
+    SEGMENT_HEADER_BYTES,
+    is_snapshot,
+    number_of,
+    read_header,
+    segment_name,
+)
+
+# How much of the log is asked for at a time.
+_READ_BYTES: Final = 4 * 1024 * 1024
+
+# How much of a file is.
+_FETCH_BYTES: Final = 4 * 1024 * 1024
+
+# How often the node is asked which files it has, seconds, beside whenever it begins a segment.
+_LOOK_S: Final = 5.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NodeFile:
+    """A file of the node's log."""
+
+    name: str
+    bytes: int
+    bodies: bool
+
+
+@dataclass(frozen=True)
+class Files:
+    """What the node has."""
+
+    who: Identity
+    end: int  # The position behind everything that is durable.
+    written: int  # The one behind everything.
+    files: list[NodeFile]
+
+    @property
+    def snapshot(self) -> NodeFile | None:
+        """The newest one."""
+        return next((file for file in reversed(self.files) if is_snapshot(file.name)), None)
+
+    def is_history(self, segment: int) -> bool:
+        """Whether a segment is not needed any more, since there is a snapshot behind it."""
+        return self.snapshot is not None and segment < number_of(self.snapshot.name)
+
+    def bytes_behind(self, segment: int, offset: int) -> int:
+        """How many bytes of the log are behind a place."""
+        log = [file for file in self.files if not is_snapshot(file.name)]
+        here = sum(file.bytes - offset for file in log if file.name == segment_name(segment))
+        return here + sum(file.bytes for file in log if file.name > segment_name(segment))
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a standby is behind its node."""
+
+    position: int  # The last one that is here.
+    rows: int
+    bytes: int
+    seconds: float  # Since it last had everything.
+
+
+class Standby:
+    """One directory that follows one node."""
+
+    def __init__(self, target: Target, mirror: Mirror) -> None:
+        """Take where the node is. It is asked at once; a node that is not there is not waited for."""
+        self._link = Link(target)
+        self._mirror = mirror
+        self._files: Files | None = None
+        self._looked = 0.0
+        self._caught_up = time.monotonic()
+        self.tell: Callable[[int, int], None] = lambda done, total: None  # Of a snapshot: bytes fetched, and in all.
+
+    def close(self) -> None:
+        """Hang up."""
+        self._link.close()
+
+    @property
+    def lag(self) -> Lag:
+        """How far it is behind, as far as it knows."""
+        mirror, files = self._mirror, self._files
+        position = mirror.position - 1
+        if files is None:
+            return Lag(position, 0, 0, 0.0)
+        rows = max(0, files.written - mirror.position)
+        behind = files.bytes_behind(mirror.segment, mirror.end) if rows else 0
+        return Lag(position, rows, behind, time.monotonic() - self._caught_up if rows else 0.0)
+
+    def catch_up(self) -> None:
+        """Have everything that the node has now."""
+        while not self._try_to_catch_up():
+            pass
+
+    def go_on(self, wait_ms: int) -> None:
+        """Have a little more; at the end of the log, wait for it so long."""
+        segment = self._mirror.segment
+        try:
+            self._read(wait_ms)
+        except Trimmed:
+            segment = 0
+        if self._mirror.segment != segment or time.monotonic() - self._looked >= _LOOK_S:
+            self.catch_up()
+
+    def _try_to_catch_up(self) -> bool:
+        """Have everything that the node has now; False, if that has gone meanwhile."""
+        files = self._look()
+        mirror = self._mirror
+        try:
+            if mirror.segment == 0:
+                self._begin(files)
+            while mirror.position < files.end:
+                self._read(0)
+            newest = files.snapshot
+            if newest is not None and mirror.lacks(newest.name):
+                done = 0
+
+                def tell(count: int) -> None:
+                    nonlocal done
+                    done += count
+                    self.tell(done, newest.bytes)
+
+                mirror.take_snapshot(newest.name, newest.bytes, self._fetch, tell)
+        except Trimmed:
+            if files.is_history(mirror.segment):
+                mirror.begin_anew()
+            return False
+        mirror.tidy(files.files)
+        return True
+
+    def _look(self) -> Files:
+        """Ask what the node has; it has to be the node that is followed, and the log that it had before."""
+        mirror = self._mirror
+        self._files = files = self._ask([b"FILES"], _files)
+        self._looked = time.monotonic()
+        mirror.follow(files.who)
+        if mirror.position > files.end or not self._is_the_same_log():
+            raise DamagedJournal(
+                f"node {files.who.node} has another log than the one that is here: it was put back to an earlier "
+                "state. Keep this directory if it has what is missing there, and name a new one"
+            )
+        return files
+
+    def _is_the_same_log(self) -> bool:
+        """Whether the last commit that is here is the same on the node: also if its bodies were taken out there."""
+        last = self._mirror.last
+        if last is None:
+            return True
+        try:
+            _, data = self._ask([b"READ", b"%d" % last.position, b"BYTES", b"1"], list)
+        except Trimmed:
+            return True
+        return bool(data) and Commit.of(sent_frames(data)[0]) == last
+
+    def _begin(self, files: Files) -> None:
+        """Begin where the newest snapshot does; or at the very beginning, if there is none yet."""
+        number, position = 1, 1
+        if files.snapshot is not None:
+            name = files.snapshot.name
+            header = read_header(name, self._fetch(name, 0, SEGMENT_HEADER_BYTES))
+            number, position = header.segment, header.position
+        self._mirror.begin_at(number, position, self._fetch)
+
+    def _read(self, wait_ms: int) -> None:
+        """Have the next piece of the log."""
+        mirror = self._mirror
+        words = [b"READ", b"%d" % mirror.position, b"BYTES", b"%d" % _READ_BYTES, b"PLACE"]
+        _, data, name, offset = self._ask([*words, b"TIMEOUT", duration(wait_ms)], list, wait_ms)
+        if data:
+            self._append(name.decode(), offset, data)
+        files = self._files
+        if files is None or not data or mirror.position >= files.written:
+            self._caught_up = time.monotonic()
+
+    def _append(self, name: str, offset: int, data: bytes) -> None:
+        try:
+            self._mirror.append(name, offset, data, self._fetch)
+        except DamagedJournal:
+            if not self._look().is_history(self._mirror.segment):
+                raise
+            # It was written anew there, without bodies.
+            raise Trimmed() from None
+
+    def _fetch(self, name: str, offset: int, length: int) -> bytes:
+        parts = []
+        while length > 0:
+            words = [b"FETCH", name.encode(), b"%d" % offset, b"BYTES", b"%d" % min(length, _FETCH_BYTES)]
+            data = self._ask(words, bytes)
+            if not data:
+                break
+            parts.append(data)
+            offset += len(data)
+            length -= len(data)
+        return b"".join(parts)
+
+    def _ask(self, words: list[bytes], read: Callable[[Reply], T], wait_ms: int = 0) -> T:
+        return self._link.call(Call([b"JOURNAL", *words], read, AGAIN, wait_ms))
+
+
+def _files(answer: Reply) -> Files:
+    try:
+        told = {name.decode(): value for name, value in answer.items()}
+        who = Identity(
+            told["node"].decode(),
+            bytes.fromhex(told["key"].decode()),
+            node_epoch=told["epoch"],
+            log=told["log"].decode(),
+            standby=True,
+        )
+        files = [NodeFile(name.decode(), size, bool(bodies)) for name, size, bodies in told["files"]]
+        return Files(who, told["durable"] + 1, told["written"] + 1, files)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise CommandError("the node answers JOURNAL FILES with something else; is it of another version?") from None

@@ -1,0 +1,149 @@
+"""Of two that are the same node, the one in the lesser epoch is not talked to, and hears that it was replaced."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.cluster.members import Members
+from penstock.cluster.peers import Peer
+from penstock.cluster.roster import file_text, first_text, nodes_text, read_file
+
+from .meeting import TIMEOUT_MS, Town, town_of
+
+A, B, C, HEIR = 0, 1, 2, 3
+
+
+@pytest.fixture
+def town() -> Town:
+    """Three nodes, of which the first has died, and all know."""
+    town = town_of(3)
+    town.kill(A)
+    town.run(3 * TIMEOUT_MS)
+    assert town.peer(B, A).is_failing() and town.peer(C, A).is_failing()
+    return town
+
+
+def replace(town: Town, epoch: int = 1) -> Members:
+    """Let a standby become the first node, at another address; it knows the others, and they need not know it."""
+    heir, old = town.build(), town.nodes[A]
+    others = [Peer(town.nodes[each].myself, town.nodes[each].host, 7711, 17711) for each in (B, C)]
+    heir.myself, heir.epoch = old.myself, epoch
+    heir.restore(read_file(first_text(heir.myself, others)).peers, town.now)
+    return heir
+
+
+def is_the_node(town: Town, heir: Members) -> bool:
+    """Whether everybody knows the heir, and where it is."""
+    known = [town.nodes[each].peers[heir.myself] for each in (B, C)]
+    return all(
+        peer.epoch == heir.epoch and peer.host == heir.host and peer.is_reachable() and peer.linked for peer in known
+    )
+
+
+def test_a_standby_becomes_the_node_at_another_address(town: Town) -> None:
+    heir = replace(town)
+    town.run(2_000)
+    assert is_the_node(town, heir) and len(heir.reachable()) == 2
+    assert not heir.superseded
+
+
+def test_the_old_one_hears_that_it_was_replaced_and_nobody_believes_it(town: Town) -> None:
+    heir = replace(town)
+    town.run(2_000)
+    town.down.discard(A)
+    for _ in range(40):
+        town.run(50)
+        assert is_the_node(town, heir)
+    assert town.nodes[A].superseded == heir.epoch
+    assert not heir.superseded
+
+
+def test_it_hears_so_from_somebody_whom_the_new_one_never_reached(town: Town) -> None:
+    heir = replace(town)
+    town.cut |= {(HEIR, C), (C, HEIR), (A, B), (B, A), (A, HEIR), (HEIR, A)}
+    town.run(2_000)
+    town.down.discard(A)
+    town.run(2_000)
+    assert town.nodes[A].superseded == heir.epoch
+    assert town.peer(C, A).epoch == heir.epoch
+
+
+def test_one_that_was_only_cut_off_hears_so_when_it_is_back() -> None:
+    town = town_of(3)
+    town.isolate(A)
+    town.run(3 * TIMEOUT_MS)
+    heir = replace(town)
+    town.cut |= {(HEIR, A), (A, HEIR)}
+    town.run(2_000)
+    assert is_the_node(town, heir) and not town.nodes[A].superseded
+    town.cut.clear()
+    town.run(2_000)
+    assert is_the_node(town, heir) and town.nodes[A].superseded == heir.epoch
+
+
+def test_one_that_was_replaced_is_refused_after_all_have_forgotten_and_were_started_again(town: Town) -> None:
+    heir = replace(town)
+    town.run(2_000)
+    town.kill(HEIR)
+    for each in (B, C):
+        node = town.nodes[each]
+        assert node.forget(heir.myself, town.now)
+        again = read_file(file_text(node))
+        node.past = {}
+        node.restore(again.peers, town.now, again.past)
+    town.run(70_000)
+    town.down.discard(A)
+    town.meet(B, A)
+    town.run(2_000)
+    assert heir.myself not in town.nodes[B].peers and town.nodes[A].superseded == heir.epoch
+
+
+def test_an_epoch_is_given_once_and_keeps_the_old_one_out_before_there_is_a_new_one(town: Town) -> None:
+    old = town.nodes[A].myself
+    assert town.nodes[B].raise_epoch(old, 1, town.now)
+    assert not town.nodes[B].raise_epoch(old, 1, town.now)
+    town.run(1_000)
+    assert not town.nodes[C].raise_epoch(old, 1, town.now)
+    town.down.discard(A)
+    town.run(2_000)
+    assert town.nodes[A].superseded == 1
+    assert not town.peer(B, A).linked
+    # Of one that nobody knows any more, and of oneself.
+    assert town.nodes[B].raise_epoch(b"f" * 40, 3, town.now) and town.nodes[B].epoch_of(b"f" * 40) == 3
+    assert town.nodes[C].raise_epoch(town.nodes[C].myself, 1, town.now) and town.nodes[C].superseded == 1
+
+
+def test_the_greater_of_two_heirs_stays(town: Town) -> None:
+    first, second = replace(town, 1), replace(town, 2)
+    town.run(3_000)
+    assert is_the_node(town, second)
+    assert first.superseded == 2 and not second.superseded
+
+
+def test_the_table_as_text_keeps_epochs(town: Town) -> None:
+    heir = replace(town)
+    town.run(2_000)
+    assert town.nodes[B].raise_epoch(b"f" * 40, 3, town.now)
+    text = file_text(town.nodes[B])
+    assert f"{heir.myself.decode()} {heir.host}:7711 epoch=1 " in text
+    assert text.endswith(f"vars epochs {'f' * 40}=3\n")
+    roster = read_file(text)
+    assert {peer.id: peer.epoch for peer in roster.peers}[heir.myself] == 1
+    assert roster.past == {b"f" * 40: 3}
+    assert "vars" not in nodes_text(town.nodes[B], "x:1")
+    for wrong in (
+        f"vars epochs {'f' * 39}=3",
+        f"vars epochs {'f' * 40}=x",
+        f"{'f' * 40} 1.1.1.1:1 epoch=x 0 0 connected",
+    ):
+        with pytest.raises(ValueError, match="line 4"):
+            read_file("".join(text.splitlines(keepends=True)[:3]) + wrong)
+
+
+def test_a_soft_reset_leaves_the_epoch_and_a_new_name_begins_at_the_first() -> None:
+    node = town_of(2).nodes[A]
+    node.epoch = 4
+    node.reset(node.myself)
+    assert node.epoch == 4
+    node.reset(b"e" * 40)
+    assert node.epoch == 0

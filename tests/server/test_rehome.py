@@ -1,0 +1,138 @@
+"""The home of tubes is lost, and its standby becomes it: the same node with the same jobs, and never two of it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+import penstock
+from penstock.cli.main import app
+from penstock.journal.disk import RealDisk
+from penstock.journal.identity import identity
+from penstock.journal.segment import segment_names
+
+from .clustering import LastingNode, Node, cluster_of
+from .serving import PATIENCE_S, PENSTOCK, environment, wait_for
+
+
+@contextlib.contextmanager
+def followed(node: Node, home: Path) -> Iterator[None]:
+    """Let a standby follow a node, and in the end have everything that it has."""
+    words = ["standby", "--of", f"127.0.0.1:{node.port}", "--dir", str(home)]
+    process = subprocess.Popen([*PENSTOCK, *words], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        yield
+        wait_for(lambda: home.exists() and has_all(node, home))
+    finally:
+        process.terminate()
+        said, wrong = process.communicate(timeout=PATIENCE_S)
+    assert b"has everything up to position" in said and not wrong
+
+
+def has_all(node: Node, home: Path) -> bool:
+    """Whether the log in a directory is that of a node, to its end."""
+    names = segment_names(RealDisk(str(home)))
+    there = (node.home / names[-1]).read_bytes() if names else b""
+    data = (home / names[-1]).read_bytes() if names else b""
+    return len(data) > 4_096 and there.startswith(data) and not there[len(data) :].strip(b"\0")
+
+
+def rehome(home: Path, via: Node, *words: str) -> Result:
+    return CliRunner().invoke(app, ["cluster", "rehome", "--dir", str(home), "--via", f"127.0.0.1:{via.port}", *words])
+
+
+def fill(node: Node) -> tuple[dict[str, bytes], bytes]:
+    """Have a job of every kind on a node; tells their ids, and the session that has taken one."""
+    client = node.connect()
+    session = client.call("IDENTIFY", "GRACE", "10m")[1]
+    client.call("TUBE", "CREATE", "orders", "TYPE", "fifottl")
+    put: dict[str, bytes] = {}
+    for name, options in {
+        "buried": (),
+        "taken": (),
+        "ready": (),
+        "named": ("NAME", "by name"),
+        "delayed": ("DELAY", "1h"),
+    }.items():
+        put[name] = client.call("PUT", "orders", name, *options)
+        if name in ("buried", "taken"):
+            client.call("TAKE", "orders")
+    client.call("BURY", put["buried"])
+    put["once"] = client.add("mail", "once", "RETRY", 0, "REPLICATE", 1)
+    return put, session
+
+
+def states(node: Node, jobs: dict[str, bytes]) -> dict[str, Any]:
+    client = node.connect()
+    found = {}
+    for name, id in jobs.items():
+        shown = client.call("SHOW", id)
+        found[name] = None if shown is None else shown[shown.index(b"state") + 1]
+    return found
+
+
+def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -> None:
+    home = tmp_path / "standby"
+    with cluster_of(tmp_path, 2) as cluster, contextlib.ExitStack() as stack:
+        first, second = cluster.nodes
+        old = LastingNode(tmp_path / "old", "--appendfsync", "always")
+        stack.callback(old.stop)
+        first.meet(old, old.bus_port)
+        wait_for(lambda: all(node.reaches() == 2 for node in (first, second, old)))
+        with followed(old, home):
+            jobs, session = fill(old)
+            before, id = states(old, jobs), old.id
+        while_there = rehome(home, first)
+        assert while_there.exit_code == 4 and "has it as reachable, connected; " in while_there.stderr
+        assert "it answers. If you know better: --force" in while_there.stderr
+        # What the standby does not have.
+        tail = old.connect().call("PUT", "orders", "tail")
+        old.kill()
+        too_soon = rehome(home, second)
+        assert too_soon.exit_code == 4 and "may still be there" in too_soon.stderr
+        wait_for(lambda: {node.flags_of(id) for node in (first, second)} == {"fail"})
+        would = rehome(home, second, "--dry-run")
+        assert would.exit_code == 0 and f"would become node {id.decode()}, in epoch 1" in would.stdout
+        assert identity(RealDisk(str(home))).standby and first.ask("CLUSTER", "EPOCH", id) == 0
+        done = rehome(home, second)
+        assert done.exit_code == 0, done.stderr
+        assert re.search(rf"penstock serve --dir \S+ --port {old.port} --cluster-port {old.bus_port}", done.stdout)
+
+        # Even before the new one is there, the old one does not serve among those who know.
+        old.start_again()
+        wait_for(lambda: "This node goes on as" in old.log() and old.answers())
+        assert old.id != id
+        [aside] = old.home.glob("superseded-*")
+        assert aside.name == f"superseded-{id[:8].decode()}-0" and aside.stat().st_mode & 0o777 == 0o700
+        assert f"{aside.name}` shows it" in old.log()
+        with penstock.open(aside) as queue:
+            assert queue.job(tail.decode()).body == b"tail"
+
+        new = Node(home, "--appendfsync", "always")
+        stack.callback(new.stop)
+        assert new.id == id
+        wait_for(lambda: all(node.reaches() == 3 for node in (first, second, old, new)))
+        assert {node.flags_of(id) for node in (first, second, old)} == {"epoch=1"}
+        # Whether it was delivered nobody knows: it is buried, which Disque calls active.
+        assert states(new, jobs) == before | {"once": b"active"}
+        client = new.connect()
+        assert states(new, {"tail": tail}) == {"tail": None}
+        # The session is the one that it was: what it has taken is its own.
+        client.call("IDENTIFY", session)
+        client.call("ACK", jobs["taken"])
+        assert [job[1] for job in client.call("TAKE", "orders", "COUNT", 9)] == [jobs["ready"], jobs["named"]]
+        assert client.call("JOB", "NAMED", "orders", "by name") is not None
+        # And ids that it gives out are none that the old one has.
+        assert client.call("PUT", "orders", "new") != tail
+        # A node that hears of it in the middle of its work answers nobody any more.
+        waiting = old.connect()
+        waiting.send("GETJOB", "FROM", "elsewhere")
+        assert first.ask("CLUSTER", "EPOCH", old.id, 1) == 1
+        assert waiting.read() == b""
+        old.kill()
