@@ -30,7 +30,16 @@ ELSEWHERE = {
     *("pipeline replay", "pipeline whatif"),
     *("import disque-aof", "import jsonl"),
     *("bench put", "bench take", "bench mixed"),
-    *("sim", "cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
+    *(
+        "sim",
+        "standby",
+        "cluster meet",
+        "cluster leave",
+        "cluster forget",
+        "cluster check",
+        "cluster demo",
+        "cluster rehome",
+    ),
 }
 
 

@@ -6,30 +6,27 @@ at the addresses that the first one knows, with its user and password.
 
 from __future__ import annotations
 
-import re
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, USAGE, fail
+from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail
+from penstock.cli.nodes import address_of, node_at, nodes_of
 from penstock.cli.output import Column, Output, Record, column, jobs_text
 from penstock.cli.records import total
 from penstock.cli.spans import span
-from penstock.cli.target import Place, Target, ask, connect
+from penstock.cli.target import Place, Target, ask
 from penstock.cli.values import duration_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 app = typer.Typer(help="See the cluster, and change it.", no_args_is_help=True)
 
 # How often something is asked that is waited for, seconds.
 _ASK_S: Final = 0.05
-
-_ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Fa-f:.]+)):([0-9]{1,5})(?:@([0-9]{1,5}))?", re.ASCII)
 
 _COLUMNS: Final = [
     column("node"),
@@ -195,9 +192,11 @@ def rehome(
     directory: Annotated[
         str, typer.Option("--dir", "-d", metavar="DIR", help="What becomes the node: its standby, or a backup of it.")
     ],
-    via: Annotated[str, typer.Option("--via", metavar="URL", help="Any other node of the cluster.")],
+    via: Annotated[
+        str | None, typer.Option("--via", metavar="URL", help="Any other node of the cluster; none if it was alone.")
+    ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if it may still be there. It steps down as soon as it hears of it.")
+        bool, typer.Option("--force", help="Also if it may still be there; it steps down as soon as it hears of it.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would be done.")] = False,
     out: Output,
@@ -257,52 +256,10 @@ def _nodes(target: Target) -> list[Record]:
         return nodes_of(queue)
 
 
-def nodes_of(queue: Any) -> list[Record]:
-    lines = [line.split() for line in queue.execute("CLUSTER", "NODES").decode().splitlines()]
-    found: list[Record] = [
-        {"node": words[0], "address": words[1], **_flags(words[2]), "state": words[5]}
-        for words in lines
-        if len(words) >= 6
-    ]
-    return sorted(found, key=lambda node: "myself" not in node["flags"])
-
-
 def _info_of(queue: Any) -> dict[str, int]:
     """What a node counts of the cluster."""
     lines = [line.partition(":") for line in queue.execute("CLUSTER", "INFO").decode().split()]
     return {name: int(value) for name, _, value in lines if value.isdigit()}
-
-
-def _flags(word: str) -> Record:
-    """What is known of a node, and its epoch, which is told among the flags unless it is the first."""
-    words = [] if word == "noflags" else word.split(",")
-    epochs = [int(each.removeprefix("epoch=")) for each in words if each.startswith("epoch=")]
-    return {"flags": [each for each in words if not each.startswith("epoch=")], "epoch": sum(epochs)}
-
-
-@contextmanager
-def node_at(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any]:
-    """Another node of the cluster of a target, asked in the same way."""
-    place = target.place()
-    if "myself" in node["flags"]:
-        queue: Any = connect(place.url)
-    else:
-        host, port, _ = address_of(node["address"])
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        options = f"{'&' if '?' in place.url else '?'}retry_for={retry_for}"
-        queue = connect(re.sub(r"^(\w+://(?:[^/@]*@)?)[^/?]*", lambda found: found[1] + where, place.url) + options)
-    try:
-        yield queue
-    finally:
-        queue.close()
-
-
-def address_of(text: str) -> tuple[str, str, list[str]]:
-    """Host, port, and the port for nodes if that is said."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None:
-        fail(f"{text!r} is no address of a node; write 10.0.0.2:7711, or [::1]:7711", USAGE)
-    return found[1] or found[2], found[3], [found[4]] if found[4] else []
 
 
 def _wait_for(condition: Callable[[], bool], wait: float) -> bool:

@@ -17,7 +17,7 @@ import typer
 
 from penstock.cli.exits import NOT_FOUND, USAGE, code_of, fail, printable, sentence_of
 from penstock.cli.spans import span
-from penstock.core.errors import CommandError
+from penstock.core.errors import CommandError, Unreachable
 
 Record = dict[str, Any]
 
@@ -189,8 +189,8 @@ def told(directory: str) -> Iterator[None]:
         fail(f"{error.filename or directory} is not there; see whether the path is right, and try again", NOT_FOUND)
     except (NotADirectoryError, FileExistsError) as error:
         fail(f"{error.filename or directory} is no directory; name the one that the queue was opened with")
-    except BrokenPipeError:
-        # Whoever reads what is written has read enough.
+    except (BrokenPipeError, Unreachable):
+        # Whoever reads what is written has read enough; or it is a server that is not there.
         raise
     except CommandError as error:
         sentence = sentence_of(error)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.cluster import address_of, node_at, nodes_of
-from penstock.cli.exits import REFUSED, fail
+from penstock.cli.exits import REFUSED, USAGE, fail
+from penstock.cli.nodes import address_of, node_at, nodes_of
 from penstock.cli.output import Output, Record, told
-from penstock.cli.target import Target
+from penstock.cli.target import Target, place_of
 from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
@@ -26,18 +26,24 @@ _EPOCHS_APART: Final = 1_000
 _NODES_FILE: Final = "nodes.conf"
 
 
-def run(directory: str, via: str, force: bool, dry_run: bool, out: Output) -> None:
+def run(directory: str, via: str | None, force: bool, dry_run: bool, out: Output) -> None:
     """Do it, or say why not."""
-    from penstock.journal.disk import RealDisk
+    from penstock.journal.disk import ReadOnlyDisk, RealDisk
     from penstock.journal.identity import identity
 
+    if via is None and not force:
+        fail("name another node of its cluster with --via; or say --force, if it was alone and is surely gone", USAGE)
+    if via is not None and place_of(via).directory is not None:
+        fail("--via names a server: another node of the cluster", USAGE)
     with told(directory):
+        who = identity(ReadOnlyDisk(directory))  # Before anything is made.
         disk = RealDisk(directory)
-        who = identity(disk)
         disk.lock()
         try:
             _check(disk, directory)
             cluster = _Cluster(Target(url=via), who.node)
+            if via is not None:
+                cluster.look()
             why_not = cluster.why_not()
             if why_not and not force:
                 fail(f"node {who.node} may still be there: {'; '.join(why_not)}. If you know better: --force", REFUSED)
@@ -82,7 +88,8 @@ class _Cluster:
     nodes: dict[str, Record] = field(default_factory=dict)  # Who can be asked, and where others find it.
     seen: list[tuple[str, Record | None]] = field(default_factory=list)  # What each of them knows of the lost one.
 
-    def __post_init__(self) -> None:
+    def look(self) -> None:
+        """Ask everybody."""
         with node_at(self.target, {"flags": ["myself"]}) as queue:
             first = nodes_of(queue)
         if first[0]["node"] == self.lost:
@@ -141,10 +148,10 @@ class _Cluster:
     def agree_on(self, epoch: int) -> int:
         """Let every node that can be reached know of an epoch; of a greater one, if somebody else was given it."""
         # Nodes tell each other at once: so who was first is decided by one of them, the same whoever asks.
-        decides, *others = [self.nodes[id] for id in sorted(self.nodes)]
-        while not self._raise(decides, epoch):
+        nodes = [self.nodes[id] for id in sorted(self.nodes)]
+        while nodes and not self._raise(nodes[0], epoch):
             epoch = self.next_epoch(epoch)
-        for node in others:
+        for node in nodes[1:]:
             self._raise(node, epoch)
         return epoch
 

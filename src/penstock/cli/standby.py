@@ -87,7 +87,7 @@ def _follow(where: Target, mirror: Mirror, directory: str, out: Output) -> None:
                 standby.close()
         except Unreachable as error:
             if search is None:
-                complain(f"{error} Trying again, until it is there")
+                complain(f"{error}; trying again until it is there")
                 search = Backoff(None)
             time.sleep(search.pause() or 0.0)
 

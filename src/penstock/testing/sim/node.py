@@ -179,7 +179,7 @@ class SimNode:
             boot = f"boot {self.number} {self.boots}"
             opened = open_log(self.disk, wall, boot, fsync=fsync, entropy=entropy, segment_bytes=_SEGMENT_BYTES)
             self.log, self.engine = opened.log, opened.engine
-            self.engine.room_bytes = self.log.room()
+            self.log.tell_room()
             node, key = opened.node, opened.key
         self.id = node.encode()
         self.engine.memory_max = self.memory_max
@@ -316,7 +316,7 @@ class SimNode:
         log = self.log
         if log is not None:
             log.commit(now, self.clock.wall_ms())
-            self.engine.room_bytes = log.room_ahead or log.room()
+            log.tell_room()
         self._gather(now)
         self._set_timer(now)
 
@@ -541,7 +541,7 @@ class SimNode:
 
     def _make_room(self, length: int) -> None:
         if self.log is not None:
-            self.engine.room_bytes = self.log.make_room(length)
+            self.log.make_room(length)
 
     def _secret(self, what: str) -> str:
         text = f"{self.world.streams.seed} {self.number} {self.installs} {what}"

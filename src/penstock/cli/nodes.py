@@ -1,0 +1,59 @@
+"""The nodes of a cluster, as the command line asks them: one after the other, in the same way."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.cli.exits import USAGE, fail
+from penstock.cli.output import Record
+from penstock.cli.target import Target, connect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Fa-f:.]+)):([0-9]{1,5})(?:@([0-9]{1,5}))?", re.ASCII)
+
+
+def nodes_of(queue: Any) -> list[Record]:
+    """The nodes that the one that answers knows, itself first."""
+    lines = [line.split() for line in queue.execute("CLUSTER", "NODES").decode().splitlines()]
+    found: list[Record] = [
+        {"node": words[0], "address": words[1], **_flags(words[2]), "state": words[5]}
+        for words in lines
+        if len(words) >= 6
+    ]
+    return sorted(found, key=lambda node: "myself" not in node["flags"])
+
+
+def _flags(word: str) -> Record:
+    """What is known of a node, and its epoch, which is told among the flags unless it is the first."""
+    words = [] if word == "noflags" else word.split(",")
+    epochs = [int(each.removeprefix("epoch=")) for each in words if each.startswith("epoch=")]
+    return {"flags": [each for each in words if not each.startswith("epoch=")], "epoch": sum(epochs)}
+
+
+@contextmanager
+def node_at(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any]:
+    """Another node of the cluster of a target, asked in the same way."""
+    place = target.place()
+    if "myself" in node["flags"]:
+        queue: Any = connect(place.url)
+    else:
+        host, port, _ = address_of(node["address"])
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        options = f"{'&' if '?' in place.url else '?'}retry_for={retry_for}"
+        queue = connect(re.sub(r"^(\w+://(?:[^/@]*@)?)[^/?]*", lambda found: found[1] + where, place.url) + options)
+    try:
+        yield queue
+    finally:
+        queue.close()
+
+
+def address_of(text: str) -> tuple[str, str, list[str]]:
+    """Host, port, and the port for nodes if that is said."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        fail(f"{text!r} is no address of a node; write 10.0.0.2:7711, or [::1]:7711", USAGE)
+    return found[1] or found[2], found[3], [found[4]] if found[4] else []
