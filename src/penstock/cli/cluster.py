@@ -7,7 +7,7 @@ at the addresses that the first one knows, with its user and password.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
