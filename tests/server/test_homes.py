@@ -245,12 +245,11 @@ def test_without_its_home_a_tube_is_refused_by_name_and_with_it_all_is_as_before
     waiting.send("TAKE", "lost", "TIMEOUT", "60s")
     sync = call.start("queue.tube.lost:take", 60)
     wait_for(lambda: pairs(home.ask("TUBE", "STATS", "lost"))[b"waiting"] == 2)  # type: ignore[arg-type]
-    home.process.kill()
+    home.kill()
     with pytest.raises(Refusal, match=f"^NOHOME tube 'lost' {where}cannot be reached; this may have been done or not$"):
         raise decoded(waiting.read())
     with pytest.raises(CallRefusal, match=f"tube 'lost' {where}cannot be reached"):
         call.result(sync)
-    home.kill()
     for words in (["PUT", "lost", "more"], ["ACK", id], ["TUBE", "CREATE", "lost"], ["ADDJOB", "lost", "more", 0]):
         with pytest.raises(Refusal, match=f"^NOHOME (tube 'lost'|job '{id[:8].decode()}.*) {where}cannot be reached$"):  # type: ignore[index]
             wire.call(*words)
