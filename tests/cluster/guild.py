@@ -16,10 +16,12 @@ from penstock.core.ids import IdForms
 from penstock.core.job import Job
 from penstock.core.outbox import Outbox
 from penstock.core.waits import Connection
-from penstock.dialects.command import WRITE, Caller, Command, Desk
+from penstock.dialects.command import WRITE, Caller, Command, Desk, Family
 from penstock.dialects.disque import Disque
 from penstock.dialects.everywhere import Everywhere
+from penstock.dialects.native import Native
 from penstock.dialects.site import Site
+from penstock.dialects.tubes import Tubes
 from penstock.journal.recovery import open_log
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
@@ -30,6 +32,7 @@ SEGMENT_BYTES = 1 << 20
 START = 1_700_000_000_000
 NAMES = ["addjob", "getjob", "ackjob", "fastack", "deljob", "nack", "enqueue", "dequeue", "working", "show", "qlen"]
 NAMES += ["qstat", "pause"]
+NATIVE = ["put", "mput", "take", "ack", "kick"]
 
 
 class Client(Caller):
@@ -89,7 +92,13 @@ class Node:
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in NAMES]
         words = ["qlen", "qpeek", "empty"]
         commands += [Command(f"global {word}", -1, "", WRITE, "", "", getattr(everywhere, word)) for word in words]
-        self.desk = Desk(commands, lambda: 0)
+        native, tubes = Native(self.site), Tubes(self.site)
+        commands += [Command(name, -1, "", WRITE, "", "", getattr(native, name)) for name in NATIVE]
+        family = Family("tube")
+        for word in ("create", "drop", "info"):
+            family.add(Command(f"tube {word}", -1, "", WRITE, "", "", getattr(tubes, word)))
+        self.desk = Desk([*commands, family.as_command()], lambda: 0)
+        self.desk.ask_others = self.site.ask_others
         self.clients = 0
         self.client = self.connect()
 

@@ -31,6 +31,13 @@ def handed_over() -> m.OfJobs:
     return said
 
 
+def papers() -> m.Papers:
+    made = m.Papers(m.TUNNEL, 9, 2, m.IPROTO)
+    made.user, made.groups, made.tubes, made.token = b"ann", 3, [b"mail*"], b"sixteen bytes...."[:16]
+    made.grace, made.address, made.name = 60_001, b"127.0.0.1:5000", b"worker"
+    return made
+
+
 MESSAGES = [
     m.Greeting(m.PING, "", 7711, 17711, 0, bytes(16), []),
     m.Greeting(m.MEET, "::1", 0, 1, 128, b"x" * 16, [m.Rumour(OTHER, "10.0.0.1", 7711, 17711, 3)] * 20),
@@ -48,6 +55,15 @@ MESSAGES = [
     m.Receipt(m.NOTTAKEN, 9),
     m.OfHolders(m.HOLDERS, JOB, 0, [ONE]),
     m.Question(m.ASK, 3, m.OLDEST, b"q", 10),
+    m.OfTubes(m.HOMES, m.LIST_BEGINS | m.LIST_ENDS, [b"mail", b"\xff"], [b"gone"]),
+    m.OfClaim(m.CLAIM, b"mail", 1_700_000_000_000),
+    m.OfClaim(m.CLAIMED, b"mail", 7, m.LIVES_ELSEWHERE, b"a" * 40),
+    m.OfClaim(m.UNCLAIM, b"mail", 7),
+    papers(),
+    m.OfTunnel(m.FORWARD, 9, False, m.COMMAND_ENDS, b"*1\r\n$4\r\nPING\r\n"),
+    m.OfTunnel(m.FORWARDED, 9, True, 1, b"+PONG\r\n"),
+    m.OfTunnel(m.TUNNELREAD, 9, True, 1 << 20, b""),
+    m.OfTunnel(m.TUNNELEND, 9, False, 0, b""),
     m.Told(m.TOLD, 3, [1, 2, 0], [image()]),
 ]
 
@@ -65,6 +81,10 @@ FIELDS = {
     "Receipt": "kind number",
     "Question": "kind number about queue count",
     "Told": "kind number figures jobs",
+    "OfTubes": "kind part made gone",
+    "OfClaim": "kind tube number verdict node",
+    "OfTunnel": "kind number is_back aux data",
+    "Papers": "kind number epoch door user groups tubes token grace address name",
 }
 
 

@@ -15,6 +15,7 @@ from penstock.cluster import messages as m
 from penstock.cluster.acks import Ack, Acks, is_at_least_once
 from penstock.cluster.federation import Federation, Want, Wishes
 from penstock.cluster.handover import Handing, Handovers
+from penstock.cluster.homes import Claim, ClaimWait, Homes, Telling
 from penstock.cluster.images import ttl_minutes
 from penstock.cluster.leaving import Leaving
 from penstock.cluster.mail import Mail
@@ -22,12 +23,14 @@ from penstock.cluster.members import Members
 from penstock.cluster.messages import (
     Greeting,
     Message,
+    OfClaim,
     OfCopy,
     OfHolders,
     OfJob,
     OfJobs,
     OfNode,
     OfQueue,
+    OfTubes,
     Question,
     Receipt,
     Told,
@@ -65,8 +68,10 @@ class Cluster(CopyKeeper):
     handovers: Handovers
     federation: Federation
     questions: Questions
+    homes: Homes
     _leaving: Leaving
     ignored: i64  # Messages about jobs from nodes that are no members.
+    _changes: i64  # Of the table of nodes, as far as the directory of homes follows it.
 
     def __init__(
         self,
@@ -90,8 +95,10 @@ class Cluster(CopyKeeper):
         self.handovers = Handovers(self.place, self.acks, self.requeue)
         self.federation = Federation(self.place, self.acks, self.requeue, self.handovers)
         self.questions = Questions(self.place)
+        self.homes = Homes(self.place)
         self._leaving = Leaving(self.place, self.acks, self.handovers)
         self.ignored = 0
+        self._changes = -1
         engine.copies = self
         self._restore(engine.now)
 
@@ -105,6 +112,7 @@ class Cluster(CopyKeeper):
                 place.foreign[copy.foreign] = job.id
         self.acks.restore(now)
         self.handovers.restore(now)
+        self.homes.restore()
 
     def set_memory(self, memory: bytes, now: i64) -> None:
         """This node forgot its jobs: whoever counts on them has to hear of it."""
@@ -129,16 +137,21 @@ class Cluster(CopyKeeper):
             return False
         self.handovers.say_again(found, now)
         self.acks.try_again(found, now)
+        self.homes.link_up(found, now)
         return True
 
     def link_down(self, node: bytes, now: i64) -> None:
         """Our link to a node is gone."""
         self.members.link_down(node, now)
+        self.homes.link_down(node)
 
     def advance(self, now: i64) -> None:
         """Let what fell due happen, as much as one turn may."""
         self.place.engine.advance(now)
         self.members.advance(now)
+        if self.members.changes != self._changes:
+            self._changes = self.members.changes
+            self.homes.tidy(now)
         deadlines = self.place.deadlines
         if self.members.leaving and self._leaving.deadline_pos == NOWHERE:
             self._leaving.start(now)
@@ -156,6 +169,10 @@ class Cluster(CopyKeeper):
                 self.federation.fire_wishes(item, now)
             elif isinstance(item, Handing):
                 self.handovers.fire(item, now)
+            elif isinstance(item, Claim):
+                self.homes.fire(item, now)
+            elif isinstance(item, Telling):
+                self.homes.go_on_telling(item, now)
             else:
                 assert isinstance(item, Leaving)
                 item.fire(now)
@@ -165,6 +182,7 @@ class Cluster(CopyKeeper):
     def begin_anew(self, myself: bytes, now: i64) -> None:
         """Know no other node, and be this one from now on; all jobs are about to be removed."""
         self.members.reset(myself)
+        self.homes.begin_anew(now)
         self.place.rename(myself)
         self.acks.evict(len(self.acks.by_id), now)
 
@@ -172,6 +190,10 @@ class Cluster(CopyKeeper):
         """Hear what a node says."""
         if isinstance(message, (Greeting, OfNode)):
             self.members.receive(sender, message, now)
+            return
+        if isinstance(message, (OfTubes, OfClaim)) and sender in self.members.peers:
+            # Also of one that is still being met: it is not told again when that is over.
+            self._receive_of_homes(sender, message, now)
             return
         if not self.members.is_member(sender):
             self.ignored += 1
@@ -218,6 +240,18 @@ class Cluster(CopyKeeper):
         elif kind == m.ENQUEUE:
             self.requeue.receive_enqueue(message.id, message.aux, now)
 
+    def _receive_of_homes(self, sender: bytes, message: Message, now: i64) -> None:
+        self.place.engine.advance(now)
+        if isinstance(message, OfTubes):
+            self.homes.receive_homes(sender, message, now)
+        elif isinstance(message, OfClaim):
+            if message.kind == m.CLAIM:
+                self.homes.receive_claim(sender, message, now)
+            elif message.kind == m.CLAIMED:
+                self.homes.receive_claimed(sender, message, now)
+            else:
+                self.homes.receive_unclaim(sender, message, now)
+
     def _receive_jobs(self, sender: bytes, message: OfJobs, now: i64) -> None:
         if message.kind == m.REPLJOB:
             for image in message.jobs:
@@ -228,7 +262,7 @@ class Cluster(CopyKeeper):
     def _receive_of_queue(self, sender: bytes, message: OfQueue, now: i64) -> None:
         if message.kind == m.PAUSE:
             tube = self.place.engine.tubes.get(message.queue)
-            if tube is None and message.aux & 3:
+            if tube is None and message.aux & 3 and not self.homes.home_of(message.queue):
                 tube = self.place.shared_tube(message.queue, now)
             if tube is not None:
                 self.place.engine.pause(tube, message.aux & 1 != 0, message.aux & 2 != 0, now)
@@ -329,6 +363,13 @@ class Cluster(CopyKeeper):
         """A client said that it still works on a job, which was handed out elsewhere or is not known to be."""
         self.requeue.postponed(job, now)
 
+    def node_of(self, prefix: bytes) -> bytes:
+        """The node whose id begins so; empty if none of us does."""
+        for peer in self.members.peers.values():
+            if peer.id.startswith(prefix) and peer.is_member():
+                return peer.id
+        return b""
+
     def wants(self, queue: bytes, now: i64) -> None:
         """A client found a queue empty, or waits for it."""
         self.federation.want(queue, now)
@@ -388,6 +429,9 @@ class Cluster(CopyKeeper):
         if isinstance(wait, QuestionWait):
             self.questions.wait_ended(wait)
             return
+        if isinstance(wait, ClaimWait):
+            self.homes.wait_ended(wait)
+            return
         assert isinstance(wait, CopyWait)
         self.replications.wait_ended(wait, self.place.engine.now)
         self.handovers.wait_ended(wait, self.place.engine.now)
@@ -395,6 +439,11 @@ class Cluster(CopyKeeper):
     def tube_made(self, tube: Tube) -> None:
         """A queue came into being."""
         self.federation.tube_made(tube)
+        self.homes.tube_made(tube)
+
+    def tube_dropped(self, tube: Tube) -> None:
+        """A tube is gone."""
+        self.homes.tube_dropped(tube)
 
     def can_be_had(self, tube: Tube) -> None:
         """A job of a queue that others want jobs of is ready."""

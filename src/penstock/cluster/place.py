@@ -112,6 +112,12 @@ class Place:
             self._nodes[id] = id
         return id
 
+    def shown(self, node: bytes) -> str:
+        """A node for people: who it is, and where."""
+        peer = self.members.peers.get(node)
+        where = "" if peer is None else f" at {peer.host}:{int(peer.port)}"
+        return f"node {node.decode()}{where}"
+
     def send_all(self, nodes: list[bytes], message: Message) -> None:
         """Say something to these nodes, but for ourselves."""
         for node in nodes:

@@ -12,7 +12,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.images import image_of
-from penstock.cluster.messages import ASK, EMPTY, LENGTHS, TOLD, JobImage, Question, Told
+from penstock.cluster.messages import ASK, CONSUMER, EMPTY, LENGTHS, STAGE, TOLD, JobImage, Question, Told
 from penstock.cluster.place import Place
 from penstock.core import states as s
 from penstock.core import waits as w
@@ -39,6 +39,7 @@ class QuestionWait(ElsewhereWait):
     answers: i64  # and how many have.
     figures: list[int]  # What was told so far, added up.
     jobs: list[JobImage]
+    where: bytes  # The node that has what was sought; empty if none has, or it was not that.
 
     def __init__(self, number: i64, connection: Connection, about: i64, asked: list[bytes], tag: object) -> None:
         super().__init__(number, connection, tag)
@@ -48,6 +49,7 @@ class QuestionWait(ElsewhereWait):
         self.answers = 0
         self.figures = []
         self.jobs = []
+        self.where = b""
 
     def hear(self, told: Told) -> None:
         """Add what a node has told."""
@@ -108,12 +110,20 @@ class Questions:
             return
         wait.asked.remove(sender)
         wait.hear(told)
-        if not wait.asked:
+        if wait.about in (CONSUMER, STAGE) and wait.figures[0]:
+            wait.where = sender
+        if not wait.asked or wait.where:
             end_wait(self._place.engine, wait, w.SERVED)
 
     def _answer(self, question: Question, now: i64) -> Told:
-        tube = self._place.engine.tubes.get(question.queue)
+        engine = self._place.engine
         told = Told(TOLD, question.number, [], [])
+        if question.about in (CONSUMER, STAGE):
+            is_stage = question.about == STAGE
+            is_there = question.queue in engine.stages.by_name if is_stage else question.queue in engine.consumers
+            told.figures = [1 if is_there else 0]
+            return told
+        tube = engine.tubes.get(question.queue)
         if tube is None:
             return told
         if question.about == LENGTHS:

@@ -198,6 +198,8 @@ class Engine(Moves):
         self._tube_numbers.remove(tube.number)
         self._tube_slots[tube.slot] = None
         self._tube_slots_free.append(tube.slot)
+        if self.copies is not None:
+            self.copies.tube_dropped(tube)
 
     def scan_tubes(self, cursor: int, count: int) -> tuple[list[Tube], int]:
         """Up to `count` tubes from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end."""

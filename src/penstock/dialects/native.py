@@ -87,7 +87,7 @@ class Native:
         self._check_put(caller, args[1])
         if draft.retry is not None:
             check_target(caller, draft.retry)
-        tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
+        tube = self.site.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, [draft], now)
         else:
@@ -107,7 +107,7 @@ class Native:
         existing = args[2].upper() == b"EXISTING"
         drafts = read_drafts(Words(args, 3 if existing else 2))
         self.check_puts(caller, args[1], drafts)
-        tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
+        tube = self.site.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, drafts, now)
         else:
@@ -143,7 +143,8 @@ class Native:
         """TAKE tube [COUNT n] [TIMEOUT d] [KEY k] [TTR d] [AND tube [tube ...]]"""
         engine = self._engine
         check_tube(caller, args[1])
-        tube = engine.tube(args[1])
+        found = engine.tubes.get(args[1])
+        tube = self._first(caller, args) if found is None else found
         session = caller.connection.session
         if len(args) == 2:
             job = engine.take(session, tube, now)
@@ -180,6 +181,14 @@ class Native:
         )
         caller.waits(wait, self._taking)
 
+    def _first(self, caller: Caller, args: list[bytes]) -> Tube:
+        """The first tube of a take, which is not here. If it is elsewhere, all of them have to be."""
+        at = 2
+        while at < len(args) and args[at].upper() != b"AND":
+            at += 2
+        self.site.seek([args[1], *args[at + 1 :]])
+        return self._engine.tube(args[1])
+
     def _tubes(self, caller: Caller, first: Tube, words: Words) -> list[Tube]:
         """All tubes of a take of several."""
         tubes = [first]
@@ -187,6 +196,8 @@ class Native:
         words.at -= 1
         for name in words.args[words.at :]:
             check_tube(caller, name)
+            if name not in self._engine.tubes:
+                self.site.seek([first.name, name])
             tubes.append(self._engine.tube(name))
         words.at = len(words.args)
         if len(tubes) > WAIT_TUBES_MAX:
@@ -242,6 +253,7 @@ class Native:
             # As a Many does it, and faster: this is what most clients send.
             self.count_one(caller, self._engine.ack(caller.connection.session, self.job(caller, args[1], now), now))
         else:
+            self.site.divide(caller, args, 1)
             self.each(caller, Many(self, args[1:], False), now)
 
     def each(self, caller: Caller, many: Many, now: i64) -> None:
@@ -287,7 +299,7 @@ class Native:
         count = check_count(parse_integer(args[2]) if counted else 1, "the number of jobs to kick")
         back = _Return(args, 3 if counted else 2, _KICK_WORDS)
         check_tube(caller, args[1])
-        tube = self._engine.tube(args[1])
+        tube = self.site.tube(args[1])
         self.site.run(caller, _Kicking(self, tube, count, back.delay, back.ttl), now)
 
     def finish(self, caller: Caller, outcome: int) -> None:
@@ -313,6 +325,8 @@ class Native:
                 raise words.unknown(["GRACE"])
         connection = caller.connection
         self._engine.identify(connection, token or connection.session.token, now, grace)
+        if self.site.on_identified is not None:
+            self.site.on_identified(caller)
         session = connection.session
         reply = caller.reply
         reply.map(4)
@@ -349,6 +363,7 @@ class Native:
         number = self._parsed(text)
         if number != NOT_AN_ID:
             return self.site.find(caller, number, now)
+        self.site.seek_job(caller, text)
         name, mark, digits = text.rpartition(b"#")
         local = parse_integer(digits)
         if not mark or local < 0 or local == NOT_A_NUMBER:

@@ -29,9 +29,14 @@ from mypy_extensions import i32, i64
 
 from penstock.cluster.messages import (
     ASK,
+    CLAIM,
+    CLAIMED,
     FAIL,
+    FORWARD,
+    FORWARDED,
     GOTACK,
     HOLDERS,
+    HOMES,
     MESSAGES_COUNT,
     NEEDJOBS,
     NOTTAKEN,
@@ -40,17 +45,25 @@ from penstock.cluster.messages import (
     REPLJOB,
     TAKENOVER,
     TOLD,
+    TUNNEL,
+    TUNNELEND,
+    TUNNELREAD,
+    UNCLAIM,
     WORKING,
     YOURJOBS,
     Greeting,
     JobImage,
     Message,
+    OfClaim,
     OfCopy,
     OfHolders,
     OfJob,
     OfJobs,
     OfNode,
     OfQueue,
+    OfTubes,
+    OfTunnel,
+    Papers,
     Question,
     Receipt,
     Rumour,
@@ -69,6 +82,7 @@ NODE_ID_BYTES: Final = 40
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
 MEMORY_BYTES: Final = 16
+TOKEN_BYTES: Final = 16
 TAG_BYTES: Final = 16
 _LENGTH_BYTES: Final = 4
 
@@ -86,6 +100,11 @@ RUMOURS_MAX: Final = 256
 HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
 FIGURES_MAX: Final = 256
+TUBES_MAX: Final = 1_000
+PATTERNS_MAX: Final = 10_000
+
+# What goes through a tunnel in one message.
+TUNNEL_BYTES_MAX: Final = 256 * 1024
 
 # How often a standby may become one node.
 EPOCH_MAX: Final = (1 << 31) - 1
@@ -386,6 +405,28 @@ def _write(writer: BytesWriter, message: Message) -> None:
         write_array(writer, 2)
         write_integer(writer, message.kind)
         write_integer(writer, message.number)
+    elif isinstance(message, OfTunnel):
+        write_array(writer, 5)
+        write_integer(writer, message.kind)
+        write_integer(writer, message.number)
+        write_integer(writer, 1 if message.is_back else 0)
+        write_integer(writer, message.aux)
+        write_binary(writer, message.data)
+    elif isinstance(message, Papers):
+        _write_papers(writer, message)
+    elif isinstance(message, OfTubes):
+        write_array(writer, 4)
+        write_integer(writer, message.kind)
+        write_integer(writer, message.part)
+        _write_names(writer, message.made)
+        _write_names(writer, message.gone)
+    elif isinstance(message, OfClaim):
+        write_array(writer, 5)
+        write_integer(writer, message.kind)
+        write_binary(writer, message.tube)
+        write_integer(writer, message.number)
+        write_integer(writer, message.verdict)
+        write_binary(writer, message.node)
     else:
         assert isinstance(message, OfNode)
         write_array(writer, 2)
@@ -407,7 +448,7 @@ def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
         write_integer(writer, message.nacks)
         write_integer(writer, message.returns)
     elif isinstance(message, OfHolders):
-        _write_nodes(writer, message.holders)
+        _write_names(writer, message.holders)
 
 
 def _write_job(writer: BytesWriter, image: JobImage) -> None:
@@ -425,13 +466,13 @@ def _write_job(writer: BytesWriter, image: JobImage) -> None:
     write_integer(writer, image.nacks)
     write_integer(writer, image.returns)
     write_integer(writer, image.deliveries)
-    _write_nodes(writer, image.holders)
+    _write_names(writer, image.holders)
 
 
-def _write_nodes(writer: BytesWriter, nodes: list[bytes]) -> None:
-    write_array(writer, len(nodes))
-    for node in nodes:
-        write_binary(writer, node)
+def _write_names(writer: BytesWriter, names: list[bytes]) -> None:
+    write_array(writer, len(names))
+    for name in names:
+        write_binary(writer, name)
 
 
 def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
@@ -448,6 +489,15 @@ def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
         write_text(writer, rumour.host.encode())
         for number in (rumour.port, rumour.bus_port, rumour.flags, rumour.epoch):
             write_integer(writer, number)
+
+
+def _write_papers(writer: BytesWriter, papers: Papers) -> None:
+    write_array(writer, 11)
+    for number in (papers.kind, papers.number, papers.epoch, papers.door, papers.groups, papers.grace):
+        write_integer(writer, number)
+    for text in (papers.user, papers.token, papers.address, papers.name):
+        write_binary(writer, text)
+    _write_names(writer, papers.tubes)
 
 
 # Bytes into messages
@@ -498,6 +548,19 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
         return question
     if kind == TOLD:
         return _told(reader, kind, count, body_max)
+    if kind == HOMES:
+        _needs(count, 4)
+        homes = OfTubes(kind, _number(reader, _COUNT_MAX), [], [])
+        homes.made = _queues(reader)
+        homes.gone = _queues(reader)
+        _pass(reader, count - 4)
+        return homes
+    if kind in (CLAIM, CLAIMED, UNCLAIM):
+        return _claim(reader, kind, count)
+    if kind in (FORWARD, FORWARDED, TUNNELREAD, TUNNELEND):
+        return _of_tunnel(reader, kind, count)
+    if kind == TUNNEL:
+        return _papers(reader, kind, count)
     if kind in (NEEDJOBS, PAUSE):
         _needs(count, 4)
         queue = _queue(reader)
@@ -572,6 +635,46 @@ def _told(reader: Reader, kind: i64, count: i64, body_max: i64) -> Told:
         told.jobs.append(_job(reader, body_max))
     _pass(reader, count - 4)
     return told
+
+
+def _claim(reader: Reader, kind: i64, count: i64) -> OfClaim:
+    _needs(count, 5)
+    claim = OfClaim(kind, _queue(reader), 0)
+    claim.number = _number(reader, _NUMBER_MAX)
+    claim.verdict = _number(reader, _COUNT_MAX)
+    claim.node = reader.string()
+    if claim.node and not is_node_id(claim.node):
+        raise ProtocolError("the id of a node is 40 hex digits")
+    _pass(reader, count - 5)
+    return claim
+
+
+def _of_tunnel(reader: Reader, kind: i64, count: i64) -> OfTunnel:
+    _needs(count, 5)
+    said = OfTunnel(kind, _number(reader, _NUMBER_MAX), _number(reader, 1) == 1, 0, b"")
+    said.aux = _number(reader, _NUMBER_MAX)
+    said.data = reader.string()
+    if len(said.data) > TUNNEL_BYTES_MAX:
+        raise ProtocolError(f"{len(said.data)} bytes through a tunnel; at most {TUNNEL_BYTES_MAX} are allowed")
+    _pass(reader, count - 5)
+    return said
+
+
+def _papers(reader: Reader, kind: i64, count: i64) -> Papers:
+    _needs(count, 11)
+    number = _number(reader, _NUMBER_MAX)
+    epoch = _number(reader, _NUMBER_MAX)
+    papers = Papers(kind, number, epoch, _number(reader, _COUNT_MAX))
+    papers.groups = _number(reader, _COUNT_MAX)
+    papers.grace = _number(reader, _NUMBER_MAX)
+    papers.user = reader.string()
+    papers.token = _exactly(reader.string(), TOKEN_BYTES, "the token of a session")
+    papers.address = reader.string()
+    papers.name = reader.string()
+    for _ in range(_limited(reader.length_of_array(), PATTERNS_MAX, "patterns of tubes")):
+        papers.tubes.append(reader.string())
+    _pass(reader, count - 11)
+    return papers
 
 
 def _job(reader: Reader, body_max: i64) -> JobImage:
@@ -677,6 +780,10 @@ def _queue(reader: Reader) -> bytes:
     if len(queue) < 1 or len(queue) > NAME_BYTES_MAX:
         raise ProtocolError(f"the name of a queue has 1 to {NAME_BYTES_MAX} bytes")
     return queue
+
+
+def _queues(reader: Reader) -> list[bytes]:
+    return [_queue(reader) for _ in range(_limited(reader.length_of_array(), TUBES_MAX, "names of tubes"))]
 
 
 def _host(reader: Reader, may_be_empty: bool) -> str:
