@@ -145,11 +145,16 @@ class Guild:
     def restart(self, number: int, forgets: bool = False) -> None:
         """Kill a node and start it again, with what it had on disk."""
         node = self.nodes[number]
+        others = [other for other in self.nodes if other is not node]
+        for other in others:
+            other.cluster.link_down(node.id, self.now)
         if forgets:
             node.memory = b"F%015d" % self.now
             node.disk = None if node.disk is None else MemoryDisk()
         node.open()
         self.introduce(node)
+        for other in others:
+            other.cluster.link_up(node.id, node.id, self.now)
         self.settle()
 
     def isolate(self, number: int) -> None:

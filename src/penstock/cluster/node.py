@@ -171,7 +171,10 @@ class Cluster(CopyKeeper):
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
         """Hear what a node says."""
         if isinstance(message, (Greeting, OfNode)):
+            greeted = self.members.has_greeted(sender)
             self.members.receive(sender, message, now)
+            if not greeted and self.members.has_greeted(sender):
+                self.federation.can_take(sender)
             return
         if not self.members.is_member(sender):
             self.ignored += 1

@@ -23,7 +23,7 @@ class Peer:
     port: i64  # Where its clients connect,
     bus_port: i64  # and where nodes do.
     flags: i64
-    memory: bytes  # Changes when it forgot its jobs; empty until it has said so.
+    memory: bytes  # Changes when it forgot its jobs; empty until it has said so since our link to it is up.
     added: i64  # When we came to know of it.
     ping_sent: i64  # Since when it owes us an answer, or cannot even be asked; 0: it does not.
     asked: i64  # When it was greeted last.

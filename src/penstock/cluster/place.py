@@ -126,7 +126,7 @@ class Place:
     def targets(self, taken: list[bytes], count: i64) -> list[bytes]:
         """Up to so many nodes that could be given a copy, and are none of these; by chance."""
         members = self.members
-        found = [node for node in members.reachable() if node not in taken and members.is_linked(node)]
+        found = [node for node in members.reachable() if node not in taken and members.has_greeted(node)]
         most: i64 = len(found)
         if count < most:
             for at in range(count):
@@ -138,7 +138,7 @@ class Place:
     def can_take(self, node: bytes) -> bool:
         """Whether a node that asks for jobs could have them: it hears us, and does not leave."""
         peer = self.members.peers.get(node)
-        return peer is not None and peer.linked and not peer.flags & NODE_LEAVING
+        return peer is not None and self.members.has_greeted(node) and not peer.flags & NODE_LEAVING
 
     def is_short(self) -> bool:
         """Whether there is too little memory for copies."""

@@ -92,14 +92,14 @@ def _excuse(world: World, add: Add) -> str:
     if add.retry_ms == 0:
         if history.written[add.id]:
             return "at most once, and it was handed to a client that was gone, or the node was"
-        # Who hands it to a node that forgot a moment ago, and has not heard of that, has to give it up.
-        lately = add.invoked - _NETWORK_MAX
-        forgot = any(fault.forgets and max(fault.began, fault.ended) >= lately for fault in history.faults)
-        return "at most once, and its node forgot it" if forgot else ""
+        if any(fault.forgets for fault in since):
+            return "at most once, and its node forgot it"
+        # Whether it came there before, nobody can know.
+        return "at most once, and it was handed to a node that was gone" if history.astray[add.id] else ""
     copies = 1 if add.is_async else add.replicate
     # A node that forgot twice may have held two copies, one after the other.
-    forgotten = [fault for fault in since if fault.forgets]
-    return "all its holders forgot it" if len(forgotten) >= copies else ""
+    forgot = [fault for fault in since if fault.forgets]
+    return "all its holders forgot it" if len(forgot) >= copies else ""
 
 
 def _at_most_once(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:

@@ -78,6 +78,10 @@ class World:
         """A node hands a client a job that may be delivered only once."""
         self.history.written[id] += 1
 
+    def gone_astray(self, id: bytes) -> None:
+        """A node hands a job to another one that is gone."""
+        self.history.astray[id] += 1
+
     def stopped_by_disk(self, node: SimNode) -> None:
         """The disk of a node failed, and it stopped."""
         self.sometimes("a disk failed under a node")
