@@ -107,6 +107,17 @@ def test_holders_that_only_another_holder_knows_of_hear_of_the_ack() -> None:
     assert nothing_left(guild)
 
 
+def test_holders_that_only_another_holder_knows_of_hear_of_a_fast_ack() -> None:
+    guild = Guild(4)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
+    second = [node for node in guild.nodes if node.jobs()][1]
+    others = [node for node in guild.nodes if not node.jobs()]
+    others[0].ask("getjob", "nohang", "from", "q")
+    assert others[0].jobs() and not others[1].jobs()
+    assert second.ask("fastack", id) == 1
+    assert nothing_left(guild) and guild.sent[m.DELJOB] == 2
+
+
 def test_an_ack_that_no_job_could_outlive_is_dropped() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "ttl", 60, "retry", 50)

@@ -26,7 +26,7 @@ SETACK: Final = 8  # It was acknowledged; aux: a fingerprint of the holders I kn
 WILLQUEUE: Final = 9  # I am about to queue it, unless you say that you have it queued, or handed it out, or it is done;
 # aux: the same fingerprint.
 GOTACK: Final = 10  # I know that it was acknowledged; aux 1: and had a copy. Tells of holders, if I know of others.
-DELJOB: Final = 11  # Forget it.
+DELJOB: Final = 11  # Forget it; aux: the same fingerprint, where the others should, too.
 NEEDJOBS: Final = 12  # Send me up to so many of this queue, now or within so many ms.
 YOURJOBS: Final = 13  # Here they are: queue them.
 WORKING: Final = 14  # Somebody works on it: do not queue it for so many ms. Said at every delivery, too.

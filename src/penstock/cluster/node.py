@@ -32,7 +32,7 @@ from penstock.cluster.messages import (
     Receipt,
     Told,
 )
-from penstock.cluster.place import Place
+from penstock.cluster.place import Place, fingerprint
 from penstock.cluster.questions import Questions, QuestionWait
 from penstock.cluster.replication import Replication, Replications
 from penstock.cluster.requeue import Requeue
@@ -215,7 +215,7 @@ class Cluster(CopyKeeper):
         elif kind == m.SETACK:
             self.acks.receive_setack(sender, message, now)
         elif kind == m.DELJOB:
-            self.acks.receive_deljob(message.id, now)
+            self.acks.receive_deljob(sender, message, now)
         elif kind == m.WILLQUEUE:
             self.requeue.receive_willqueue(sender, message, now)
         elif kind == m.ENQUEUE:
@@ -303,10 +303,10 @@ class Cluster(CopyKeeper):
     def fast_ack(self, session: Session, id: bytes, job: Job | None, now: i64) -> bool:
         """A client says that a job is done, and does not mind if it is delivered again: tell whom we can, once."""
         place = self.place
-        message = OfJob(m.DELJOB, id)
         if job is None:
             known = id in self.acks.by_id
-            place.send_all(self.acks.forget(id, now) or self.members.linked(), message)
+            holders = self.acks.forget(id, now)
+            place.send_all(holders or self.members.linked(), OfJob(m.DELJOB, id, fingerprint(holders)))
             # It may still be on its way to us.
             place.lately.add(id, now)
             return known
@@ -317,7 +317,7 @@ class Cluster(CopyKeeper):
         if outcome != OK:
             return False
         if copy is not None:
-            place.send_all(copy.holders, message)
+            place.send_all(copy.holders, OfJob(m.DELJOB, id, fingerprint(copy.holders)))
             if not job.once:
                 place.lately.add(id, now)
         return True

@@ -214,12 +214,12 @@ def _is_kept(world: World, ack: Ack) -> bool:
 
 def _known_at(world: World, acked: int, fast: bool) -> int:
     """When every holder must know of an ack: holders are told again after twice the time each, once all is well."""
-    healed = world.healed_at
-    if fast or any(name in world.options.nemeses for name in _COPIES_ASTRAY):
-        # FASTACK tells the holders that it knows of, once.
-        return max(acked, healed) + _COLLECTED_AFTER
     if world.options.is_calm:
         return acked + _HEARD_AFTER
+    healed = world.healed_at
+    if fast or any(name in world.options.nemeses for name in _COPIES_ASTRAY):
+        # FASTACK is said once: whoever did not hear it delivers the job once more, and hears of that.
+        return max(acked, healed) + _COLLECTED_AFTER
     return max(acked, healed) + max(0, healed - acked) + 4 * SECOND
 
 
