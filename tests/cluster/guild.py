@@ -19,6 +19,8 @@ from penstock.core.waits import Connection
 from penstock.dialects.command import WRITE, Caller, Command, Desk
 from penstock.dialects.disque import Disque
 from penstock.dialects.everywhere import Everywhere
+from penstock.dialects.jobs import Jobs
+from penstock.dialects.native import Native
 from penstock.dialects.site import Site
 from penstock.journal.recovery import open_log
 from penstock.testing.disk import MemoryDisk
@@ -43,7 +45,7 @@ class Client(Caller):
     def ask(self, *words: object) -> Any:
         """What a command answers; None while it waits."""
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-        if encoded[0] == b"global":
+        if encoded[0] in (b"global", b"job"):
             encoded = [b" ".join(encoded[:2]), *encoded[1:]]
         self.node.desk.run_all(self, [encoded], 0, self.node.guild.now)
         self.node.guild.settle()
@@ -62,7 +64,7 @@ class Node:
     def __init__(self, guild: Guild, number: int, disk: MemoryDisk | None = None) -> None:
         self.guild = guild
         self.number = number
-        self.id = b"%040x" % ((number + 1) * 0x1111_1111_1111)
+        self.id = 5 * (b"%08x" % ((number + 1) * 0x1111_1111))
         self.memory = b"%016d" % number
         self.disk = disk
         self.open()
@@ -81,6 +83,7 @@ class Node:
         self.mail = Mail()
         self.members = Members(self.id, self.memory, self.number + 1, self.mail)
         self.members.announced = f"10.0.0.{self.number + 1}"
+        self.members.port, self.members.bus_port = 7711, 17711
         self.cluster = Cluster(self.engine, ids, self.members, self.mail, self.number + 7, self.outbox.body_of)
         self.site = Site(self.engine, ids, self.id, self.outbox.body_of, lambda length: None)
         self.site.cluster = self.cluster
@@ -89,6 +92,10 @@ class Node:
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in NAMES]
         words = ["qlen", "qpeek", "empty"]
         commands += [Command(f"global {word}", -1, "", WRITE, "", "", getattr(everywhere, word)) for word in words]
+        native = Native(self.site)
+        jobs = Jobs(native)
+        commands += [Command(word, -1, "", WRITE, "", "", getattr(native, word)) for word in ["ack", "bury", "take"]]
+        commands += [Command(f"job {word}", -1, "", WRITE, "", "", getattr(jobs, word)) for word in ["peek", "wait"]]
         self.desk = Desk(commands, lambda: 0)
         self.clients = 0
         self.client = self.connect()

@@ -136,6 +136,15 @@ def test_more_copies_than_nodes_are_refused(wires: list[Wire]) -> None:
         wires[0].call("ADDJOB", "q", "b", 0, "REPLICATE", 4)
 
 
+def test_who_is_asked_for_the_history_of_a_job_of_another_node_says_whom_to_ask(three: Cluster) -> None:
+    first, second = three.nodes[:2]
+    id = first.ask("ADDJOB", "history", "body", 1000, "REPLICATE", 1)
+    with pytest.raises(Refusal, match=f"NOJOB .* ask the node that made it, [0-9a-f]+ at 127.0.0.1:{first.port}$"):
+        second.ask("JOB", "HISTORY", id)  # type: ignore[arg-type]
+    assert second.ask("ACK", id) == 0  # type: ignore[arg-type]
+    wait_for(lambda: first.ask("SHOW", id) is None)  # type: ignore[arg-type]
+
+
 def test_what_one_turn_has_to_say_to_a_peer_is_one_write(three: Cluster, wires: list[Wire]) -> None:
     before = three.nodes[0].cluster_info()
     for _ in range(200):

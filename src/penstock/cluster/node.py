@@ -290,6 +290,17 @@ class Cluster(CopyKeeper):
             return self.replications.start_elsewhere(tube, draft, repl, now)
         return self.place.id_of(self.replications.start_async(tube, draft, repl, now))
 
+    def is_elsewhere(self, id: bytes) -> bool:
+        """Whether an id in 40 characters is of a job that another node may have made."""
+        return id[2:10] != self.place.myself[:8] and self.members.size() > 1
+
+    def whom_to_ask(self, id: bytes) -> str:
+        """Who could know of a job that another node has made, and is not here; for people."""
+        for peer in self.members.peers.values():
+            if peer.id[:8] == id[2:10] and peer.is_member():
+                return f"ask the node that made it, {peer.id.decode()} at {peer.host}:{peer.port}"
+        return f"ask the others: {id[2:10].decode('ascii', 'replace')}…, which made it, is not in the cluster any more"
+
     def acknowledge_unknown(self, id: bytes, now: i64) -> None:
         """A client says that a job is done which is not here."""
         if not is_at_least_once(id):

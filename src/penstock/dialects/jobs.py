@@ -142,6 +142,7 @@ class Jobs:
             timeout = words.duration()
         job = self._native.find(caller, args[2], now)
         if job is None:
+            self._native.refuse_elsewhere(args[2])
             # It ended before anybody asked, and how is not known any more.
             caller.reply.integer(0)
             return
