@@ -5,6 +5,7 @@ import random
 import pytest
 
 from penstock.cluster import messages as m
+from penstock.core import states as s
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import NEVER
 from penstock.wire import bus
@@ -21,7 +22,7 @@ def image() -> m.JobImage:
     job = m.JobImage(JOB, b"queue", b"\x00body")
     job.body_kind, job.repl, job.age_ms, job.order = 2, 3, 70, 1_794_767_113_007_000_000
     job.ttl_ms, job.delay_ms, job.retry_ms, job.nacks, job.returns, job.deliveries = NEVER, 0, 300_000, 1, 200, 70_000
-    job.holders = [ONE, OTHER]
+    job.holders, job.state, job.reason = [ONE, OTHER], s.BURIED, b"why"
     return job
 
 
@@ -57,7 +58,8 @@ FIELDS = {
     "Rumour": "node host port bus_port flags",
     "OfNode": "kind node",
     "OfJobs": "kind quiet number floor series memory jobs",
-    "JobImage": "id queue body body_kind repl age_ms order ttl_ms delay_ms retry_ms nacks returns deliveries holders",
+    "JobImage": "id queue body body_kind repl age_ms order ttl_ms delay_ms retry_ms nacks returns deliveries holders "
+    "state reason",
     "OfJob": "kind id aux",
     "OfCopy": "kind id aux nacks returns",
     "OfHolders": "kind id aux holders",

@@ -11,6 +11,8 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core import states as s
+
 # About nodes.
 PING: Final = 0
 PONG: Final = 1
@@ -139,6 +141,8 @@ class JobImage:
     returns: i64
     deliveries: i64
     holders: list[bytes]  # The nodes that are believed to have a copy.
+    state: i64  # Of the sender's copy; in a YOURJOBS, what it is to be: buried, or else ready.
+    reason: bytes  # Why it failed or was buried last.
 
     def __init__(self, id: bytes, queue: bytes, body: bytes) -> None:
         self.id = id
@@ -155,6 +159,8 @@ class JobImage:
         self.returns = 0
         self.deliveries = 0
         self.holders = []
+        self.state = s.READY
+        self.reason = b""
 
 
 class OfJobs(Message):

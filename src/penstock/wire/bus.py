@@ -57,7 +57,8 @@ from penstock.cluster.messages import (
 )
 from penstock.core.errors import ProtocolError
 from penstock.core.ids import LONG_ID_BYTES
-from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER
+from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, REASON_BYTES_MAX
+from penstock.core.states import STATES_COUNT
 from penstock.wire.errors import TurnedAway
 from penstock.wire.msgpack import Reader, pack, write_array, write_binary, write_integer, write_text
 
@@ -383,7 +384,7 @@ def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
 
 
 def _write_job(writer: BytesWriter, image: JobImage) -> None:
-    write_array(writer, 14)
+    write_array(writer, 16)
     write_binary(writer, image.id)
     write_binary(writer, image.queue)
     write_binary(writer, image.body)
@@ -398,6 +399,8 @@ def _write_job(writer: BytesWriter, image: JobImage) -> None:
     write_integer(writer, image.returns)
     write_integer(writer, image.deliveries)
     _write_nodes(writer, image.holders)
+    write_integer(writer, image.state)
+    write_binary(writer, image.reason)
 
 
 def _write_nodes(writer: BytesWriter, nodes: list[bytes]) -> None:
@@ -564,6 +567,11 @@ def _job(reader: Reader, body_max: i64) -> JobImage:
     image.returns = _number(reader, _COUNT_MAX)
     image.deliveries = _number(reader, _COUNT_MAX)
     image.holders = _nodes(reader)
+    if fields >= 16:
+        image.state = _number(reader, STATES_COUNT - 1)
+        image.reason = reader.string()
+        _limited(len(image.reason), REASON_BYTES_MAX, "bytes of a reason")
+        fields -= 2
     _pass(reader, fields - 14)
     return image
 
