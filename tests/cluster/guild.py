@@ -90,7 +90,7 @@ class Node:
         self.disque = Disque(self.site)
         everywhere = Everywhere(self.site)
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in NAMES]
-        words = ["qlen", "qpeek", "empty"]
+        words = ["qlen", "qpeek", "empty", "scan"]
         commands += [Command(f"global {word}", -1, "", WRITE, "", "", getattr(everywhere, word)) for word in words]
         native = Native(self.site)
         jobs = Jobs(native)

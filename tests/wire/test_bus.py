@@ -32,6 +32,12 @@ def handed_over() -> m.OfJobs:
     return said
 
 
+def scan() -> m.Question:
+    asked = m.Question(m.ASK, 4, m.SOME, b"", 10)
+    asked.cursor, asked.states = 1 << 44, 12
+    return asked
+
+
 MESSAGES = [
     m.Greeting(m.PING, "", 7711, 17711, 0, bytes(16), []),
     m.Greeting(m.MEET, "::1", 0, 1, 128, b"x" * 16, [m.Rumour(OTHER, "10.0.0.1", 7711, 17711, 3)] * 20),
@@ -49,6 +55,7 @@ MESSAGES = [
     m.Receipt(m.NOTTAKEN, 9),
     m.OfHolders(m.HOLDERS, JOB, 0, [ONE]),
     m.Question(m.ASK, 3, m.OLDEST, b"q", 10),
+    scan(),
     m.Told(m.TOLD, 3, [1, 2, 0], [image()]),
 ]
 
@@ -65,7 +72,7 @@ FIELDS = {
     "OfHolders": "kind id aux holders",
     "OfQueue": "kind queue aux ms",
     "Receipt": "kind number",
-    "Question": "kind number about queue count",
+    "Question": "kind number about queue count cursor states",
     "Told": "kind number figures jobs",
 }
 

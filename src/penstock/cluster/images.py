@@ -17,7 +17,14 @@ from penstock.core.tube import Tube
 
 def image_of(place: Place, job: Job, now: i64) -> JobImage:
     """What to send of a job. Reading its body from disk may fail, which raises CommandError."""
-    image = JobImage(place.id_of(job), place.engine.tube_of(job).name, place.body_of(job))
+    image = outline_of(place, job, now)
+    image.body = place.body_of(job)
+    return image
+
+
+def outline_of(place: Place, job: Job, now: i64) -> JobImage:
+    """The same without its body."""
+    image = JobImage(place.id_of(job), place.engine.tube_of(job).name, b"")
     copy = job.copy()
     image.body_kind = i64(job.body_kind)
     image.repl = 1 if copy is None else i64(copy.repl)

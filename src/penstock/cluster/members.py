@@ -114,6 +114,10 @@ class Members:
         """The members that we have a link to: who a broadcast goes to."""
         return [peer.id for peer in self.peers.values() if peer.linked and peer.is_member()]
 
+    def everybody(self) -> list[bytes]:
+        """All members, dead or alive; this node is one."""
+        return [self.myself, *[peer.id for peer in self.peers.values() if peer.is_member()]]
+
     def has_greeted(self, node: bytes) -> bool:
         """Whether a node can be told something, and has told what it remembers since that is so."""
         peer = self.peers.get(node)

@@ -52,6 +52,10 @@ MESSAGE_NAMES: Final = (
 LENGTHS: Final = 0  # How many jobs are ready, taken, delayed, buried, and mere copies.
 OLDEST: Final = 1  # Its first jobs; `count` of them.
 EMPTY: Final = 2  # Delete what it has there; how many jobs that were, and are left.
+SOME: Final = 3  # The next of its jobs from a cursor on, without their bodies, and the cursor to go on from.
+
+# The state of a job that is only held for another node, which has it queued or handed out; beside those of states.py.
+MERE_COPY: Final = s.STATES_COUNT
 
 # Why a job is queued: the `aux` of QUEUED.
 STILL: Final = 0  # It was before.
@@ -246,8 +250,10 @@ class Question(Message):
 
     number: i64  # Of the sender's own: the answer has it.
     about: i64
-    queue: bytes
+    queue: bytes  # Empty for all of them, where that can be asked for.
     count: i64
+    cursor: i64  # SOME: where to go on,
+    states: i64  # and a bit for each state of which jobs are wanted.
 
     def __init__(self, kind: i64, number: i64, about: i64, queue: bytes, count: i64) -> None:
         super().__init__(kind)
@@ -255,6 +261,8 @@ class Question(Message):
         self.about = about
         self.queue = queue
         self.count = count
+        self.cursor = 0
+        self.states = 0
 
 
 class Told(Message):

@@ -339,6 +339,11 @@ class Cluster(CopyKeeper):
         """Ask every node that can be reached what it has of a queue."""
         return self.questions.ask(connection, about, queue, count, timeout_ms, tag, now)
 
+    def next_node(self, after: bytes) -> bytes:
+        """Who comes next, where all members are asked one after the other; nothing behind the last."""
+        behind = [node for node in self.members.everybody() if node > after]
+        return min(behind) if behind else b""
+
     def postponed(self, job: Job, now: i64) -> None:
         """A client said that it still works on a job, which was handed out elsewhere or is not known to be."""
         self.requeue.postponed(job, now)

@@ -187,9 +187,7 @@ class Jobs:
                 check_tube(caller, name)
                 scan.tube = self._engine.tube(name)
             elif word == b"STATE":
-                scan.states |= 1 << _state(words.value())
-                while words.more() and args[words.at].lower() in _STATES:
-                    scan.states |= 1 << _state(words.value())
+                scan.states |= read_states(words)
             elif word == b"IDS":
                 scan.ids = True
             elif word == b"NOBODIES":
@@ -211,6 +209,14 @@ def write_shown(native: Native, reply: Reply, job: Job, body: bytes | None = Non
     native.write_job(reply, job, body)
     reply.bulk(b"state")
     reply.bulk(s.STATE_NAMES[job.state].encode())
+
+
+def read_states(words: Words) -> int:
+    """One or more states, as bits."""
+    states = 1 << _state(words.value())
+    while words.more() and words.args[words.at].lower() in _STATES:
+        states |= 1 << _state(words.value())
+    return states
 
 
 def _state(word: bytes) -> int:
