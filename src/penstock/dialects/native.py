@@ -147,6 +147,8 @@ class Native:
         session = caller.connection.session
         if len(args) == 2:
             job = engine.take(session, tube, now)
+            if job is None:
+                self._send_for([tube], now)
             self.deliver(caller, [] if job is None else [job], now)
             return
         tubes = [tube]
@@ -170,6 +172,8 @@ class Native:
             else:
                 raise words.unknown(_TAKE_WORDS)
         jobs = self.site.take(caller, tubes, min(count, SLICE), now, key, ttr)
+        if not jobs:
+            self._send_for(tubes, now)
         if jobs or timeout == 0:
             self.deliver(caller, jobs, now)
             return
@@ -179,6 +183,12 @@ class Native:
             caller.connection, tubes, now, timeout, min(count, SLICE), key, ttr, caller, ANSWER_BYTES_MAX
         )
         caller.waits(wait, self._taking)
+
+    def _send_for(self, tubes: list[Tube], now: i64) -> None:
+        """Let other nodes know that jobs are wanted which are not here, of tubes that are spread over nodes."""
+        if self.site.cluster is not None:
+            for tube in tubes:
+                self.site.cluster.wants(tube.name, now)
 
     def _tubes(self, caller: Caller, first: Tube, words: Words) -> list[Tube]:
         """All tubes of a take of several."""
