@@ -1,5 +1,7 @@
 """A node that leaves, or is short of memory, gives its jobs to others and loses none."""
 
+import pytest
+
 from penstock.cluster import messages as m
 
 from .guild import Guild, Node
@@ -40,6 +42,22 @@ def test_what_is_taken_is_waited_for() -> None:
     assert guild[0].cluster.registered() == 1
     assert guild[0].ask("ackjob", id) == 1
     assert guild[0].cluster.registered() == 0
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_delay_that_nobody_takes_over_goes_on(refuses: bool) -> None:
+    guild = Guild(2)
+    guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 1, "delay", 60)
+    if refuses:
+        guild[1].ask("pause", "q", "in")
+    else:
+        guild.lost.add(m.YOURJOBS)
+    leave(guild, 0)
+    guild.run(50_000)
+    assert guild.queued("q") == [0, 0]
+    guild[0].cluster.set_leaving(False, guild.now)
+    guild.run(20_000)
+    assert guild.queued("q") == [1, 0]
 
 
 def bury_some(guild: Guild) -> list[bytes]:

@@ -230,7 +230,7 @@ class Acks:
             place.lately.add(id, now)
         elif not job.once:
             copy = job.copy()
-            if copy is not None and message.aux not in (0, fingerprint(copy.holders)):
+            if copy is not None and message.aux != 0 and message.aux != fingerprint(copy.holders):
                 # Whoever did not know of them has not told them. Nobody passes it on twice: the job is gone then.
                 told = OfJob(DELJOB, id, fingerprint(copy.holders))
                 place.send_all([node for node in copy.holders if node != sender], told)

@@ -197,13 +197,17 @@ class Handovers:
                 continue
             merge_holders(place, copy, [heir])
             if not buried:
-                set_aside(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now), now)
+                set_aside(place.engine, job, self._back_at(job, due_at.get(job.id, 0), now), now)
         if given:
             handing = Handing(self._number(now), place.members.memory, place.node(heir), memory, given, due_at)
             self._know(handing)
             place.engine.note(_KEY + b"%d" % handing.number, handing.written(), now)
             self._send(handing, now)
         return len(given)
+
+    def _back_at(self, job: Job, due: i64, now: i64) -> i64:
+        """When a job that was set aside for an heir is to come back if it never gets there."""
+        return self._requeue.stand_by(retry_ms(job), max(0, due - now) + retry_ms(job), now)
 
     def put(self, tube: Tube, draft: Draft, now: i64) -> Job:
         """Add a job that may be delivered once and is not to stay here."""
@@ -252,14 +256,24 @@ class Handovers:
         self._over(handing, now)
         place = self._place
         for job in handing.jobs:
-            if job.once and job.state == s.TAKEN:
-                due = handing.due_at.get(job.id, NEVER)
-                take_back(place.engine, job, due, due == _BURIED, now)
+            self._take_back(job, handing.due_at.get(job.id, 0), now)
             if job.id in self._waits:
                 heirs = place.targets([place.myself, sender], 1)
                 if heirs:
                     self.give([job], heirs[0], now)
         place.engine._settle(now)
+
+    def _take_back(self, job: Job, due: i64, now: i64) -> None:
+        """Let a job be as it was before it was handed over."""
+        engine = self._place.engine
+        if job.once:
+            if job.state == s.TAKEN:
+                take_back(engine, job, due, due == _BURIED, now)
+        elif job.state == s.DELAYED:
+            if due == 0:
+                self._requeue.queue_quietly(job, now)
+            else:
+                postpone(engine, job, due)
 
     def say_again(self, heir: bytes, now: i64) -> None:
         """A node can be reached again: it may not have heard what it was told."""
@@ -320,7 +334,7 @@ class Handovers:
                 # Taken out it was, delivered by that it was not.
                 image.deliveries -= 1
             else:
-                postpone(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now))
+                postpone(place.engine, job, self._back_at(job, due, now))
             images.append(image)
         message = OfJobs(YOURJOBS, images)
         message.number = handing.number

@@ -165,7 +165,10 @@ class Questions:
             told.figures = [0]
             return
         count = max(1, min(question.count, SCANNED_MAX))
-        jobs, cursor = place.engine.scan(question.cursor, count, tube, question.states or -1)
+        states = question.states
+        if states == 0:
+            states = -1
+        jobs, cursor = place.engine.scan(question.cursor, count, tube, states)
         for job in jobs:
             image = outline_of(place, job, now)
             if is_mere_copy(job):

@@ -121,7 +121,7 @@ def take_back(engine: Engine, job: Job, wake: i64, buried: bool, now: i64) -> No
     engine._move(job, tube, s.UNDELIVERED, now)
     if buried:
         engine._move(job, tube, s.SWITCHED_BURIED, now)
-    elif wake != NEVER and wake > now:
+    elif wake > now:
         job.wake = wake
         engine._move(job, tube, s.SWITCHED_DELAYED, now)
 
