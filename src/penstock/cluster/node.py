@@ -226,6 +226,9 @@ class Cluster(CopyKeeper):
             for image in message.jobs:
                 self.replications.receive_repljob(sender, image, message.quiet, now)
         else:
+            if message.number:
+                for image in message.jobs:
+                    self.replications.given_away(sender, image.id)
             self.federation.receive_yourjobs(sender, message, now)
 
     def _receive_of_queue(self, sender: bytes, message: OfQueue, now: i64) -> None:

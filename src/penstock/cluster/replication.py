@@ -150,6 +150,12 @@ class Replications:
             if len(started.confirmed) >= started.needed:
                 self._succeed(started, now)
 
+    def given_away(self, sender: bytes, id: bytes) -> None:
+        """A node hands its copy over: it has none any more, and does not count."""
+        started = self.by_id.get(id)
+        if started is not None and sender in started.confirmed:
+            started.confirmed.remove(sender)
+
     def fire(self, started: Replication, now: i64) -> None:
         """Ask one more node, and those that are silent."""
         place = self._place

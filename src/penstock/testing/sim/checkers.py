@@ -298,8 +298,10 @@ def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
         # A holder that waited for longer than the retry time has delivered it: done is safe, too.
         world.sometimes("a job was acked before its add was answered")
         return
-    # One that leaves gives its copy to others, which may have one already.
-    held = [each.number for each in world.nodes if not each.up or each.leaving or each.holds(id)]
+    # One that leaves, or did and stays after all, gives its copy to others, which may have one already.
+    left = [fault.node for fault in world.history.faults if fault.kind == "leave" and fault.ended >= add.invoked]
+    away = [each.number for each in world.nodes if not each.up or each.leaving or each.number in left]
+    held = [each.number for each in world.nodes if each.number in away or each.holds(id)]
     forgot = [fault for fault in world.history.faults if fault.forgets and fault.began >= add.invoked]
     if len(held) + len(forgot) < add.replicate:
         raise Violation(f"C1: {_told(add)} was answered with {id!r} while only {held} held it")
