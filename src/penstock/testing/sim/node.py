@@ -529,6 +529,11 @@ class SimNode:
         number = self.site.number_of(id)
         return number != NOT_AN_ID and self.engine.jobs.find(number) is not None
 
+    def ids_of(self, state: int) -> list[bytes]:
+        """The jobs that it has in a state."""
+        jobs = self.engine.jobs.scan(0, self.engine.jobs.count + 1)
+        return [self.site.id_of(job) for job in jobs if job.state == state]
+
     def keeps_ack(self, id: bytes) -> bool:
         """Whether it remembers that a job was acked: until all know, and a little longer."""
         return id in self.cluster.acks.by_id or self.cluster.place.lately.has(id)
