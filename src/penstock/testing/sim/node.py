@@ -13,7 +13,7 @@ from typing import Protocol
 
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
-from penstock.cluster.messages import Message, OfJobs
+from penstock.cluster.messages import MEET, Message, OfJobs
 from penstock.cluster.node import Cluster
 from penstock.cluster.roster import file_text, read_file
 from penstock.core.engine import Engine
@@ -71,6 +71,9 @@ class Surroundings(Protocol):
 
     def handed_out(self, id: bytes) -> None:
         """A node hands a client a job that may be delivered only once."""
+
+    def wants_back(self, node: SimNode, id: bytes) -> None:
+        """A node hears from another one that it wants to be met."""
 
     def gone_astray(self, id: bytes) -> None:
         """A node hands a job to another one that is gone."""
@@ -501,6 +504,8 @@ class SimNode:
         # Who speaks was settled when its link was made; a node that was installed anew speaks over links of its own.
         node = self.world.id_of(sender)
         for message in messages:
+            if message.kind == MEET:
+                self.world.wants_back(self, node)
             self.cluster.receive(node, message, now)
 
     def _keep_links(self, now: int) -> None:

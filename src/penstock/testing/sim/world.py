@@ -58,6 +58,10 @@ class World:
             if other.up and not other.paused and other.cluster.members.forget(node.id, other.now()):
                 self.forgotten.append((other, other.life, node.id))
 
+    def wants_back(self, node: SimNode, id: bytes) -> None:
+        """A node hears from another one that it wants to be met. That may have been under way when it was forgotten."""
+        self.forgotten = [each for each in self.forgotten if each[0] is not node or each[2] != id]
+
     def tell(self, node: SimNode, args: list[bytes]) -> None:
         """Give a command to a node, as an operator does."""
         Operator(self, -1, self.streams.stream(f"operator {self.schedule.now}")).ask_at(node, args)
