@@ -16,7 +16,11 @@ _STAYS_S: Final = 10.0
 
 
 class Sources:
-    """What the ids of jobs tell about where they come from."""
+    """What the ids of jobs tell about where they come from.
+
+    Threads may count at the same time: one that is lost by that does not matter, and nobody looks through the counts
+    themselves while they change.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -30,15 +34,16 @@ class Sources:
             self._counts[maker] = self._counts.get(maker, 0) + 1
         self._total += len(ids)
         if self._total >= 2 * _JOBS:
-            self._counts = {maker: count // 2 for maker, count in self._counts.items() if count > 1}
-            self._total = sum(self._counts.values())
+            self._counts = {maker: count // 2 for maker, count in list(self._counts.items()) if count > 1}
+            self._total //= 2
 
     def main(self) -> str:
         """The first eight characters of the id of the node that most jobs come from; empty if there is none."""
         if self._total < _JOBS:
             return ""
-        maker = max(self._counts, key=lambda each: self._counts[each])
-        return maker if 2 * self._counts[maker] > self._total else ""
+        counts = dict(self._counts)
+        maker = max(counts, key=lambda each: counts[each], default="")
+        return maker if maker and 2 * counts[maker] > self._total else ""
 
     def may_move(self, now: float) -> bool:
         """Whether the last move was long enough ago."""
