@@ -52,7 +52,7 @@ MESSAGE_NAMES: Final = (
 LENGTHS: Final = 0  # How many jobs are ready, taken, delayed, buried, and mere copies.
 OLDEST: Final = 1  # Its first jobs; `count` of them.
 EMPTY: Final = 2  # Delete what it has there; how many jobs that were, and are left.
-SOME: Final = 3  # The next of its jobs from a cursor on, without their bodies, and the cursor to go on from.
+SOME: Final = 5  # The next of its jobs from a cursor on, without their bodies, and the cursor to go on from.
 
 # The state of a job that is only held for another node, which has it queued or handed out; beside those of states.py.
 MERE_COPY: Final = s.STATES_COUNT

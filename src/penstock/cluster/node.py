@@ -293,7 +293,7 @@ class Cluster(CopyKeeper):
             return self.replications.start_elsewhere(tube, draft, repl, now)
         return self.place.id_of(self.replications.start_async(tube, draft, repl, now))
 
-    def is_elsewhere(self, id: bytes) -> bool:
+    def may_be_elsewhere(self, id: bytes) -> bool:
         """Whether an id in 40 characters is of a job that another node may have made."""
         return id[2:10] != self.place.myself[:8] and self.members.size() > 1
 

@@ -23,13 +23,13 @@ class Peer:
     port: i64  # Where its clients connect,
     bus_port: i64  # and where nodes do.
     flags: i64
-    memory: bytes  # Changes when it forgot its jobs; empty until it has said so since our link to it is up.
+    memory: bytes  # Changes when it forgot its jobs; empty until it has said so.
     added: i64  # When we came to know of it.
     ping_sent: i64  # Since when it owes us an answer, or cannot even be asked; 0: it does not.
     asked: i64  # When it was greeted last.
     pong_received: i64  # When it answered last; 0: never.
     linked: bool  # Our link to it is up,
-    linked_at: i64  # since then.
+    linked_at: i64  # since then; what it said of its memory is not older.
     heard: bool  # It has spoken to us, over a link of its own.
     invited: bool  # It is to be told MEET: to know us whether it has heard of us or not.
     lost_at: i64  # Since when its address is somebody else's; 0: it is not.

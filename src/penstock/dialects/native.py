@@ -266,7 +266,7 @@ class Native:
         if cluster is None or not is_long(id):
             return False
         cluster.acknowledge_unknown(id, now)
-        return cluster.is_elsewhere(id)
+        return cluster.may_be_elsewhere(id)
 
     def each(self, caller: Caller, many: Many, now: i64) -> None:
         """Do something to every job that a command names. Of one alone it is told why it could not be done."""
@@ -361,7 +361,7 @@ class Native:
 
     def refuse_elsewhere(self, text: bytes) -> None:
         """Refuse the id of a job that is not here if another node may have made it, and say whom to ask."""
-        if self.site.is_elsewhere(text):
+        if self.site.may_be_elsewhere(text):
             assert self.site.cluster is not None
             raise UnknownJob(f"this node does not have the job; {self.site.cluster.whom_to_ask(text)}")
 
@@ -380,7 +380,7 @@ class Native:
         number = self._parsed(text)
         if number != NOT_AN_ID:
             return self.site.find(caller, number, now)
-        if self.site.is_elsewhere(text):
+        if self.site.may_be_elsewhere(text):
             return None
         name, mark, digits = text.rpartition(b"#")
         local = parse_integer(digits)

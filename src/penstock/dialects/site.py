@@ -71,9 +71,9 @@ class Site:
         """The number of a job here, by its id in 40 characters; NOT_AN_ID if no such job could be here."""
         return self.ids.parse_long(id) if self.cluster is None else self.cluster.place.number_of(id)
 
-    def is_elsewhere(self, id: bytes) -> bool:
+    def may_be_elsewhere(self, id: bytes) -> bool:
         """Whether an id is one that another node of the cluster may have given to a job."""
-        return self.cluster is not None and is_long(id) and self.cluster.is_elsewhere(id)
+        return self.cluster is not None and is_long(id) and self.cluster.may_be_elsewhere(id)
 
     def find(self, caller: Caller, number: int, now: i64) -> Job | None:
         """The job of a number, if there is one; refused if it is of a tube that the caller may not use."""
