@@ -121,6 +121,18 @@ def test_an_addjob_at_a_node_that_leaves_is_held_by_others() -> None:
     assert guild[0].ask("getjob", "from", "q").startswith("LEAVING")
 
 
+def test_a_node_that_stays_after_all_keeps_what_nobody_has_taken() -> None:
+    guild = Guild(2)
+    leave(guild, 0)
+    guild.isolate(1)
+    assert guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "async")
+    guild.run(1_000)
+    assert guild[0].ask("qlen", "q") == 0
+    guild[0].cluster.set_leaving(False, guild.now)
+    guild.run(10_000)
+    assert guild[0].ask("qlen", "q") == 1
+
+
 def test_nobody_gives_copies_to_a_node_that_leaves() -> None:
     guild = Guild(3)
     leave(guild, 0)

@@ -203,6 +203,8 @@ class Handovers:
             self._know(handing)
             place.engine.note(_KEY + b"%d" % handing.number, handing.written(), now)
             self._send(handing, now)
+            # What is taken out of a delay was ready for a moment, and somebody may have waited for that.
+            place.engine._settle(now)
         return len(given)
 
     def _back_at(self, job: Job, due: i64, now: i64) -> i64:

@@ -261,7 +261,7 @@ class Cluster(CopyKeeper):
 
     def is_external(self) -> bool:
         """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""
-        return self.members.leaving or (self.place.is_short() and self.members.size() > 1)
+        return self.place.keeps_nothing()
 
     def replicate(
         self,

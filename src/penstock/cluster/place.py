@@ -147,6 +147,10 @@ class Place:
             return False
         return engine.memory_used() > engine.memory_max // 100 * SHORT_PERCENT
 
+    def keeps_nothing(self) -> bool:
+        """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""
+        return self.members.leaving or (self.is_short() and self.members.size() > 1)
+
     def shared_tube(self, name: bytes, now: i64) -> Tube | None:
         """The queue of a name, made if need be; None if jobs from elsewhere cannot be in it."""
         tube = self.engine.tubes.get(name)

@@ -168,6 +168,11 @@ class Replications:
         started.tries += 1
         copy = job.copy()
         assert copy is not None
+        if started.external and started.wait is None and not place.keeps_nothing():
+            # This node stays after all, and its producer was told that the job is safe.
+            merge_holders(place, copy, [place.myself])
+            let_in(place.engine, job, now)
+            return
         more = place.targets([place.myself, *started.asked], 1)
         if started.tries >= started.again_at:
             started.again_at = started.tries + min(started.again_at, _SILENT_MAX)

@@ -97,9 +97,11 @@ def _excuse(world: World, add: Add) -> str:
         # Whether it came there before, nobody can know.
         return "at most once, and it was handed to a node that was gone" if history.astray[add.id] else ""
     copies = 1 if add.is_async else add.replicate
-    # A node that forgot twice may have held two copies, one after the other.
+    # A node that forgot twice may have held two copies, one after the other. One that leaves gives its copy to another,
+    # which may have one: then there is one fewer.
     forgot = [fault for fault in since if fault.forgets]
-    return "all its holders forgot it" if len(forgot) >= copies else ""
+    left = [fault for fault in since if fault.kind == "leave"]
+    return "all its holders forgot it" if forgot and len(forgot) + len(left) >= copies else ""
 
 
 def _at_most_once(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
