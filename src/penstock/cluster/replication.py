@@ -150,6 +150,12 @@ class Replications:
             if len(started.confirmed) >= started.needed:
                 self._succeed(started, now)
 
+    def given_away(self, sender: bytes, id: bytes) -> None:
+        """A node hands its copy over: it has none any more, and does not count."""
+        started = self.by_id.get(id)
+        if started is not None and sender in started.confirmed:
+            started.confirmed.remove(sender)
+
     def fire(self, started: Replication, now: i64) -> None:
         """Ask one more node, and those that are silent."""
         place = self._place
@@ -162,6 +168,11 @@ class Replications:
         started.tries += 1
         copy = job.copy()
         assert copy is not None
+        if started.external and started.wait is None and not place.keeps_nothing():
+            # This node stays after all, and its producer was told that the job is safe.
+            merge_holders(place, copy, [place.myself])
+            let_in(place.engine, job, now)
+            return
         more = place.targets([place.myself, *started.asked], 1)
         if started.tries >= started.again_at:
             started.again_at = started.tries + min(started.again_at, _SILENT_MAX)
