@@ -133,6 +133,18 @@ def test_a_node_that_stays_after_all_keeps_what_nobody_has_taken() -> None:
     assert guild[0].ask("qlen", "q") == 1
 
 
+def test_a_node_that_leaves_hears_that_what_it_tries_to_give_is_done() -> None:
+    guild = Guild(2)
+    leave(guild, 0)
+    guild.lost.add(m.GOTJOB)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 1, "async")
+    guild.run(3_000)
+    assert guild[1].ask("getjob", "from", "q")[0][1] == id
+    assert guild[1].ask("fastack", id) == 1 and guild[0].cluster.registered() == 1
+    guild.run(15_000)
+    assert guild[0].cluster.registered() == 0
+
+
 def test_nobody_gives_copies_to_a_node_that_leaves() -> None:
     guild = Guild(3)
     leave(guild, 0)

@@ -174,7 +174,7 @@ class Replications:
             let_in(place.engine, job, now)
             return
         more = place.targets([place.myself, *started.asked], 1)
-        if started.tries >= started.again_at:
+        if started.tries >= started.again_at or started.wait is None:
             started.again_at = started.tries + min(started.again_at, _SILENT_MAX)
             silent = [node for node in started.asked if node not in started.confirmed]
             self._ask(started, silent, False, now)
@@ -224,10 +224,7 @@ class Replications:
     def receive_repljob(self, sender: bytes, image: JobImage, quiet: bool, now: i64) -> None:
         """A node wants us to hold a copy."""
         place = self._place
-        if self._acks.by_id.get(image.id) is not None:
-            self._acks.object_to(sender, image.id)
-            return
-        if place.lately.has(image.id) or image.retry_ms == 0:
+        if self._acks.object_to(sender, image.id) or image.retry_ms == 0:
             return
         job = place.find(image.id, now)
         if job is not None:
