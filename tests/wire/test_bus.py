@@ -5,6 +5,7 @@ import random
 import pytest
 
 from penstock.cluster import messages as m
+from penstock.core import states as s
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import NEVER
 from penstock.wire import bus
@@ -21,7 +22,7 @@ def image() -> m.JobImage:
     job = m.JobImage(JOB, b"queue", b"\x00body")
     job.body_kind, job.repl, job.age_ms, job.order = 2, 3, 70, 1_794_767_113_007_000_000
     job.ttl_ms, job.delay_ms, job.retry_ms, job.nacks, job.returns, job.deliveries = NEVER, 0, 300_000, 1, 200, 70_000
-    job.holders = [ONE, OTHER]
+    job.holders, job.state, job.reason = [ONE, OTHER], s.BURIED, b"why"
     return job
 
 
@@ -36,6 +37,12 @@ def papers() -> m.Papers:
     made.user, made.groups, made.tubes, made.token = b"ann", 3, [b"mail*"], b"sixteen bytes...."[:16]
     made.grace, made.address, made.name = 60_001, b"127.0.0.1:5000", b"worker"
     return made
+
+
+def scan() -> m.Question:
+    asked = m.Question(m.ASK, 4, m.SOME, b"", 10)
+    asked.cursor, asked.states = 1 << 44, 12
+    return asked
 
 
 MESSAGES = [
@@ -64,6 +71,7 @@ MESSAGES = [
     m.OfTunnel(m.FORWARDED, 9, True, 1, b"+PONG\r\n"),
     m.OfTunnel(m.TUNNELREAD, 9, True, 1 << 20, b""),
     m.OfTunnel(m.TUNNELEND, 9, False, 0, b""),
+    scan(),
     m.Told(m.TOLD, 3, [1, 2, 0], [image()]),
 ]
 
@@ -73,13 +81,14 @@ FIELDS = {
     "Rumour": "node host port bus_port flags",
     "OfNode": "kind node",
     "OfJobs": "kind quiet number floor series memory jobs",
-    "JobImage": "id queue body body_kind repl age_ms order ttl_ms delay_ms retry_ms nacks returns deliveries holders",
+    "JobImage": "id queue body body_kind repl age_ms order ttl_ms delay_ms retry_ms nacks returns deliveries holders "
+    "state reason",
     "OfJob": "kind id aux",
     "OfCopy": "kind id aux nacks returns",
     "OfHolders": "kind id aux holders",
     "OfQueue": "kind queue aux ms",
     "Receipt": "kind number",
-    "Question": "kind number about queue count",
+    "Question": "kind number about queue count cursor states",
     "Told": "kind number figures jobs",
     "OfTubes": "kind part made gone",
     "OfClaim": "kind tube number verdict node",

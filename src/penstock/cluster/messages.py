@@ -11,6 +11,8 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core import states as s
+
 # About nodes.
 PING: Final = 0
 PONG: Final = 1
@@ -26,7 +28,7 @@ SETACK: Final = 8  # It was acknowledged; aux: a fingerprint of the holders I kn
 WILLQUEUE: Final = 9  # I am about to queue it, unless you say that you have it queued, or handed it out, or it is done;
 # aux: the same fingerprint.
 GOTACK: Final = 10  # I know that it was acknowledged; aux 1: and had a copy. Tells of holders, if I know of others.
-DELJOB: Final = 11  # Forget it.
+DELJOB: Final = 11  # Forget it; aux: the same fingerprint, where the others should, too.
 NEEDJOBS: Final = 12  # Send me up to so many of this queue, now or within so many ms.
 YOURJOBS: Final = 13  # Here they are: queue them.
 WORKING: Final = 14  # Somebody works on it: do not queue it for so many ms. Said at every delivery, too.
@@ -63,6 +65,10 @@ EMPTY: Final = 2  # Delete what it has there; how many jobs that were, and are l
 # What is asked about something else of this name: whether it is there.
 CONSUMER: Final = 3
 STAGE: Final = 4
+SOME: Final = 5  # The next of its jobs from a cursor on, without their bodies, and the cursor to go on from.
+
+# The state of a job that is only held for another node, which has it queued or handed out; beside those of states.py.
+MERE_COPY: Final = s.STATES_COUNT
 
 # Why a job is queued: the `aux` of QUEUED.
 STILL: Final = 0  # It was before.
@@ -185,6 +191,8 @@ class JobImage:
     returns: i64
     deliveries: i64
     holders: list[bytes]  # The nodes that are believed to have a copy.
+    state: i64  # Of the sender's copy; in a YOURJOBS, what it is to be: buried, or else ready.
+    reason: bytes  # Why it failed or was buried last.
 
     def __init__(self, id: bytes, queue: bytes, body: bytes) -> None:
         self.id = id
@@ -201,6 +209,8 @@ class JobImage:
         self.returns = 0
         self.deliveries = 0
         self.holders = []
+        self.state = s.READY
+        self.reason = b""
 
 
 class OfJobs(Message):
@@ -286,8 +296,10 @@ class Question(Message):
 
     number: i64  # Of the sender's own: the answer has it.
     about: i64
-    queue: bytes
+    queue: bytes  # Empty for all of them, where that can be asked for.
     count: i64
+    cursor: i64  # SOME: where to go on,
+    states: i64  # and a bit for each state of which jobs are wanted.
 
     def __init__(self, kind: i64, number: i64, about: i64, queue: bytes, count: i64) -> None:
         super().__init__(kind)
@@ -295,6 +307,8 @@ class Question(Message):
         self.about = about
         self.queue = queue
         self.count = count
+        self.cursor = 0
+        self.states = 0
 
 
 class Told(Message):

@@ -35,7 +35,7 @@ from penstock.cluster.messages import (
     Receipt,
     Told,
 )
-from penstock.cluster.place import Place
+from penstock.cluster.place import Place, fingerprint
 from penstock.cluster.questions import Questions, QuestionWait
 from penstock.cluster.replication import Replication, Replications
 from penstock.cluster.requeue import Requeue
@@ -189,7 +189,10 @@ class Cluster(CopyKeeper):
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
         """Hear what a node says."""
         if isinstance(message, (Greeting, OfNode)):
+            greeted = self.members.has_greeted(sender)
             self.members.receive(sender, message, now)
+            if not greeted and self.members.has_greeted(sender):
+                self.federation.can_take(sender)
             return
         if isinstance(message, (OfTubes, OfClaim)) and sender in self.members.peers:
             # Also of one that is still being met: it is not told again when that is over.
@@ -234,7 +237,7 @@ class Cluster(CopyKeeper):
         elif kind == m.SETACK:
             self.acks.receive_setack(sender, message, now)
         elif kind == m.DELJOB:
-            self.acks.receive_deljob(message.id, now)
+            self.acks.receive_deljob(sender, message, now)
         elif kind == m.WILLQUEUE:
             self.requeue.receive_willqueue(sender, message, now)
         elif kind == m.ENQUEUE:
@@ -257,6 +260,9 @@ class Cluster(CopyKeeper):
             for image in message.jobs:
                 self.replications.receive_repljob(sender, image, message.quiet, now)
         else:
+            if message.number:
+                for image in message.jobs:
+                    self.replications.given_away(sender, image.id)
             self.federation.receive_yourjobs(sender, message, now)
 
     def _receive_of_queue(self, sender: bytes, message: OfQueue, now: i64) -> None:
@@ -289,7 +295,7 @@ class Cluster(CopyKeeper):
 
     def is_external(self) -> bool:
         """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""
-        return self.members.leaving or (self.place.is_short() and self.members.size() > 1)
+        return self.place.keeps_nothing()
 
     def replicate(
         self,
@@ -321,6 +327,17 @@ class Cluster(CopyKeeper):
             return self.replications.start_elsewhere(tube, draft, repl, now)
         return self.place.id_of(self.replications.start_async(tube, draft, repl, now))
 
+    def may_be_elsewhere(self, id: bytes) -> bool:
+        """Whether an id in 40 characters is of a job that another node may have made."""
+        return id[2:10] != self.place.myself[:8] and self.members.size() > 1
+
+    def whom_to_ask(self, id: bytes) -> str:
+        """Who could know of a job that another node has made, and is not here; for people."""
+        for peer in self.members.peers.values():
+            if peer.id[:8] == id[2:10] and peer.is_member():
+                return f"ask the node that made it, {peer.id.decode()} at {peer.host}:{peer.port}"
+        return f"ask the others: {id[2:10].decode('ascii', 'replace')}…, which made it, is not in the cluster any more"
+
     def acknowledge_unknown(self, id: bytes, now: i64) -> None:
         """A client says that a job is done which is not here."""
         if not is_at_least_once(id):
@@ -334,10 +351,10 @@ class Cluster(CopyKeeper):
     def fast_ack(self, session: Session, id: bytes, job: Job | None, now: i64) -> bool:
         """A client says that a job is done, and does not mind if it is delivered again: tell whom we can, once."""
         place = self.place
-        message = OfJob(m.DELJOB, id)
         if job is None:
             known = id in self.acks.by_id
-            place.send_all(self.acks.forget(id, now) or self.members.linked(), message)
+            holders = self.acks.forget(id, now)
+            place.send_all(holders or self.members.linked(), OfJob(m.DELJOB, id, fingerprint(holders)))
             # It may still be on its way to us.
             place.lately.add(id, now)
             return known
@@ -348,7 +365,7 @@ class Cluster(CopyKeeper):
         if outcome != OK:
             return False
         if copy is not None:
-            place.send_all(copy.holders, message)
+            place.send_all(copy.holders, OfJob(m.DELJOB, id, fingerprint(copy.holders)))
             if not job.once:
                 place.lately.add(id, now)
         return True
@@ -358,6 +375,11 @@ class Cluster(CopyKeeper):
     ) -> QuestionWait:
         """Ask every node that can be reached what it has of a queue."""
         return self.questions.ask(connection, about, queue, count, timeout_ms, tag, now)
+
+    def next_node(self, after: bytes) -> bytes:
+        """Who comes next, where all members are asked one after the other; nothing behind the last."""
+        behind = [node for node in self.members.everybody() if node > after]
+        return min(behind) if behind else b""
 
     def postponed(self, job: Job, now: i64) -> None:
         """A client said that it still works on a job, which was handed out elsewhere or is not known to be."""

@@ -15,7 +15,7 @@ from penstock.cluster.node import Cluster
 from penstock.core import states as s
 from penstock.core.copying import is_shared
 from penstock.core.engine import Engine
-from penstock.core.ids import LONG_ID_BYTES, NOT_AN_ID
+from penstock.core.ids import NOT_AN_ID, is_long
 from penstock.core.job import Draft, Job
 from penstock.core.limits import (
     BATCH_JOBS_MAX,
@@ -547,7 +547,7 @@ class Disque:
 
     def number(self, text: bytes) -> int:
         """The number of a job here; NOT_AN_ID for an id that is well-formed, and of no job that could be here."""
-        if len(text) != LONG_ID_BYTES or text[:2] != b"D-" or text[10] != 45 or text[35] != 45:
+        if not is_long(text):
             raise Refused(_BAD_ID)
         return self.site.number_of(text)
 

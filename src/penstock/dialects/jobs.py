@@ -146,6 +146,7 @@ class Jobs:
             timeout = words.duration()
         job = self._native.find(caller, args[2], now)
         if job is None:
+            self._native.refuse_elsewhere(args[2])
             # It ended before anybody asked, and how is not known any more.
             caller.reply.integer(0)
             return
@@ -194,9 +195,7 @@ class Jobs:
                 check_tube(caller, name)
                 scan.tube = self._native.site.tube(name)
             elif word == b"STATE":
-                scan.states |= 1 << _state(words.value())
-                while words.more() and args[words.at].lower() in _STATES:
-                    scan.states |= 1 << _state(words.value())
+                scan.states |= read_states(words)
             elif word == b"IDS":
                 scan.ids = True
             elif word == b"NOBODIES":
@@ -218,6 +217,14 @@ def write_shown(native: Native, reply: Reply, job: Job, body: bytes | None = Non
     native.write_job(reply, job, body)
     reply.bulk(b"state")
     reply.bulk(s.STATE_NAMES[job.state].encode())
+
+
+def read_states(words: Words) -> int:
+    """One or more states, as bits."""
+    states = 1 << _state(words.value())
+    while words.more() and words.args[words.at].lower() in _STATES:
+        states |= 1 << _state(words.value())
+    return states
 
 
 def _state(word: bytes) -> int:

@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from penstock.core.engine import Engine
 from penstock.core.errors import BadId, BadSyntax, Full, OutOfRange, UnknownJob, WrongType, refuse
-from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID
+from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, is_long
 from penstock.core.job import NO_KEY, Draft, Job
 from penstock.core.limits import (
     BATCH_JOBS_MAX,
@@ -148,6 +148,8 @@ class Native:
         session = caller.connection.session
         if len(args) == 2:
             job = engine.take(session, tube, now)
+            if job is None:
+                self._send_for([tube], now)
             self.deliver(caller, [] if job is None else [job], now)
             return
         tubes = [tube]
@@ -171,6 +173,8 @@ class Native:
             else:
                 raise words.unknown(_TAKE_WORDS)
         jobs = self.site.take(caller, tubes, min(count, SLICE), now, key, ttr)
+        if not jobs:
+            self._send_for(tubes, now)
         if jobs or timeout == 0:
             self.deliver(caller, jobs, now)
             return
@@ -188,6 +192,12 @@ class Native:
             at += 2
         self.site.seek([args[1], *args[at + 1 :]])
         return self._engine.tube(args[1])
+
+    def _send_for(self, tubes: list[Tube], now: i64) -> None:
+        """Let other nodes know that jobs are wanted which are not here, of tubes that are spread over nodes."""
+        if self.site.cluster is not None:
+            for tube in tubes:
+                self.site.cluster.wants(tube.name, now)
 
     def _tubes(self, caller: Caller, first: Tube, words: Words) -> list[Tube]:
         """All tubes of a take of several."""
@@ -251,10 +261,24 @@ class Native:
         """ACK id [id ...]"""
         if len(args) == 2:
             # As a Many does it, and faster: this is what most clients send.
-            self.count_one(caller, self._engine.ack(caller.connection.session, self.job(caller, args[1], now), now))
+            job = self.find(caller, args[1], now)
+            if job is not None:
+                self.count_one(caller, self._engine.ack(caller.connection.session, job, now))
+            elif self.let_know(args[1], now):
+                caller.reply.integer(0)
+            else:
+                raise UnknownJob()
         else:
             self.site.divide(caller, args, 1)
             self.each(caller, Many(self, args[1:], False), now)
+
+    def let_know(self, id: bytes, now: i64) -> bool:
+        """A job that is not here is done: other nodes may have it, and hear so. Tell whether one may have made it."""
+        cluster = self.site.cluster
+        if cluster is None or not is_long(id):
+            return False
+        cluster.acknowledge_unknown(id, now)
+        return cluster.may_be_elsewhere(id)
 
     def each(self, caller: Caller, many: Many, now: i64) -> None:
         """Do something to every job that a command names. Of one alone it is told why it could not be done."""
@@ -345,8 +369,15 @@ class Native:
         """The job of an id: 40 characters, 32 hex digits, or tube#number."""
         job = self.find(caller, text, now)
         if job is None:
+            self.refuse_elsewhere(text)
             raise UnknownJob()
         return job
+
+    def refuse_elsewhere(self, text: bytes) -> None:
+        """Refuse the id of a job that is not here if another node may have made it, and say whom to ask."""
+        if self.site.may_be_elsewhere(text):
+            assert self.site.cluster is not None
+            raise UnknownJob(f"this node does not have the job; {self.site.cluster.whom_to_ask(text)}")
 
     def number(self, caller: Caller, text: bytes, now: i64) -> int:
         """The number behind an id, also where the job is gone; but one that is gone is in no tube any more."""
@@ -364,6 +395,8 @@ class Native:
         if number != NOT_AN_ID:
             return self.site.find(caller, number, now)
         self.site.seek_job(caller, text)
+        if self.site.may_be_elsewhere(text):
+            return None
         name, mark, digits = text.rpartition(b"#")
         local = parse_integer(digits)
         if not mark or local < 0 or local == NOT_A_NUMBER:
@@ -538,6 +571,8 @@ class Many(Long):
                 native.site.engine.look(job, now)
                 if self.do(caller, job, now) == OK:
                     self._done += 1
+            elif not self._deletes:
+                native.let_know(self.ids[self._at - 1], now)
         if end < count:
             return False
         caller.reply.integer(self._done)

@@ -15,7 +15,7 @@ from penstock.cluster.questions import QuestionWait
 from penstock.core import states as s
 from penstock.core.engine import Engine, shown
 from penstock.core.errors import CommandError, CrossHome
-from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms
+from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms, is_long
 from penstock.core.job import Draft, Job
 from penstock.core.limits import REASON_BYTES_MAX, UNSET
 from penstock.core.moves import puts_bytes, tube_bytes
@@ -85,6 +85,10 @@ class Site:
     def number_of(self, id: bytes) -> int:
         """The number of a job here, by its id in 40 characters; NOT_AN_ID if no such job could be here."""
         return self.ids.parse_long(id) if self.cluster is None else self.cluster.place.number_of(id)
+
+    def may_be_elsewhere(self, id: bytes) -> bool:
+        """Whether an id is one that another node of the cluster may have given to a job."""
+        return self.cluster is not None and is_long(id) and self.cluster.may_be_elsewhere(id)
 
     def find(self, caller: Caller, number: int, now: i64) -> Job | None:
         """The job of a number, if there is one; refused if it is of a tube that the caller may not use."""

@@ -37,6 +37,7 @@ from penstock.cluster.messages import (
     GOTACK,
     HOLDERS,
     HOMES,
+    MERE_COPY,
     MESSAGES_COUNT,
     NEEDJOBS,
     NOTTAKEN,
@@ -71,7 +72,7 @@ from penstock.cluster.messages import (
 )
 from penstock.core.errors import ProtocolError
 from penstock.core.ids import LONG_ID_BYTES
-from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER
+from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, REASON_BYTES_MAX
 from penstock.wire.errors import TurnedAway
 from penstock.wire.msgpack import Reader, pack, write_array, write_binary, write_integer, write_text
 
@@ -385,12 +386,14 @@ def _write(writer: BytesWriter, message: Message) -> None:
     elif isinstance(message, Greeting):
         _write_greeting(writer, message)
     elif isinstance(message, Question):
-        write_array(writer, 5)
+        write_array(writer, 7)
         write_integer(writer, message.kind)
         write_integer(writer, message.number)
         write_integer(writer, message.about)
         write_binary(writer, message.queue)
         write_integer(writer, message.count)
+        write_integer(writer, message.cursor)
+        write_integer(writer, message.states)
     elif isinstance(message, Told):
         write_array(writer, 4)
         write_integer(writer, message.kind)
@@ -452,7 +455,7 @@ def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
 
 
 def _write_job(writer: BytesWriter, image: JobImage) -> None:
-    write_array(writer, 14)
+    write_array(writer, 16)
     write_binary(writer, image.id)
     write_binary(writer, image.queue)
     write_binary(writer, image.body)
@@ -467,6 +470,8 @@ def _write_job(writer: BytesWriter, image: JobImage) -> None:
     write_integer(writer, image.returns)
     write_integer(writer, image.deliveries)
     _write_names(writer, image.holders)
+    write_integer(writer, image.state)
+    write_binary(writer, image.reason)
 
 
 def _write_names(writer: BytesWriter, names: list[bytes]) -> None:
@@ -539,13 +544,7 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
         _pass(reader, count - 2)
         return Receipt(kind, number)
     if kind == ASK:
-        _needs(count, 5)
-        asked = _number(reader, _NUMBER_MAX)
-        about = _number(reader, _COUNT_MAX)
-        name = _queue(reader)
-        question = Question(kind, asked, about, name, _number(reader, _COUNT_MAX))
-        _pass(reader, count - 5)
-        return question
+        return _question(reader, kind, count)
     if kind == TOLD:
         return _told(reader, kind, count, body_max)
     if kind == HOMES:
@@ -626,6 +625,19 @@ def _jobs(reader: Reader, kind: i64, count: i64, body_max: i64) -> OfJobs:
     return message
 
 
+def _question(reader: Reader, kind: i64, count: i64) -> Question:
+    _needs(count, 7)
+    number = _number(reader, _NUMBER_MAX)
+    about = _number(reader, _COUNT_MAX)
+    queue = reader.string()
+    _limited(len(queue), NAME_BYTES_MAX, "bytes of a name")
+    question = Question(kind, number, about, queue, _number(reader, _COUNT_MAX))
+    question.cursor = _number(reader, _NUMBER_MAX)
+    question.states = _number(reader, _COUNT_MAX)
+    _pass(reader, count - 7)
+    return question
+
+
 def _told(reader: Reader, kind: i64, count: i64, body_max: i64) -> Told:
     _needs(count, 4)
     told = Told(kind, _number(reader, _NUMBER_MAX), [], [])
@@ -679,7 +691,7 @@ def _papers(reader: Reader, kind: i64, count: i64) -> Papers:
 
 def _job(reader: Reader, body_max: i64) -> JobImage:
     fields = reader.length_of_array()
-    _needs(fields, 14)
+    _needs(fields, 16)
     id = _job_id(reader)
     queue = _queue(reader)
     body = reader.string()
@@ -697,7 +709,10 @@ def _job(reader: Reader, body_max: i64) -> JobImage:
     image.returns = _number(reader, _COUNT_MAX)
     image.deliveries = _number(reader, _COUNT_MAX)
     image.holders = _nodes(reader)
-    _pass(reader, fields - 14)
+    image.state = _number(reader, MERE_COPY)
+    image.reason = reader.string()
+    _limited(len(image.reason), REASON_BYTES_MAX, "bytes of a reason")
+    _pass(reader, fields - 16)
     return image
 
 
