@@ -216,6 +216,16 @@ def test_a_take_of_tubes_on_different_nodes_is_refused() -> None:
     assert guild[0].ask("take", "b", "and", "b").startswith("NOHOME")
 
 
+def test_an_ack_from_anywhere_is_for_jobs_that_may_be_anywhere() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("put", "mail", "body")
+    for word in ("ackjob", "fastack", "deljob"):
+        assert guild[1].ask(word, id) == 0
+    guild.run(60_000)
+    assert len(guild[0].jobs()) == 1
+    assert not guild[1].cluster.acks.by_id
+
+
 # What happens next, and to which node.
 STEPS = st.lists(
     st.tuples(st.sampled_from(["put", "race", "isolate", "heal", "restart", "pause"]), st.integers(0, 2)), max_size=12
