@@ -215,6 +215,13 @@ def test_calls_over_iproto_go_to_the_home_and_many_at_a_time(three: Cluster, wir
     third.close()
 
 
+def test_who_sends_one_command_and_no_more_makes_a_tube_all_the_same(three: Cluster) -> None:
+    with socket.create_connection(("127.0.0.1", three.nodes[1].port), timeout=20) as connection:
+        connection.sendall(b"PUT piped body\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.makefile("rb").read().startswith(b"$40\r\nD-")
+
+
 def test_a_tube_is_made_by_the_first_put_and_by_create_tube_through_any_node(three: Cluster) -> None:
     other = IprotoWire(three.nodes[1].iproto_port)
     assert other.call("queue.create_tube", "made", "utube", {"if_not_exists": True})[0]["type"] == "utube"
