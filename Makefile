@@ -5,7 +5,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test test-compiled test-spark test-simulation test-interpreted fuzz sim mutants lint \
+.PHONY: help setup tools demo test test-compiled test-spark test-simulation test-interpreted fuzz sim homes mutants lint \
 	format docs bench bench-spark bench-pipeline wheel clean FORCE
 
 VENV := .venv
@@ -49,6 +49,9 @@ fuzz: $(VENV)/tools ## look for input that breaks a promise, SECONDS=60 a target
 
 sim: setup ## simulate clusters, SEEDS=1000 of them from SEED=1 on, a process on each core
 	@$(VENV)/bin/penstock sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1000) --workers 0
+
+homes: setup ## use tubes of a cluster while its nodes are killed: JOBS=5000 a tube
+	@env -u PYTHONPATH PENSTOCK_HOMES_JOBS=$(or $(JOBS),5000) $(PY) -m pytest tests/server/test_homes_under_fire.py $(ARGS)
 
 mutants: $(VENV)/tools ## plant every known bug in turn, and see that each is caught
 	@PYTHONPATH=src:. $(PY) -m tests.simulation.mutants
