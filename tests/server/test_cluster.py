@@ -53,7 +53,7 @@ def test_nodes_and_info_show_everybody(three: Cluster) -> None:
     assert info["cluster_stats_messages_received"] > 0
     lines = first.ask("CLUSTER", "NODES").decode().splitlines()  # type: ignore[attr-defined]
     assert len(lines) == 3 and all(len(line.split()) == 6 for line in lines)
-    assert lines[0] == f"{first.id.decode()} 127.0.0.1:{first.port} myself 0 0 connected"
+    assert lines[0] == f"{first.id.decode()} 127.0.0.1:{first.port}@{first.bus_port} myself 0 0 connected"
     for node in three.nodes[1:]:
         assert any(
             line.startswith(f"{node.id.decode()} 127.0.0.1:{node.port}@{node.bus_port} noflags ") for line in lines
@@ -392,7 +392,7 @@ def test_the_first_steps_of_disque_work_with_redis_cli(tmp_path: Path, needs: Ca
         home = tmp_path / str(port)
         home.mkdir()
         (home / "disque.conf").write_text(f"port {port}\ndir {home}\n")
-        servers.append(Forked(["disque.conf"], home, home / "stdout", home / "stderr"))
+        servers.append(Forked(["serve", "disque.conf"], home, home / "stdout", home / "stderr"))
     try:
 
         def disque(*words: object, typed: str = "") -> str:

@@ -61,6 +61,7 @@ class ClusterCommands:
             "cluster_known_nodes": 1 + len(members.peers),
             "cluster_reachable_nodes": len(members.reachable()),
             "cluster_size": members.size(),
+            "cluster_my_epoch": int(members.epoch),
             "cluster_stats_messages_sent": bus.sent,
             "cluster_stats_messages_received": bus.received,
             "cluster_stats_messages_dropped": bus.dropped,
