@@ -109,9 +109,9 @@ def extensions() -> list[Extension]:
 def compiled() -> list[Extension]:
     """The extensions of all groups.
 
-    mypyc takes groups for parts that do not know each other: every method might be overridden elsewhere, every attribute
-    unset. Ours are made of one program in one go, so it may know all classes: half the code, and faster. The C files are
-    written with that said, and `mypycify` is told that they are there. Nothing may be left of an earlier build: what
+    mypyc takes groups for parts that do not know each other: any method might be overridden elsewhere, any attribute
+    unset. Ours are made of one program in one go, so it may know all classes: half the code, and faster. The C files
+    are written with that said, and `mypycify` is told that they are there. Nothing of an earlier build is used: what
     mypy kept of one module does not know of a class that has come to another since.
     """
     from mypyc.build import mypyc_build, mypycify

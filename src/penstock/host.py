@@ -324,7 +324,7 @@ class Host:
         self.journal = None
         self._tell(Outbox())
         self.engine.spills = False
-        self.engine.room_bytes = NEVER
+        self.engine.room_bytes = self.engine.moves_left = NEVER
         self.syncs = self.watched = False
 
     def _load_bodies(self) -> None:
@@ -349,7 +349,7 @@ class Host:
     def _use(self, log: Log, retention: Retention, snapshot_bytes: int) -> None:
         """Let what happens be logged."""
         assert self.disk is not None
-        self.engine.room_bytes = log.room()
+        log.tell_room()
         if self.engine.memory_max != NEVER:
             self.engine.spills = True
             log.writer.memory_left = self.engine.memory_left()
@@ -459,9 +459,8 @@ class Host:
         if self.journal is None:
             return False
         with self.lock, self:
-            self.engine.room_bytes = self.journal.log.make_room(length)
             # The end of the turn looks at the room again, and finds what was made.
-            return self.engine.room_bytes >= length
+            return self.journal.log.make_room(length) >= length
 
     def is_durable(self) -> bool:
         """Whether everything that was committed is as durable as the queue promises."""
@@ -471,7 +470,7 @@ class Host:
     def make_room_now(self, length: int) -> None:
         """Try to have room in the log for so many bytes of bodies, under the lock."""
         if self.journal is not None:
-            self.engine.room_bytes = self.journal.log.make_room(length)
+            self.journal.log.make_room(length)
 
     def set_fsync(self, fsync: str) -> None:
         """Promise more or less from now on, under the lock."""
@@ -520,7 +519,7 @@ class Host:
                     log.commit(self.now(), wall_ms())
                     self.engine.advance(self.now())
                 log.commit(self.now(), wall_ms())
-                self.engine.room_bytes = log.room_ahead or log.room()
+                log.tell_room()
             except JournalFailed as error:
                 self.fail(error)
                 raise

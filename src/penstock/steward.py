@@ -147,13 +147,14 @@ class Steward:
             if due:
                 # First: on a full disk, this may be the room that a segment and a snapshot need.
                 trim(served.disk, served.log, self._retention, served.wall())
+            served.log.look_at_disk()
             served.log.prepare()
             served.log.fill()
-            is_full = not served.log.room_ahead and not self._make_room(served)
-            if is_full and wanted:
-                raise NoSpace("there is no room on the disk for a snapshot")
-            if due and not is_full:
+            is_full = served.log.is_full() and not self._make_room(served)
+            if due and not is_full and self._fits(served):
                 self._snapshot(served)
+            elif due:
+                raise NoSpace("there is no room on the disk for a snapshot")
             if served.log.segment != self._seen or wanted:
                 self._tidy(served)
         except _Stopped:
@@ -182,8 +183,9 @@ class Steward:
         freed = trim(disk, log, NO_HISTORY, served.wall())
         if freed:
             _log.warning("the disk is full: %d bytes of history were given up", freed)
+        log.look_at_disk()
         log.prepare_again()
-        if not log.room_ahead and self._is_little(served):
+        if log.is_full() and self._is_little(served):
             ballast.throw_off(disk)
             try:
                 self._snapshot(served, small=True)
@@ -191,15 +193,19 @@ class Steward:
                 ballast.take_on(disk)
                 raise
             freed = trim(disk, log, NO_HISTORY, served.wall())
+            log.look_at_disk()
             log.prepare_again()
             _log.warning("the disk is full: jobs that are done were removed from the log, %d bytes", freed)
-        return bool(log.room_ahead)
+        return not log.is_full()
+
+    def _fits(self, served: Served) -> bool:
+        """Whether a snapshot fits on the disk beside what jobs are owed."""
+        return _snapshot_bytes(served) + served.log.owed_bytes() < served.disk.free()
 
     def _is_little(self, served: Served) -> bool:
-        """Whether a snapshot fits on a full disk without its ballast, and makes room there."""
-        engine, log = served.engine, served.log
-        needed = SMALL_SEGMENT_BYTES + engine.jobs.count * 2 * ROW_BYTES + engine.resident_bytes
-        return needed < ballast.room(served.disk) and 2 * needed < log.needed_bytes()
+        """Whether one does so on a full disk without its ballast, and makes room there."""
+        needed, log = SMALL_SEGMENT_BYTES + _snapshot_bytes(served), served.log
+        return needed + log.owed_bytes() < ballast.room(served.disk) and 2 * needed < log.needed_bytes()
 
     def _tidy(self, served: Served) -> None:
         """Remove what is not to be kept, and index what is."""
@@ -324,6 +330,12 @@ class Steward:
             yield
         finally:
             served.lock.release()
+
+
+def _snapshot_bytes(served: Served) -> int:
+    """How long a snapshot is about to be, with the keys and names of jobs."""
+    bodies = sum(tube.body_bytes for tube in list(served.engine.tubes.values()))
+    return served.engine.jobs.count * 2 * ROW_BYTES + bodies
 
 
 def _tell(error: Exception) -> None:

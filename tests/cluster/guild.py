@@ -16,10 +16,13 @@ from penstock.core.ids import IdForms
 from penstock.core.job import Job
 from penstock.core.outbox import Outbox
 from penstock.core.waits import Connection
-from penstock.dialects.command import WRITE, Caller, Command, Desk
+from penstock.dialects.command import WRITE, Caller, Command, Desk, Family
 from penstock.dialects.disque import Disque
 from penstock.dialects.everywhere import Everywhere
+from penstock.dialects.jobs import Jobs
+from penstock.dialects.native import Native
 from penstock.dialects.site import Site
+from penstock.dialects.tubes import Tubes
 from penstock.journal.recovery import open_log
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
@@ -30,6 +33,7 @@ SEGMENT_BYTES = 1 << 20
 START = 1_700_000_000_000
 NAMES = ["addjob", "getjob", "ackjob", "fastack", "deljob", "nack", "enqueue", "dequeue", "working", "show", "qlen"]
 NAMES += ["qstat", "pause"]
+NATIVE = ["put", "mput", "take", "ack", "kick", "bury"]
 
 
 class Client(Caller):
@@ -43,7 +47,7 @@ class Client(Caller):
     def ask(self, *words: object) -> Any:
         """What a command answers; None while it waits."""
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-        if encoded[0] == b"global":
+        if encoded[0] in (b"global", b"job"):
             encoded = [b" ".join(encoded[:2]), *encoded[1:]]
         self.node.desk.run_all(self, [encoded], 0, self.node.guild.now)
         self.node.guild.settle()
@@ -62,7 +66,7 @@ class Node:
     def __init__(self, guild: Guild, number: int, disk: MemoryDisk | None = None) -> None:
         self.guild = guild
         self.number = number
-        self.id = b"%040x" % ((number + 1) * 0x1111_1111_1111)
+        self.id = 5 * (b"%08x" % ((number + 1) * 0x1111_1111))
         self.memory = b"%016d" % number
         self.disk = disk
         self.open()
@@ -81,15 +85,24 @@ class Node:
         self.mail = Mail()
         self.members = Members(self.id, self.memory, self.number + 1, self.mail)
         self.members.announced = f"10.0.0.{self.number + 1}"
+        self.members.port, self.members.bus_port = 7711, 17711
         self.cluster = Cluster(self.engine, ids, self.members, self.mail, self.number + 7, self.outbox.body_of)
         self.site = Site(self.engine, ids, self.id, self.outbox.body_of, lambda length: None)
         self.site.cluster = self.cluster
         self.disque = Disque(self.site)
         everywhere = Everywhere(self.site)
         commands = [Command(name, -1, "", WRITE, "", "", getattr(self.disque, name)) for name in NAMES]
-        words = ["qlen", "qpeek", "empty"]
+        words = ["qlen", "qpeek", "empty", "scan"]
         commands += [Command(f"global {word}", -1, "", WRITE, "", "", getattr(everywhere, word)) for word in words]
-        self.desk = Desk(commands, lambda: 0)
+        native, tubes = Native(self.site), Tubes(self.site)
+        jobs = Jobs(native)
+        commands += [Command(name, -1, "", WRITE, "", "", getattr(native, name)) for name in NATIVE]
+        commands += [Command(f"job {word}", -1, "", WRITE, "", "", getattr(jobs, word)) for word in ["peek", "wait"]]
+        family = Family("tube")
+        for word in ("create", "drop", "info"):
+            family.add(Command(f"tube {word}", -1, "", WRITE, "", "", getattr(tubes, word)))
+        self.desk = Desk([*commands, family.as_command()], lambda: 0)
+        self.desk.ask_others = self.site.ask_others
         self.clients = 0
         self.client = self.connect()
 
@@ -145,11 +158,16 @@ class Guild:
     def restart(self, number: int, forgets: bool = False) -> None:
         """Kill a node and start it again, with what it had on disk."""
         node = self.nodes[number]
+        others = [other for other in self.nodes if other is not node]
+        for other in others:
+            other.cluster.link_down(node.id, self.now)
         if forgets:
             node.memory = b"F%015d" % self.now
             node.disk = None if node.disk is None else MemoryDisk()
         node.open()
         self.introduce(node)
+        for other in others:
+            other.cluster.link_up(node.id, node.id, self.now)
         self.settle()
 
     def isolate(self, number: int) -> None:

@@ -45,6 +45,32 @@ def test_an_ack_at_a_node_that_never_had_the_job_finds_it() -> None:
     assert nothing_left(guild)
 
 
+def test_a_native_ack_at_a_node_that_never_had_the_jobs_finds_their_copies_when_their_maker_is_gone() -> None:
+    guild = Guild(5)
+    one, *two = [guild[0].ask("addjob", "q", "body", 1000, "replicate", 2) for _ in range(3)]
+    guild.down.add(0)
+    others = guild.nodes[1:]
+    for node in others:
+        node.members.forget(guild[0].id, guild.now)
+    stranger = next(node for node in others if not node.jobs())
+    assert stranger.ask("ack", one) == 0
+    assert stranger.ask("ack", *two) == 0
+    guild.run(40_000)
+    assert not any(node.jobs() for node in others)
+
+
+def test_who_is_asked_natively_for_a_job_that_is_elsewhere_says_whom_to_ask() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
+    told = guild[1].ask("job", "peek", id)
+    assert told == f"NOHOME job '{id.decode()}' lives on node {guild[0].id.decode()}; ask that one"
+    assert guild[1].ask("job", "wait", id) == told
+    stranger = id.replace(id[2:10], b"dcb833cf")
+    assert guild[1].ask("job", "peek", stranger).endswith("dcb833cf…, which made it, is not in the cluster any more")
+    assert guild[0].ask("job", "peek", id[:-1]).startswith("BADID")
+    assert Guild(1)[0].ask("job", "peek", stranger).startswith("BADID")
+
+
 def test_an_ack_of_a_job_that_is_cut_off_is_kept_until_it_can_be_told() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 600)
@@ -105,6 +131,17 @@ def test_holders_that_only_another_holder_knows_of_hear_of_the_ack() -> None:
     assert others[0].jobs() and not others[1].jobs()
     assert second.ask("ackjob", id) == 1
     assert nothing_left(guild)
+
+
+def test_holders_that_only_another_holder_knows_of_hear_of_a_fast_ack() -> None:
+    guild = Guild(4)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 600)
+    second = [node for node in guild.nodes if node.jobs()][1]
+    others = [node for node in guild.nodes if not node.jobs()]
+    others[0].ask("getjob", "nohang", "from", "q")
+    assert others[0].jobs() and not others[1].jobs()
+    assert second.ask("fastack", id) == 1
+    assert nothing_left(guild) and guild.sent[m.DELJOB] == 2
 
 
 def test_an_ack_that_no_job_could_outlive_is_dropped() -> None:

@@ -2,7 +2,7 @@
 
 from penstock.cluster import messages as m
 from penstock.core.job import Draft
-from penstock.core.policy import FIFO
+from penstock.core.policy import DISQUE, FIFO
 
 from .guild import Guild, Node
 
@@ -112,3 +112,16 @@ def test_a_job_that_cannot_be_taken_goes_back_at_once() -> None:
     guild[1].ask("pause", "q", "in")
     assert guild.queued("q") == [1, 0]
     assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+
+
+def test_a_native_take_sends_for_jobs_too() -> None:
+    guild = Guild(2)
+    guild[1].engine.create_tube(b"q", DISQUE, guild.now)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
+    assert guild[1].ask("take", "q") == []
+    assert guild.queued("q") == [0, 1]
+    assert guild[1].ask("take", "q")[0]["id"] == id
+    client = guild[1].connect()
+    assert client.ask("take", "q", "timeout", "60s") is None
+    late = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
+    assert client.answer_so_far()[0]["id"] == late

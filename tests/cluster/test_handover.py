@@ -67,6 +67,21 @@ def test_a_receiver_that_forgot_what_it_took_does_not_take_it_again() -> None:
     assert id.endswith(b"0")
 
 
+def test_one_is_handed_over_only_to_who_has_said_what_it_remembers() -> None:
+    guild = Guild(2)
+    id = put_once(guild)
+    guild.lost |= {m.PING, m.PONG}
+    guild.restart(1, forgets=True)
+    client = guild[1].connect()
+    client.ask("getjob", "from", "q")
+    assert not guild[0].cluster.handovers.under_way and guild.queued("q") == [1, 0]
+    guild.lost.clear()
+    guild[1].members.set_leaving(False, guild.now)
+    guild.settle()
+    assert client.answer_so_far() == [[b"q", id, b"body"]]
+    assert guild[0].cluster.handovers.lost == 0 and not guild[0].jobs()
+
+
 def test_a_giver_that_lost_its_memory_begins_another_series() -> None:
     guild = Guild(2)
     put_once(guild)

@@ -1,5 +1,7 @@
 """A node that leaves, or is short of memory, gives its jobs to others and loses none."""
 
+import pytest
+
 from penstock.cluster import messages as m
 
 from .guild import Guild, Node
@@ -42,6 +44,58 @@ def test_what_is_taken_is_waited_for() -> None:
     assert guild[0].cluster.registered() == 0
 
 
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_delay_that_nobody_takes_over_goes_on(refuses: bool) -> None:
+    guild = Guild(2)
+    guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 1, "delay", 60)
+    if refuses:
+        guild[1].ask("pause", "q", "in")
+    else:
+        guild.lost.add(m.YOURJOBS)
+    leave(guild, 0)
+    guild.run(50_000)
+    assert guild.queued("q") == [0, 0]
+    guild[0].cluster.set_leaving(False, guild.now)
+    guild.run(20_000)
+    assert guild.queued("q") == [1, 0]
+
+
+def bury_some(guild: Guild) -> list[bytes]:
+    """One that may be delivered once, one that may be again, and one of which there is a copy elsewhere."""
+    ids = [guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", retry) for retry in (0, 5)]
+    ids.append(guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 500))
+    assert all(guild[0].ask("bury", id, "reason", "bad") == b"OK" for id in ids)
+    return ids
+
+
+def test_what_is_buried_goes_and_stays_so() -> None:
+    guild = Guild(2, disks=True)
+    ids = bury_some(guild)
+    guild.lost.add(m.TAKENOVER)
+    leave(guild, 0)
+    guild.restart(0)
+    guild.lost.clear()
+    leave(guild, 0)
+    guild.run(20_000)
+    assert guild[0].cluster.registered() == 0 and guild.queued("q") == [0, 0]
+    assert [guild[1].ask("job", "peek", id)["state"] for id in ids] == [b"buried"] * 3
+    assert [job.rare().reason for job in guild[1].jobs()] == [b"bad"] * 3
+    guild.restart(1)
+    assert [guild[1].ask("enqueue", id) for id in ids] == [1, 1, 1]
+    assert sorted(id for _, id, _ in guild[1].ask("getjob", "count", 9, "from", "q")) == sorted(ids)
+
+
+def test_what_is_buried_stays_so_when_nobody_takes_it() -> None:
+    guild = Guild(2)
+    ids = bury_some(guild)
+    guild[1].ask("pause", "q", "in")
+    leave(guild, 0)
+    guild.run(2_000)
+    guild[0].cluster.set_leaving(False, guild.now)
+    guild.run(10_000)
+    assert [guild[0].ask("job", "peek", id)["state"] for id in ids] == [b"buried"] * 3
+
+
 def test_a_late_ack_at_a_node_that_leaves_still_counts() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 5)
@@ -65,6 +119,30 @@ def test_an_addjob_at_a_node_that_leaves_is_held_by_others() -> None:
     short = guild[0].ask("addjob", "q", "5", 1000, "replicate", 3)
     assert short.endswith("for the following reason: I'm leaving the cluster")
     assert guild[0].ask("getjob", "from", "q").startswith("LEAVING")
+
+
+def test_a_node_that_stays_after_all_keeps_what_nobody_has_taken() -> None:
+    guild = Guild(2)
+    leave(guild, 0)
+    guild.isolate(1)
+    assert guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "async")
+    guild.run(1_000)
+    assert guild[0].ask("qlen", "q") == 0
+    guild[0].cluster.set_leaving(False, guild.now)
+    guild.run(10_000)
+    assert guild[0].ask("qlen", "q") == 1
+
+
+def test_a_node_that_leaves_hears_that_what_it_tries_to_give_is_done() -> None:
+    guild = Guild(2)
+    leave(guild, 0)
+    guild.lost.add(m.GOTJOB)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 1, "async")
+    guild.run(3_000)
+    assert guild[1].ask("getjob", "from", "q")[0][1] == id
+    assert guild[1].ask("fastack", id) == 1 and guild[0].cluster.registered() == 1
+    guild.run(15_000)
+    assert guild[0].cluster.registered() == 0
 
 
 def test_nobody_gives_copies_to_a_node_that_leaves() -> None:

@@ -43,3 +43,42 @@ def test_a_queue_is_emptied_on_all_nodes() -> None:
     told = guild[0].ask("global", "empty", "q")
     assert (told["deleted"], told["left"], told["missing"]) == (27, 0, 0)
     assert all(not node.jobs() for node in guild.nodes)
+
+
+def scanned(guild: Guild, *words: object) -> list[tuple[bytes, bytes, bytes]]:
+    """The jobs of all nodes, as the last of them finds them: the node, the id and the state of each."""
+    found: list[tuple[bytes, bytes, bytes]] = []
+    cursor: bytes | None = None
+    while cursor != b"0":
+        told = guild.nodes[-1].ask("global", "scan", cursor or 0, *words)
+        cursor = told["cursor"]
+        found += [(told["node"], job["id"], job["state"]) for job in told["jobs"]]
+    return found
+
+
+def test_a_scan_goes_through_the_jobs_of_all_nodes() -> None:
+    guild = Guild(3)
+    nodes = [node.id for node in guild.nodes]
+    ids = [guild[number % 3].ask("addjob", f"q{number}", number, 1000, "replicate", 1) for number in range(15)]
+    assert sorted(scanned(guild, "count", 2)) == sorted((nodes[at % 3], id, b"ready") for at, id in enumerate(ids))
+    assert scanned(guild, "tube", "q4") == [(nodes[1], ids[4], b"ready")]
+    late = guild[0].ask("addjob", "late", "body", 1000, "delay", 100, "replicate", 1)
+    copied = guild[1].ask("addjob", "copied", "body", 1000, "replicate", 3)
+    assert scanned(guild, "tube", "late", "state", "delayed", "buried") == [(nodes[0], late, b"delayed")]
+    states = {node: state for node, id, state in scanned(guild, "tube", "copied") if id == copied}
+    assert states == {nodes[0]: b"copy", nodes[1]: b"ready", nodes[2]: b"copy"}
+    assert guild[0].ask("global", "scan", "nonsense").startswith("RANGE")
+
+
+def test_a_scan_goes_on_behind_a_node_that_does_not_answer() -> None:
+    guild = Guild(3)
+    id = guild[2].ask("addjob", "q", "body", 1000, "replicate", 1)
+    guild.isolate(1)
+    client = guild[0].connect()
+    told = client.ask("global", "scan", 0)
+    assert client.ask("global", "scan", told["cursor"]) is None
+    guild.run(1_000)
+    told = client.answer_so_far()
+    assert (told["node"], told["missing"], told["jobs"]) == (guild[1].id, 1, [])
+    told = client.ask("global", "scan", told["cursor"])
+    assert (told["cursor"], told["missing"], [job["id"] for job in told["jobs"]]) == (b"0", 0, [id])

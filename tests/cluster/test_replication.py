@@ -47,6 +47,20 @@ def test_when_too_few_answer_others_are_asked_one_every_50_ms() -> None:
     assert {number for number in (3, 4) if guild[number].jobs()} == {3, 4}
 
 
+def test_a_node_that_gave_its_copy_back_does_not_count() -> None:
+    guild = Guild(3)
+    guild.cut |= {(0, 2)}
+    client = guild[0].connect()
+    assert client.ask("addjob", "q", "body", 0, "replicate", 3) is None
+    guild[1].cluster.handovers.give(guild[1].jobs(), guild[0].id, guild.now)
+    guild.settle()
+    assert not guild[1].jobs()
+    guild.heal()
+    guild.run(4_000)
+    assert client.answer_so_far().startswith(b"D-")
+    assert [len(node.jobs()) for node in guild.nodes] == [1, 1, 1]
+
+
 def test_when_the_time_is_over_the_producer_is_told_and_copies_are_deleted() -> None:
     guild = Guild(3)
     guild.cut |= {(0, 2)}

@@ -277,7 +277,7 @@ def test_a_full_disk_refuses_whatever_would_make_the_log_grow() -> None:
 
     def commit() -> None:
         log.commit(WALL, WALL)
-        engine.room_bytes = log.room()
+        log.tell_room()
 
     commit()
     with pytest.raises(NoSpace):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import threading
 import time
@@ -243,15 +244,19 @@ def full() -> Iterator[tuple[SmallDisk, Queue, int]]:
     """A queue on a disk that is full: puts are refused; and how many jobs there are."""
     disk = SmallDisk(capacity=2 * SEGMENT_BYTES + 3 * MEGABYTE)
     queue = disk.queue()
-    tube = queue.tube("t")
-    accepted = 0
-    with pytest.raises(NoSpace):
-        while True:
-            tube.put(os.urandom(200_000))
-            accepted += 1
-    yield disk, queue, accepted
+    yield disk, queue, fill(queue, 200_000)
     disk.capacity = None
     queue.close()
+
+
+def fill(queue: Queue, body_bytes: int) -> int:
+    """Put jobs until there is no room for more; how many there was room for."""
+    for accepted in itertools.count():
+        try:
+            queue.tube("t").put(os.urandom(body_bytes))
+        except NoSpace:
+            return accepted
+    raise AssertionError
 
 
 def take_and_ack(queue: Queue, count: int) -> None:
@@ -305,12 +310,7 @@ def filled() -> Iterator[tuple[SmallDisk, Queue, int]]:
     take_and_ack(queue, 1)
     queue.checkpoint()
     disk.capacity = disk.used() + SEGMENT_BYTES + 6 * MEGABYTE
-    accepted = 0
-    with pytest.raises(NoSpace):
-        while True:
-            queue.tube("t").put(os.urandom(200_000))
-            accepted += 1
-    yield disk, queue, accepted
+    yield disk, queue, fill(queue, 200_000) + fill(queue, 20)
     disk.capacity = None
     queue.close()
 
@@ -331,6 +331,43 @@ def test_a_full_disk_has_room_again_when_its_jobs_are_done(filled: tuple[SmallDi
     queue.close()
     with disk.queue() as again:
         assert [job.body for job in again.tube("t").take_many(1_000)] == ["there is room again"]
+
+
+def test_every_job_on_a_full_disk_can_be_taken_come_back_once_and_be_acked() -> None:
+    """However small jobs are: what they have still to write is more than they are themselves."""
+    disk = SmallDisk(capacity=10 * MEGABYTE)
+    with disk.queue(fsync="never") as queue:
+        accepted = fill(queue, 0)
+        assert accepted > 4_000
+        jobs = queue.tube("t").take_many(accepted)
+        for job in jobs:
+            job.release()
+        take_and_ack(queue, accepted)
+        wait_for(lambda: put_again(queue), "the disk stays full, and there is nothing on it")
+
+
+def test_a_disk_that_others_fill_lets_jobs_end_and_refuses_what_could_go_on_for_ever() -> None:
+    disk = SmallDisk(capacity=8 * MEGABYTE)
+    with disk.queue(fsync="never") as queue:
+        tube = queue.tube("t")
+        tube.put_many([b""] * 2_000)
+        waiting = queue.tube("t").take_many(100)
+        disk.capacity = disk.used()
+        takes = 0
+        with pytest.raises(NoSpace, match="for acks"):
+            while True:
+                held = tube.take()
+                assert held is not None
+                held.release()
+                takes += 1
+        assert takes > 1_000
+        for job in waiting:
+            job.ack()
+        with pytest.raises(NoSpace):
+            tube.put("nothing new")
+        disk.capacity = None
+        wait_for(lambda: put_again(queue), "the disk has room, and nobody sees it")
+        assert len(tube.take_many(2_000)) == 1_900 + 1
 
 
 def test_a_disk_that_is_full_of_jobs_keeps_them_and_its_ballast(filled: tuple[SmallDisk, Queue, int]) -> None:
@@ -561,7 +598,7 @@ def test_an_overdue_snapshot_that_fails_does_not_keep_a_queue_from_opening() -> 
     disk = SmallDisk()
     with disk.queue() as queue:
         queue.tube("t").put(os.urandom(5 * MEGABYTE))
-    disk.capacity = disk.used() + SEGMENT_BYTES + MEGABYTE
+    disk.capacity = disk.used() + 4 * MEGABYTE
     with disk.queue(snapshot_bytes=MEGABYTE) as queue:
         assert snapshot_names(disk) == []
         take_and_ack(queue, 1)

@@ -232,6 +232,7 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "claim info": (READ, ["consumer"]),
     "global qlen": (READ, ["q"]),
     "global qpeek": (READ, ["q", 1]),
+    "global scan": (READ, [0]),
     "global empty": (ADMIN, ["q"]),
     "journal head": (READ, []),
     **{f"journal {word}": (READ, [1]) for word in ("read", "events")},

@@ -136,6 +136,15 @@ def test_more_copies_than_nodes_are_refused(wires: list[Wire]) -> None:
         wires[0].call("ADDJOB", "q", "b", 0, "REPLICATE", 4)
 
 
+def test_who_is_asked_for_the_history_of_a_job_of_another_node_says_whom_to_ask(three: Cluster) -> None:
+    first, second = three.nodes[:2]
+    id = first.ask("ADDJOB", "history", "body", 1000, "REPLICATE", 1)
+    with pytest.raises(Refusal, match=f"NOJOB .* ask the node that made it, [0-9a-f]+ at 127.0.0.1:{first.port}$"):
+        second.ask("JOB", "HISTORY", id)  # type: ignore[arg-type]
+    assert second.ask("ACK", id) == 0  # type: ignore[arg-type]
+    wait_for(lambda: first.ask("SHOW", id) is None)  # type: ignore[arg-type]
+
+
 def test_what_one_turn_has_to_say_to_a_peer_is_one_write(three: Cluster, wires: list[Wire]) -> None:
     before = three.nodes[0].cluster_info()
     for _ in range(200):
@@ -250,6 +259,79 @@ def test_a_client_goes_to_another_node_when_its_own_leaves(three: Cluster) -> No
         taken[0].ack()
         leaver.ask("CLUSTER", "LEAVING", "no")
     three.gather()
+
+
+def test_a_pipeline_goes_to_another_node_when_its_own_leaves(three: Cluster) -> None:
+    leaver = three.nodes[2]
+    for node in three.nodes:
+        with penstock.connect(f"penstock://127.0.0.1:{node.port}") as queue:
+            queue.tube("pipelined", "disque")
+    try:
+        with penstock.connect(f"penstock://127.0.0.1:{leaver.port}") as queue:
+            tube = queue.tube("pipelined", "disque")
+            tube.put("held")
+            held = tube.take()
+            leaver.ask("CLUSTER", "LEAVING", "yes")
+            with queue.pipeline() as pipe:
+                first = pipe.put(tube, "first")
+                acked = pipe.ack(held)
+                others = [pipe.put(tube, number) for number in range(2_000)]
+            assert acked.value is None and queue.execute("CLUSTER", "MYID") != leaver.id
+            assert len({first.value, *(answer.value for answer in others)}) == 2_001
+            assert first.value[2:10] == queue.execute("CLUSTER", "MYID")[:8].decode()
+            tube.truncate()
+    finally:
+        leaver.ask("CLUSTER", "LEAVING", "no")
+    three.gather()
+
+
+def where_it_goes(three: Cluster, tube: str, url: str) -> bytes:
+    """Let a client of the first node take jobs that are made at the last one, and tell at which it is in the end."""
+    maker = Wire(three.nodes[-1].port)
+    for _ in range(200):
+        maker.send("ADDJOB", tube, "body", 1000, "REPLICATE", 1)
+    assert all(maker.read() for _ in range(200))
+    with penstock.connect(url) as queue:
+        taking = queue.tube(tube, "disque")
+        assert queue.execute("CLUSTER", "MYID") == three.nodes[0].id
+        for _ in range(105):
+            job = taking.take(timeout=PATIENCE_S)
+            assert job is not None
+            job.ack()
+        node: bytes = queue.execute("CLUSTER", "MYID")
+    maker.call("GLOBAL", "EMPTY", tube)
+    maker.close()
+    return node
+
+
+def test_a_client_goes_to_the_node_that_most_of_its_jobs_come_from(three: Cluster) -> None:
+    all_of_them = "penstock://" + ",".join(f"127.0.0.1:{node.port}" for node in three.nodes)
+    assert where_it_goes(three, "far", all_of_them) == three.nodes[-1].id
+    assert where_it_goes(three, "named", f"penstock://127.0.0.1:{three.nodes[0].port}") == three.nodes[0].id
+
+
+def test_a_client_for_asyncio_goes_there_too_and_not_while_it_holds_a_job(three: Cluster) -> None:
+    last = three.nodes[-1]
+    last.ask("TUBE", "CREATE", "later", "TYPE", "disque")
+
+    async def take(holds: bool) -> bytes:
+        async with penstock.connect_async(
+            "penstock://" + ",".join(f"127.0.0.1:{node.port}" for node in three.nodes)
+        ) as queue:
+            tube = await queue.tube("later", "disque")
+            for number in range(105):
+                job = await tube.take(timeout=PATIENCE_S)
+                assert job is not None
+                if number or not holds:
+                    await job.ack()
+            node: bytes = await queue.execute("CLUSTER", "MYID")
+            return node
+
+    for holds, node in ((True, three.nodes[0]), (False, last)):
+        with penstock.connect(f"penstock://127.0.0.1:{last.port}") as queue:
+            queue.tube("later", "disque").put_many(["body"] * 200)
+        assert asyncio.run(take(holds)) == node.id
+    last.ask("GLOBAL", "EMPTY", "later")
 
 
 def test_a_client_finds_another_node_when_its_own_is_gone(three: Cluster) -> None:

@@ -132,6 +132,10 @@ def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -
         client.call("ACK", jobs["taken"])
         assert [job[1] for job in client.call("TAKE", "orders", "COUNT", 9)] == [jobs["ready"], jobs["named"]]
         assert client.call("JOB", "NAMED", "orders", "by name") is not None
+        # Others find the tube where it is now, and so does the one on which it was.
+        for node in (first, old):
+            assert [b"orders", id, 1] in wait_for(lambda node=node: node.ask("CLUSTER", "HOMES"))
+            assert node.ask("PUT", "orders", "through another").startswith(b"D-" + id[:8])
         # And ids that it gives out are none that the old one has.
         assert client.call("PUT", "orders", "new") != tail
         # A node that hears of it in the middle of its work answers nobody any more.

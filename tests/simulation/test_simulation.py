@@ -81,6 +81,14 @@ FOUND = {
         "nodes=3 node_timeout_ms=5000 journal=always sync_us=200 turn_us=1000 drift_ppm=50000 delay_us=5000 loss=0.1 "
         "jobs=60 replicate=1,2 nemeses=partition,kill,pause,wipe faults_every_ms=1000",
     ),
+    "a job was handed to a node that had forgotten what it had said it remembers, and given up": (
+        300_586,
+        "nodes=4 node_timeout_ms=3000 journal=none sync_us=1000 turn_us=20 drift_ppm=1000 delay_us=20000 loss=0 "
+        "duplication=0.05 encoded=0 producers=2 consumers=5 queues=3 jobs=120 replicate=3,4 retry_s=0 ttl_s=86400 "
+        "delay_s=1 body_bytes=0 async_share=0.5 nack_share=0 drop_share=0 elsewhere_share=1 fast_share=0 "
+        "working_share=0.1 chaos_ms=11849 nemeses=one_way,kill,pause,clock_jump,slow_disk,memory,leave,join "
+        "faults_every_ms=300",
+    ),
 }
 
 

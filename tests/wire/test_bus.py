@@ -5,6 +5,7 @@ import random
 import pytest
 
 from penstock.cluster import messages as m
+from penstock.core import states as s
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import NEVER
 from penstock.wire import bus
@@ -21,7 +22,7 @@ def image() -> m.JobImage:
     job = m.JobImage(JOB, b"queue", b"\x00body")
     job.body_kind, job.repl, job.age_ms, job.order = 2, 3, 70, 1_794_767_113_007_000_000
     job.ttl_ms, job.delay_ms, job.retry_ms, job.nacks, job.returns, job.deliveries = NEVER, 0, 300_000, 1, 200, 70_000
-    job.holders = [ONE, OTHER]
+    job.holders, job.state, job.reason = [ONE, OTHER], s.BURIED, b"why"
     return job
 
 
@@ -29,6 +30,19 @@ def handed_over() -> m.OfJobs:
     said = m.OfJobs(m.YOURJOBS, [image(), image()])
     said.number, said.floor, said.series, said.memory = 7, 5, bytes(16), b"m" * 16
     return said
+
+
+def papers() -> m.Papers:
+    made = m.Papers(m.TUNNEL, 9, 2, m.IPROTO)
+    made.user, made.groups, made.tubes, made.token = b"ann", 3, [b"mail*"], b"sixteen bytes...."[:16]
+    made.grace, made.address, made.name = 60_001, b"127.0.0.1:5000", b"worker"
+    return made
+
+
+def scan() -> m.Question:
+    asked = m.Question(m.ASK, 4, m.SOME, b"", 10)
+    asked.cursor, asked.states = 1 << 44, 12
+    return asked
 
 
 MESSAGES = [
@@ -48,6 +62,16 @@ MESSAGES = [
     m.Receipt(m.NOTTAKEN, 9),
     m.OfHolders(m.HOLDERS, JOB, 0, [ONE]),
     m.Question(m.ASK, 3, m.OLDEST, b"q", 10),
+    m.OfTubes(m.HOMES, m.LIST_BEGINS | m.LIST_ENDS, [b"mail", b"\xff"], [b"gone"]),
+    m.OfClaim(m.CLAIM, b"mail", 1_700_000_000_000),
+    m.OfClaim(m.CLAIMED, b"mail", 7, m.LIVES_ELSEWHERE, b"a" * 40),
+    m.OfClaim(m.UNCLAIM, b"mail", 7),
+    papers(),
+    m.OfTunnel(m.FORWARD, 9, False, m.COMMAND_ENDS, b"*1\r\n$4\r\nPING\r\n"),
+    m.OfTunnel(m.FORWARDED, 9, True, 1, b"+PONG\r\n"),
+    m.OfTunnel(m.TUNNELREAD, 9, True, 1 << 20, b""),
+    m.OfTunnel(m.TUNNELEND, 9, False, 0, b""),
+    scan(),
     m.Told(m.TOLD, 3, [1, 2, 0], [image()]),
 ]
 
@@ -57,14 +81,19 @@ FIELDS = {
     "Rumour": "node host port bus_port flags",
     "OfNode": "kind node",
     "OfJobs": "kind quiet number floor series memory jobs",
-    "JobImage": "id queue body body_kind repl age_ms order ttl_ms delay_ms retry_ms nacks returns deliveries holders",
+    "JobImage": "id queue body body_kind repl age_ms order ttl_ms delay_ms retry_ms nacks returns deliveries holders "
+    "state reason",
     "OfJob": "kind id aux",
     "OfCopy": "kind id aux nacks returns",
     "OfHolders": "kind id aux holders",
     "OfQueue": "kind queue aux ms",
     "Receipt": "kind number",
-    "Question": "kind number about queue count",
+    "Question": "kind number about queue count cursor states",
     "Told": "kind number figures jobs",
+    "OfTubes": "kind part made gone",
+    "OfClaim": "kind tube number verdict node",
+    "OfTunnel": "kind number is_back aux data",
+    "Papers": "kind number epoch door user groups tubes token grace address name",
 }
 
 

@@ -7,7 +7,7 @@ at the addresses that the first one knows, with its user and password.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -60,6 +60,20 @@ def info(*, target: Target, out: Output) -> None:
 def nodes(*, target: Target, out: Output) -> None:
     """List the nodes that the one that answers knows, itself first."""
     out.table(_nodes(target), _COLUMNS, "")
+
+
+@app.command()
+@bundled
+def homes(*, target: Target, out: Output) -> None:
+    """List the tubes that are on one node, and that node, as the one that answers knows them."""
+    addresses = {node["node"]: node["address"].partition("@")[0] for node in _nodes(target)}
+    rows = [
+        {"tube": tube.decode("utf-8", "backslashreplace"), "node": node.decode(), "epoch": epoch}
+        for tube, node, epoch in ask(target, "CLUSTER", "HOMES")
+    ]
+    for row in rows:
+        row["address"] = addresses.get(row["node"], "")
+    out.table(rows, [column("tube"), column("node"), column("address"), column("epoch")], "no tube is on one node only")
 
 
 @app.command()
@@ -214,6 +228,7 @@ def _checked(target: Target, node: Record) -> Record:
     try:
         with node_at(target, node) as queue:
             known = nodes_of(queue)
+            disputed = _info_of(queue).get("cluster_homes_disputed", 0)
     except OSError as error:
         return row | {"problem": f"cannot be asked: {error}"}
     others = [each for each in known if "myself" not in each["flags"]]
@@ -223,6 +238,8 @@ def _checked(target: Target, node: Record) -> Record:
         row["problem"] = f"somebody else is there: {known[0]['node']}"
     elif away:
         row["problem"] = f"cannot reach {', '.join(each['address'] for each in away)}"
+    elif disputed:
+        row["problem"] = f"{disputed} of its tubes live on another node, too: see its log"
     return row
 
 
@@ -237,6 +254,12 @@ def _nodes(target: Target) -> list[Record]:
             return [_node_in(place)]
     with target.open() as queue:
         return nodes_of(queue)
+
+
+def _info_of(queue: Any) -> dict[str, int]:
+    """What a node counts of the cluster."""
+    lines = [line.partition(":") for line in queue.execute("CLUSTER", "INFO").decode().split()]
+    return {name: int(value) for name, _, value in lines if value.isdigit()}
 
 
 def _wait_for(condition: Callable[[], bool], wait: float) -> bool:

@@ -23,6 +23,8 @@ class Addresses:
         self._learns = learns
         self._learned: list[Address] = []
         self._left: set[Address] = set()
+        self._by_node: dict[str, Address] = {}  # By the first eight characters of their ids, as jobs name them.
+        self._here = ""  # Which of them the current one is.
         self.current = named[0]
 
     def all(self) -> list[Address]:
@@ -37,15 +39,23 @@ class Addresses:
         if not self._learns or not isinstance(told, list):
             return
         nodes: list[tuple[int, Address]] = []
+        self._by_node = {}
+        self._here = _prefix(told[1]) if len(told) > 1 else ""
         for each in told[2:]:
             if isinstance(each, list) and len(each) == 4 and each[1]:
                 try:
                     nodes.append((int(each[3]), (each[1].decode("ascii"), int(each[2]))))
                 except (ValueError, AttributeError):
                     continue
+                if nodes[-1][0] < _UNWANTED:
+                    self._by_node[_prefix(each[0])] = nodes[-1][1]
         self._left = {address for priority, address in nodes if priority >= _UNWANTED}
         ranked = sorted((node for node in nodes if node[0] < _UNWANTED), key=lambda node: node[0])
         self._learned = [address for _, address in ranked if address not in self._named]
+
+    def of_node(self, prefix: str) -> Address | None:
+        """Where a node is that is not the current one, by how its id begins; None if nobody wants to go there."""
+        return None if prefix == self._here else self._by_node.get(prefix)
 
     def fail(self) -> None:
         """The current one does not answer: the next one is."""
@@ -61,3 +71,8 @@ class Addresses:
         self._left.add(left)
         if self.current == left and (others := self.others()):
             self.current = others[0]
+
+
+def _prefix(id: object) -> str:
+    """How the id of a node begins, as the ids of its jobs show it."""
+    return id[:8].decode("ascii", "replace") if isinstance(id, bytes) else ""

@@ -13,7 +13,7 @@ import time
 from typing import Any, Final, TypeVar
 
 from penstock.client import commands
-from penstock.client.addresses import Addresses
+from penstock.client.addresses import Address, Addresses
 from penstock.client.async_connection import AsyncConnection
 from penstock.client.backoff import Backoff
 from penstock.client.belongings import Belongings
@@ -21,6 +21,7 @@ from penstock.client.commands import NOT_AGAIN, Call, Happened
 from penstock.client.facts import JobFacts
 from penstock.client.greeting import no_answer, refusal
 from penstock.client.session import LOST
+from penstock.client.sources import Sources
 from penstock.client.url import Target
 from penstock.core.errors import (
     Closed,
@@ -76,6 +77,8 @@ class AsyncSession:
         self._home: asyncio.Event = asyncio.Event()
         self._in_doubt = False
         self._chores: set[asyncio.Task[None]] = set()
+        # Where one node was named, it is meant.
+        self._sources = Sources() if len(self.target.seeds) > 1 else None
 
     # Calls
 
@@ -84,6 +87,8 @@ class AsyncSession:
         self._check()
         if self._in_doubt:
             await self._settle()
+        if self._sources is not None and call.taken is not None:
+            self._follow_jobs(self._sources)
         if call.largest > self.max_body:
             await self._check_body(call.largest)
         return await self._call(call)
@@ -188,7 +193,10 @@ class AsyncSession:
         try:
             found = await self._try(call)
             assert call.taken is not None
-            self.belongings.add(call.taken(found))
+            ids = call.taken(found)
+            self.belongings.add(ids)
+            if self._sources is not None:
+                self._sources.took(ids)
             return found
         except LOST:
             # Perhaps it was answered with jobs that nobody will see.
@@ -313,9 +321,23 @@ class AsyncSession:
         await connection.open(self.target, seed, token, self.grace_ms)
         return connection
 
-    def _move(self) -> None:
-        """Begin a session on another node, because this one leaves its cluster."""
-        self._addresses.leave(self._addresses.current)
+    def _follow_jobs(self, sources: Sources) -> None:
+        """Go to the node that most jobs come from, unless something here is held or waited for."""
+        main = sources.main()
+        to = self._addresses.of_node(main) if main else None
+        now = time.monotonic()
+        if to is None or not sources.may_move(now) or self._takes or self._settling is not None or self._in_doubt:
+            return
+        if self.belongings.is_empty():
+            sources.moved(now)
+            self._move(to)
+
+    def _move(self, to: Address | None = None) -> None:
+        """Begin a session on another node, because this one leaves its cluster if none is named."""
+        if to is None:
+            self._addresses.leave(self._addresses.current)
+        else:
+            self._addresses.current = to
         self.token = ""
         shared, self._shared = self._shared, None
         idle, self._idle = self._idle, []
@@ -324,6 +346,9 @@ class AsyncSession:
 
     async def identify(self, token: str | None, grace: Seconds | None) -> None:
         """Become the session of another token. The one before ends, unless somebody else is in it."""
+        self._check()
+        # Whoever names a session wants this one, here.
+        self._sources = None
         joined, self.grace_ms = await self.call(commands.identify(token, grace))
         self.outlives = self.outlives or grace is not None
         if joined == self.token:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, Unpack
 from penstock.client import commands
 from penstock.client.commands import Call
 from penstock.client.session import Session
-from penstock.core.errors import PenstockError
+from penstock.core.errors import Leaving, PenstockError
 from penstock.options import Body, Duration, PutOptions, Seconds
 
 
@@ -103,9 +103,31 @@ class Pipeline:
         `value` is asked for."""
         calls, self._calls = self._calls, []
         answers, self._answers = self._answers, []
-        for answer, outcome in zip(answers, self._session.call_all(calls), strict=True):
-            answer.settle(outcome)
+        waiting = list(zip(calls, answers, strict=True))
+        while waiting:
+            waiting = self._send_all(waiting)
         return answers
+
+    def _send_all(self, waiting: list[tuple[Call[Any], Answer]]) -> list[tuple[Call[Any], Answer]]:
+        """Send all of these; give those that are to be sent to another node, since this one leaves its cluster."""
+        refused: list[tuple[Call[Any], Answer]] = []
+        outcomes = self._session.call_all([call for call, _ in waiting])
+        for (call, answer), outcome in zip(waiting, outcomes, strict=True):
+            if isinstance(outcome, Leaving):
+                refused.append((call, answer))
+            else:
+                answer.settle(outcome)
+        if not refused:
+            return []
+        # All that was finished here counts by now: if nothing is held any more, the first of them changes the node.
+        call, answer = refused.pop(0)
+        outcome = self._session.call_elsewhere(call)
+        answer.settle(outcome)
+        if isinstance(outcome, Leaving):
+            for _, answer in refused:
+                answer.settle(outcome)
+            return []
+        return refused
 
     def _add(self, call: Call[Any], shown: Callable[[Any], Any] = lambda value: value) -> Answer:
         self._calls.append(call)

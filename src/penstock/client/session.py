@@ -15,13 +15,14 @@ import weakref
 from typing import Any, Final, TypeVar
 
 from penstock.client import commands
-from penstock.client.addresses import Addresses
+from penstock.client.addresses import Address, Addresses
 from penstock.client.backoff import Backoff
 from penstock.client.belongings import Belongings
 from penstock.client.commands import NOT_AGAIN, Call, Happened
 from penstock.client.connection import Connection
 from penstock.client.facts import JobFacts
 from penstock.client.greeting import no_answer, refusal
+from penstock.client.sources import Sources
 from penstock.client.url import Target
 from penstock.core.errors import (
     Closed,
@@ -89,6 +90,8 @@ class Session:
         self._takes: set[object] = set()
         self._settler: object = None
         self._in_doubt = False
+        # Where one node was named, it is meant.
+        self._sources = Sources() if len(self.target.seeds) > 1 else None
 
     # Calls
 
@@ -96,6 +99,8 @@ class Session:
         """Send a command, and give what its answer means."""
         if self._in_doubt:
             self._settle()
+        if self._sources is not None and call.taken is not None:
+            self._follow_jobs(self._sources)
         if call.largest > self.max_body:
             self._check_body(call.largest)
         return self._call(call)
@@ -167,7 +172,10 @@ class Session:
                 time.sleep(_LOOK_S)
             found = self._try(call)
             assert call.taken is not None
-            self.belongings.add(call.taken(found))
+            ids = call.taken(found)
+            self.belongings.add(ids)
+            if self._sources is not None:
+                self._sources.took(ids)
             return found
         except CommandError:
             raise
@@ -233,6 +241,14 @@ class Session:
             refusal(answer) if isinstance(answer, Refusal) else call.read(answer)
             for call, answer in zip(calls, answers, strict=True)
         ]
+
+    def call_elsewhere(self, call: Call[Any]) -> Any:
+        """One of many that a node refused because it leaves: as a call by itself it goes elsewhere, or ends with an
+        error."""
+        try:
+            return self._call(call)
+        except PenstockError as error:
+            return error
 
     def _call_again(self, call: Call[Any], lost: BaseException) -> Any:
         """One of many whose answers were lost."""
@@ -335,10 +351,27 @@ class Session:
         self._addresses.learn(connection.nodes)
         return connection
 
-    def _move(self) -> None:
-        """Begin a session on another node, because this one leaves its cluster."""
+    def _follow_jobs(self, sources: Sources) -> None:
+        """Go to the node that most jobs come from, unless something here is held or waited for."""
+        main = sources.main()
+        to = self._addresses.of_node(main) if main else None
+        now = time.monotonic()
+        if to is None or not sources.may_move(now):
+            return
+        with self._gate:
+            # No take begins meanwhile.
+            if self._takes or self._settler is not None or self._in_doubt or not self.belongings.is_empty():
+                return
+            sources.moved(now)
+            self._move(to)
+
+    def _move(self, to: Address | None = None) -> None:
+        """Begin a session on another node, because this one leaves its cluster if none is named."""
         with self._opening, self._lock:
-            self._addresses.leave(self._addresses.current)
+            if to is None:
+                self._addresses.leave(self._addresses.current)
+            else:
+                self._addresses.current = to
             idle, self._idle = self._idle, []
             self.token = ""
         for connection in idle:
@@ -347,6 +380,8 @@ class Session:
     def identify(self, token: str | None, grace: Seconds | None) -> None:
         """Become the session of another token. The one before ends, unless somebody else is in it."""
         call = commands.identify(token, grace)
+        # Whoever names a session wants this one, here.
+        self._sources = None
         connection = self._take_connection()
         try:
             answer = connection.ask(encode(call.words), 1, self._patience(0))[0]

@@ -218,9 +218,10 @@ class Acks:
                 if node != sender:
                     self._place.send_all([node], OfJob(SETACK, ack.id, fingerprint(ack.holders)))
 
-    def receive_deljob(self, id: bytes, now: i64) -> None:
-        """All who have to know do, or whoever made the job gave it up: forget it."""
+    def receive_deljob(self, sender: bytes, message: OfJob, now: i64) -> None:
+        """All who have to know do, or whoever made the job gave it up, or it was acknowledged fast: forget it."""
         place = self._place
+        id = message.id
         ack = self.by_id.get(id)
         if ack is not None:
             self._drop(ack, now)
@@ -228,6 +229,11 @@ class Acks:
         if job is None:
             place.lately.add(id, now)
         elif not job.once:
+            copy = job.copy()
+            if copy is not None and message.aux != 0 and message.aux != fingerprint(copy.holders):
+                # Whoever did not know of them has not told them. Nobody passes it on twice: the job is gone then.
+                told = OfJob(DELJOB, id, fingerprint(copy.holders))
+                place.send_all([node for node in copy.holders if node != sender], told)
             place.lately.add(id, now)
             place.quiet = True
             finish(place.engine, job, s.DELETED, now)

@@ -282,6 +282,12 @@ class Federation:
         """A job is ready in a queue that others want jobs of."""
         self.offered[tube.name] = None
 
+    def can_take(self, node: bytes) -> None:
+        """A node can have jobs from now on: perhaps it has asked for some."""
+        for queue, wishes in self.wishes.items():
+            if node in wishes.by_node:
+                self.offered[queue] = None
+
     def receive_needjobs(self, sender: bytes, message: OfQueue, now: i64) -> None:
         """A node wants jobs: what there is now, and what comes within the time it says."""
         tube = self._place.engine.tubes.get(message.queue)

@@ -25,7 +25,7 @@ from penstock.cluster.place import Place, retry_ms
 from penstock.cluster.requeue import Requeue
 from penstock.core import states as s
 from penstock.core import waits as w
-from penstock.core.copying import end_wait, finish, postpone, put_for, set_aside, take_back, take_out
+from penstock.core.copying import bury, end_wait, finish, postpone, put_for, set_aside, take_back, take_out
 from penstock.core.deadlines import Timed
 from penstock.core.errors import CommandError
 from penstock.core.job import Copy, Draft, Job
@@ -43,6 +43,9 @@ _NUMBERS: Final = 1_024
 # What a giver said before it lost its memory may still arrive for so long.
 _SERIES_MS: Final = 3_600_000
 
+# When a job that is buried is to be queued: not at all.
+_BURIED: Final = -1
+
 _KEY: Final = b"give "
 _KEY_NUMBERS: Final = b"numbers"
 _KEY_TOOK: Final = b"took "
@@ -56,7 +59,7 @@ class Handing(Timed):
     heir: bytes
     memory: bytes  # What the heir had said of its memory.
     jobs: list[Job]
-    due_at: dict[int, int]  # When those that were delayed are to be queued, by their numbers.
+    due_at: dict[int, int]  # When those that were not ready are to be queued, by their numbers.
     tries: i64
 
     def __init__(
@@ -165,7 +168,7 @@ class Handovers:
     # Giving
 
     def give(self, jobs: list[Job], heir: bytes, now: i64) -> int:
-        """Hand jobs that are ready or delayed to another node, for good; tell how many that were."""
+        """Hand jobs that nobody holds to another node, for good; tell how many that were."""
         place = self._place
         memory = place.members.memory_of(heir)
         if not memory:
@@ -184,19 +187,29 @@ class Handovers:
                 # It stays, for whoever repairs that.
                 continue
             given.append(job)
-            if job.state == s.DELAYED:
+            buried = job.state == s.BURIED
+            if buried:
+                due_at[job.id] = _BURIED
+            elif job.state == s.DELAYED:
                 due_at[job.id] = job.wake
             if job.once:
                 take_out(place.engine, job, now)
-            else:
-                merge_holders(place, copy, [heir])
-                set_aside(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now), now)
+                continue
+            merge_holders(place, copy, [heir])
+            if not buried:
+                set_aside(place.engine, job, self._back_at(job, due_at.get(job.id, 0), now), now)
         if given:
             handing = Handing(self._number(now), place.members.memory, place.node(heir), memory, given, due_at)
             self._know(handing)
             place.engine.note(_KEY + b"%d" % handing.number, handing.written(), now)
             self._send(handing, now)
+            # What is taken out of a delay was ready for a moment, and somebody may have waited for that.
+            place.engine._settle(now)
         return len(given)
+
+    def _back_at(self, job: Job, due: i64, now: i64) -> i64:
+        """When a job that was set aside for an heir is to come back if it never gets there."""
+        return self._requeue.stand_by(retry_ms(job), max(0, due - now) + retry_ms(job), now)
 
     def put(self, tube: Tube, draft: Draft, now: i64) -> Job:
         """Add a job that may be delivered once and is not to stay here."""
@@ -245,13 +258,24 @@ class Handovers:
         self._over(handing, now)
         place = self._place
         for job in handing.jobs:
-            if job.once and job.state == s.TAKEN:
-                take_back(place.engine, job, handing.due_at.get(job.id, NEVER), now)
+            self._take_back(job, handing.due_at.get(job.id, 0), now)
             if job.id in self._waits:
                 heirs = place.targets([place.myself, sender], 1)
                 if heirs:
                     self.give([job], heirs[0], now)
         place.engine._settle(now)
+
+    def _take_back(self, job: Job, due: i64, now: i64) -> None:
+        """Let a job be as it was before it was handed over."""
+        engine = self._place.engine
+        if job.once:
+            if job.state == s.TAKEN:
+                take_back(engine, job, due, due == _BURIED, now)
+        elif job.state == s.DELAYED:
+            if due == 0:
+                self._requeue.queue_quietly(job, now)
+            else:
+                postpone(engine, job, due)
 
     def say_again(self, heir: bytes, now: i64) -> None:
         """A node can be reached again: it may not have heard what it was told."""
@@ -305,12 +329,14 @@ class Handovers:
                 handing.jobs.remove(job)
                 continue
             image.holders = [node for node in image.holders if node != place.myself]
-            image.delay_ms = max(0, handing.due_at.get(job.id, 0) - now)
+            due = handing.due_at.get(job.id, 0)
+            image.delay_ms = max(0, due - now)
+            image.state = s.BURIED if due == _BURIED else s.READY
             if job.once:
-                # Taken out it was, delivered it was not.
-                image.deliveries = 0
+                # Taken out it was, delivered by that it was not.
+                image.deliveries -= 1
             else:
-                postpone(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now))
+                postpone(place.engine, job, self._back_at(job, due, now))
             images.append(image)
         message = OfJobs(YOURJOBS, images)
         message.number = handing.number
@@ -387,6 +413,8 @@ class Handovers:
     def _take(self, sender: bytes, image: JobImage, tube: Tube, now: i64) -> None:
         place = self._place
         job = place.find(image.id, now)
+        wake = NEVER if image.delay_ms == 0 else now + image.delay_ms
+        buried = image.state == s.BURIED
         if image.retry_ms == 0:
             if job is not None:
                 if job.id not in self.by_job:
@@ -394,10 +422,10 @@ class Handovers:
                     return
                 # It was on its way to whoever gives it to us now, whose receipt we have not had.
                 self._finish([job], now)
-            take_in(place, image, tube, NEVER if image.delay_ms == 0 else now + image.delay_ms, True, now)
+            take_in(place, image, tube, wake, True, now, buried)
         elif not self._acks.object_to(sender, image.id):
             if job is None:
-                take_in(place, image, tube, NEVER if image.delay_ms == 0 else now + image.delay_ms, True, now)
+                take_in(place, image, tube, wake, True, now, buried)
             else:
                 self.import_known(job, image, now)
             # Whoever gave it is about to be gone, and nobody else knows that we have it.
@@ -408,7 +436,11 @@ class Handovers:
         copy = job.copy()
         if copy is not None:
             merge_holders(self._place, copy, image.holders)
-        if job.state == s.DELAYED and image.delay_ms == 0:
+        if job.state != s.DELAYED:
+            return
+        if image.state == s.BURIED:
+            bury(self._place.engine, job, image.reason, now)
+        elif image.delay_ms == 0:
             self._requeue.queue_quietly(job, now)
 
 

@@ -17,7 +17,14 @@ from penstock.core.tube import Tube
 
 def image_of(place: Place, job: Job, now: i64) -> JobImage:
     """What to send of a job. Reading its body from disk may fail, which raises CommandError."""
-    image = JobImage(place.id_of(job), place.engine.tube_of(job).name, place.body_of(job))
+    image = outline_of(place, job, now)
+    image.body = place.body_of(job)
+    return image
+
+
+def outline_of(place: Place, job: Job, now: i64) -> JobImage:
+    """The same without its body."""
+    image = JobImage(place.id_of(job), place.engine.tube_of(job).name, b"")
     copy = job.copy()
     image.body_kind = i64(job.body_kind)
     image.repl = 1 if copy is None else i64(copy.repl)
@@ -30,10 +37,14 @@ def image_of(place: Place, job: Job, now: i64) -> JobImage:
     image.nacks = i64(job.nacks)
     image.returns = i64(job.returns)
     image.deliveries = i64(job.deliveries)
+    image.state = i64(job.state)
+    image.reason = b"" if job.extra is None else job.extra.reason
     return image
 
 
-def take_in(place: Place, image: JobImage, tube: Tube, wake: i64, announces: bool, now: i64) -> Job | None:
+def take_in(
+    place: Place, image: JobImage, tube: Tube, wake: i64, announces: bool, now: i64, buried: bool = False
+) -> Job | None:
     """Make a job of an image: ready, or delayed until it is to wake. None if there is no room for it, or it is over."""
     engine = place.engine
     if image.ttl_ms <= 0 or not _is_sane(image):
@@ -56,9 +67,11 @@ def take_in(place: Place, image: JobImage, tube: Tube, wake: i64, announces: boo
     holders = [place.node(node) for node in image.holders]
     if place.myself not in holders:
         holders.append(place.myself)
-    job.rare().copy = Copy(image.id, i32(image.repl), holders, announces)
+    extra = job.rare()
+    extra.copy = Copy(image.id, i32(image.repl), holders, announces)
+    extra.reason = image.reason
     place.foreign[image.id] = job.id
-    admit(engine, job, tube, now)
+    admit(engine, job, tube, buried, now)
     return job
 
 

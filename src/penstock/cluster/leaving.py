@@ -1,7 +1,8 @@
 """A node that leaves gives all it has to others: whether anybody asks for it or not, until it has nothing.
 
-What is taken is waited for: it is acknowledged, or comes back and goes then. What was delivered once, and may not be
-again, is of no use to anybody and goes. Acknowledgements go when somebody else has them.
+What is taken is waited for: it is acknowledged, or comes back and goes then. What is buried goes, and stays so. What
+was delivered once, and may not be again, is of no use to anybody and goes. Acknowledgements go when somebody else has
+them.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Leaving(Timed):
             self._next = job.id + 1
             if job.id in self._handovers.by_job or not is_shared(place.engine.tube_of(job)):
                 continue
-            if job.state == s.READY or job.state == s.DELAYED:
+            if job.state == s.READY or job.state == s.DELAYED or job.state == s.BURIED:
                 copy = job.copy()
                 heirs = place.targets(copy.holders, 1) if copy is not None else []
                 heir = (heirs or place.targets([place.myself], 1))[0]

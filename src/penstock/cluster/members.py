@@ -125,10 +125,19 @@ class Members:
         """The members that we have a link to: who a broadcast goes to."""
         return [peer.id for peer in self.peers.values() if peer.linked and peer.is_member()]
 
+    def everybody(self) -> list[bytes]:
+        """All members, dead or alive; this node is one."""
+        return [self.myself, *[peer.id for peer in self.peers.values() if peer.is_member()]]
+
     def is_linked(self, node: bytes) -> bool:
         """Whether something that is said to a node now has a chance to be heard."""
         peer = self.peers.get(node)
         return peer is not None and peer.linked
+
+    def has_greeted(self, node: bytes) -> bool:
+        """Whether a node can be told something, and has told what it remembers since that is so."""
+        peer = self.peers.get(node)
+        return peer is not None and peer.linked and peer.memory != b""
 
     def is_member(self, node: bytes) -> bool:
         """Whether a node is one of us, dead or alive: from others nothing about jobs is believed."""
@@ -275,6 +284,8 @@ class Members:
                 return False
         peer.linked = True
         peer.linked_at = now
+        # It may be another process than before. What it remembers is in its answer.
+        peer.memory = b""
         self._greet(peer, MEET if peer.invited else PING, now)
         self._become_member(peer, now)
         return True

@@ -11,6 +11,8 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core import states as s
+
 # About nodes.
 PING: Final = 0
 PONG: Final = 1
@@ -26,7 +28,7 @@ SETACK: Final = 8  # It was acknowledged; aux: a fingerprint of the holders I kn
 WILLQUEUE: Final = 9  # I am about to queue it, unless you say that you have it queued, or handed it out, or it is done;
 # aux: the same fingerprint.
 GOTACK: Final = 10  # I know that it was acknowledged; aux 1: and had a copy. Tells of holders, if I know of others.
-DELJOB: Final = 11  # Forget it.
+DELJOB: Final = 11  # Forget it; aux: the same fingerprint, where the others should, too.
 NEEDJOBS: Final = 12  # Send me up to so many of this queue, now or within so many ms.
 YOURJOBS: Final = 13  # Here they are: queue them.
 WORKING: Final = 14  # Somebody works on it: do not queue it for so many ms. Said at every delivery, too.
@@ -37,24 +39,62 @@ ASK: Final = 17  # Tell me about this queue, as you have it.
 TOLD: Final = 18  # The answer.
 NOTTAKEN: Final = 19  # I have not taken what you handed over, and never will: it is yours.
 HOLDERS: Final = 20  # These have copies, too, and so do I.
+HOMES: Final = 21  # These tubes live here, and these do no more.
+CLAIM: Final = 22  # I am about to make this tube: may I?
+CLAIMED: Final = 23  # What I have to say to that: one of the verdicts below.
+UNCLAIM: Final = 24  # I am not making it after all.
+TUNNEL: Final = 25  # For a client of mine I shall send commands, of this number; or: this is who it is now.
+FORWARD: Final = 26  # What it says; aux is one of the marks below.
+FORWARDED: Final = 27  # What it is answered; aux 1: and that is all of the answer.
+TUNNELREAD: Final = 28  # So many more bytes of it were passed on: aux.
+TUNNELEND: Final = 29  # It is over; data: why, in the words of RESP, if that is not that its client left.
 
-MESSAGES_COUNT: Final = 21
+MESSAGES_COUNT: Final = 30
 
 # What they are called, for people.
 MESSAGE_NAMES: Final = (
     *("ping", "pong", "meet", "fail", "repljob", "gotjob", "enqueue", "queued", "setack", "willqueue", "gotack"),
     *("deljob", "needjobs", "yourjobs", "working", "pause", "takenover", "ask", "told", "nottaken", "holders"),
+    *("homes", "claim", "claimed", "unclaim", "tunnel", "forward", "forwarded", "tunnelread", "tunnelend"),
 )
 
 # What is asked about a queue: the `about` of ASK.
 LENGTHS: Final = 0  # How many jobs are ready, taken, delayed, buried, and mere copies.
 OLDEST: Final = 1  # Its first jobs; `count` of them.
 EMPTY: Final = 2  # Delete what it has there; how many jobs that were, and are left.
+# What is asked about something else of this name: whether it is there.
+CONSUMER: Final = 3
+STAGE: Final = 4
+SOME: Final = 5  # The next of its jobs from a cursor on, without their bodies, and the cursor to go on from.
+
+# The state of a job that is only held for another node, which has it queued or handed out; beside those of states.py.
+MERE_COPY: Final = s.STATES_COUNT
 
 # Why a job is queued: the `aux` of QUEUED.
 STILL: Final = 0  # It was before.
 TIME_OVER: Final = 1  # Its retry time was over, and nobody objected.
 ASKED_FOR: Final = 2  # A client said so: that it failed, or that it should be. Whoever holds it holds it no more.
+
+# Which part of a list of homes this is: the `part` of HOMES, bits. Without any it is what has changed.
+LIST_BEGINS: Final = 1
+LIST_ENDS: Final = 2
+LIST_WANTED: Final = 4  # It is none, but asks for one.
+
+# What is said to one who wants to make a tube: the `verdict` of CLAIMED.
+MAY: Final = 0  # Go ahead; I make none of this name until you say that you do not, either.
+MAY_SOON: Final = 1  # `node` is about to make it. Ask again.
+LIVES_ELSEWHERE: Final = 2  # It lives on `node`.
+IS_SHARED: Final = 3  # A queue of this name, of Disque's kind, is here.
+
+# What stands in a FORWARD: the end of a command, or nothing but that its client waits no more.
+COMMAND_ENDS: Final = 1
+HURRY: Final = 2
+
+# Through which door the client of a tunnel came.
+RESP_2: Final = 0
+RESP_3: Final = 1
+IPROTO: Final = 2
+IPROTO_15: Final = 3
 
 # What a node says of itself and of others: bits, as Disque has them.
 NODE_SUSPECTED: Final = 1
@@ -151,6 +191,8 @@ class JobImage:
     returns: i64
     deliveries: i64
     holders: list[bytes]  # The nodes that are believed to have a copy.
+    state: i64  # Of the sender's copy; in a YOURJOBS, what it is to be: buried, or else ready.
+    reason: bytes  # Why it failed or was buried last.
 
     def __init__(self, id: bytes, queue: bytes, body: bytes) -> None:
         self.id = id
@@ -167,6 +209,8 @@ class JobImage:
         self.returns = 0
         self.deliveries = 0
         self.holders = []
+        self.state = s.READY
+        self.reason = b""
 
 
 class OfJobs(Message):
@@ -252,8 +296,10 @@ class Question(Message):
 
     number: i64  # Of the sender's own: the answer has it.
     about: i64
-    queue: bytes
+    queue: bytes  # Empty for all of them, where that can be asked for.
     count: i64
+    cursor: i64  # SOME: where to go on,
+    states: i64  # and a bit for each state of which jobs are wanted.
 
     def __init__(self, kind: i64, number: i64, about: i64, queue: bytes, count: i64) -> None:
         super().__init__(kind)
@@ -261,6 +307,8 @@ class Question(Message):
         self.about = about
         self.queue = queue
         self.count = count
+        self.cursor = 0
+        self.states = 0
 
 
 class Told(Message):
@@ -275,3 +323,89 @@ class Told(Message):
         self.number = number
         self.figures = figures
         self.jobs = jobs
+
+
+class OfTubes(Message):
+    """HOMES: tubes that came to live on the sender, and those that went."""
+
+    part: i64
+    made: list[bytes]
+    gone: list[bytes]
+
+    def __init__(self, kind: i64, part: i64, made: list[bytes], gone: list[bytes]) -> None:
+        super().__init__(kind)
+        self.part = part
+        self.made = made
+        self.gone = gone
+
+
+class OfClaim(Message):
+    """CLAIM, CLAIMED and UNCLAIM: who may make a tube."""
+
+    tube: bytes
+    number: i64  # Which claim of the claimant's this is about.
+    verdict: i64
+    node: bytes  # CLAIMED: who has the tube, or is about to; empty where nobody does.
+
+    def __init__(self, kind: i64, tube: bytes, number: i64, verdict: i64 = MAY, node: bytes = b"") -> None:
+        super().__init__(kind)
+        self.tube = tube
+        self.number = number
+        self.verdict = verdict
+        self.node = node
+
+
+class Papers(Message):
+    """TUNNEL: for whom a tunnel is, and what that one may do."""
+
+    number: i64  # Of the sender's own.
+    epoch: i64  # Which of those that have the receiver's id it is for.
+    door: i64
+    user: bytes
+    groups: i64
+    tubes: list[bytes]  # Patterns of those that it may use; none: every one.
+    token: bytes  # Of its session, and how long that outlives it: ms, and one more; 0: as the receiver says.
+    grace: i64
+    address: bytes
+    name: bytes
+
+    def __init__(self, kind: i64, number: i64, epoch: i64, door: i64) -> None:
+        super().__init__(kind)
+        self.number = number
+        self.epoch = epoch
+        self.door = door
+        self.user = b""
+        self.groups = 0
+        self.tubes = []
+        self.token = b""
+        self.grace = 0
+        self.address = b""
+        self.name = b""
+
+    def is_like(self, other: Papers) -> bool:
+        """Whether nothing has changed."""
+        return (
+            self.door == other.door
+            and self.user == other.user
+            and self.groups == other.groups
+            and self.tubes == other.tubes
+            and self.token == other.token
+            and self.grace == other.grace
+            and self.name == other.name
+        )
+
+
+class OfTunnel(Message):
+    """FORWARD, FORWARDED, TUNNELREAD and TUNNELEND: what goes through a tunnel, either way."""
+
+    number: i64
+    is_back: bool  # The tunnel is one of the receiver's: this comes back from where it leads.
+    aux: i64
+    data: bytes
+
+    def __init__(self, kind: i64, number: i64, is_back: bool, aux: i64, data: bytes) -> None:
+        super().__init__(kind)
+        self.number = number
+        self.is_back = is_back
+        self.aux = aux
+        self.data = data

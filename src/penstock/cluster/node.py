@@ -15,6 +15,7 @@ from penstock.cluster import messages as m
 from penstock.cluster.acks import Ack, Acks, is_at_least_once
 from penstock.cluster.federation import Federation, Want, Wishes
 from penstock.cluster.handover import Handing, Handovers
+from penstock.cluster.homes import Claim, ClaimWait, Homes, Telling
 from penstock.cluster.images import ttl_minutes
 from penstock.cluster.leaving import Leaving
 from penstock.cluster.mail import Mail
@@ -22,17 +23,19 @@ from penstock.cluster.members import Members
 from penstock.cluster.messages import (
     Greeting,
     Message,
+    OfClaim,
     OfCopy,
     OfHolders,
     OfJob,
     OfJobs,
     OfNode,
     OfQueue,
+    OfTubes,
     Question,
     Receipt,
     Told,
 )
-from penstock.cluster.place import Place
+from penstock.cluster.place import Place, fingerprint
 from penstock.cluster.questions import Questions, QuestionWait
 from penstock.cluster.replication import Replication, Replications
 from penstock.cluster.requeue import Requeue
@@ -65,8 +68,10 @@ class Cluster(CopyKeeper):
     handovers: Handovers
     federation: Federation
     questions: Questions
+    homes: Homes
     _leaving: Leaving
     ignored: i64  # Messages about jobs from nodes that are no members.
+    _changes: i64  # Of the table of nodes, as far as the directory of homes follows it.
 
     def __init__(
         self,
@@ -90,8 +95,10 @@ class Cluster(CopyKeeper):
         self.handovers = Handovers(self.place, self.acks, self.requeue)
         self.federation = Federation(self.place, self.acks, self.requeue, self.handovers)
         self.questions = Questions(self.place)
+        self.homes = Homes(self.place)
         self._leaving = Leaving(self.place, self.acks, self.handovers)
         self.ignored = 0
+        self._changes = -1
         engine.copies = self
         self._restore(engine.now)
 
@@ -105,6 +112,7 @@ class Cluster(CopyKeeper):
                 place.foreign[copy.foreign] = job.id
         self.acks.restore(now)
         self.handovers.restore(now)
+        self.homes.restore()
 
     def set_memory(self, memory: bytes, now: i64) -> None:
         """This node forgot its jobs: whoever counts on them has to hear of it."""
@@ -129,16 +137,21 @@ class Cluster(CopyKeeper):
             return False
         self.handovers.say_again(found, now)
         self.acks.try_again(found, now)
+        self.homes.link_up(found, now)
         return True
 
     def link_down(self, node: bytes, now: i64) -> None:
         """Our link to a node is gone."""
         self.members.link_down(node, now)
+        self.homes.link_down(node)
 
     def advance(self, now: i64) -> None:
         """Let what fell due happen, as much as one turn may."""
         self.place.engine.advance(now)
         self.members.advance(now)
+        if self.members.changes != self._changes:
+            self._changes = self.members.changes
+            self.homes.tidy(now)
         deadlines = self.place.deadlines
         if self.members.leaving and self._leaving.deadline_pos == NOWHERE:
             self._leaving.start(now)
@@ -156,6 +169,10 @@ class Cluster(CopyKeeper):
                 self.federation.fire_wishes(item, now)
             elif isinstance(item, Handing):
                 self.handovers.fire(item, now)
+            elif isinstance(item, Claim):
+                self.homes.fire(item, now)
+            elif isinstance(item, Telling):
+                self.homes.go_on_telling(item, now)
             else:
                 assert isinstance(item, Leaving)
                 item.fire(now)
@@ -165,13 +182,21 @@ class Cluster(CopyKeeper):
     def begin_anew(self, myself: bytes, now: i64) -> None:
         """Know no other node, and be this one from now on; all jobs are about to be removed."""
         self.members.reset(myself)
+        self.homes.begin_anew(now)
         self.place.rename(myself)
         self.acks.evict(len(self.acks.by_id), now)
 
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
         """Hear what a node says."""
         if isinstance(message, (Greeting, OfNode)):
+            greeted = self.members.has_greeted(sender)
             self.members.receive(sender, message, now)
+            if not greeted and self.members.has_greeted(sender):
+                self.federation.can_take(sender)
+            return
+        if isinstance(message, (OfTubes, OfClaim)) and sender in self.members.peers:
+            # Also of one that is still being met: it is not told again when that is over.
+            self._receive_of_homes(sender, message, now)
             return
         if not self.members.is_member(sender):
             self.ignored += 1
@@ -212,23 +237,38 @@ class Cluster(CopyKeeper):
         elif kind == m.SETACK:
             self.acks.receive_setack(sender, message, now)
         elif kind == m.DELJOB:
-            self.acks.receive_deljob(message.id, now)
+            self.acks.receive_deljob(sender, message, now)
         elif kind == m.WILLQUEUE:
             self.requeue.receive_willqueue(sender, message, now)
         elif kind == m.ENQUEUE:
             self.requeue.receive_enqueue(message.id, message.aux, now)
+
+    def _receive_of_homes(self, sender: bytes, message: Message, now: i64) -> None:
+        self.place.engine.advance(now)
+        if isinstance(message, OfTubes):
+            self.homes.receive_homes(sender, message, now)
+        elif isinstance(message, OfClaim):
+            if message.kind == m.CLAIM:
+                self.homes.receive_claim(sender, message, now)
+            elif message.kind == m.CLAIMED:
+                self.homes.receive_claimed(sender, message, now)
+            else:
+                self.homes.receive_unclaim(sender, message, now)
 
     def _receive_jobs(self, sender: bytes, message: OfJobs, now: i64) -> None:
         if message.kind == m.REPLJOB:
             for image in message.jobs:
                 self.replications.receive_repljob(sender, image, message.quiet, now)
         else:
+            if message.number:
+                for image in message.jobs:
+                    self.replications.given_away(sender, image.id)
             self.federation.receive_yourjobs(sender, message, now)
 
     def _receive_of_queue(self, sender: bytes, message: OfQueue, now: i64) -> None:
         if message.kind == m.PAUSE:
             tube = self.place.engine.tubes.get(message.queue)
-            if tube is None and message.aux & 3:
+            if tube is None and message.aux & 3 and not self.homes.home_of(message.queue):
                 tube = self.place.shared_tube(message.queue, now)
             if tube is not None:
                 self.place.engine.pause(tube, message.aux & 1 != 0, message.aux & 2 != 0, now)
@@ -255,7 +295,7 @@ class Cluster(CopyKeeper):
 
     def is_external(self) -> bool:
         """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""
-        return self.members.leaving or (self.place.is_short() and self.members.size() > 1)
+        return self.place.keeps_nothing()
 
     def replicate(
         self,
@@ -287,6 +327,17 @@ class Cluster(CopyKeeper):
             return self.replications.start_elsewhere(tube, draft, repl, now)
         return self.place.id_of(self.replications.start_async(tube, draft, repl, now))
 
+    def may_be_elsewhere(self, id: bytes) -> bool:
+        """Whether an id in 40 characters is of a job that another node may have made."""
+        return id[2:10] != self.place.myself[:8] and self.members.size() > 1
+
+    def whom_to_ask(self, id: bytes) -> str:
+        """Who could know of a job that another node has made, and is not here; for people."""
+        for peer in self.members.peers.values():
+            if peer.id[:8] == id[2:10] and peer.is_member():
+                return f"ask the node that made it, {peer.id.decode()} at {peer.host}:{peer.port}"
+        return f"ask the others: {id[2:10].decode('ascii', 'replace')}…, which made it, is not in the cluster any more"
+
     def acknowledge_unknown(self, id: bytes, now: i64) -> None:
         """A client says that a job is done which is not here."""
         if not is_at_least_once(id):
@@ -300,10 +351,10 @@ class Cluster(CopyKeeper):
     def fast_ack(self, session: Session, id: bytes, job: Job | None, now: i64) -> bool:
         """A client says that a job is done, and does not mind if it is delivered again: tell whom we can, once."""
         place = self.place
-        message = OfJob(m.DELJOB, id)
         if job is None:
             known = id in self.acks.by_id
-            place.send_all(self.acks.forget(id, now) or self.members.linked(), message)
+            holders = self.acks.forget(id, now)
+            place.send_all(holders or self.members.linked(), OfJob(m.DELJOB, id, fingerprint(holders)))
             # It may still be on its way to us.
             place.lately.add(id, now)
             return known
@@ -314,7 +365,7 @@ class Cluster(CopyKeeper):
         if outcome != OK:
             return False
         if copy is not None:
-            place.send_all(copy.holders, message)
+            place.send_all(copy.holders, OfJob(m.DELJOB, id, fingerprint(copy.holders)))
             if not job.once:
                 place.lately.add(id, now)
         return True
@@ -325,9 +376,21 @@ class Cluster(CopyKeeper):
         """Ask every node that can be reached what it has of a queue."""
         return self.questions.ask(connection, about, queue, count, timeout_ms, tag, now)
 
+    def next_node(self, after: bytes) -> bytes:
+        """Who comes next, where all members are asked one after the other; nothing behind the last."""
+        behind = [node for node in self.members.everybody() if node > after]
+        return min(behind) if behind else b""
+
     def postponed(self, job: Job, now: i64) -> None:
         """A client said that it still works on a job, which was handed out elsewhere or is not known to be."""
         self.requeue.postponed(job, now)
+
+    def node_of(self, prefix: bytes) -> bytes:
+        """The node whose id begins so; empty if none of us does."""
+        for peer in self.members.peers.values():
+            if peer.id.startswith(prefix) and peer.is_member():
+                return peer.id
+        return b""
 
     def wants(self, queue: bytes, now: i64) -> None:
         """A client found a queue empty, or waits for it."""
@@ -388,6 +451,9 @@ class Cluster(CopyKeeper):
         if isinstance(wait, QuestionWait):
             self.questions.wait_ended(wait)
             return
+        if isinstance(wait, ClaimWait):
+            self.homes.wait_ended(wait)
+            return
         assert isinstance(wait, CopyWait)
         self.replications.wait_ended(wait, self.place.engine.now)
         self.handovers.wait_ended(wait, self.place.engine.now)
@@ -395,6 +461,11 @@ class Cluster(CopyKeeper):
     def tube_made(self, tube: Tube) -> None:
         """A queue came into being."""
         self.federation.tube_made(tube)
+        self.homes.tube_made(tube)
+
+    def tube_dropped(self, tube: Tube) -> None:
+        """A tube is gone."""
+        self.homes.tube_dropped(tube)
 
     def can_be_had(self, tube: Tube) -> None:
         """A job of a queue that others want jobs of is ready."""

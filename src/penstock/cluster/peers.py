@@ -30,7 +30,7 @@ class Peer:
     asked: i64  # When it was greeted last.
     pong_received: i64  # When it answered last; 0: never.
     linked: bool  # Our link to it is up,
-    linked_at: i64  # since then.
+    linked_at: i64  # since then; what it said of its memory is not older.
     heard: bool  # It has spoken to us, over a link of its own.
     invited: bool  # It is to be told MEET: to know us whether it has heard of us or not.
     lost_at: i64  # Since when its address is somebody else's; 0: it is not.

@@ -112,6 +112,12 @@ class Place:
             self._nodes[id] = id
         return id
 
+    def shown(self, node: bytes) -> str:
+        """A node for people: who it is, and where."""
+        peer = self.members.peers.get(node)
+        where = "" if peer is None else f" at {peer.host}:{int(peer.port)}"
+        return f"node {node.decode()}{where}"
+
     def send_all(self, nodes: list[bytes], message: Message) -> None:
         """Say something to these nodes, but for ourselves."""
         for node in nodes:
@@ -126,7 +132,7 @@ class Place:
     def targets(self, taken: list[bytes], count: i64) -> list[bytes]:
         """Up to so many nodes that could be given a copy, and are none of these; by chance."""
         members = self.members
-        found = [node for node in members.reachable() if node not in taken and members.is_linked(node)]
+        found = [node for node in members.reachable() if node not in taken and members.has_greeted(node)]
         most: i64 = len(found)
         if count < most:
             for at in range(count):
@@ -138,7 +144,7 @@ class Place:
     def can_take(self, node: bytes) -> bool:
         """Whether a node that asks for jobs could have them: it hears us, and does not leave."""
         peer = self.members.peers.get(node)
-        return peer is not None and peer.linked and not peer.flags & NODE_LEAVING
+        return peer is not None and self.members.has_greeted(node) and not peer.flags & NODE_LEAVING
 
     def is_short(self) -> bool:
         """Whether there is too little memory for copies."""
@@ -146,6 +152,10 @@ class Place:
         if engine.memory_max == NEVER or engine.spills:
             return False
         return engine.memory_used() > engine.memory_max // 100 * SHORT_PERCENT
+
+    def keeps_nothing(self) -> bool:
+        """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""
+        return self.members.leaving or (self.is_short() and self.members.size() > 1)
 
     def shared_tube(self, name: bytes, now: i64) -> Tube | None:
         """The queue of a name, made if need be; None if jobs from elsewhere cannot be in it."""

@@ -11,13 +11,26 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.cluster.images import image_of
-from penstock.cluster.messages import ASK, EMPTY, LENGTHS, TOLD, JobImage, Question, Told
+from penstock.cluster.images import image_of, outline_of
+from penstock.cluster.messages import (
+    ASK,
+    CONSUMER,
+    EMPTY,
+    LENGTHS,
+    MERE_COPY,
+    SOME,
+    STAGE,
+    TOLD,
+    JobImage,
+    Question,
+    Told,
+)
 from penstock.cluster.place import Place
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.copying import begin_wait, end_wait, is_shared
 from penstock.core.errors import CommandError
+from penstock.core.job import Job
 from penstock.core.limits import SCAN_EXAMINED_MAX
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, ElsewhereWait
@@ -25,6 +38,9 @@ from penstock.core.waits import Connection, ElsewhereWait
 # How many jobs a node shows, and how many bytes of bodies.
 SHOWN_MAX: Final = 100
 _SHOWN_BYTES_MAX: Final = 1024 * 1024
+
+# How many jobs a node tells of, without their bodies, in an answer to a scan.
+SCANNED_MAX: Final = 1_000
 
 # How many jobs are deleted in one go; who asks asks again until there are none.
 EMPTIED_MAX: Final = 1_000
@@ -39,15 +55,17 @@ class QuestionWait(ElsewhereWait):
     answers: i64  # and how many have.
     figures: list[int]  # What was told so far, added up.
     jobs: list[JobImage]
+    where: bytes  # The node that has what was sought; empty if none has, or it was not that.
 
-    def __init__(self, number: i64, connection: Connection, about: i64, asked: list[bytes], tag: object) -> None:
-        super().__init__(number, connection, tag)
-        self.question = number
-        self.about = about
+    def __init__(self, question: Question, connection: Connection, asked: list[bytes], tag: object) -> None:
+        super().__init__(question.number, connection, tag)
+        self.question = question.number
+        self.about = question.about
         self.asked = asked
         self.answers = 0
         self.figures = []
         self.jobs = []
+        self.where = b""
 
     def hear(self, told: Told) -> None:
         """Add what a node has told."""
@@ -81,16 +99,44 @@ class Questions:
     ) -> QuestionWait:
         """Ask every node that can be reached, this one first."""
         place = self._place
-        asked = place.members.linked()
-        wait = QuestionWait(place.engine._number(), connection, about, asked, tag)
+        question = Question(ASK, place.engine._number(), about, queue, count)
+        return self._ask(connection, question, [place.myself, *place.members.linked()], timeout_ms, tag, now)
+
+    def ask_one(
+        self,
+        connection: Connection,
+        node: bytes,
+        queue: bytes,
+        count: i64,
+        cursor: i64,
+        states: i64,
+        timeout_ms: int,
+        tag: object,
+        now: i64,
+    ) -> QuestionWait:
+        """Ask one node, perhaps this one, for its next jobs. One that cannot be reached does not answer."""
+        place = self._place
+        question = Question(ASK, place.engine._number(), SOME, queue, count)
+        question.cursor = cursor
+        question.states = states
+        asked = [node] if node == place.myself or node in place.members.linked() else []
+        return self._ask(connection, question, asked, timeout_ms, tag, now)
+
+    def _ask(
+        self, connection: Connection, question: Question, nodes: list[bytes], timeout_ms: int, tag: object, now: i64
+    ) -> QuestionWait:
+        place = self._place
+        others = [node for node in nodes if node != place.myself]
+        wait = QuestionWait(question, connection, others, tag)
         begin_wait(place.engine, wait, timeout_ms, now)
-        wait.hear(self._answer(Question(ASK, wait.number, about, queue, count), now))
-        if not asked:
+        if len(others) < len(nodes):
+            wait.hear(self._answer(question, now))
+        if not others:
             end_wait(place.engine, wait, w.SERVED)
             return wait
         self._open[wait.number] = wait
-        for node in asked:
-            place.mail.send(node, Question(ASK, wait.number, about, queue, count))
+        for node in others:
+            place.mail.send(node, question)
         return wait
 
     def wait_ended(self, wait: QuestionWait) -> None:
@@ -108,12 +154,23 @@ class Questions:
             return
         wait.asked.remove(sender)
         wait.hear(told)
-        if not wait.asked:
+        if wait.about in (CONSUMER, STAGE) and wait.figures[0]:
+            wait.where = sender
+        if not wait.asked or wait.where:
             end_wait(self._place.engine, wait, w.SERVED)
 
     def _answer(self, question: Question, now: i64) -> Told:
-        tube = self._place.engine.tubes.get(question.queue)
+        engine = self._place.engine
         told = Told(TOLD, question.number, [], [])
+        if question.about in (CONSUMER, STAGE):
+            is_stage = question.about == STAGE
+            is_there = question.queue in engine.stages.by_name if is_stage else question.queue in engine.consumers
+            told.figures = [1 if is_there else 0]
+            return told
+        tube = engine.tubes.get(question.queue)
+        if question.about == SOME:
+            self._tell_next(tube, question, told, now)
+            return told
         if tube is None:
             return told
         if question.about == LENGTHS:
@@ -123,6 +180,23 @@ class Questions:
         else:
             told.jobs = self._some(tube, question, now)
         return told
+
+    def _tell_next(self, tube: Tube | None, question: Question, told: Told, now: i64) -> None:
+        place = self._place
+        if tube is None and question.queue:
+            told.figures = [0]
+            return
+        count = max(1, min(question.count, SCANNED_MAX))
+        states = question.states
+        if states == 0:
+            states = -1
+        jobs, cursor = place.engine.scan(question.cursor, count, tube, states)
+        for job in jobs:
+            image = outline_of(place, job, now)
+            if is_mere_copy(job):
+                image.state = MERE_COPY
+            told.jobs.append(image)
+        told.figures = [cursor]
 
     def _some(self, tube: Tube, question: Question, now: i64) -> list[JobImage]:
         images: list[JobImage] = []
@@ -141,12 +215,17 @@ class Questions:
         return self._place.engine.truncate(tube, now, EMPTIED_MAX) if is_shared(tube) else 0
 
 
+def is_mere_copy(job: Job) -> bool:
+    """Whether a job only waits here in case that another node, which has it, does not get it done."""
+    copy = job.copy()
+    return copy is not None and copy.announces and job.state == s.DELAYED
+
+
 def _lengths(tube: Tube) -> list[int]:
     """How many jobs are ready, taken, delayed, buried, and here only as copies of what is elsewhere."""
     copies = 0
     for job in islice(tube.delayed.items, SCAN_EXAMINED_MAX):
-        copy = job.copy()
-        if copy is not None and copy.announces:
+        if is_mere_copy(job):
             copies += 1
     delayed = tube.count_in(s.DELAYED) - copies
     return [tube.count_in(s.READY), tube.count_in(s.TAKEN), delayed, tube.count_in(s.BURIED), copies]

@@ -150,6 +150,12 @@ class Replications:
             if len(started.confirmed) >= started.needed:
                 self._succeed(started, now)
 
+    def given_away(self, sender: bytes, id: bytes) -> None:
+        """A node hands its copy over: it has none any more, and does not count."""
+        started = self.by_id.get(id)
+        if started is not None and sender in started.confirmed:
+            started.confirmed.remove(sender)
+
     def fire(self, started: Replication, now: i64) -> None:
         """Ask one more node, and those that are silent."""
         place = self._place
@@ -162,8 +168,13 @@ class Replications:
         started.tries += 1
         copy = job.copy()
         assert copy is not None
+        if started.external and started.wait is None and not place.keeps_nothing():
+            # This node stays after all, and its producer was told that the job is safe.
+            merge_holders(place, copy, [place.myself])
+            let_in(place.engine, job, now)
+            return
         more = place.targets([place.myself, *started.asked], 1)
-        if started.tries >= started.again_at:
+        if started.tries >= started.again_at or started.wait is None:
             started.again_at = started.tries + min(started.again_at, _SILENT_MAX)
             silent = [node for node in started.asked if node not in started.confirmed]
             self._ask(started, silent, False, now)
@@ -213,10 +224,7 @@ class Replications:
     def receive_repljob(self, sender: bytes, image: JobImage, quiet: bool, now: i64) -> None:
         """A node wants us to hold a copy."""
         place = self._place
-        if self._acks.by_id.get(image.id) is not None:
-            self._acks.object_to(sender, image.id)
-            return
-        if place.lately.has(image.id) or image.retry_ms == 0:
+        if self._acks.object_to(sender, image.id) or image.retry_ms == 0:
             return
         job = place.find(image.id, now)
         if job is not None:

@@ -68,10 +68,11 @@ def withdraw(engine: Engine, job: Job, now: i64) -> None:
     engine._move(job, engine.tube_of(job), s.WITHDRAWN, now)
 
 
-def admit(engine: Engine, job: Job, tube: Tube, now: i64) -> None:
+def admit(engine: Engine, job: Job, tube: Tube, buried: bool, now: i64) -> None:
     """Let a job in that comes from another node, with the next id of this one: ready, or delayed if it is to wake."""
     assert job.id == engine._next_id
-    _enter(engine, job, tube, s.MOVED_IN_READY if job.wake == NEVER else s.MOVED_IN_DELAYED, now)
+    event: i64 = s.MOVED_IN_READY if job.wake == NEVER else s.MOVED_IN_DELAYED
+    _enter(engine, job, tube, s.MOVED_IN_BURIED if buried else event, now)
 
 
 def _enter(engine: Engine, job: Job, tube: Tube, event: i64, now: i64) -> None:
@@ -104,23 +105,31 @@ def postpone(engine: Engine, job: Job, wake: i64) -> None:
 
 
 def take_out(engine: Engine, job: Job, now: i64) -> None:
-    """Take a job out of its queue, or its delay, to give it to another node: as if that had taken it."""
+    """Take a job that nobody holds, wherever it is, to give it to another node: as if that had taken it."""
     tube = engine.tube_of(job)
-    if job.state == s.DELAYED:
+    if job.state != s.READY:
         engine._move(job, tube, s.SWITCHED_READY, now)
     job.deliveries += 1
     job.wake = NEVER
     engine._move(job, tube, s.TOOK, now)
 
 
-def take_back(engine: Engine, job: Job, wake: i64, now: i64) -> None:
-    """Have a job again that was taken out: ready, or delayed until it is to wake."""
+def take_back(engine: Engine, job: Job, wake: i64, buried: bool, now: i64) -> None:
+    """Have a job again that was taken out: ready, buried, or delayed until it is to wake."""
     tube = engine.tube_of(job)
     job.deliveries -= 1
     engine._move(job, tube, s.UNDELIVERED, now)
-    if wake != NEVER and wake > now:
+    if buried:
+        engine._move(job, tube, s.SWITCHED_BURIED, now)
+    elif wake > now:
         job.wake = wake
         engine._move(job, tube, s.SWITCHED_DELAYED, now)
+
+
+def bury(engine: Engine, job: Job, reason: bytes, now: i64) -> None:
+    """Let a job that waits here be buried, as it is elsewhere."""
+    job.rare().reason = reason
+    engine._move(job, engine.tube_of(job), s.SWITCHED_BURIED, now)
 
 
 def first_ready(engine: Engine, tube: Tube, now: i64) -> Job | None:

@@ -198,6 +198,8 @@ class Engine(Moves):
         self._tube_numbers.remove(tube.number)
         self._tube_slots[tube.slot] = None
         self._tube_slots_free.append(tube.slot)
+        if self.copies is not None:
+            self.copies.tube_dropped(tube)
 
     def scan_tubes(self, cursor: int, count: int) -> tuple[list[Tube], int]:
         """Up to `count` tubes from a cursor on, and the cursor to go on from; 0 begins, and 0 is the end."""
@@ -316,6 +318,7 @@ class Engine(Moves):
             tube.check_ttr(ttr_ms)
         if not session.connections:
             raise UnknownSession()
+        self._check_moves()
 
     def take_many(
         self,
@@ -676,6 +679,7 @@ class Engine(Moves):
 
     def touch(self, session: Session, job: Job, now: i64, more_ms: int = UNSET) -> int:
         """Ask for more time: so much more, or a whole ttr from now. More time also prolongs the ttl."""
+        self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
         tube = self.tube_of(job)
@@ -699,6 +703,7 @@ class Engine(Moves):
 
     def prolong(self, job: Job, now: i64, more_ms: int) -> int:
         """Let a job that waits to be taken live longer. One whose ttl never ends is as it was."""
+        self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
         if job.state != s.READY:
@@ -734,6 +739,7 @@ class Engine(Moves):
         body_kind: int = BODY_BYTES,
     ) -> int:
         """Dig one buried job up: to its old place, or after a delay."""
+        self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
         if job.state != s.BURIED:
@@ -766,6 +772,7 @@ class Engine(Moves):
 
         What is given (delay, ttl, another body), each of them gets.
         """
+        self._check_moves()
         self.advance(now)
         check_count(count, "the number of jobs to kick")
         tube.check_return(delay_ms, ttl_ms, PRIORITY_UNSET)
@@ -789,6 +796,7 @@ class Engine(Moves):
 
     def snatch(self, job: Job, now: i64, delay_ms: int = 0) -> int:
         """Take a taken job away from its holder: back to its place, or after a delay."""
+        self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
         if job.state != s.TAKEN:
@@ -806,6 +814,7 @@ class Engine(Moves):
 
     def restart(self, job: Job, now: i64, delay_ms: int = 0) -> int:
         """Bring a job back that is delayed, or that was acked and kept."""
+        self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
         if not s.allowed(i64(job.state), s.RESTARTED):
@@ -823,6 +832,7 @@ class Engine(Moves):
 
     def switch(self, job: Job, state: int, now: i64, delay_ms: int = 0) -> int:
         """Turn a job that is not taken into any other state; delayed and zombie need to know for how long."""
+        self._check_moves()
         events = {
             s.READY: s.SWITCHED_READY,
             s.DELAYED: s.SWITCHED_DELAYED,
@@ -856,6 +866,7 @@ class Engine(Moves):
 
     def move(self, session: Session, job: Job, target: Tube, now: i64, delay_ms: int = 0) -> int:
         """Move a job to the end of another tube, whatever its state; a taken one only by its holder."""
+        self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
         source = self.tube_of(job)

@@ -304,6 +304,18 @@ class Leaving(CommandError):
     code: ClassVar[str] = "LEAVING"
 
 
+class NoHome(CommandError):
+    """The tube lives on a node that cannot be reached, or may do so; wait until it is back, and try again."""
+
+    code: ClassVar[str] = "NOHOME"
+
+
+class CrossHome(CommandError):
+    """These tubes and jobs live on different nodes; one command is about those of one node."""
+
+    code: ClassVar[str] = "CROSSHOME"
+
+
 class BadUrl(CommandError):
     """A server's URL reads like: penstock://user:password@host:7711."""
 

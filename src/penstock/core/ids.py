@@ -61,6 +61,11 @@ def ttl_class(ttl_ms: int, once: bool) -> int:
     return minutes & ~1 if once else minutes | 1
 
 
+def is_long(text: bytes) -> bool:
+    """Whether something is written like a 40-character id, of whatever node."""
+    return len(text) == LONG_ID_BYTES and text[:2] == b"D-" and text[10] == 45 and text[35] == 45
+
+
 class IdForms:
     """Writes and reads the outer forms of the ids of one node."""
 

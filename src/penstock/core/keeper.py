@@ -32,6 +32,9 @@ class CopyKeeper:
     def tube_made(self, tube: Tube) -> None:
         """A tube came into being."""
 
+    def tube_dropped(self, tube: Tube) -> None:
+        """A tube is gone."""
+
     def can_be_had(self, tube: Tube) -> None:
         """A job of a tube that other nodes want is ready."""
 

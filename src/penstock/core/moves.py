@@ -64,6 +64,7 @@ class Moves:
     consumers: dict[bytes, Consumer]  # Those that claim jobs: see claims.py.
     stages: Stages
     room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says, after each commit.
+    moves_left: i64  # The same of moves of jobs that do not end by them; few on a full disk only.
     resident_bytes: i64  # Of the bodies that are in memory.
     waiting_bytes: i64  # Of puts that wait for room.
     notes_bytes: i64  # What all notes take of memory.
@@ -101,6 +102,7 @@ class Moves:
         self.consumers = {}
         self.stages = Stages()
         self.room_bytes = NEVER
+        self.moves_left = NEVER
         self.resident_bytes = 0
         self.waiting_bytes = 0
         self.notes_bytes = 0
@@ -332,6 +334,7 @@ class Moves:
         self._tell(job, tube, rule, now)
 
     def _tell(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
+        self.moves_left -= 1
         extra = job.extra
         if extra is not None and extra.copy is not None and self.copies is not None:
             self.copies.moved(job, tube, rule, now)
@@ -462,6 +465,21 @@ class Moves:
                 needed += self.resident_bytes + log_bytes
             if needed > self.memory_max:
                 raise NoMemory()
+
+    def _check_moves(self) -> None:
+        """Refuse what could be done again and again, where the disk has just enough room for jobs to end."""
+        if self.moves_left <= 0:
+            raise NoSpace(
+                "the disk is full, and what is left of it is for acks; make room, and jobs can be taken again"
+            )
+
+    def takes_go_on(self) -> None:
+        """There is room for moves again: look at who waits to take."""
+        for tube in self.tubes.values():
+            if tube.line.length > 0:
+                self._note(tube, None)
+            for key in tube.key_lines:
+                self._note(tube, key)
 
     def memory_used(self) -> i64:
         """How many bytes of memory all jobs and tubes take, as `memory_max` counts them."""
@@ -802,7 +820,7 @@ class Moves:
             self._serve_key(tube, name, now, wait.number)
 
     def _take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int, now: i64) -> Job | None:
-        if tube.paused_out or tube.driven:
+        if tube.paused_out or tube.driven or self.moves_left <= 0:
             return None
         job = self._first(tube, key, now)
         if job is not None:

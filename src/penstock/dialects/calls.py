@@ -15,18 +15,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.errors import PenstockError, ProtocolError
 from penstock.core.waits import Waiting
-from penstock.dialects.command import ANSWERS_BYTES_MAX, Answer, Caller, Desk, Long, check_tube, refusal_line
+from penstock.dialects.command import (
+    ANSWERS_BYTES_MAX,
+    Answer,
+    Caller,
+    Desk,
+    Long,
+    check_again,
+    check_tube,
+    refusal_line,
+)
 from penstock.dialects.inbox import ALL_RUN, MORE_LEFT, PART_LEFT, STOPPED
 from penstock.dialects.site import Site
 from penstock.wire import iproto
-from penstock.wire.errors import BoxError, NoProcedure, Refused
+from penstock.wire.errors import AskFirst, BoxError, Elsewhere, NoProcedure, Refused
 from penstock.wire.iproto import Answers, IprotoParser, Request
 from penstock.wire.msgpack import DEPTH_MAX, NO_VALUES, VALUES_MAX, Reader, pack, unpack, write_array
 
@@ -52,6 +61,7 @@ _ASKING: Final = re.compile(rb"local (\w+) = \.\.\. ?; ?return queue\.tube\[\1\]
 
 Function = Callable[[Caller, Request, bytes, int], bytes | None]
 LogIn = Callable[[Caller, Request], None]
+PassOn = Callable[[Any, Request, Elsewhere], None]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -244,6 +254,16 @@ def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
     reply.refusal(sync, number, text.encode("utf-8", "backslashreplace"))
 
 
+class _Again(Pending):
+    """A call that waits for what other nodes say: then it is run as if it came only now."""
+
+    request: Request
+
+    def __init__(self, caller: Caller, request: Request) -> None:
+        super().__init__(caller, request)
+        self.request = request
+
+
 class Calls:
     """Runs the requests of those who came through one door."""
 
@@ -252,6 +272,7 @@ class Calls:
     tubes: Family  # The methods of a tube.
     spaces: Family
     log_in: LogIn
+    on_elsewhere: PassOn | None  # Told of a call that is for another node; without it, the call is refused.
     _routes: dict[bytes, Route]
 
     def __init__(self, desk: Desk, families: dict[bytes, Family], tubes: Family, spaces: Family, log_in: LogIn) -> None:
@@ -260,6 +281,7 @@ class Calls:
         self.tubes = tubes
         self.spaces = spaces
         self.log_in = log_in
+        self.on_elsewhere = None
         self._routes = {}
 
     def run_all(self, caller: Caller, requests: list[Request], start: i64, waits_max: i64, now: i64) -> i64:
@@ -268,27 +290,11 @@ class Calls:
         count: i64 = len(requests)
         waits = caller.connection.waits
         began: i64 = self.desk.clock_ns()
-        while at < count and not caller.busy and len(waits) < waits_max:
+        while at < count and not caller.busy and len(waits) + caller.abroad < waits_max:
             request = requests[at]
             at += 1
             self.desk.executed += 1
-            try:
-                if request.code == iproto.CALL:
-                    results = self._call(caller, request, now)
-                    if results is not None:
-                        answers_of(caller).data(request.sync, results)
-                else:
-                    self._run(caller, request, now)
-            except PenstockError as refusal:
-                refuse(caller, request.sync, refusal)
-            except Exception as error:
-                self.desk.internal_errors += 1
-                caller.closing = True
-                text = b"internal error; the server's log has the details"
-                answers_of(caller).refusal(request.sync, iproto.ER_PROC_LUA, text)
-                if self.desk.on_error is None:
-                    raise error
-                self.desk.on_error(error)
+            self._answer(caller, request, now)
             ended: i64 = self.desk.clock_ns()
             if self.desk.slow_ns >= 0 and ended - began >= self.desk.slow_ns and self.desk.on_slow is not None:
                 self.desk.on_slow(caller, [request.name, *request.args], ended - began)
@@ -296,6 +302,38 @@ class Calls:
             if caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
                 break
         return at
+
+    def _answer(self, caller: Caller, request: Request, now: i64) -> None:
+        """Run a request; it is answered, or waits."""
+        try:
+            if request.code == iproto.CALL:
+                results = self._call(caller, request, now)
+                if results is not None:
+                    answers_of(caller).data(request.sync, results)
+            else:
+                self._run(caller, request, now)
+        except PenstockError as refusal:
+            if isinstance(refusal, AskFirst) and self.desk.ask_others is not None:
+                self.desk.ask_others(caller, refusal, _Again(caller, request), now)
+            elif isinstance(refusal, Elsewhere) and self.on_elsewhere is not None:
+                self._pass_on(caller, request, refusal)
+            else:
+                refuse(caller, request.sync, refusal)
+        except Exception as error:
+            self.desk.internal_errors += 1
+            caller.closing = True
+            text = b"internal error; the server's log has the details"
+            answers_of(caller).refusal(request.sync, iproto.ER_PROC_LUA, text)
+            if self.desk.on_error is None:
+                raise error
+            self.desk.on_error(error)
+
+    def _pass_on(self, caller: Caller, request: Request, where: Elsewhere) -> None:
+        assert self.on_elsewhere is not None
+        try:
+            self.on_elsewhere(caller, request, where)
+        except PenstockError as refusal:
+            refuse(caller, request.sync, refusal)
 
     def _call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
         name = call.name
@@ -381,6 +419,10 @@ class Calls:
             refuse(pending.caller, pending.sync, refusal)
             return
         try:
+            if isinstance(pending, _Again):
+                check_again(wait)
+                self._answer(pending.caller, pending.request, now)
+                return
             results = pending.result(wait, now)
         except PenstockError as reason:
             refuse(pending.caller, pending.sync, reason)
@@ -390,6 +432,7 @@ class Calls:
 
 def _understand(request: Request) -> None:
     """Turn a text that is to be evaluated into the call that it is, if it is one that clients are known to send."""
+    request.code = iproto.CALL
     text = b" ".join(request.name.split())
     passing_on = _PASSING_ON.fullmatch(text)
     if passing_on is not None:

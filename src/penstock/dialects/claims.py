@@ -9,6 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from penstock.cluster.messages import CONSUMER
 from penstock.core import claiming
 from penstock.core.claims import Claim
 from penstock.core.engine import Engine
@@ -21,6 +22,7 @@ from penstock.dialects.native import Native
 from penstock.dialects.packed import write_packed
 from penstock.dialects.pages import LOOK_SLICE, PAGE_BYTES_MAX, Pages
 from penstock.dialects.words import Words, shown
+from penstock.wire.errors import Elsewhere
 from penstock.wire.reply import Reply
 
 # How many jobs a claim has unless it is said, and at most: they are claimed in one turn.
@@ -68,7 +70,7 @@ class Claims:
                 size = True
             else:
                 raise words.unknown(["COUNT", "LEASE", "TOKEN", "SHARD", "SIZE"])
-        tube = self._engine.tube(args[2])
+        tube = self._native.site.tube(args[2])
         made = claiming.claim(self._engine, args[3], token, number, tube, min(count, CLAIM_JOBS_MAX), lease, now)
         if made is None:
             caller.reply.null_array()
@@ -79,7 +81,7 @@ class Claims:
 
     def read(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM READ consumer number [SHARD i n] [PACKED]"""
-        check_own(caller, args[2], b"consumer")
+        self._check(caller, args[2])
         shard = _ALL
         packed = False
         words = Words(args, 4)
@@ -102,14 +104,14 @@ class Claims:
         """CLAIM ACK consumer upto [TOKEN t]"""
         upto = _number(args[3])
         token, _ = _token_and_lease(Words(args, 4), False)
-        check_own(caller, args[2], b"consumer")
+        self._check(caller, args[2])
         acked = claiming.ack_claims(self._engine, args[2], token, upto, now)
         self._native.site.run(caller, _Acking(self._engine, args[2], acked), now)
 
     def renew(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM RENEW consumer [LEASE d] [TOKEN t]"""
         token, lease = _token_and_lease(Words(args, 3), True)
-        check_own(caller, args[2], b"consumer")
+        self._check(caller, args[2])
         if lease is None:
             lease = claiming.last_lease(self._engine, args[2])
         caller.reply.integer(claiming.renew_claims(self._engine, args[2], token, lease, now))
@@ -117,13 +119,21 @@ class Claims:
     def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM RELEASE consumer [TOKEN t]"""
         token, _ = _token_and_lease(Words(args, 3), False)
-        check_own(caller, args[2], b"consumer")
+        self._check(caller, args[2])
         caller.reply.integer(claiming.release_claims(self._engine, args[2], token, now))
+
+    def _check(self, caller: Caller, consumer: bytes) -> None:
+        """Refuse a consumer that is not of a caller's own; and go where it is, if that is on another node."""
+        check_own(caller, consumer, b"consumer")
+        if consumer not in self._engine.consumers:
+            node = self._native.site.who_has(caller, CONSUMER, [consumer])
+            if node:
+                raise Elsewhere(node, f"consumer {shown(consumer)}")
 
     def info(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM INFO consumer"""
         self._engine.advance(now)
-        check_own(caller, args[2], b"consumer")
+        self._check(caller, args[2])
         consumer = self._engine.consumers.get(args[2])
         reply = caller.reply
         reply.map(4)

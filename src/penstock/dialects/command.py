@@ -12,10 +12,12 @@ from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.core.errors import CommandError, NoMemory, PenstockError
+from penstock.cluster.homes import ClaimWait
+from penstock.cluster.questions import QuestionWait
+from penstock.core.errors import CommandError, NoHome, NoMemory, PenstockError
 from penstock.core.job import Job
-from penstock.core.waits import Connection, Waiting
-from penstock.wire.errors import Refused
+from penstock.core.waits import SERVED, TIMED_OUT, Connection, Waiting
+from penstock.wire.errors import AskFirst, Elsewhere, Refused
 from penstock.wire.reply import Reply
 from penstock.wire.resp import HTTP_REQUEST
 
@@ -51,6 +53,7 @@ class Caller:
     any_tube: bool  # Whether it may do so to every tube.
     wait: Waiting | None  # What it waits for. Nothing more of it is run meanwhile.
     busy: bool  # A long command of it is under way: the same.
+    abroad: i64  # How many of its commands are under way on other nodes.
     closing: bool  # It is to be closed when what it was answered has been sent.
     muted: i64  # Whether it is answered.
     last_command: bytes  # The name of the command that it sent last.
@@ -69,6 +72,7 @@ class Caller:
         self.any_tube = True
         self.wait = None
         self.busy = False
+        self.abroad = 0
         self.closing = False
         self.muted = ANSWERED
         self.last_command = b""
@@ -241,6 +245,8 @@ class Family:
 Show = Callable[[Any, list[bytes]], None]
 Slow = Callable[[Any, list[bytes], int], None]
 Report = Callable[[Exception], None]
+PassOn = Callable[[Any, list[bytes], Elsewhere], None]
+AskOthers = Callable[[Caller, AskFirst, object, int], Waiting]
 
 
 class Desk:
@@ -255,6 +261,8 @@ class Desk:
     on_show: Show | None  # Told of a command that is about to run, while somebody wants to see every one.
     on_slow: Slow | None  # Told of a command that took long, and how many ns that was.
     on_error: Report | None  # Told of what is wrong with us.
+    on_elsewhere: PassOn | None  # Told of a command that is for another node; without it, the command is refused.
+    ask_others: AskOthers | None  # Asks other nodes something: for whom, what, the tag of the wait, now.
     _spellings: dict[bytes, Command]  # By their names as clients mostly write them.
 
     def __init__(self, commands: list[Command], clock_ns: Callable[[], int]) -> None:
@@ -270,6 +278,8 @@ class Desk:
         self.on_show = None
         self.on_slow = None
         self.on_error = None
+        self.on_elsewhere = None
+        self.ask_others = None
 
     def add(self, command: Command, name: bytes) -> None:
         """Let a command be called by a name."""
@@ -301,7 +311,7 @@ class Desk:
             if command is not None:
                 if self.watched and self.on_show is not None:
                     self.on_show(caller, args)
-                self._run(caller, command, args, now)
+                self.run(caller, command, args, now)
                 ended: i64 = self.clock_ns()
                 command.calls += 1
                 command.ns += ended - began
@@ -318,7 +328,8 @@ class Desk:
                 return at
         return at
 
-    def _run(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
+    def run(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
+        """Run a command of a caller, if it may; it is answered, or waits."""
         reply = caller.reply
         refusal = command.refusal(caller, args)
         if refusal:
@@ -332,9 +343,21 @@ class Desk:
                 # Half an answer was written: whatever comes next would be read as the rest of it.
                 self._failed(caller, error)
                 return
-            reply.error(refusal_line(error))
+            if isinstance(error, AskFirst) and self.ask_others is not None:
+                caller.waits(self.ask_others(caller, error, caller, now), _Again(self, command, args))
+            elif isinstance(error, Elsewhere) and self.on_elsewhere is not None:
+                self._pass_on(caller, args, error)
+            else:
+                reply.error(refusal_line(error))
         except Exception as defect:
             self._failed(caller, defect)
+
+    def _pass_on(self, caller: Caller, args: list[bytes], where: Elsewhere) -> None:
+        assert self.on_elsewhere is not None
+        try:
+            self.on_elsewhere(caller, args, where)
+        except PenstockError as refusal:
+            caller.reply.error(refusal_line(refusal))
 
     def answered(self, caller: Caller, before: i64) -> None:
         """A command has ended: take back its answer, which began here, where its caller wants none."""
@@ -373,7 +396,8 @@ class Desk:
                 answer.write(caller, wait, now)
             except PenstockError as reason:
                 caller.reply.error(refusal_line(reason))
-        self.answered(caller, before)
+        if caller.wait is None and not caller.busy:
+            self.answered(caller, before)
 
     def _failed(self, caller: Caller, error: Exception) -> None:
         """A command failed in a way that nobody meant: its caller is closed, the others go on."""
@@ -395,6 +419,33 @@ class Desk:
             return
         shown = name[:128].decode("utf-8", "backslashreplace").encode()
         caller.reply.error(b"ERR unknown command '" + shown + b"'")
+
+
+class _Again(Answer):
+    """How one is answered who waited for what other nodes say: as if it asked only now."""
+
+    _desk: Desk
+    _command: Command
+    _args: list[bytes]
+
+    def __init__(self, desk: Desk, command: Command, args: list[bytes]) -> None:
+        self._desk = desk
+        self._command = command
+        self._args = args
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """A wait has ended."""
+        check_again(wait)
+        self._desk.run(caller, self._command, self._args, now)
+
+
+def check_again(wait: Waiting) -> None:
+    """Refuse a command that waited for what other nodes say, and is not to be run again."""
+    if isinstance(wait, ClaimWait) and wait.refusal is not None:
+        raise wait.refusal
+    # Who does not answer a question in time has nothing to say.
+    if wait.outcome != SERVED and not (isinstance(wait, QuestionWait) and wait.outcome == TIMED_OUT):
+        raise NoHome("nobody waited until the other nodes had answered; try again")
 
 
 def refusal_line(refusal: PenstockError) -> bytes:

@@ -15,7 +15,7 @@ from penstock.cluster.node import Cluster
 from penstock.core import states as s
 from penstock.core.copying import is_shared
 from penstock.core.engine import Engine
-from penstock.core.ids import LONG_ID_BYTES
+from penstock.core.ids import NOT_AN_ID, is_long
 from penstock.core.job import Draft, Job
 from penstock.core.limits import (
     BATCH_JOBS_MAX,
@@ -133,6 +133,8 @@ class Disque:
         timeout = _parse_timeout(args[3])
         engine = self._engine
         tube = engine.tubes.get(name)
+        if tube is None:
+            self.site.seek([name])
         cluster = self.site.cluster
         if replicate == UNSET:
             replicate = 1 if cluster is None else cluster.copies_for(tube)
@@ -230,12 +232,16 @@ class Disque:
         count = min(count, SLICE)
         if len(names) == 1 and count == 1:
             tube = engine.tubes.get(names[0])
+            if tube is None:
+                self.site.seek(names)
             job = None if tube is None else engine.take(caller.connection.session, tube, now)
             if job is not None:
                 self.deliver(caller, [job], counters, now)
                 return
         else:
             tubes = [engine.tubes[name] for name in names if name in engine.tubes]
+            if len(tubes) < len(names):
+                self.site.seek(names)
             jobs = self.site.take(caller, tubes, count, now)
             if jobs:
                 self.deliver(caller, jobs, counters, now)
@@ -311,10 +317,11 @@ class Disque:
     def _each(self, caller: Caller, args: list[bytes], now: i64, what: i64) -> None:
         """Do something to every job that a command names, and answer to how many it was done."""
         if len(args) == 2:
-            caller.reply.integer(1 if self.do(caller, args[1], self.number(args[1]), now, what) else 0)
+            caller.reply.integer(1 if self.do(caller, args[1], self._sought(caller, args[1]), now, what) else 0)
             return
         if len(args) > BATCH_JOBS_MAX + 1:
             raise Refused(b"ERR a command may name up to %d jobs" % BATCH_JOBS_MAX)
+        self.site.divide(caller, args, 1, True)
         self.site.run(caller, _Many(self, args, what), now)
 
     def do(self, caller: Caller, id: bytes, number: int, now: i64, what: i64) -> bool:
@@ -359,7 +366,7 @@ class Disque:
 
     def working(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """WORKING id"""
-        job = self.site.find(caller, self.number(args[1]), now)
+        job = self.site.find(caller, self._sought(caller, args[1]), now)
         if job is None or job.state >= s.DONE:
             raise Refused(b"NOJOB Job not known in the context of this node.")
         if job.once:
@@ -385,7 +392,7 @@ class Disque:
 
     def show(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """SHOW id"""
-        job = self.site.find(caller, self.number(args[1]), now)
+        job = self.site.find(caller, self._sought(caller, args[1]), now)
         if job is None:
             caller.reply.null()
         else:
@@ -429,7 +436,7 @@ class Disque:
         """QLEN queue"""
         check_tube(caller, args[1])
         self._engine.advance(now)
-        tube = self._engine.tubes.get(args[1])
+        tube = self._found(args[1])
         caller.reply.integer(0 if tube is None else tube.count_in(s.READY))
 
     def qstat(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -437,7 +444,7 @@ class Disque:
         check_tube(caller, args[1])
         self._engine.advance(now)
         reply = caller.reply
-        tube = self._engine.tubes.get(args[1])
+        tube = self._found(args[1])
         if tube is None:
             reply.null_array()
             return
@@ -461,7 +468,7 @@ class Disque:
     def oldest(self, caller: Caller, name: bytes, count: int, now: i64) -> None:
         """QPEEK queue count; `Newest` is for a negative count."""
         self._engine.advance(now)
-        tube = self._engine.tubes.get(name)
+        tube = self._found(name)
         if tube is None or count == 0:
             caller.reply.array(0)
         else:
@@ -506,7 +513,7 @@ class Disque:
             everywhere = everywhere or word == b"bcast"
         engine = self._engine
         engine.advance(now)
-        tube = engine.tubes.get(args[1])
+        tube = self._found(args[1])
         if changes:
             if tube is None and (inward or outward):
                 self.site.check_new([args[1]], DISQUE)
@@ -519,11 +526,28 @@ class Disque:
             self.site.cluster.pause_all(args[1], inward, outward)
         caller.reply.simple(b"none" if tube is None else _pause_word(tube))
 
+    def _found(self, name: bytes) -> Tube | None:
+        """The queue of a name, if there is one anywhere."""
+        tube = self._engine.tubes.get(name)
+        if tube is None:
+            self.site.seek([name])
+        return tube
+
     # Ids
+
+    def _sought(self, caller: Caller, text: bytes) -> int:
+        """The same as `number`; but a job that is not here may be where its client has taken others.
+
+        What is said of jobs of Disque's kind holds everywhere, whether the node that made them can be reached or not.
+        """
+        number = self.number(text)
+        if number == NOT_AN_ID:
+            self.site.seek_job(caller, text, True)
+        return number
 
     def number(self, text: bytes) -> int:
         """The number of a job here; NOT_AN_ID for an id that is well-formed, and of no job that could be here."""
-        if len(text) != LONG_ID_BYTES or text[:2] != b"D-" or text[10] != 45 or text[35] != 45:
+        if not is_long(text):
             raise Refused(_BAD_ID)
         return self.site.number_of(text)
 

@@ -6,19 +6,27 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.cluster.messages import EMPTY, LENGTHS, OLDEST, JobImage
+from penstock.cluster.messages import EMPTY, LENGTHS, MERE_COPY, OLDEST, JobImage
 from penstock.cluster.node import Cluster
-from penstock.cluster.questions import SHOWN_MAX, QuestionWait
+from penstock.cluster.questions import SCANNED_MAX, SHOWN_MAX, QuestionWait
+from penstock.core import states as s
+from penstock.core.errors import OutOfRange
+from penstock.core.limits import NEVER, check_count
 from penstock.core.waits import Waiting
 from penstock.dialects.command import Answer, Caller, check_tube
 from penstock.dialects.disque import integer
+from penstock.dialects.jobs import read_states
 from penstock.dialects.site import ANSWER_BYTES_MAX, Site
+from penstock.dialects.words import Words, parse_cursor, shown
 from penstock.wire.bodies import to_plain
+from penstock.wire.bus import NODE_ID_BYTES
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
 # How long others have to answer. Who does not is missing, and that is told.
 _PATIENCE_MS: Final = 1_000
+
+_SCAN_COUNT: Final = 100
 
 
 class Everywhere:
@@ -48,11 +56,41 @@ class Everywhere:
         """GLOBAL EMPTY queue"""
         self._ask(caller, args[2], EMPTY, 0, self._emptied, now)
 
-    def _ask(self, caller: Caller, queue: bytes, about: i64, count: int, answer: Answer, now: i64) -> None:
-        check_tube(caller, queue)
-        cluster: Cluster | None = self._site.cluster
+    def scan(self, caller: Caller, args: list[bytes], now: i64) -> None:
+        """GLOBAL SCAN cursor [TUBE t] [STATE s ...] [COUNT n]"""
+        cluster = self._cluster()
+        node, cursor = _parse_cursor(args[2])
+        queue = b""
+        count = _SCAN_COUNT
+        states = 0
+        words = Words(args, 3)
+        while words.more():
+            word = words.option()
+            if word == b"TUBE":
+                queue = words.value()
+                check_tube(caller, queue)
+            elif word == b"STATE":
+                states |= read_states(words)
+            elif word == b"COUNT":
+                count = min(check_count(words.integer(), "COUNT"), SCANNED_MAX)
+            else:
+                raise words.unknown(["TUBE", "STATE", "COUNT"])
+        node = node or cluster.next_node(b"")
+        self._site.engine.advance(now)
+        wait = cluster.questions.ask_one(
+            caller.connection, node, queue, count, cursor, states, _PATIENCE_MS, caller, now
+        )
+        caller.waits(wait, _Scanned(cluster, node))
+
+    def _cluster(self) -> Cluster:
+        cluster = self._site.cluster
         if cluster is None:
             raise Refused(b"NOCLUSTER this node is of no cluster, and has all there is")
+        return cluster
+
+    def _ask(self, caller: Caller, queue: bytes, about: i64, count: int, answer: Answer, now: i64) -> None:
+        check_tube(caller, queue)
+        cluster = self._cluster()
         caller.waits(cluster.ask(caller.connection, about, queue, count, _PATIENCE_MS, caller, now), answer)
 
 
@@ -101,6 +139,77 @@ class _Peeked(Answer):
             reply.bulk(image.queue)
             reply.bulk(image.id)
             reply.bulk(to_plain(image.body, image.body_kind))
+
+
+class _Scanned(Answer):
+    """Some jobs of one node, and where to go on: there, or at the next node."""
+
+    _cluster: Cluster
+    _node: bytes
+
+    def __init__(self, cluster: Cluster, node: bytes) -> None:
+        self._cluster = cluster
+        self._node = node
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """Answer with what the node told; if it did not, with nothing, and go on at the next one."""
+        assert isinstance(wait, QuestionWait)
+        images = [image for image in wait.jobs if caller.any_tube or caller.may_use(image.queue)]
+        reply = caller.reply
+        reply.map(4)
+        reply.bulk(b"cursor")
+        reply.bulk(self._go_on(wait.figures[0] if wait.figures else 0))
+        reply.bulk(b"node")
+        reply.bulk(self._node)
+        _pair(reply, b"missing", 0 if wait.answers else 1)
+        reply.bulk(b"jobs")
+        reply.array(len(images))
+        for image in images:
+            _write_outline(reply, image, now)
+
+    def _go_on(self, cursor: int) -> bytes:
+        if cursor:
+            return b"%b:%d" % (self._node, cursor)
+        following = self._cluster.next_node(self._node)
+        return b"%b:0" % following if following else b"0"
+
+
+def _write_outline(reply: Reply, image: JobImage, now: i64) -> None:
+    """A job that another node tells of, without its body. Times are in milliseconds."""
+    reply.map(10)
+    reply.bulk(b"id")
+    reply.bulk(image.id)
+    reply.bulk(b"tube")
+    reply.bulk(image.queue)
+    reply.bulk(b"state")
+    reply.bulk(b"copy" if image.state == MERE_COPY else s.STATE_NAMES[image.state].encode())
+    _pair(reply, b"created", now - image.age_ms)
+    _write_time(reply, b"ttl", image.ttl_ms)
+    _write_time(reply, b"ttr", image.retry_ms)
+    _pair(reply, b"delay", image.delay_ms)
+    _pair(reply, b"deliveries", image.deliveries)
+    _pair(reply, b"nacks", image.nacks)
+    reply.bulk(b"holders")
+    reply.bulks(image.holders)
+
+
+def _write_time(reply: Reply, name: bytes, ms: int) -> None:
+    """A time that may be for ever."""
+    if ms == NEVER:
+        reply.bulk(name)
+        reply.null()
+    else:
+        _pair(reply, name, ms)
+
+
+def _parse_cursor(word: bytes) -> tuple[bytes, int]:
+    """The node that a scan goes on at, and where there; no node at its beginning."""
+    if word == b"0":
+        return b"", 0
+    node, colon, cursor = word.partition(b":")
+    if not colon or len(node) != NODE_ID_BYTES:
+        raise OutOfRange(f"a cursor is 0, or what the scan before gave, not {shown(word)}")
+    return node, parse_cursor(cursor)
 
 
 def _pair(reply: Reply, name: bytes, value: int) -> None:

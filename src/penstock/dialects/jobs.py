@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from penstock.core import meta
 from penstock.core import states as s
 from penstock.core.engine import Engine
-from penstock.core.errors import OutOfRange, UnknownJob
+from penstock.core.errors import CrossHome, OutOfRange, UnknownJob
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import BODY_BYTES, Job
 from penstock.core.limits import BATCH_JOBS_MAX, NEVER, UNSET, check_count
@@ -78,6 +78,8 @@ class Jobs:
         delay = read_delay(Words(args, 4))
         job = self._native.job(caller, args[2], now)
         check_tube(caller, args[3])
+        if args[3] not in self._engine.tubes and self._native.site.is_elsewhere(args[3]):
+            raise CrossHome("a job can be moved to a tube on its own node only; put another there, and ack this one")
         target = self._engine.tube(args[3])
         self._native.finish(caller, self._engine.move(caller.connection.session, job, target, now, delay))
 
@@ -85,6 +87,8 @@ class Jobs:
 
     def delete(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB DELETE id [id ...]"""
+        if len(args) > 3:
+            self._native.site.divide(caller, args, 2)
         self._native.each(caller, Many(self._native, args[2:], True), now)
 
     def snatch(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -112,7 +116,7 @@ class Jobs:
     def named(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB NAMED tube name"""
         check_tube(caller, args[2])
-        job = self._engine.find_named(self._engine.tube(args[2]), args[3], now)
+        job = self._engine.find_named(self._native.site.tube(args[2]), args[3], now)
         if job is None:
             raise UnknownJob()
         self._write(caller.reply, job)
@@ -142,6 +146,7 @@ class Jobs:
             timeout = words.duration()
         job = self._native.find(caller, args[2], now)
         if job is None:
+            self._native.refuse_elsewhere(args[2])
             # It ended before anybody asked, and how is not known any more.
             caller.reply.integer(0)
             return
@@ -160,15 +165,19 @@ class Jobs:
             raise OutOfRange(f"COUNT must be 0 to {BATCH_JOBS_MAX}")
         check_tube(caller, args[2])
         self._engine.advance(now)
-        self._native.site.run(caller, _First(self._native, self._engine.tube(args[2]), state, count), now)
+        self._native.site.run(caller, _First(self._native, self._native.site.tube(args[2]), state, count), now)
 
     def held(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB HELD [ENDWAITS]"""
         words = Words(args, 2)
         session = caller.connection.session
+        ends_waits = False
         while words.more():
             if words.option() != b"ENDWAITS":
                 raise words.unknown(["ENDWAITS"])
+            ends_waits = True
+        self._native.site.ask_all(caller, args)
+        if ends_waits:
             self._engine.end_takes(session, now)
         self._engine.advance(now)
         self._native.site.run(caller, _Held(self._native, list(session.held)), now)
@@ -184,11 +193,9 @@ class Jobs:
             elif word == b"TUBE":
                 name = words.value()
                 check_tube(caller, name)
-                scan.tube = self._engine.tube(name)
+                scan.tube = self._native.site.tube(name)
             elif word == b"STATE":
-                scan.states |= 1 << _state(words.value())
-                while words.more() and args[words.at].lower() in _STATES:
-                    scan.states |= 1 << _state(words.value())
+                scan.states |= read_states(words)
             elif word == b"IDS":
                 scan.ids = True
             elif word == b"NOBODIES":
@@ -210,6 +217,14 @@ def write_shown(native: Native, reply: Reply, job: Job, body: bytes | None = Non
     native.write_job(reply, job, body)
     reply.bulk(b"state")
     reply.bulk(s.STATE_NAMES[job.state].encode())
+
+
+def read_states(words: Words) -> int:
+    """One or more states, as bits."""
+    states = 1 << _state(words.value())
+    while words.more() and words.args[words.at].lower() in _STATES:
+        states |= 1 << _state(words.value())
+    return states
 
 
 def _state(word: bytes) -> int:

@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from penstock.core.engine import Engine
 from penstock.core.errors import BadId, BadSyntax, Full, OutOfRange, UnknownJob, WrongType, refuse
-from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID
+from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, is_long
 from penstock.core.job import NO_KEY, Draft, Job
 from penstock.core.limits import (
     BATCH_JOBS_MAX,
@@ -87,7 +87,7 @@ class Native:
         self._check_put(caller, args[1])
         if draft.retry is not None:
             check_target(caller, draft.retry)
-        tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
+        tube = self.site.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, [draft], now)
         else:
@@ -107,7 +107,7 @@ class Native:
         existing = args[2].upper() == b"EXISTING"
         drafts = read_drafts(Words(args, 3 if existing else 2))
         self.check_puts(caller, args[1], drafts)
-        tube = self._engine.tube(args[1]) if existing else self._engine.tubes.get(args[1])
+        tube = self.site.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
             tube = self.site.new_tube(args[1], FIFOTTL, drafts, now)
         else:
@@ -143,10 +143,13 @@ class Native:
         """TAKE tube [COUNT n] [TIMEOUT d] [KEY k] [TTR d] [AND tube [tube ...]]"""
         engine = self._engine
         check_tube(caller, args[1])
-        tube = engine.tube(args[1])
+        found = engine.tubes.get(args[1])
+        tube = self._first(caller, args) if found is None else found
         session = caller.connection.session
         if len(args) == 2:
             job = engine.take(session, tube, now)
+            if job is None:
+                self._send_for([tube], now)
             self.deliver(caller, [] if job is None else [job], now)
             return
         tubes = [tube]
@@ -170,6 +173,8 @@ class Native:
             else:
                 raise words.unknown(_TAKE_WORDS)
         jobs = self.site.take(caller, tubes, min(count, SLICE), now, key, ttr)
+        if not jobs:
+            self._send_for(tubes, now)
         if jobs or timeout == 0:
             self.deliver(caller, jobs, now)
             return
@@ -180,6 +185,20 @@ class Native:
         )
         caller.waits(wait, self._taking)
 
+    def _first(self, caller: Caller, args: list[bytes]) -> Tube:
+        """The first tube of a take, which is not here. If it is elsewhere, all of them have to be."""
+        at = 2
+        while at < len(args) and args[at].upper() != b"AND":
+            at += 2
+        self.site.seek([args[1], *args[at + 1 :]])
+        return self._engine.tube(args[1])
+
+    def _send_for(self, tubes: list[Tube], now: i64) -> None:
+        """Let other nodes know that jobs are wanted which are not here, of tubes that are spread over nodes."""
+        if self.site.cluster is not None:
+            for tube in tubes:
+                self.site.cluster.wants(tube.name, now)
+
     def _tubes(self, caller: Caller, first: Tube, words: Words) -> list[Tube]:
         """All tubes of a take of several."""
         tubes = [first]
@@ -187,6 +206,8 @@ class Native:
         words.at -= 1
         for name in words.args[words.at :]:
             check_tube(caller, name)
+            if name not in self._engine.tubes:
+                self.site.seek([first.name, name])
             tubes.append(self._engine.tube(name))
         words.at = len(words.args)
         if len(tubes) > WAIT_TUBES_MAX:
@@ -240,9 +261,24 @@ class Native:
         """ACK id [id ...]"""
         if len(args) == 2:
             # As a Many does it, and faster: this is what most clients send.
-            self.count_one(caller, self._engine.ack(caller.connection.session, self.job(caller, args[1], now), now))
+            job = self.find(caller, args[1], now)
+            if job is not None:
+                self.count_one(caller, self._engine.ack(caller.connection.session, job, now))
+            elif self.let_know(args[1], now):
+                caller.reply.integer(0)
+            else:
+                raise UnknownJob()
         else:
+            self.site.divide(caller, args, 1)
             self.each(caller, Many(self, args[1:], False), now)
+
+    def let_know(self, id: bytes, now: i64) -> bool:
+        """A job that is not here is done: other nodes may have it, and hear so. Tell whether one may have made it."""
+        cluster = self.site.cluster
+        if cluster is None or not is_long(id):
+            return False
+        cluster.acknowledge_unknown(id, now)
+        return cluster.may_be_elsewhere(id)
 
     def each(self, caller: Caller, many: Many, now: i64) -> None:
         """Do something to every job that a command names. Of one alone it is told why it could not be done."""
@@ -287,7 +323,7 @@ class Native:
         count = check_count(parse_integer(args[2]) if counted else 1, "the number of jobs to kick")
         back = _Return(args, 3 if counted else 2, _KICK_WORDS)
         check_tube(caller, args[1])
-        tube = self._engine.tube(args[1])
+        tube = self.site.tube(args[1])
         self.site.run(caller, _Kicking(self, tube, count, back.delay, back.ttl), now)
 
     def finish(self, caller: Caller, outcome: int) -> None:
@@ -313,6 +349,8 @@ class Native:
                 raise words.unknown(["GRACE"])
         connection = caller.connection
         self._engine.identify(connection, token or connection.session.token, now, grace)
+        if self.site.on_identified is not None:
+            self.site.on_identified(caller)
         session = connection.session
         reply = caller.reply
         reply.map(4)
@@ -331,8 +369,15 @@ class Native:
         """The job of an id: 40 characters, 32 hex digits, or tube#number."""
         job = self.find(caller, text, now)
         if job is None:
+            self.refuse_elsewhere(text)
             raise UnknownJob()
         return job
+
+    def refuse_elsewhere(self, text: bytes) -> None:
+        """Refuse the id of a job that is not here if another node may have made it, and say whom to ask."""
+        if self.site.may_be_elsewhere(text):
+            assert self.site.cluster is not None
+            raise UnknownJob(f"this node does not have the job; {self.site.cluster.whom_to_ask(text)}")
 
     def number(self, caller: Caller, text: bytes, now: i64) -> int:
         """The number behind an id, also where the job is gone; but one that is gone is in no tube any more."""
@@ -349,6 +394,9 @@ class Native:
         number = self._parsed(text)
         if number != NOT_AN_ID:
             return self.site.find(caller, number, now)
+        self.site.seek_job(caller, text)
+        if self.site.may_be_elsewhere(text):
+            return None
         name, mark, digits = text.rpartition(b"#")
         local = parse_integer(digits)
         if not mark or local < 0 or local == NOT_A_NUMBER:
@@ -523,6 +571,8 @@ class Many(Long):
                 native.site.engine.look(job, now)
                 if self.do(caller, job, now) == OK:
                     self._done += 1
+            elif not self._deletes:
+                native.let_know(self.ids[self._at - 1], now)
         if end < count:
             return False
         caller.reply.integer(self._done)

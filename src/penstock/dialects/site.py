@@ -11,21 +11,30 @@ from typing import Any, Final
 from mypy_extensions import i64
 
 from penstock.cluster.node import Cluster
+from penstock.cluster.questions import QuestionWait
 from penstock.core import states as s
-from penstock.core.engine import Engine
-from penstock.core.errors import CommandError
-from penstock.core.ids import NOT_AN_ID, IdForms
+from penstock.core.engine import Engine, shown
+from penstock.core.errors import CommandError, CrossHome
+from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms, is_long
 from penstock.core.job import Draft, Job
 from penstock.core.limits import REASON_BYTES_MAX, UNSET
 from penstock.core.moves import puts_bytes, tube_bytes
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
+from penstock.core.waits import Waiting
 from penstock.dialects.command import Caller, Long, check_tube
 from penstock.wire.bodies import to_plain
+from penstock.wire.errors import AskFirst, Elsewhere, Sought, Spread, Unclaimed
 from penstock.wire.reply import Reply
 
 # An answer holds no more bytes of bodies than this, whatever COUNT says; there is always one job in it.
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# How long other nodes have to answer whether they know something, ms.
+_ANSWER_MS: Final = 1_000
+
+# What clients that left had asked for is forgotten when there is so much of it.
+_SOUGHT_MAX: Final = 4_096
 
 # Its first argument is a caller, of whatever kind the shell has.
 StartLong = Callable[[Any, Long], None]
@@ -40,6 +49,9 @@ class Site:
     cluster: Cluster | None  # The other nodes, if there may be any.
     leaving: bool  # It is about to leave its cluster, and takes no new jobs.
     start_long: StartLong | None  # Lets a command go on in slices; without it, commands run in one go.
+    uses: Callable[[Any], list[bytes]] | None  # On which other nodes the session of a caller uses tubes.
+    on_identified: Callable[[Any], None] | None  # Told of a caller that is of another session now, or of another grace.
+    _sought: dict[int, dict[bytes, QuestionWait]]  # What was asked for a command, by the number of its connection.
     _body_of: Callable[[Job], bytes]
     _make_room: Callable[[int], None]
 
@@ -58,6 +70,9 @@ class Site:
         self.cluster = None
         self.leaving = False
         self.start_long = None
+        self.uses = None
+        self.on_identified = None
+        self._sought = {}
         self._make_room = make_room
         self._body_of = body_of
 
@@ -71,6 +86,10 @@ class Site:
         """The number of a job here, by its id in 40 characters; NOT_AN_ID if no such job could be here."""
         return self.ids.parse_long(id) if self.cluster is None else self.cluster.place.number_of(id)
 
+    def may_be_elsewhere(self, id: bytes) -> bool:
+        """Whether an id is one that another node of the cluster may have given to a job."""
+        return self.cluster is not None and is_long(id) and self.cluster.may_be_elsewhere(id)
+
     def find(self, caller: Caller, number: int, now: i64) -> Job | None:
         """The job of a number, if there is one; refused if it is of a tube that the caller may not use."""
         if number == NOT_AN_ID:
@@ -80,18 +99,137 @@ class Site:
             check_tube(caller, self.engine.tube_of(job).name)
         return job
 
+    # What is on other nodes
+
+    def tube(self, name: bytes) -> Tube:
+        """The tube of a name, which has to be here or elsewhere."""
+        tube = self.engine.tubes.get(name)
+        if tube is None:
+            self.seek([name])
+            tube = self.engine.tube(name)
+        return tube
+
+    def seek(self, names: list[bytes]) -> None:
+        """Raise Elsewhere if these tubes, of which not all are here, live on another node; refuse those of several."""
+        if self.cluster is None or not self.cluster.homes.of:
+            return
+        homes = [self._home_of(name) for name in names]
+        for at in range(1, len(names)):
+            if homes[at] != homes[0]:
+                text = f"tubes {shown(names[0])} and {shown(names[at])} are not on one node"
+                raise CrossHome(text + "; ask for those of one node at a time")
+        if homes[0]:
+            raise Elsewhere(homes[0], f"tube {shown(names[0])}")
+
+    def _home_of(self, name: bytes) -> bytes:
+        """The other node that a tube lives on; empty where it is here, or nowhere."""
+        assert self.cluster is not None
+        return b"" if name in self.engine.tubes else self.cluster.homes.home_of(name)
+
+    def is_elsewhere(self, name: bytes) -> bool:
+        """Whether a tube that is not here lives on another node."""
+        return self.cluster is not None and self.cluster.homes.home_of(name) != b""
+
+    def seek_job(self, caller: Caller, id: bytes, used: bool = False) -> None:
+        """Raise Elsewhere if a job that is not here may be on another node, which its client has to use if `used`."""
+        node = self._home_of_job(caller, id, used)
+        if node:
+            raise Elsewhere(node, f"job {shown(id)}")
+
+    def _home_of_job(self, caller: Caller, id: bytes, used: bool) -> bytes:
+        """The node that a job which is not here may be on: its id begins with it, or its tube is there."""
+        cluster = self.cluster
+        if cluster is None or not cluster.members.peers:
+            return b""
+        if len(id) == LONG_ID_BYTES and id[:2] == b"D-":
+            node = cluster.node_of(id[2:10])
+            return node if node and (not used or node in self._used(caller)) else b""
+        if len(id) == HEX_ID_BYTES and id.find(b"#") < 0:
+            # It does not tell; but most clients have to do with one other node at most.
+            nodes = self._used(caller)
+            return nodes[0] if len(nodes) == 1 else b""
+        name, mark, _ = id.rpartition(b"#")
+        return self._home_of(name) if mark else b""
+
+    def _used(self, caller: Caller) -> list[bytes]:
+        return [] if self.uses is None else self.uses(caller)
+
+    def divide(self, caller: Caller, args: list[bytes], at: i64, used: bool = False) -> None:
+        """Raise Elsewhere or Spread if jobs that a command names, from a word on, may be on other nodes."""
+        cluster = self.cluster
+        if cluster is None or not cluster.members.peers:
+            return
+        parts: dict[bytes, list[bytes]] = {}
+        for id in args[at:]:
+            node = b""
+            if id[2:10] != self.node[:8] and self.number_of(id) == NOT_AN_ID:
+                node = self._home_of_job(caller, id, used)
+            node = node or self.node
+            part = parts.get(node)
+            if part is None:
+                part = parts[node] = args[:at]
+            part.append(id)
+        if len(parts) > 1:
+            raise Spread(parts)
+        for node in parts:
+            if node != self.node:
+                raise Elsewhere(node, f"job {shown(args[at])}")
+
+    def ask_all(self, caller: Caller, args: list[bytes]) -> None:
+        """Raise Spread if a command is about all that a session of several nodes has."""
+        nodes = self._used(caller)
+        if nodes:
+            raise Spread(dict.fromkeys([self.node, *nodes], args))
+
+    def who_has(self, caller: Caller, about: i64, names: list[bytes]) -> bytes:
+        """The other node that knows any of these, which are not known here; empty if none does. Raises to ask first."""
+        if self.cluster is None or self.cluster.members.size() == 1:
+            return b""
+        asked = self._sought.pop(int(caller.connection.number), {})
+        for name in names:
+            wait = asked.get(name)
+            if wait is None:
+                self._sought[int(caller.connection.number)] = asked
+                raise Sought(int(about), name)
+            if wait.where:
+                return wait.where
+        return b""
+
+    def ask_others(self, caller: Caller, what: AskFirst, tag: object, now: int) -> Waiting:
+        """Ask all other nodes what has to be known before a command can be run."""
+        assert self.cluster is not None
+        if isinstance(what, Unclaimed):
+            return self.cluster.homes.claim(caller.connection, what.tube, tag, now)
+        assert isinstance(what, Sought)
+        wait = self.cluster.ask(caller.connection, what.about, what.name, 0, _ANSWER_MS, tag, now)
+        if len(self._sought) > _SOUGHT_MAX:
+            self._sought = {}
+        self._sought.setdefault(int(caller.connection.number), {})[what.name] = wait
+        return wait
+
+    def _check_home(self, name: bytes, policy: TubePolicy) -> None:
+        if self.cluster is not None and not self.cluster.homes.may_make(name, policy):
+            raise Unclaimed(name)
+
+    # Making room, and tubes
+
     def check_new(self, names: list[bytes], policy: TubePolicy) -> None:
-        """Refuse tubes that there is no room for, while nothing has been done yet."""
+        """Refuse tubes that there is no room for, or that may not be made here, while nothing has been done yet."""
+        self.seek(names)
         needed: i64 = 0
         for name in names:
             needed += tube_bytes(name, policy)
         self.have_room(needed)
         self.engine.check_new(names, policy)
+        for name in names:
+            self._check_home(name, policy)
 
     def new_tube(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> Tube:
         """Make a tube for these jobs; if it cannot have them all, nothing has been done."""
+        self.seek([name])
         self.have_room(_log_bytes(drafts) + tube_bytes(name, policy))
         self.engine.check_first(name, policy, drafts, now)
+        self._check_home(name, policy)
         return self.engine.create_tube(name, policy, now)
 
     def have_room_for(self, drafts: list[Draft]) -> None:

@@ -137,6 +137,7 @@ class Spaces(Family):
     def _tube(self, name: bytes) -> Tube:
         tube = self._engine.tubes.get(name)
         if tube is None:
+            self._site.seek([name])
             shown = name[:200].decode("utf-8", "backslashreplace")
             raise BoxError(ER_NO_SUCH_SPACE, f"Space '{shown}' does not exist; there are only tubes here")
         return tube

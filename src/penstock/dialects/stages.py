@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from penstock.cluster.messages import STAGE
 from penstock.core import staging
 from penstock.core.engine import Engine, shown
-from penstock.core.errors import OutOfRange
+from penstock.core.errors import CrossHome, OutOfRange
 from penstock.core.limits import UNSET
 from penstock.core.policy import FIFOTTL
 from penstock.core.stages import Stage
 from penstock.dialects.command import Caller, Long, check_own
 from penstock.dialects.native import Native, read_drafts
 from penstock.dialects.words import Words
+from penstock.wire.errors import Elsewhere
 
 
 class StageCommands:
@@ -52,6 +54,10 @@ class StageCommands:
         check_own(caller, args[1], b"stage")
         self._native.check_puts(caller, args[2], drafts)
         engine = self._engine
+        if args[2] not in engine.tubes:
+            self._native.site.seek([args[2]])
+        if args[1] not in engine.stages.by_name and self._native.site.who_has(caller, STAGE, [args[1]]):
+            raise CrossHome(f"stage {shown(args[1])} has jobs on another node: all of its tubes have to live on one")
         staging.check_stage(engine, args[1], drafts, expire, now)
         if after >= 0 and self._was_staged(caller, args[1], after, len(drafts), now):
             return
@@ -93,10 +99,16 @@ class StageCommands:
         self._close(caller, names, staging.discard(self._engine, names, now), now)
 
     def _names(self, caller: Caller, args: list[bytes]) -> list[bytes]:
-        """The stages that are named, if the caller may use all of them."""
+        """The stages that are named, if the caller may use all of them; they are here, or on no other node."""
         names = args[1:]
         for name in names:
             check_own(caller, name, b"stage")
+        known = self._engine.stages.by_name
+        if not any(name in known for name in names):
+            # All are where one is. Of many the first two are asked for: a mark, and a stage.
+            node = self._native.site.who_has(caller, STAGE, names[:2])
+            if node:
+                raise Elsewhere(node, f"stage {shown(names[0])}")
         return names
 
     def _close(self, caller: Caller, names: list[bytes], jobs: int, now: i64) -> None:

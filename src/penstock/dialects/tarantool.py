@@ -210,6 +210,7 @@ class Tasks:
         """The tube of a name. One that is not there has no methods."""
         tube = self.engine.tubes.get(name)
         if tube is None:
+            self.site.seek([name])
             raise NoProcedure(call.name)
         return tube
 
@@ -715,6 +716,8 @@ class Queue(Family):
         options = read_options(call.args[2]) if len(call.args) > 2 else {}
         check_tube(caller, name)
         there = self._engine.tubes.get(name)
+        if there is None:
+            self._site.seek([name])
         if there is not None and options.get("if_not_exists"):
             return one(description(there))
         if not isinstance(type_name, str) or type_name not in _TYPES:
@@ -735,7 +738,7 @@ class Queue(Family):
             raise LuaError("argument #1 should be string or nil")
         raw = tube_name(name)
         check_tube(caller, raw)
-        return one(raw in self._engine.tubes)
+        return one(raw in self._engine.tubes or self._site.is_elsewhere(raw))
 
     def statistics(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.statistics([name])"""
@@ -747,6 +750,7 @@ class Queue(Family):
         check_tube(caller, raw)
         tube = self._engine.tubes.get(raw)
         if tube is None:
+            self._site.seek([raw])
             raise LuaError(f"attempt to index a nil value: there is no tube '{_text(raw)}'")
         return one(statistics(tube))
 

@@ -299,6 +299,7 @@ class Queue15:
         tube = self._engine.tubes.get(name)
         if tube is None:
             if timeout == 0:
+                self._site.seek([name])
                 return NO_VALUES
             self._site.check_new([name], QUEUE15)
             tube = self._engine.create_tube(name, QUEUE15, now)
@@ -386,7 +387,7 @@ class Queue15:
 
     def kick(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.kick(space, tube, count)"""
-        tube = self._engine.tubes.get(self._name(caller, call, _space(call)))
+        tube = self._found(self._name(caller, call, _space(call)))
         value = argument(call, 2)
         count = 1 if value is None else number(value, "count")
         if tube is None or count <= 0:
@@ -403,7 +404,7 @@ class Queue15:
 
     def truncate(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.truncate(space, tube)"""
-        tube = self._engine.tubes.get(self._name(caller, call, _space(call)))
+        tube = self._found(self._name(caller, call, _space(call)))
         if tube is None:
             return one(0)
         return run_long(self._site, caller, Emptying(call, self._engine, tube, b"", False), now)
@@ -444,7 +445,7 @@ class Queue15:
         space = -1 if argument(call, 0) is None else _space(call)
         if argument(call, 1) is None:
             return run_long(self._site, caller, _Statistics(call, self, space), now)
-        tube = self._engine.tubes.get(self._name(caller, call, space))
+        tube = self._found(self._name(caller, call, space))
         return one([] if tube is None else self.told(tube))
 
     def told(self, tube: Tube) -> list[str]:
@@ -466,11 +467,20 @@ class Queue15:
 
     # Tasks
 
+    def _found(self, name: bytes) -> Tube | None:
+        """The tube of a name, if there is one anywhere."""
+        tube = self._engine.tubes.get(name)
+        if tube is None:
+            self._site.seek([name])
+        return tube
+
     def _job(self, caller: Caller, call: Request, now: i64) -> Job:
         """The job of the id that a call is about, in its space."""
         space = _space(call)
         text = _text(argument(call, 1), "id")
         found = self._site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else self._site.number_of(text)
+        if found == NOT_AN_ID:
+            self._site.seek_job(caller, text)
         job = None if found == NOT_AN_ID else self._site.find(caller, found, now)
         if job is None or not self._engine.tube_of(job).name.startswith(_prefix(space)):
             raise LuaError(_NOT_FOUND)

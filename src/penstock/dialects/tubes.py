@@ -177,7 +177,7 @@ class Tubes:
         """The tube of a name as it is now."""
         check_tube(caller, name)
         self._engine.advance(now)
-        return self._engine.tube(name)
+        return self.site.tube(name)
 
     def _write_info(self, reply: Reply, tube: Tube) -> None:
         reply.map(7)

@@ -38,6 +38,8 @@ class Spaces:
         known = self._known.get(name)
         if known is not None and known.tube is tube and tube.policy is known.policy:
             return known
+        if tube is None:
+            self.site.seek([name])
         options = None if tube is None else options_of(tube.policy)
         if tube is None or options is None:
             self._known.pop(name, None)

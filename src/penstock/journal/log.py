@@ -22,16 +22,26 @@ from typing import Final
 
 from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
+from penstock.core.limits import NEVER
 from penstock.journal.bodies import Bodies
 from penstock.journal.disk import Disk, File
-from penstock.journal.frame import FRAME_BYTES_MAX, RowWriter, seed_at
+from penstock.journal.frame import FRAME_BYTES_MAX, FRAME_HEADER_BYTES, ROW_BYTES, RowWriter, seed_at
 from penstock.journal.segment import LOG, NOT_BEGUN, SEGMENT_HEADER_BYTES, SegmentHeader
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 64 * 1024
 
-# What acks, takes and timers may still write when puts are refused.
+# What acks, takes and timers may still write when puts are refused, whatever jobs there are.
 RESERVE_BYTES: Final = 1024 * 1024
+
+# A row in a frame of its own: what a command writes if nothing else happens in its turn.
+MOVE_BYTES: Final = FRAME_HEADER_BYTES + ROW_BYTES
+
+# What a job that was put is owed, however full the disk becomes: that it is taken and acked, and can come back once.
+OWED_BYTES: Final = 4 * MOVE_BYTES
+
+# How often a disk that is nearly full is asked how full it is, wall ms.
+_LOOK_MS: Final = 500
 
 # A row and its share of a frame: what a put needs beside its body.
 PUT_BYTES: Final = 1_024
@@ -118,7 +128,7 @@ class Log:
         position: int,
         fsync: str,
         wall: int,
-        segment_bytes: int = SEGMENT_BYTES,
+        segment_bytes: int,
     ) -> None:
         self.writer = RowWriter(position)
         self.fsync = fsync
@@ -137,6 +147,8 @@ class Log:
         self._spare: _Tail | None = None  # The next segment, made ahead.
         self._spare_not_before = 0
         self.room_ahead = 0  # How many bytes of bodies can be put at least, if the next segment is ready; else 0.
+        self._free = 0  # How many bytes more the disk has,
+        self._look_not_before = 0  # and when to ask it again, if they are few.
         self._next_growth = 0
         self._sparing = threading.Lock()
         self._leader: dict[str, object] = {}  # Whose turn it is to sync: the ticket of one, or of nobody.
@@ -262,21 +274,65 @@ class Log:
             tail.before = None
             before.file.close()
 
-    def room(self) -> int:
-        """How many bytes of bodies can be put now, beside the reserve for everything else."""
-        left = self._tail.size - self.writer.offset - RESERVE_BYTES - PUT_BYTES
+    def tell_room(self) -> None:
+        """Let the engine know how much room there is, after a commit."""
+        engine = self._engine
+        left = self._left()
         # Somebody else should have prepared the next segment by now: in a thread, while there was time.
         if not self.room_ahead and left < self._segment_bytes // 8:
             self.prepare()
-        return max(left, self.room_ahead)
+        unowed = self._unowed()
+        engine.room_bytes = min(max(left, self.room_ahead), unowed)
+        had_moves = engine.moves_left > 0
+        engine.moves_left = NEVER if unowed > 0 else self._moves_left(unowed)
+        if not had_moves and engine.moves_left > 0:
+            engine.takes_go_on()
+
+    def _moves_left(self, unowed: int) -> int:
+        """How many jobs can still be taken or the like, and those that are taken come to an end, on a full disk.
+
+        More than jobs are owed has been used: by others on this disk, or by jobs that came back again and again.
+        """
+        written = unowed + self.owed_bytes() + RESERVE_BYTES + PUT_BYTES
+        taken = sum(len(tube.taken.items) for tube in self._engine.tubes.values())
+        return (written - RESERVE_BYTES // 4) // OWED_BYTES - taken
+
+    def is_full(self) -> bool:
+        """Whether the disk has no room for more jobs. Any thread may ask."""
+        return not self.room_ahead or self._unowed() <= 0
+
+    def look_at_disk(self) -> None:
+        """See how much room the disk has. Any thread may."""
+        self._free = self._disk.free()
+        self._look_not_before = self._wall + _LOOK_MS
+
+    def owed_bytes(self) -> int:
+        """How much room on the disk is needed so that every job that is there can be taken, and can end."""
+        return self._engine.jobs.count * OWED_BYTES
+
+    def _left(self) -> int:
+        """What puts may still write to this segment."""
+        return self._tail.size - self.writer.offset - RESERVE_BYTES - PUT_BYTES
+
+    def _unowed(self) -> int:
+        """What puts may write to this segment, the next one and the disk beside what is owed to the jobs so far."""
+        spare = self._spare
+        unowed = self._left() + (0 if spare is None else spare.size) + self._free - self.owed_bytes()
+        if unowed < self._segment_bytes and self._wall >= self._look_not_before:
+            before = self._free
+            self.look_at_disk()
+            unowed += self._free - before
+        return unowed
 
     def make_room(self, length: int) -> int:
         """Try to have room for so many bytes of bodies, more than a segment perhaps; tell how much room there is."""
-        if self.room() < length:
+        self.tell_room()
+        if self._engine.room_bytes < length:
             with self._sparing:
                 self._drop_spare()
                 self._make_spare(length + SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES)
-        return self.room()
+            self.tell_room()
+        return self._engine.room_bytes
 
     def prepare(self) -> None:
         """Have the next segment ready, if there is room for it on the disk. Any thread may."""
@@ -300,7 +356,7 @@ class Log:
                     spare.file.fill(spare.filled, length)
                 except OSError:
                     self._drop_spare()
-                    self._spare_not_before = self._wall + 500
+                    self._spare_not_before = self._wall + _LOOK_MS
                     return
                 spare.filled += length
 
@@ -470,7 +526,9 @@ class Log:
         header = self.header(number)
         while True:
             try:
-                return _Tail(self._disk.create(header.name, size, header.encode()), header, size)
+                made = self._disk.create(header.name, size, header.encode())
+                self.look_at_disk()
+                return _Tail(made, header, size)
             except OSError as error:
                 if error.errno != errno.ENOSPC or size <= needed:
                     raise
@@ -483,9 +541,10 @@ class Log:
         try:
             self._spare = _Tail(self._disk.create(header.name, size, header.encode()), header, size)
             self.room_ahead = size - SEGMENT_HEADER_BYTES - RESERVE_BYTES - PUT_BYTES
+            self.look_at_disk()
         except OSError:
             # A full disk need not be asked with every commit.
-            self._spare_not_before = self._wall + 500
+            self._spare_not_before = self._wall + _LOOK_MS
 
     def _drop_spare(self) -> None:
         spare = self._spare
@@ -493,6 +552,12 @@ class Log:
             self._spare, self.room_ahead = None, 0
             spare.file.close()
             self._disk.remove(spare.header.name)
+            self.look_at_disk()
+
+
+def suitable_segment_bytes(disk: Disk) -> int:
+    """How large segments should be: on a small disk, small enough that some fit, and a ballast beside them."""
+    return max(2 * SMALL_SEGMENT_BYTES, min(SEGMENT_BYTES, disk.free() // 8))
 
 
 def _nothing() -> None: ...

@@ -16,7 +16,7 @@ from penstock.core.limits import NEVER
 from penstock.journal.disk import UNFINISHED, Disk
 from penstock.journal.filling import doubt, fill, fill_holders, let_held_in
 from penstock.journal.identity import opened_by
-from penstock.journal.log import ALWAYS, SEGMENT_BYTES, Kept, Log
+from penstock.journal.log import ALWAYS, Kept, Log, suitable_segment_bytes
 from penstock.journal.reading import Reading
 from penstock.journal.replay import Replay
 from penstock.journal.salvage import make_do
@@ -42,15 +42,15 @@ def open_log(
     fsync: str = ALWAYS,
     entropy: int = 1,
     grace_ms: int = 0,
-    segment_bytes: int = SEGMENT_BYTES,
+    segment_bytes: int = 0,
     memory_max: int = NEVER,
     progress: Progress | None = None,
     salvage: list[str] | None = None,
 ) -> Opened:
     """Read the log of a directory back into an engine, and open it for more.
 
-    With a `memory_max`, bodies are left on disk. With `salvage`, whatever can be read is used, and what could not be is
-    told there.
+    Segments are as large as told, or as suits the disk. With a `memory_max`, bodies are left on disk. With `salvage`,
+    whatever can be read is used, and what could not be is told there.
     """
     who = opened_by(disk)
     for name in disk.names():
@@ -73,7 +73,8 @@ def open_log(
         if doubtful:
             # Before the log goes on: as soon as it does, it does not show any more that an earlier boot broke off.
             replace(who, doubtful=True).write(disk)
-        log = Log(disk, who.of_log, boot, epoch, reading.next_segment, replay.position, fsync, wall, segment_bytes)
+        size = segment_bytes or suitable_segment_bytes(disk)
+        log = Log(disk, who.of_log, boot, epoch, reading.next_segment, replay.position, fsync, wall, size)
     except OSError as error:
         raise NoSpace(f"the log cannot be opened: {error}") from error
     since = reading.parts[0].header.created if reading.parts else wall

@@ -40,8 +40,9 @@ class Account:
         self.groups = groups
         self.chap = chap  # The SHA-1 of the SHA-1 of the password; empty where only the SHA-256 is known.
         self._secret = secret
-        self._tubes = [Glob(pattern.decode("latin-1")) for pattern in tubes]
-        self.any_tube = not self._tubes or b"*" in tubes
+        self.tubes = list(tubes)  # Patterns; none: every tube.
+        self._globs = [Glob(pattern.decode("latin-1")) for pattern in tubes]
+        self.any_tube = not tubes or b"*" in tubes
 
     def has_password(self, password: bytes) -> bool:
         """Tell whether this is its password, in the same time whether it is or not."""
@@ -58,13 +59,15 @@ class Account:
     def grant(self, tube: bytes) -> None:
         """Let it use another tube."""
         if not self.any_tube:
-            self._tubes.append(Glob(re.sub(r"([\\*?\[\]])", r"\\\1", tube.decode("latin-1"))))
+            pattern = re.sub(r"([\\*?\[\]])", r"\\\1", tube.decode("latin-1"))
+            self.tubes.append(pattern.encode("latin-1"))
+            self._globs.append(Glob(pattern))
 
     def may_use(self, tube: bytes) -> bool:
         """Tell whether it may use a tube."""
         # A name is bytes: each is one character here.
         name = tube.decode("latin-1")
-        return self.any_tube or any(pattern.matches(name) for pattern in self._tubes)
+        return self.any_tube or any(pattern.matches(name) for pattern in self._globs)
 
 
 class Accounts:

@@ -13,13 +13,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.cluster.members import NODES_MAX
-from penstock.cluster.messages import Message
+from penstock.cluster.messages import TUNNEL, Message
 from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
+from penstock.core.engine import shown
 from penstock.core.limits import NEVER
 from penstock.server.links import HANDSHAKE_S, Inbound, Link, Outbound
 from penstock.server.node import Node, Post
+from penstock.server.tunnels import Tunnels
 from penstock.wire.bus import Scribe
 
 _log = logging.getLogger("penstock")
@@ -58,6 +60,7 @@ class Bus(Post):
         self.refusals = 0
         self.on_superseded: Callable[[int], None] = _nothing  # Told once that another is this node, and in which epoch.
         self.tls: ssl.SSLContext | None = None  # For links of ours, where nodes use TLS.
+        self.tunnels: Tunnels | None = None  # Of clients that use tubes of other nodes.
         self._node = node
         self._cluster = cluster
         self._mail = cluster.mail
@@ -70,6 +73,7 @@ class Bus(Post):
         self._dials: set[asyncio.Task[None]] = set()
         self._moves = -1  # Of the table, as far as links were opened for it.
         self._changes = 0  # Of the table, as far as it was kept.
+        self._disputes = 0  # As far as the log has told of them.
         self._shown: dict[bytes, str] = {}  # What the log has said of whom.
         self._told = 0.0
         self._closed = False
@@ -118,6 +122,9 @@ class Bus(Post):
             self._changes = members.changes
             self._tell_changes()
             self._keep()
+        if self._cluster.homes.changes != self._disputes:
+            self._disputes = self._cluster.homes.changes
+            self._tell_disputes()
 
     def has_mail(self) -> bool:
         """Whether there is anything to be said."""
@@ -140,6 +147,17 @@ class Bus(Post):
             link.post(said, scribe)
             if link.unsent() > _UNSENT_BYTES_MAX:
                 link.fail("it does not read what it is told")
+
+    def say(self, node: bytes, message: Message) -> None:
+        """Say something at once: it rests on nothing that is not in the log yet."""
+        kind = int(message.kind)
+        self._mail.sent[kind] += 1
+        self.send({node: [message]})
+
+    def is_crowded(self, node: bytes) -> bool:
+        """Whether a node has so much to read that what can wait is better not said now."""
+        link = self._outbound.get(node)
+        return link is not None and link.is_crowded
 
     # What links tell: see links.Exchange
 
@@ -182,6 +200,7 @@ class Bus(Post):
         self._inbound[link.node] = link
         if before is not None:
             before.close()
+            self._lose_tunnels(link.node)
         # Somebody who can reach us can probably be reached.
         again = self._again.pop(link.node, None)
         if again is not None:
@@ -200,7 +219,10 @@ class Bus(Post):
         if not self.members.host:
             self.members.host = link.own_host
         for message in said:
-            self._cluster.receive(link.node, message, node.now)
+            if message.kind < TUNNEL:
+                self._cluster.receive(link.node, message, node.now)
+            elif self.tunnels is not None and self.members.is_member(link.node):
+                self.tunnels.hear(link.node, message)
         node.keep_frames_small()
 
     def is_open(self, link: Outbound, found: bytes) -> None:
@@ -220,12 +242,19 @@ class Bus(Post):
             link.named = found
         self._tries.pop(found, None)
 
+    def has_room(self, link: Outbound) -> None:
+        """A link of ours on which much waited has room again."""
+        if self.tunnels is not None and not self._closed:
+            self._node.begin_turn()
+            self.tunnels.has_room(link.named)
+
     def lost(self, link: Link) -> None:
         """A link is gone."""
         if isinstance(link, Inbound):
             self._unknown.discard(link)
             if self._inbound.get(link.node) is link:
                 del self._inbound[link.node]
+                self._lose_tunnels(link.node)
         elif isinstance(link, Outbound):
             self._lost_ours(link)
 
@@ -270,8 +299,15 @@ class Bus(Post):
         if link.seal is not None:
             self._node.begin_turn()
             self._cluster.link_down(link.named, self._node.now)
+            self._lose_tunnels(link.named)
         if link.named in self.members.peers:
             self._dial_later(link.named)
+
+    def _lose_tunnels(self, node: bytes) -> None:
+        """What a node has said, or was told, may be lost."""
+        if self.tunnels is not None and not self._closed:
+            self._node.begin_turn()
+            self.tunnels.link_lost(node)
 
     def _dial_later(self, node: bytes) -> None:
         tries = self._tries.get(node, 0)
@@ -319,6 +355,17 @@ class Bus(Post):
             if node not in shown:
                 _log.info("node %s is in the cluster no more", node.decode())
         self._shown = shown
+
+    def _tell_disputes(self) -> None:
+        """Let the log say which tubes live on two nodes."""
+        for tube, other in self._cluster.homes.disputes.items():
+            _log.warning(
+                "tube %s lives here and on %s, where it was made before the two nodes met; other nodes go to %s: "
+                "empty one of them, and drop it",
+                shown(tube),
+                self._cluster.place.shown(other),
+                "that one" if other < self.node else "this one",
+            )
 
 
 def is_loopback(host: str) -> bool:

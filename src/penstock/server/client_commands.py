@@ -72,7 +72,8 @@ class ClientCommands:
             f"obl={connection.reply.length} oll={int(unsent > 0)} omem={unsent} events=r "
             f"cmd={command} user={connection.user.name} held={len(connection.connection.session.held)} "
             f"waits={_wait_word(connection.wait)} "
-            f"lib-name={connection.library.decode()} lib-ver={connection.library_version.decode()}\n"
+            f"lib-name={connection.library.decode()} lib-ver={connection.library_version.decode()}"
+            f"{' via=' + connection.entry.decode() if connection.entry else ''}\n"
         )
 
     def _getname(self, caller: Connection, args: list[bytes]) -> None:

@@ -97,24 +97,28 @@ class Clients:
 
     def accept(self) -> asyncio.BaseProtocol:
         """Make what asyncio wants for the next connection over RESP."""
-        return self.accept_as(self._resp)
+        return self.accept_as(self.resp)
 
-    def _resp(self, number: int, engine_connection: EngineConnection) -> Connection:
+    def resp(self, number: int, engine_connection: EngineConnection) -> Connection:
         connection = Connection(self._node, self, number, engine_connection)
         connection.inbox = Inbox(RespParser(self.limits.bulk_max, self.limits.buffer_max, not self.accounts.any))
         return connection
 
     def accept_as(self, make: Callable[[int, EngineConnection], Connection]) -> asyncio.BaseProtocol:
         """Make what asyncio wants for the next connection, of whatever kind."""
+        # Sixteen bytes that are text too: clients of Tarantool get them as a string.
+        return self.connection(make, secrets.token_urlsafe(12).encode())  # type: ignore[return-value]
+
+    def connection(self, make: Callable[[int, EngineConnection], Connection], token: bytes) -> Connection:
+        """Make the next connection, of whatever kind, with a session of this token."""
         node = self._node
         node.begin_turn()
         self._numbers += 1
-        # Sixteen bytes that are text too: clients of Tarantool get them as a string.
-        connection = make(self._numbers, node.engine.connect(secrets.token_urlsafe(12).encode()))
+        connection = make(self._numbers, node.engine.connect(token))
         connection.bulk_max = self.limits.bulk_max
         connection.known = not self.accounts.any
         connection.user = ANYBODY
-        return connection  # type: ignore[return-value]
+        return connection
 
     def came(self, connection: Connection) -> None:
         """A connection was made, if it may stay."""
@@ -201,7 +205,9 @@ class Clients:
         if limits.idle_s:
             since = self._node.host.now() - int(limits.idle_s * 1000)
             for connection in self:
-                if connection.active < since and not connection.is_waiting and not connection.is_monitor:
+                # Those of other nodes are closed there.
+                quiet = not connection.is_waiting and not connection.is_monitor and not connection.entry
+                if connection.active < since and quiet:
                     self._close(connection, "it was silent for too long")
 
     def _close_largest(self) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.cluster.messages import MESSAGE_NAMES, MESSAGES_COUNT
+from penstock.cluster.node import Cluster
 from penstock.cluster.roster import nodes_text
+from penstock.core.copying import is_shared
 from penstock.core.errors import ProtocolError
+from penstock.dialects.command import Caller
 from penstock.dialects.disque import parse_integer
+from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.server.connection import Connection
 from penstock.server.flushing import flush
 from penstock.server.server import Server
@@ -25,11 +29,13 @@ class ClusterCommands:
         self._server = server
 
     def cluster(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """CLUSTER MEET | NODES | MYID | INFO | SAVECONFIG | FORGET | RESET | LEAVING | EPOCH | COUNT-FAILURE-REPORTS"""
+        """CLUSTER MEET | NODES | HOMES | MYID | INFO | SAVECONFIG | FORGET | RESET | LEAVING | EPOCH | …"""
         word, count = args[1].upper(), len(args)
         reply = caller.reply
         if word == b"NODES" and count == 2:
             reply.bulk(nodes_text(self._server.membership.members, caller.local_address).encode())
+        elif word == b"HOMES" and count == 2:
+            self._server.site.run(caller, _Homes(self._server.membership.cluster), now)
         elif word == b"MYID" and count == 2:
             reply.bulk(self._server.node_id.encode())
         elif word == b"INFO" and count == 2:
@@ -55,13 +61,17 @@ class ClusterCommands:
 
     def _info(self) -> str:
         membership = self._server.membership
-        members, bus = membership.members, membership.bus
+        members, bus, homes = membership.members, membership.bus, membership.cluster.homes
         told: dict[str, object] = {
             "cluster_state": "ok",
             "cluster_known_nodes": 1 + len(members.peers),
             "cluster_reachable_nodes": len(members.reachable()),
             "cluster_size": members.size(),
             "cluster_my_epoch": int(members.epoch),
+            "cluster_homes_elsewhere": len(homes.of),
+            "cluster_homes_claimed": len(homes.claims),
+            "cluster_homes_disputed": len(homes.disputes),
+            **({} if bus.tunnels is None else bus.tunnels.counts()),
             "cluster_stats_messages_sent": bus.sent,
             "cluster_stats_messages_received": bus.received,
             "cluster_stats_messages_dropped": bus.dropped,
@@ -145,3 +155,40 @@ def _epoch(word: bytes) -> int:
     if not 0 < epoch <= wire.EPOCH_MAX:
         raise Refused(b"ERR an epoch is 1 to %d" % wire.EPOCH_MAX)
     return epoch
+
+
+class _Homes(Pages):
+    """CLUSTER HOMES: every tube that is on one node, that node, and its epoch."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._cursor = 0
+        self._elsewhere: list[bytes] | None = None  # What is left of those, once all that are here were told.
+
+    def look(self, caller: Caller, now: int) -> bool:
+        """Look at the next tubes."""
+        members, homes = self._cluster.members, self._cluster.homes
+        found: list[tuple[bytes, bytes, int]] = []
+        if self._elsewhere is None:
+            tubes, self._cursor = self._cluster.place.engine.scan_tubes(self._cursor, LOOK_SLICE)
+            found = [(tube.name, members.myself, int(members.epoch)) for tube in tubes if not is_shared(tube)]
+            if self._cursor == 0:
+                self._elsewhere = homes.known()
+        else:
+            some, self._elsewhere = self._elsewhere[:LOOK_SLICE], self._elsewhere[LOOK_SLICE:]
+            there = [(name, homes.home_of(name)) for name in some]
+            found = [(name, node, int(members.peers[node].epoch)) for name, node in there if node]
+        page = self.page(caller)
+        for name, node, epoch in found:
+            if caller.any_tube or caller.may_use(name):
+                if not self.fits(page, len(name) + len(node), True):
+                    self.add(page)
+                    page = self.page(caller)
+                page.array(3)
+                page.bulk(name)
+                page.bulk(node)
+                page.integer(epoch)
+                self.found += 1
+        self.add(page)
+        return self._elsewhere == []

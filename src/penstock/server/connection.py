@@ -67,6 +67,7 @@ class Connection(Client):
         "address",
         "bulk_max",
         "created",
+        "entry",
         "inbox",
         "is_local",
         "is_monitor",
@@ -94,6 +95,7 @@ class Connection(Client):
         self.is_local = False  # It came from this machine.
         self.created = node.now
         self.active = node.now  # When it last sent something.
+        self.entry = b""  # The node that its client is connected to, if that is another one.
         self.is_monitor = False
         self.bulk_max = 0  # What an argument may have once it is known who it is, bytes.
         self._eof = False  # It sends no more.
@@ -176,7 +178,7 @@ class Connection(Client):
         if parser.error:
             self.refuse_bytes(parser.error)
             self.closing = True
-        elif self._eof:
+        elif self._eof and not self.abroad:
             self.closing = True
         self._note_unfinished(parser.is_unfinished())
         if self._held and not self.lost:

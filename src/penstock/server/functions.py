@@ -88,6 +88,7 @@ class Administration:
     def grant(self, caller: Caller, call: Request, tube: bytes, now: int) -> bytes | None:
         """tube:grant(user, {call, truncate}): let a user of the configuration use a tube, until the server ends"""
         if tube not in self._server.node.engine.tubes:
+            self._server.site.seek([tube])
             raise NoProcedure(call.name)
         user = argument(call, 0)
         if not isinstance(user, str) or not self._server.accounts.grant(user, tube):

@@ -34,13 +34,16 @@ _GUEST: Final = "guest"
 class IprotoConnection(Connection):
     """One client over IPROTO."""
 
-    __slots__ = ("_calls", "_greeting", "salt")
+    __slots__ = ("_calls", "_greeting", "is_15", "salt")
 
-    def __init__(self, iproto_door: Door, number: int, engine_connection: EngineConnection) -> None:
+    def __init__(
+        self, iproto_door: Door, number: int, engine_connection: EngineConnection, greets: bool = True
+    ) -> None:
         server = iproto_door.server
         super().__init__(server.node, server.clients, number, engine_connection)
         limits = server.clients.limits
         self._calls = iproto_door.calls
+        self.is_15 = iproto_door.is_15
         known = not server.accounts.any
         self.inbox = CallInbox(
             IprotoParser(limits.bulk_max, limits.buffer_max, known), iproto_door.calls, WAITS_PER_CONNECTION_MAX
@@ -48,7 +51,7 @@ class IprotoConnection(Connection):
         self.reply = Answers()
         salt = iproto_door.entropy(32)
         self.salt = salt[: iproto.SALT_BYTES]
-        self._greeting = iproto.greeting(_VERSION, iproto_door.uuid, salt)
+        self._greeting = iproto.greeting(_VERSION, iproto_door.uuid, salt) if greets else b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """It is there."""
@@ -77,6 +80,7 @@ class Door:
 
     def __init__(self, server: Server, is_15: bool, entropy: Callable[[int], bytes]) -> None:
         self.server = server
+        self.is_15 = is_15
         self.entropy = entropy
         self.uuid = str(uuid.UUID(hex=server.node_id[:32]))
         self.calls = functions(server, is_15, self._log_in)
@@ -84,6 +88,10 @@ class Door:
     def accept(self) -> asyncio.BaseProtocol:
         """Make what asyncio wants for the next connection."""
         return self.server.clients.accept_as(self._connection)
+
+    def guest(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
+        """A connection of a client of another node, which has greeted it."""
+        return IprotoConnection(self, number, engine_connection, False)
 
     def _connection(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
         return IprotoConnection(self, number, engine_connection)

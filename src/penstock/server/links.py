@@ -17,6 +17,9 @@ from penstock.wire import bus as wire
 # How long a handshake may take at most; less where nodes are soon missed.
 HANDSHAKE_S: Final = 5.0
 
+# With so much that a peer has not read, commands and answers of clients wait: they must not be why it is hung up on.
+CROWDED_BYTES: Final = 4 * 1024 * 1024
+
 
 class Exchange(Protocol):
     """Where all links of a node come together."""
@@ -50,6 +53,9 @@ class Exchange(Protocol):
 
     def is_open(self, link: Outbound, found: bytes) -> None:
         """A link of ours leads to a node that has proven who it is."""
+
+    def has_room(self, link: Outbound) -> None:
+        """A link of ours on which much waited has room again."""
 
     def lost(self, link: Link) -> None:
         """A link is gone."""
@@ -209,10 +215,12 @@ class Outbound(Link):
         self.named = named  # Who should be there.
         self._myself = wire.Hello(exchange.node, self._nonce, b"", 0, 0)
         self.seal: wire.Seal | None = None  # Once it is proven who is.
+        self.is_crowded = False  # What can wait is not said now.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody is there."""
         super().connection_made(transport)
+        cast(asyncio.Transport, transport).set_write_buffer_limits(high=CROWDED_BYTES)
         exchange = self.exchange
         self._myself = wire.Hello(exchange.node, self._nonce, b"", exchange.epoch_of(exchange.node), 0)
         self.say(wire.opening(exchange.node, self._nonce, self._myself.epoch))
@@ -242,6 +250,15 @@ class Outbound(Link):
         """Say something, all of it at once."""
         assert self.seal is not None
         self.say(wire.packets(letters, self.seal, scribe))
+
+    def pause_writing(self) -> None:
+        """The other side has much to read."""
+        self.is_crowded = True
+
+    def resume_writing(self) -> None:
+        """It has read most of it."""
+        self.is_crowded = False
+        self.exchange.has_room(self)
 
     def unsent(self) -> int:
         """How many bytes the other side has not read yet."""

@@ -130,6 +130,10 @@ def native_rows(server: Server) -> list[Row]:
             *("Look at the first jobs of a queue on all nodes that can be reached.", everywhere.qpeek),
         ),
         (
+            *("global scan", -3, "r", READ, "cursor [TUBE t] [STATE s ...] [COUNT n]"),
+            *("Go through the jobs of all nodes, one node after the other.", everywhere.scan),
+        ),
+        (
             *("global empty", 3, "w", ADMIN, "queue"),
             *(
                 "Remove jobs of a queue on all nodes that can be reached; repeat it until none is left.",

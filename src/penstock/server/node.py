@@ -59,7 +59,7 @@ class Client(Caller):
     @property
     def is_waiting(self) -> bool:
         """Whether it waits for something."""
-        return bool(self.connection.waits)
+        return bool(self.connection.waits) or self.abroad > 0
 
     def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
         """What it waited for has ended: answer it, or refuse it in the words of RESP."""
@@ -107,6 +107,19 @@ class Post:
         """Say what was taken."""
 
 
+class Abroad:
+    """What clients have under way on other nodes. This is that of a node without others: nothing."""
+
+    def hurry(self, client: Client) -> None:
+        """A client waits no longer than need be."""
+
+    def leaves(self, client: Client) -> None:
+        """A client is gone."""
+
+    def reads_again(self, client: Client) -> None:
+        """A client reads again what it is sent."""
+
+
 class _Outgoing(NamedTuple):
     """What waits for the log to be durable: answers to clients, and letters to nodes."""
 
@@ -119,6 +132,7 @@ class Node:
 
     desk: Desk
     post: Post
+    abroad: Abroad
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.host = host
@@ -128,6 +142,7 @@ class Node:
         self.clients: dict[int, Client] = {}
         self.failed: asyncio.Future[None] = loop.create_future()  # Why the node cannot go on.
         self.post = Post()
+        self.abroad = Abroad()
         self.sync_average_s = 0.0
         self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took.
         self._in_turn = False
@@ -215,6 +230,7 @@ class Node:
         long = self._unread.pop(client, None)
         if long is not None:
             self._long.append((client, long))
+        self.abroad.reads_again(client)
         self.run(client)
 
     def _end_turn(self) -> None:
@@ -408,6 +424,7 @@ class Node:
         parked = self._parked.pop(client, None)
         if parked is not None:
             parked.forget()
+        self.abroad.leaves(client)
         client.wait = None
         self.engine.disconnect(client.connection, self.now)
 
@@ -428,6 +445,8 @@ class Node:
         parked = self._parked.get(client)
         if parked is not None:
             parked.hurry()
+        if client.abroad:
+            self.abroad.hurry(client)
         waits = list(client.connection.waits.values())
         for wait in waits:
             self._cancel(wait, refusal)

@@ -24,13 +24,20 @@ class ScanCommands:
         query = parse_query(args, jobs=True)
         if query.queue is not None:
             check_tube(caller, query.queue)
+            self._seek(query.queue)
         self._server.site.run(caller, JobScan(self._server.node.engine, self._server.disque, query), now)
 
     def qpeek(self, caller: Connection, args: list[bytes], now: int) -> None:
         """QPEEK queue count"""
         count = integer(args[2])
         check_tube(caller, args[1])
+        self._seek(args[1])
         if count < 0:
             self._server.site.run(caller, Newest(self._server.node.engine, self._server.disque, args[1], -count), now)
         else:
             self._server.disque.oldest(caller, args[1], count, now)
+
+    def _seek(self, queue: bytes) -> None:
+        """Go where a queue lives that is not here."""
+        if queue not in self._server.node.engine.tubes:
+            self._server.site.seek([queue])

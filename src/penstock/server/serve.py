@@ -28,9 +28,10 @@ from penstock.server import table
 from penstock.server.bus import is_loopback
 from penstock.server.clients import Handshake
 from penstock.server.config import Config, ConfigError
+from penstock.server.forwarding import open_tunnels
 from penstock.server.http import Answer, HttpConnection, Pages
 from penstock.server.info import SAMPLE_S, Info
-from penstock.server.iproto import doors
+from penstock.server.iproto import Door, doors
 from penstock.server.links import HANDSHAKE_S
 from penstock.server.membership import tls_contexts
 from penstock.server.server import Server, start_again
@@ -107,7 +108,9 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     loop.set_exception_handler(server.on_defect)
     server.apply_all()
     server.make_spaces()
-    listeners = await _listen(server)
+    iproto_doors = doors(server)
+    open_tunnels(server, list(dict.fromkeys(iproto_doors.values())))
+    listeners = await _listen(server, iproto_doors)
     server.node.begin_turn()  # In which the links to other nodes are opened.
     _heed_signals(server)
     _log.info("penstock %s serves %s from %s", __version__, _doors(config), config.dir)
@@ -179,6 +182,7 @@ async def _look_after(server: Server, info: Info) -> None:
         info.sample()
         if ticks % 10 == 0:
             server.drop_idle_queues()
+            server.make_spaces_left()
             gc.collect(1 if ticks % 100 == 0 else 0)
 
 
@@ -236,7 +240,7 @@ def _doors(config: Config) -> str:
     return ", ".join([*doors, config.unixsocket] if config.unixsocket else doors)
 
 
-async def _listen(server: Server) -> list[asyncio.AbstractServer]:
+async def _listen(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio.AbstractServer]:
     config, loop = server.config, server.loop
     listeners: list[asyncio.AbstractServer] = []
     accept, backlog = server.clients.accept, config.tcp_backlog
@@ -245,7 +249,7 @@ async def _listen(server: Server) -> list[asyncio.AbstractServer]:
         if config.http_port:
             watch = partial(HttpConnection, _pages(server))
             listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
-        listeners += await _listen_iproto(server)
+        listeners += await _listen_iproto(server, iproto_doors)
         listeners += await _listen_bus(server)
         setting, port = "tls-port", config.tls_port
         if config.tls_port:
@@ -282,10 +286,10 @@ async def _listen_tls(server: Server, accept: Callable[[], asyncio.BaseProtocol]
     )
 
 
-async def _listen_iproto(server: Server) -> list[asyncio.AbstractServer]:
+async def _listen_iproto(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio.AbstractServer]:
     config, loop = server.config, server.loop
     listeners: list[asyncio.AbstractServer] = []
-    for name, door in doors(server).items():
+    for name, door in iproto_doors.items():
         port = getattr(config, name)
         if not port:
             continue

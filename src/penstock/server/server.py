@@ -33,7 +33,7 @@ from penstock.server.config import Config, ConfigError
 from penstock.server.membership import Membership
 from penstock.server.node import Node
 from penstock.server.words import to_bytes
-from penstock.wire.errors import Refused
+from penstock.wire.errors import Elsewhere, Refused, Unclaimed
 
 # An argument may be as long as a body, and a little more: what is accepted can be sent.
 _ENVELOPE_BYTES: Final = 64 * 1024
@@ -88,6 +88,7 @@ class Server:
         self.spaces = Spaces(self.site)
         self.desk = Desk([], time.perf_counter_ns)
         self.desk.on_error = self._report
+        self.desk.ask_others = self.site.ask_others
         self.node.desk = self.desk
         self.warnings: list[str] = []  # What its operator should hear of once it serves.
         self.readers = ThreadPoolExecutor(_READERS, "penstock-history")
@@ -96,6 +97,7 @@ class Server:
         self.last_rewrite_ok = True
         self.stopping: asyncio.Future[None] = loop.create_future()
         self.restart_s = -1.0  # When to start again, once it has stopped; negative for not at all.
+        self._spaces_left: dict[str, None] = {}  # Spaces of the configuration that other nodes are asked about.
         self._idle_cursor = 0
         self._evict_cursor = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,11 +121,34 @@ class Server:
     def make_spaces(self) -> None:
         """Let the spaces of the configuration be as it says."""
         with self.host.lock, self.host:
-            for name, options in self.config.xqueue.items():
+            for name in self.config.xqueue:
                 try:
-                    self.spaces.upgrade(to_bytes(name), options, self.host.now())
+                    self._make_space(name)
                 except CommandError as error:
                     raise ConfigError(f"{self.config.origin('xqueue')}: space {name}: {error}") from None
+
+    def make_spaces_left(self) -> None:
+        """Make spaces of the configuration that other nodes had to be asked about."""
+        if self._spaces_left:
+            self.node.begin_turn()
+            for name in list(self._spaces_left):
+                try:
+                    self._make_space(name)
+                except CommandError as error:
+                    del self._spaces_left[name]
+                    self.log.error("space %s of the configuration cannot be made: %s", name, error)
+
+    def _make_space(self, name: str) -> None:
+        now = self.host.now()
+        try:
+            self.spaces.upgrade(to_bytes(name), self.config.xqueue[name], now)
+        except Unclaimed as unclaimed:
+            self._spaces_left[name] = None
+            self.membership.cluster.homes.begin(unclaimed.tube, now)
+            return
+        except Elsewhere as there:
+            self.log.info("space %s of the configuration lives on node %s", name, there.node.decode())
+        self._spaces_left.pop(name, None)
 
     def apply(self, name: str) -> None:
         """Let a setting that has changed take effect."""

@@ -179,8 +179,8 @@ def install(server: Server) -> Info:
             -2,
             "ar",
             ADMIN,
-            "MEET ip port [bus-port] | NODES | MYID | INFO | SAVECONFIG | FORGET id | COUNT-FAILURE-REPORTS id | "
-            "RESET [SOFT|HARD] | LEAVING [yes|no]",
+            "MEET ip port [bus-port] | NODES | HOMES | MYID | INFO | SAVECONFIG | FORGET id | "
+            "COUNT-FAILURE-REPORTS id | RESET [SOFT|HARD] | LEAVING [yes|no]",
             "See and change the cluster.",
             cluster.cluster,
         ),

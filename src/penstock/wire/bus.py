@@ -29,9 +29,15 @@ from mypy_extensions import i32, i64
 
 from penstock.cluster.messages import (
     ASK,
+    CLAIM,
+    CLAIMED,
     FAIL,
+    FORWARD,
+    FORWARDED,
     GOTACK,
     HOLDERS,
+    HOMES,
+    MERE_COPY,
     MESSAGES_COUNT,
     NEEDJOBS,
     NOTTAKEN,
@@ -40,17 +46,25 @@ from penstock.cluster.messages import (
     REPLJOB,
     TAKENOVER,
     TOLD,
+    TUNNEL,
+    TUNNELEND,
+    TUNNELREAD,
+    UNCLAIM,
     WORKING,
     YOURJOBS,
     Greeting,
     JobImage,
     Message,
+    OfClaim,
     OfCopy,
     OfHolders,
     OfJob,
     OfJobs,
     OfNode,
     OfQueue,
+    OfTubes,
+    OfTunnel,
+    Papers,
     Question,
     Receipt,
     Rumour,
@@ -58,7 +72,7 @@ from penstock.cluster.messages import (
 )
 from penstock.core.errors import ProtocolError
 from penstock.core.ids import LONG_ID_BYTES
-from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER
+from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, REASON_BYTES_MAX
 from penstock.wire.errors import TurnedAway
 from penstock.wire.msgpack import Reader, pack, write_array, write_binary, write_integer, write_text
 
@@ -69,6 +83,7 @@ NODE_ID_BYTES: Final = 40
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
 MEMORY_BYTES: Final = 16
+TOKEN_BYTES: Final = 16
 TAG_BYTES: Final = 16
 _LENGTH_BYTES: Final = 4
 
@@ -86,6 +101,11 @@ RUMOURS_MAX: Final = 256
 HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
 FIGURES_MAX: Final = 256
+TUBES_MAX: Final = 1_000
+PATTERNS_MAX: Final = 10_000
+
+# What goes through a tunnel in one message.
+TUNNEL_BYTES_MAX: Final = 256 * 1024
 
 # How often a standby may become one node.
 EPOCH_MAX: Final = (1 << 31) - 1
@@ -366,12 +386,14 @@ def _write(writer: BytesWriter, message: Message) -> None:
     elif isinstance(message, Greeting):
         _write_greeting(writer, message)
     elif isinstance(message, Question):
-        write_array(writer, 5)
+        write_array(writer, 7)
         write_integer(writer, message.kind)
         write_integer(writer, message.number)
         write_integer(writer, message.about)
         write_binary(writer, message.queue)
         write_integer(writer, message.count)
+        write_integer(writer, message.cursor)
+        write_integer(writer, message.states)
     elif isinstance(message, Told):
         write_array(writer, 4)
         write_integer(writer, message.kind)
@@ -386,6 +408,28 @@ def _write(writer: BytesWriter, message: Message) -> None:
         write_array(writer, 2)
         write_integer(writer, message.kind)
         write_integer(writer, message.number)
+    elif isinstance(message, OfTunnel):
+        write_array(writer, 5)
+        write_integer(writer, message.kind)
+        write_integer(writer, message.number)
+        write_integer(writer, 1 if message.is_back else 0)
+        write_integer(writer, message.aux)
+        write_binary(writer, message.data)
+    elif isinstance(message, Papers):
+        _write_papers(writer, message)
+    elif isinstance(message, OfTubes):
+        write_array(writer, 4)
+        write_integer(writer, message.kind)
+        write_integer(writer, message.part)
+        _write_names(writer, message.made)
+        _write_names(writer, message.gone)
+    elif isinstance(message, OfClaim):
+        write_array(writer, 5)
+        write_integer(writer, message.kind)
+        write_binary(writer, message.tube)
+        write_integer(writer, message.number)
+        write_integer(writer, message.verdict)
+        write_binary(writer, message.node)
     else:
         assert isinstance(message, OfNode)
         write_array(writer, 2)
@@ -407,11 +451,11 @@ def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
         write_integer(writer, message.nacks)
         write_integer(writer, message.returns)
     elif isinstance(message, OfHolders):
-        _write_nodes(writer, message.holders)
+        _write_names(writer, message.holders)
 
 
 def _write_job(writer: BytesWriter, image: JobImage) -> None:
-    write_array(writer, 14)
+    write_array(writer, 16)
     write_binary(writer, image.id)
     write_binary(writer, image.queue)
     write_binary(writer, image.body)
@@ -425,13 +469,15 @@ def _write_job(writer: BytesWriter, image: JobImage) -> None:
     write_integer(writer, image.nacks)
     write_integer(writer, image.returns)
     write_integer(writer, image.deliveries)
-    _write_nodes(writer, image.holders)
+    _write_names(writer, image.holders)
+    write_integer(writer, image.state)
+    write_binary(writer, image.reason)
 
 
-def _write_nodes(writer: BytesWriter, nodes: list[bytes]) -> None:
-    write_array(writer, len(nodes))
-    for node in nodes:
-        write_binary(writer, node)
+def _write_names(writer: BytesWriter, names: list[bytes]) -> None:
+    write_array(writer, len(names))
+    for name in names:
+        write_binary(writer, name)
 
 
 def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
@@ -448,6 +494,15 @@ def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
         write_text(writer, rumour.host.encode())
         for number in (rumour.port, rumour.bus_port, rumour.flags, rumour.epoch):
             write_integer(writer, number)
+
+
+def _write_papers(writer: BytesWriter, papers: Papers) -> None:
+    write_array(writer, 11)
+    for number in (papers.kind, papers.number, papers.epoch, papers.door, papers.groups, papers.grace):
+        write_integer(writer, number)
+    for text in (papers.user, papers.token, papers.address, papers.name):
+        write_binary(writer, text)
+    _write_names(writer, papers.tubes)
 
 
 # Bytes into messages
@@ -489,15 +544,22 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
         _pass(reader, count - 2)
         return Receipt(kind, number)
     if kind == ASK:
-        _needs(count, 5)
-        asked = _number(reader, _NUMBER_MAX)
-        about = _number(reader, _COUNT_MAX)
-        name = _queue(reader)
-        question = Question(kind, asked, about, name, _number(reader, _COUNT_MAX))
-        _pass(reader, count - 5)
-        return question
+        return _question(reader, kind, count)
     if kind == TOLD:
         return _told(reader, kind, count, body_max)
+    if kind == HOMES:
+        _needs(count, 4)
+        homes = OfTubes(kind, _number(reader, _COUNT_MAX), [], [])
+        homes.made = _queues(reader)
+        homes.gone = _queues(reader)
+        _pass(reader, count - 4)
+        return homes
+    if kind in (CLAIM, CLAIMED, UNCLAIM):
+        return _claim(reader, kind, count)
+    if kind in (FORWARD, FORWARDED, TUNNELREAD, TUNNELEND):
+        return _of_tunnel(reader, kind, count)
+    if kind == TUNNEL:
+        return _papers(reader, kind, count)
     if kind in (NEEDJOBS, PAUSE):
         _needs(count, 4)
         queue = _queue(reader)
@@ -563,6 +625,19 @@ def _jobs(reader: Reader, kind: i64, count: i64, body_max: i64) -> OfJobs:
     return message
 
 
+def _question(reader: Reader, kind: i64, count: i64) -> Question:
+    _needs(count, 7)
+    number = _number(reader, _NUMBER_MAX)
+    about = _number(reader, _COUNT_MAX)
+    queue = reader.string()
+    _limited(len(queue), NAME_BYTES_MAX, "bytes of a name")
+    question = Question(kind, number, about, queue, _number(reader, _COUNT_MAX))
+    question.cursor = _number(reader, _NUMBER_MAX)
+    question.states = _number(reader, _COUNT_MAX)
+    _pass(reader, count - 7)
+    return question
+
+
 def _told(reader: Reader, kind: i64, count: i64, body_max: i64) -> Told:
     _needs(count, 4)
     told = Told(kind, _number(reader, _NUMBER_MAX), [], [])
@@ -574,9 +649,49 @@ def _told(reader: Reader, kind: i64, count: i64, body_max: i64) -> Told:
     return told
 
 
+def _claim(reader: Reader, kind: i64, count: i64) -> OfClaim:
+    _needs(count, 5)
+    claim = OfClaim(kind, _queue(reader), 0)
+    claim.number = _number(reader, _NUMBER_MAX)
+    claim.verdict = _number(reader, _COUNT_MAX)
+    claim.node = reader.string()
+    if claim.node and not is_node_id(claim.node):
+        raise ProtocolError("the id of a node is 40 hex digits")
+    _pass(reader, count - 5)
+    return claim
+
+
+def _of_tunnel(reader: Reader, kind: i64, count: i64) -> OfTunnel:
+    _needs(count, 5)
+    said = OfTunnel(kind, _number(reader, _NUMBER_MAX), _number(reader, 1) == 1, 0, b"")
+    said.aux = _number(reader, _NUMBER_MAX)
+    said.data = reader.string()
+    if len(said.data) > TUNNEL_BYTES_MAX:
+        raise ProtocolError(f"{len(said.data)} bytes through a tunnel; at most {TUNNEL_BYTES_MAX} are allowed")
+    _pass(reader, count - 5)
+    return said
+
+
+def _papers(reader: Reader, kind: i64, count: i64) -> Papers:
+    _needs(count, 11)
+    number = _number(reader, _NUMBER_MAX)
+    epoch = _number(reader, _NUMBER_MAX)
+    papers = Papers(kind, number, epoch, _number(reader, _COUNT_MAX))
+    papers.groups = _number(reader, _COUNT_MAX)
+    papers.grace = _number(reader, _NUMBER_MAX)
+    papers.user = reader.string()
+    papers.token = _exactly(reader.string(), TOKEN_BYTES, "the token of a session")
+    papers.address = reader.string()
+    papers.name = reader.string()
+    for _ in range(_limited(reader.length_of_array(), PATTERNS_MAX, "patterns of tubes")):
+        papers.tubes.append(reader.string())
+    _pass(reader, count - 11)
+    return papers
+
+
 def _job(reader: Reader, body_max: i64) -> JobImage:
     fields = reader.length_of_array()
-    _needs(fields, 14)
+    _needs(fields, 16)
     id = _job_id(reader)
     queue = _queue(reader)
     body = reader.string()
@@ -594,7 +709,10 @@ def _job(reader: Reader, body_max: i64) -> JobImage:
     image.returns = _number(reader, _COUNT_MAX)
     image.deliveries = _number(reader, _COUNT_MAX)
     image.holders = _nodes(reader)
-    _pass(reader, fields - 14)
+    image.state = _number(reader, MERE_COPY)
+    image.reason = reader.string()
+    _limited(len(image.reason), REASON_BYTES_MAX, "bytes of a reason")
+    _pass(reader, fields - 16)
     return image
 
 
@@ -677,6 +795,10 @@ def _queue(reader: Reader) -> bytes:
     if len(queue) < 1 or len(queue) > NAME_BYTES_MAX:
         raise ProtocolError(f"the name of a queue has 1 to {NAME_BYTES_MAX} bytes")
     return queue
+
+
+def _queues(reader: Reader) -> list[bytes]:
+    return [_queue(reader) for _ in range(_limited(reader.length_of_array(), TUBES_MAX, "names of tubes"))]
 
 
 def _host(reader: Reader, may_be_empty: bool) -> str:

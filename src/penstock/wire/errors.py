@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.core.errors import PenstockError, ProtocolError
+from penstock.core.errors import NoHome, PenstockError, ProtocolError
 
 # What many commands refuse.
 SYNTAX: Final = b"ERR syntax error"
@@ -43,3 +43,44 @@ class NoProcedure(BoxError):
 
 class TurnedAway(ProtocolError):
     """A node did as it should, and says why it does not talk to us."""
+
+
+class Elsewhere(NoHome):
+    """What a command is about is not here, but on another node: nothing has been done, and the command can go there."""
+
+    def __init__(self, node: bytes, what: str) -> None:
+        super().__init__(f"{what} lives on node {node.decode()}; ask that one")
+        self.node = node
+        self.what = what
+
+
+class Spread(Elsewhere):
+    """What a command is about is on several nodes: the words of each, this one among them."""
+
+    def __init__(self, parts: dict[bytes, list[bytes]]) -> None:
+        super().__init__(next(iter(parts)), "a part of this")
+        self.parts = parts
+
+
+class AskFirst(PenstockError):
+    """Other nodes have to be asked something before a command can be run: nothing has been done."""
+
+    def __init__(self) -> None:
+        super().__init__("the other nodes have to be asked first")
+
+
+class Unclaimed(AskFirst):
+    """A tube that is on one node only is to be made, and the other nodes were not asked whether it may be."""
+
+    def __init__(self, tube: bytes) -> None:
+        super().__init__()
+        self.tube = tube
+
+
+class Sought(AskFirst):
+    """Something is not known here by its name, and the other nodes were not asked for it."""
+
+    def __init__(self, about: int, name: bytes) -> None:
+        super().__init__()
+        self.about = about
+        self.name = name

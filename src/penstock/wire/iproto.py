@@ -12,11 +12,11 @@ from __future__ import annotations
 import base64
 from typing import Final
 
-from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
 from penstock.core.errors import ProtocolError
-from penstock.wire.msgpack import VALUES_MAX, Reader, write_text
+from penstock.wire.msgpack import VALUES_MAX, Reader, write_array, write_integer, write_text
 from penstock.wire.reply import Reply
 
 # Requests, by their codes.
@@ -51,6 +51,7 @@ _SCHEMA_VERSION: Final = 1
 
 # The packet behind its length: a map of code, sync and schema version, in the widths that Tarantool uses.
 _HEADER_BYTES: Final = 23
+_SYNC_AT: Final = 14  # In an answer of ours, its length included.
 
 # Of one who has not said who it is, a packet has no more: enough for AUTH.
 UNKNOWN_PACKET_BYTES_MAX: Final = 16 * 1024
@@ -225,6 +226,59 @@ def _request(reader: Reader) -> Request:
     if reader.at != reader.end:
         raise ProtocolError("there are bytes behind a packet's body")
     return request
+
+
+def encode(request: Request) -> bytes:
+    """A call, as it is sent."""
+    writer = BytesWriter()
+    writer.append(0x82)
+    writer.append(0)
+    write_integer(writer, request.code)
+    writer.append(1)
+    # A sync is any 64 bits.
+    writer.append(0xCF)
+    write_i64_be(writer, request.sync)
+    writer.append(0x82)
+    writer.append(_FUNCTION)
+    write_text(writer, request.name)
+    writer.append(_TUPLE)
+    write_array(writer, len(request.args))
+    for argument in request.args:
+        writer.write(argument)
+    packet = writer.getvalue()
+    head = BytesWriter()
+    head.append(0xCE)
+    write_i32_be(head, i32(len(packet)))
+    return head.getvalue() + packet
+
+
+class AnswerPackets:
+    """Answers that another node of ours has written (`Answers`), each whole, however they came."""
+
+    _buffer: bytearray
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Bytes came in: the answers that are complete now."""
+        buffer = self._buffer
+        buffer += data
+        packets: list[bytes] = []
+        at: i64 = 0
+        while len(buffer) - at >= 5:
+            end = at + 5 + i64(read_i32_be(bytes(buffer[at + 1 : at + 5]), 0))
+            if len(buffer) < end:
+                break
+            packets.append(bytes(buffer[at:end]))
+            at = end
+        del buffer[:at]
+        return packets
+
+
+def sync_of(packet: bytes) -> i64:
+    """What an answer of ours is to."""
+    return read_i64_be(packet, _SYNC_AT)
 
 
 class Answers(Reply):

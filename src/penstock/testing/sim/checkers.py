@@ -92,14 +92,16 @@ def _excuse(world: World, add: Add) -> str:
     if add.retry_ms == 0:
         if history.written[add.id]:
             return "at most once, and it was handed to a client that was gone, or the node was"
-        # Who hands it to a node that forgot a moment ago, and has not heard of that, has to give it up.
-        lately = add.invoked - _NETWORK_MAX
-        forgot = any(fault.forgets and max(fault.began, fault.ended) >= lately for fault in history.faults)
-        return "at most once, and its node forgot it" if forgot else ""
+        if any(fault.forgets for fault in since):
+            return "at most once, and its node forgot it"
+        # Whether it came there before, nobody can know.
+        return "at most once, and it was handed to a node that was gone" if history.astray[add.id] else ""
     copies = 1 if add.is_async else add.replicate
-    # A node that forgot twice may have held two copies, one after the other.
-    forgotten = [fault for fault in since if fault.forgets]
-    return "all its holders forgot it" if len(forgotten) >= copies else ""
+    # A node that forgot twice may have held two copies, one after the other. One that leaves gives its copy to another,
+    # which may have one: then there is one fewer.
+    forgot = [fault for fault in since if fault.forgets]
+    left = [fault for fault in since if fault.kind == "leave"]
+    return "all its holders forgot it" if forgot and len(forgot) + len(left) >= copies else ""
 
 
 def _at_most_once(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
@@ -214,12 +216,12 @@ def _is_kept(world: World, ack: Ack) -> bool:
 
 def _known_at(world: World, acked: int, fast: bool) -> int:
     """When every holder must know of an ack: holders are told again after twice the time each, once all is well."""
-    healed = world.healed_at
-    if fast or any(name in world.options.nemeses for name in _COPIES_ASTRAY):
-        # FASTACK tells the holders that it knows of, once.
-        return max(acked, healed) + _COLLECTED_AFTER
     if world.options.is_calm:
         return acked + _HEARD_AFTER
+    healed = world.healed_at
+    if fast or any(name in world.options.nemeses for name in _COPIES_ASTRAY):
+        # FASTACK is said once: whoever did not hear it delivers the job once more, and hears of that.
+        return max(acked, healed) + _COLLECTED_AFTER
     return max(acked, healed) + max(0, healed - acked) + 4 * SECOND
 
 
@@ -298,8 +300,10 @@ def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
         # A holder that waited for longer than the retry time has delivered it: done is safe, too.
         world.sometimes("a job was acked before its add was answered")
         return
-    # One that leaves gives its copy to others, which may have one already.
-    held = [each.number for each in world.nodes if not each.up or each.leaving or each.holds(id)]
+    # One that leaves, or did and stays after all, gives its copy to others, which may have one already.
+    left = [fault.node for fault in world.history.faults if fault.kind == "leave" and fault.ended >= add.invoked]
+    away = [each.number for each in world.nodes if not each.up or each.leaving or each.number in left]
+    held = [each.number for each in world.nodes if each.number in away or each.holds(id)]
     forgot = [fault for fault in world.history.faults if fault.forgets and fault.began >= add.invoked]
     if len(held) + len(forgot) < add.replicate:
         raise Violation(f"C1: {_told(add)} was answered with {id!r} while only {held} held it")

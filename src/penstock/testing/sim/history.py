@@ -109,7 +109,8 @@ class History:
         self.deliveries: list[Delivery] = []
         self.acks: dict[bytes, list[Ack]] = {}  # By id.
         self.nacks: dict[bytes, list[Nack]] = {}  # By id.
-        self.written: Counter[bytes] = Counter()  # Jobs by body, as nodes wrote them to clients who may not have read.
+        self.written: Counter[bytes] = Counter()  # Jobs by id, as nodes wrote them to clients who may not have read.
+        self.astray: Counter[bytes] = Counter()  # Jobs by id, as nodes handed them to others that were gone.
         self.faults: list[Fault] = []
         self.errors: Counter[str] = Counter()  # First words of refusals.
         self._hash = hashlib.blake2b(digest_size=16)

@@ -1,7 +1,8 @@
 """The links of a simulated node: as its shell would, it opens one to every peer that the cluster names.
 
 A connection is made if both directions work at that moment, and breaks when the process at its other end is gone. One
-that is cut breaks only when somebody gives it up: nobody is told of silence.
+that is cut breaks only when somebody gives it up: nobody is told of silence. What is said to a process that is gone
+is not heard by the next one at its place, whose system says so if it can be heard.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class Links:
     def to(self, node: bytes) -> End | None:
         """The other end of the link to a node, if there is a link."""
         return self._ends.get(node)
+
+    def life_of(self, node: bytes) -> int:
+        """Which life of a node the link to it leads to; it may be over. 0 if there is no link."""
+        return self._lives.get(node, 0)
 
     def keep(self, members: Members) -> list[bytes]:
         """Hold the links that the table asks for; tell which were given up."""

@@ -10,6 +10,7 @@ import errno
 from collections.abc import Callable
 from random import Random
 
+from penstock.core import states as s
 from penstock.testing.sim.history import Fault
 from penstock.testing.sim.node import SimNode
 from penstock.testing.sim.options import ALWAYS, NO_JOURNAL
@@ -346,3 +347,13 @@ class Nemeses:
             self._world.reopen(queue)
 
         return reopen
+
+    def set_aside(self) -> Undo | None:
+        """Take all that a node has queued out of its queues. What may be delivered once stays so until it is dug up."""
+        node = self._one_up()
+        ready = node.ids_of(s.READY) if node is not None else []
+        if node is None or not ready:
+            return None
+        fault = self._begin_fault("set aside", node.number)
+        self._world.tell(node, [b"DEQUEUE", *ready])
+        return lambda: self._end_fault(fault)

@@ -18,7 +18,8 @@ _DELAY_MAX = 2 * SECOND
 # Of the tags that packets have on a link.
 _KEY = bytes(32)
 
-Receive = Callable[[int, list[Message]], None]
+# Who says it, to which life of the receiver, and what.
+Receive = Callable[[int, int, list[Message]], None]
 
 
 class Network:
@@ -60,10 +61,10 @@ class Network:
         """Whether nothing comes through."""
         return self._cuts.get((sender, receiver), 0) > 0
 
-    def send(self, sender: int, receiver: int, messages: list[Message]) -> None:
-        """Send what one node says to another in one turn. What is said together comes together, mostly."""
+    def send(self, sender: int, receiver: int, life: int, messages: list[Message]) -> None:
+        """Send what one node says to a life of another in one turn. What is said together comes together, mostly."""
         if self.loss == 0 and self.duplication == 0:
-            self._carry(sender, receiver, messages)
+            self._carry(sender, receiver, life, messages)
             return
         random = self._random
         together: list[Message] = []
@@ -73,26 +74,26 @@ class Network:
                 continue
             if random.random() < self.duplication:
                 self.doubled += 1
-                self._carry(sender, receiver, [message])
+                self._carry(sender, receiver, life, [message])
             if random.random() < 0.2:
-                self._carry(sender, receiver, [message])
+                self._carry(sender, receiver, life, [message])
             else:
                 together.append(message)
         if together:
-            self._carry(sender, receiver, together)
+            self._carry(sender, receiver, life, together)
 
-    def _carry(self, sender: int, receiver: int, messages: list[Message]) -> None:
+    def _carry(self, sender: int, receiver: int, life: int, messages: list[Message]) -> None:
         if self._encoded:
             messages = _as_they_arrive(messages)
         delay = spread(self._random, self.delay, _DELAY_MAX)
-        self._schedule.after(delay, lambda: self._arrive(sender, receiver, messages))
+        self._schedule.after(delay, lambda: self._arrive(sender, receiver, life, messages))
 
-    def _arrive(self, sender: int, receiver: int, messages: list[Message]) -> None:
+    def _arrive(self, sender: int, receiver: int, life: int, messages: list[Message]) -> None:
         # What was under way when a link was cut is lost with it, as it is when a connection breaks.
         if self.is_cut(sender, receiver):
             self.lost += len(messages)
         else:
-            self._receivers[receiver](sender, messages)
+            self._receivers[receiver](sender, life, messages)
 
 
 def _as_they_arrive(messages: list[Message]) -> list[Message]:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
-from penstock.cluster.messages import Message
+from penstock.cluster.messages import MEET, Message, OfJobs
 from penstock.cluster.node import Cluster
 from penstock.cluster.roster import file_text, read_file
 from penstock.core.engine import Engine
@@ -54,6 +54,7 @@ class Surroundings(Protocol):
     schedule: Schedule
     streams: Streams
     network: Network
+    nodes: list[SimNode]
     options: Options
 
     def node_at(self, host: str) -> SimNode | None:
@@ -70,6 +71,12 @@ class Surroundings(Protocol):
 
     def handed_out(self, id: bytes) -> None:
         """A node hands a client a job that may be delivered only once."""
+
+    def wants_back(self, node: SimNode, id: bytes) -> None:
+        """A node hears from another one that it wants to be met."""
+
+    def gone_astray(self, id: bytes) -> None:
+        """A node hands a job to another one that is gone."""
 
     def stopped_by_disk(self, node: SimNode) -> None:
         """The disk of a node failed, and it stopped."""
@@ -179,7 +186,7 @@ class SimNode:
             boot = f"boot {self.number} {self.boots}"
             opened = open_log(self.disk, wall, boot, fsync=fsync, entropy=entropy, segment_bytes=_SEGMENT_BYTES)
             self.log, self.engine = opened.log, opened.engine
-            self.engine.room_bytes = self.log.room()
+            self.log.tell_room()
             node, key = opened.node, opened.key
         self.id = node.encode()
         self.engine.memory_max = self.memory_max
@@ -271,9 +278,12 @@ class SimNode:
         """A client left."""
         self._came_in(lambda now: self._leave(session, now))
 
-    def receive(self, sender: int, messages: list[Message]) -> None:
-        """Another node says something."""
-        self._came_in(lambda now: self._hear(sender, messages, now))
+    def receive(self, sender: int, life: int, messages: list[Message]) -> None:
+        """Another node says something, to this process or to one before it."""
+        if life == self.life:
+            self._came_in(lambda now: self._hear(sender, messages, now))
+        elif self.up:
+            self.world.nodes[sender].hear_of_end(self, life)
 
     def _is_there(self, session: Session) -> bool:
         if not self.up:
@@ -316,7 +326,7 @@ class SimNode:
         log = self.log
         if log is not None:
             log.commit(now, self.clock.wall_ms())
-            self.engine.room_bytes = log.room_ahead or log.room()
+            log.tell_room()
         self._gather(now)
         self._set_timer(now)
 
@@ -390,6 +400,7 @@ class SimNode:
         answers = [(caller, caller.take_answers()) for caller in self._dirty if not caller.lost]
         self._dirty = {}
         letters = self.cluster.mail.take()
+        self._look_for_strays(letters)
         if not letters and not any(answer for _, answer in answers):
             return
         output = Output(answers, letters, now)
@@ -400,6 +411,17 @@ class SimNode:
         self._outputs.append(output)
         if not self._syncing:
             self._begin_sync()
+
+    def _look_for_strays(self, letters: dict[bytes, list[Message]]) -> None:
+        """Tell which jobs are handed to a process that is gone, as nobody could tell this node yet."""
+        for node, messages in letters.items():
+            other = self.links.to(node)
+            if other is not None and other.up and self.links.life_of(node) == other.life:
+                continue
+            for message in messages:
+                if isinstance(message, OfJobs) and message.number:
+                    for image in message.jobs:
+                        self.world.gone_astray(image.id)
 
     def _begin_sync(self) -> None:
         self._syncing = True
@@ -452,7 +474,7 @@ class SimNode:
         for node, messages in output.letters.items():
             other = self.links.to(node)
             if other is not None:
-                self.world.network.send(self.number, other.number, messages)
+                self.world.network.send(self.number, other.number, self.links.life_of(node), messages)
 
     # Other nodes
 
@@ -482,6 +504,8 @@ class SimNode:
         # Who speaks was settled when its link was made; a node that was installed anew speaks over links of its own.
         node = self.world.id_of(sender)
         for message in messages:
+            if message.kind == MEET:
+                self.world.wants_back(self, node)
             self.cluster.receive(node, message, now)
 
     def _keep_links(self, now: int) -> None:
@@ -509,6 +533,11 @@ class SimNode:
         """Whether it has a copy of a job."""
         number = self.site.number_of(id)
         return number != NOT_AN_ID and self.engine.jobs.find(number) is not None
+
+    def ids_of(self, state: int) -> list[bytes]:
+        """The jobs that it has in a state."""
+        jobs = self.engine.jobs.scan(0, self.engine.jobs.count + 1)
+        return [self.site.id_of(job) for job in jobs if job.state == state]
 
     def keeps_ack(self, id: bytes) -> bool:
         """Whether it remembers that a job was acked: until all know, and a little longer."""
@@ -541,7 +570,7 @@ class SimNode:
 
     def _make_room(self, length: int) -> None:
         if self.log is not None:
-            self.engine.room_bytes = self.log.make_room(length)
+            self.log.make_room(length)
 
     def _secret(self, what: str) -> str:
         text = f"{self.world.streams.seed} {self.number} {self.installs} {what}"

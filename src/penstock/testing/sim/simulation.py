@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from penstock.core import states as s
 from penstock.testing.invariants import check
 from penstock.testing.sim import checkers
 from penstock.testing.sim.clients import Client, Consumer, Producer
@@ -168,9 +169,19 @@ class Simulation(World):
             consumer = Consumer(self, 200 + node.number, self.streams.stream(f"consumer at {node.number}"))
             consumer.home, consumer.careful = node, True
             self._let_in(consumer)
+        self._dig_up()
         self._until(self._is_quiet, QUIET_AFTER, "")
         for client in self.clients:
             client.stopped = True
+
+    def _dig_up(self) -> None:
+        """Now and then, queue what an operator has set aside, wherever it is by now."""
+        if "set_aside" in self.options.nemeses:
+            for node in self.nodes:
+                buried = node.ids_of(s.BURIED) if node.up else []
+                if buried:
+                    self.tell(node, [b"ENQUEUE", *buried])
+            self.schedule.after(SECOND, self._dig_up)
 
     def _let_in(self, client: Client) -> None:
         self.clients.append(client)

@@ -58,6 +58,10 @@ class World:
             if other.up and not other.paused and other.cluster.members.forget(node.id, other.now()):
                 self.forgotten.append((other, other.life, node.id))
 
+    def wants_back(self, node: SimNode, id: bytes) -> None:
+        """A node hears from another one that it wants to be met. That may have been under way when it was forgotten."""
+        self.forgotten = [each for each in self.forgotten if each[0] is not node or each[2] != id]
+
     def tell(self, node: SimNode, args: list[bytes]) -> None:
         """Give a command to a node, as an operator does."""
         Operator(self, -1, self.streams.stream(f"operator {self.schedule.now}")).ask_at(node, args)
@@ -77,6 +81,10 @@ class World:
     def handed_out(self, id: bytes) -> None:
         """A node hands a client a job that may be delivered only once."""
         self.history.written[id] += 1
+
+    def gone_astray(self, id: bytes) -> None:
+        """A node hands a job to another one that is gone."""
+        self.history.astray[id] += 1
 
     def stopped_by_disk(self, node: SimNode) -> None:
         """The disk of a node failed, and it stopped."""

@@ -1,0 +1,249 @@
+"""Tubes that live on one node: who knows where, and how a tube gets its only home."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.cluster.messages import MESSAGE_NAMES, NODE_FAILED
+from penstock.core.copying import is_shared
+from penstock.core.policy import FIFOTTL
+
+from .guild import Guild, Node
+
+TIMEOUT_MS = 15_000
+
+
+def homes_of(guild: Guild, tube: bytes) -> list[int]:
+    """The nodes that have a tube of this name which is on one node only."""
+    there = [(node.number, node.engine.tubes.get(tube)) for node in guild.nodes]
+    return [number for number, found in there if found is not None and not is_shared(found)]
+
+
+def known(node: Node) -> dict[bytes, int]:
+    """Where a node knows tubes of others to live, by their numbers."""
+    return {tube: int(home[:8], 16) // 0x1111_1111 - 1 for tube, home in node.cluster.homes.of.items()}
+
+
+# ---- The directory ---------------------------------------------------------------------------------------------------
+
+
+def test_every_node_knows_where_a_tube_lives_and_when_it_does_no_more() -> None:
+    guild = Guild(3)
+    assert guild[1].ask("put", "mail", "body").startswith(b"D-")
+    assert [known(node) for node in guild.nodes] == [{b"mail": 1}, {}, {b"mail": 1}]
+    for number in (0, 2):
+        refused = guild[number].ask("take", "mail")
+        assert refused == f"NOHOME tube 'mail' lives on node {guild[1].id.decode()}; ask that one"
+    assert guild[1].ask("take", "mail")
+    guild[1].ask("ack", "mail#0")
+    assert guild[1].ask("tube", "drop", "mail") == b"OK"
+    assert [known(node) for node in guild.nodes] == [{}, {}, {}]
+    assert guild[0].ask("take", "mail").startswith("NOTUBE")
+
+
+def test_queues_that_are_on_all_nodes_have_no_home() -> None:
+    guild = Guild(3)
+    guild[0].ask("addjob", "q", "body", 1000)
+    assert all(not node.cluster.homes.of for node in guild.nodes)
+    assert not guild.sent[MESSAGE_NAMES.index("claim")]
+
+
+def test_a_long_list_is_told_in_parts_and_what_changes_meanwhile_counts() -> None:
+    guild = Guild(2)
+    for number in range(2_500):
+        guild[0].engine.create_tube(b"t%d" % number, FIFOTTL, guild.now)
+    guild.settle()
+    guild.restart(1)
+    assert len(known(guild[1])) == 1_000
+    guild[0].ask("tube", "drop", "t10")
+    guild[0].ask("put", "new", "body")
+    guild.run(10)
+    assert known(guild[1]) == {b"t%d" % number: 0 for number in range(2_500) if number != 10} | {b"new": 0}
+
+
+def test_a_node_that_was_restarted_knows_the_tubes_of_one_that_is_down() -> None:
+    guild = Guild(3, disks=True)
+    guild[0].ask("put", "mail", "body")
+    guild.down.add(0)
+    guild.restart(1)
+    assert known(guild[1]) == {b"mail": 0}
+    assert guild[1].ask("put", "mail", "body").startswith("NOHOME tube 'mail' lives on node")
+
+
+def test_a_list_takes_back_what_was_lost() -> None:
+    guild = Guild(3)
+    guild[0].ask("put", "mail", "body")
+    guild.restart(0, forgets=True)
+    assert [known(node) for node in guild.nodes] == [{}, {}, {}]
+
+
+def test_the_tubes_of_a_forgotten_node_are_anybodys() -> None:
+    guild = Guild(3)
+    guild[0].ask("put", "mail", "body")
+    guild.down.add(0)
+    for number in (1, 2):
+        assert guild[number].members.forget(guild[0].id, guild.now)
+    guild.settle()
+    assert known(guild[1]) == {}
+    assert guild[1].ask("put", "mail", "body").startswith(b"D-")
+
+
+def test_two_who_made_a_tube_before_they_met_both_keep_it_and_say_so() -> None:
+    guild = Guild(3)
+    guild.nodes[2].engine.create_tube(b"mail", FIFOTTL, guild.now)
+    guild.nodes[0].engine.create_tube(b"mail", FIFOTTL, guild.now)
+    guild.settle()
+    disputes = [dict(node.cluster.homes.disputes) for node in guild.nodes]
+    assert disputes == [{b"mail": guild[2].id}, {}, {b"mail": guild[0].id}]
+    assert known(guild[1]) == {b"mail": 0}
+    assert guild[0].ask("tube", "drop", "mail") == b"OK"
+    assert known(guild[1]) == {b"mail": 2}
+    assert not guild[2].cluster.homes.disputes
+
+
+# ---- Claims ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_is_alone_asks_nobody() -> None:
+    guild = Guild(1)
+    assert guild[0].ask("put", "mail", "body").startswith(b"D-")
+    assert not guild.sent
+
+
+def test_no_tube_is_made_while_somebody_cannot_be_asked() -> None:
+    guild = Guild(3)
+    guild.isolate(2)
+    client, other = guild[0].connect(), guild[2].connect()
+    assert client.ask("put", "mail", "body") is None
+    assert other.ask("tube", "create", "mail") is None
+    guild.run(TIMEOUT_MS)
+    refused, lost = client.answer_so_far(), guild[2].id.decode()
+    assert refused.startswith(f"NOHOME tube 'mail' cannot be made while node {lost} at 10.0.0.3:7711 cannot be reached")
+    assert refused.endswith(f"penstock cluster forget {lost}")
+    assert other.answer_so_far().startswith("NOHOME tube 'mail' cannot be made while node")
+    assert homes_of(guild, b"mail") == []
+
+
+def test_most_of_the_nodes_make_a_tube_when_they_agree_that_the_others_failed() -> None:
+    guild = Guild(3)
+    guild.isolate(2)
+    guild.run(3 * TIMEOUT_MS)
+    assert guild[0].members.peers[guild[2].id].flags & NODE_FAILED
+    assert guild[0].ask("put", "mail", "body").startswith(b"D-")
+    lonely = guild[2].connect()
+    assert lonely.ask("put", "mail", "body") is None
+    guild.run(TIMEOUT_MS)
+    assert lonely.answer_so_far().startswith("NOHOME")
+    assert homes_of(guild, b"mail") == [0]
+
+
+def test_whoever_has_it_is_named_also_by_a_third() -> None:
+    guild = Guild(3)
+    guild.isolate(2)
+    guild[0].engine.create_tube(b"mail", FIFOTTL, guild.now)
+    guild.settle()
+    guild.heal()
+    guild.cut |= {(0, 2), (2, 0)}
+    assert (
+        guild[2].ask("put", "mail", "body") == f"NOHOME tube 'mail' lives on node {guild[0].id.decode()}; ask that one"
+    )
+
+
+def test_of_those_who_claim_at_once_the_least_id_wins_and_the_others_go_there() -> None:
+    guild = Guild(3)
+    clients = [node.connect() for node in guild.nodes]
+    for node, client in reversed(list(zip(guild.nodes, clients, strict=True))):
+        node.desk.run_all(client, [[b"put", b"mail", b"body"]], 0, guild.now)
+    guild.run(100)
+    answers = [client.answer_so_far() for client in clients]
+    assert answers[0].startswith(b"D-")
+    assert all(answer.startswith(f"NOHOME tube 'mail' lives on node {guild[0].id.decode()}") for answer in answers[1:])
+    assert [known(node) for node in guild.nodes] == [{}, {b"mail": 0}, {b"mail": 0}]
+    assert not any(node.cluster.homes.claims for node in guild.nodes)
+
+
+def test_a_yes_binds_until_it_is_taken_back() -> None:
+    guild = Guild(3)
+    guild.cut.add((2, 0))  # The first does not hear the third.
+    client = guild[0].connect()
+    assert client.ask("put", "mail", "body") is None
+    assert known(guild[1]) == known(guild[2]) == {b"mail": 0}
+    guild.down.add(0)
+    guild.run(3 * TIMEOUT_MS)
+    # Nobody knows whether it was made.
+    assert guild[1].ask("put", "mail", "body").startswith("NOHOME tube 'mail' lives on node")
+    guild.down.clear()
+    guild.heal()
+    guild.restart(0)
+    assert known(guild[1]) == {}
+    assert guild[1].ask("put", "mail", "body").startswith(b"D-")
+
+
+def test_a_claim_whose_client_left_is_taken_back() -> None:
+    guild = Guild(3)
+    guild.cut.add((2, 0))
+    client = guild[0].connect()
+    assert client.ask("put", "mail", "body") is None
+    guild[0].engine.disconnect(client.connection, guild.now)
+    guild.settle()
+    assert not guild[0].cluster.homes.claims
+    assert known(guild[1]) == {}
+
+
+def test_what_could_not_be_made_after_all_is_taken_back_in_time() -> None:
+    guild = Guild(2)
+    wait = guild[0].cluster.homes.begin(b"mail", guild.now)
+    guild.settle()
+    assert wait.granted and known(guild[1]) == {b"mail": 0}
+    guild.run(TIMEOUT_MS)
+    assert known(guild[1]) == {}
+
+
+def test_a_queue_of_disques_of_the_same_name_is_in_the_way() -> None:
+    guild = Guild(2)
+    guild[1].ask("addjob", "mail", "body", 1000, "replicate", 1)
+    refused = guild[0].ask("put", "mail", "body")
+    assert refused.startswith(f"TUBEEXISTS tube 'mail' exists as a queue of Disque's on node {guild[1].id.decode()}")
+
+
+def test_a_take_of_tubes_on_different_nodes_is_refused() -> None:
+    guild = Guild(2)
+    guild[0].ask("put", "a", "body")
+    guild[1].ask("put", "b", "body")
+    for words in (("take", "a", "AND", "b"), ("take", "b", "COUNT", 2, "AND", "a"), ("getjob", "from", "a", "b")):
+        assert guild[0].ask(*words).startswith("CROSSHOME tubes"), words
+    assert guild[0].ask("take", "b", "and", "b").startswith("NOHOME")
+
+
+# What happens next, and to which node.
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["put", "race", "isolate", "heal", "restart", "pause"]), st.integers(0, 2)), max_size=12
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 3), STEPS)
+def test_no_claims_however_they_meet_give_a_tube_two_homes(count: int, steps: list[tuple[str, int]]) -> None:
+    guild = Guild(count, disks=True)
+    for what, number in steps:
+        node = guild[number % count]
+        if what in ("put", "race"):
+            # In a race all ask before anybody has heard of it.
+            for each in guild.nodes if what == "race" else [node]:
+                each.desk.run_all(each.connect(), [[b"put", b"mail", b"body"]], 0, guild.now)
+        elif what == "isolate":
+            guild.isolate(node.number)
+            guild.run(3 * TIMEOUT_MS)
+        elif what == "heal":
+            guild.heal()
+            for each in guild.nodes:
+                for other in guild.nodes:
+                    if other is not each:
+                        each.cluster.link_up(other.id, other.id, guild.now)
+        elif what == "restart":
+            guild.restart(node.number)
+        else:
+            guild.run(30)
+        guild.settle()
+        assert len(homes_of(guild, b"mail")) <= 1
