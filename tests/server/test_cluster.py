@@ -139,8 +139,8 @@ def test_more_copies_than_nodes_are_refused(wires: list[Wire]) -> None:
 def test_the_history_of_a_job_is_told_by_the_node_that_made_it(three: Cluster) -> None:
     first, second = three.nodes[:2]
     id = first.ask("ADDJOB", "history", "body", 1000, "REPLICATE", 1)
-    told: Any = second.ask("JOB", "HISTORY", id)  # type: ignore[arg-type]
-    assert [dict(zip(event[::2], event[1::2], strict=True))[b"event"] for event in told] == [b"put"]
+    # What was written a moment ago is read when it is durable.
+    wait_for(lambda: [event[5] for event in second.ask("JOB", "HISTORY", id)] == [b"put"])  # type: ignore
     assert second.ask("ACK", id) == 1  # type: ignore[arg-type]
     assert first.ask("SHOW", id) is None  # type: ignore[arg-type]
 

@@ -94,7 +94,7 @@ class Place:
         return self.ids.parse_long(id) if id[:11] == self._prefix else NOT_AN_ID
 
     def find(self, id: bytes, now: i64) -> Job | None:
-        """The job of an id, if this node has it, as it is now. Jobs of a tube that lives here are nobody else's matter."""
+        """The job of an id, if this node has it, as it is now. Jobs of tubes that live here are nobody else's."""
         number = self.number_of(id)
         job = None if number == NOT_AN_ID else self.engine.find(number, now)
         return job if job is not None and is_shared(self.engine.tube_of(job)) else None
