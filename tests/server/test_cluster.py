@@ -474,7 +474,7 @@ def test_the_first_steps_of_disque_work_with_redis_cli(tmp_path: Path, needs: Ca
         home = tmp_path / str(port)
         home.mkdir()
         (home / "disque.conf").write_text(f"port {port}\ndir {home}\n")
-        servers.append(Forked(["disque.conf"], home, home / "stdout", home / "stderr"))
+        servers.append(Forked(["serve", "disque.conf"], home, home / "stdout", home / "stderr"))
     try:
 
         def disque(*words: object, typed: str = "") -> str:
