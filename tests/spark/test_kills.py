@@ -96,10 +96,8 @@ def test_a_driver_that_is_killed_anywhere_goes_on_from_its_checkpoint(
         for mute in mutes.values():
             mute.hang_up()
 
-        queries = [STREAMS[name][0](spark, url_of(server), name, tmp_path / name) for name in STREAMS]
-        for query in queries:
-            assert query.awaitTermination(120)
         for name, (work, _, _) in STREAMS.items():
+            assert work(spark, url_of(server), name, tmp_path / name).awaitTermination(120)
             stats = queue.tube(name).stats()
             if work is processed:
                 assert there(stats) == {}, name
