@@ -36,9 +36,12 @@ _HERE: Final = re.compile(r"local(\[.*\]|-cluster\[.*\])?|spark://(127\.0\.0\.1|
 _LOGGING: Final = Path(__file__).parent / "log4j2.properties"
 
 
-def session(master: str | None = None, *, app: str = "penstock", **config: str | int | bool) -> SparkSession:
+def session(
+    master: str | None = None, *, app: str = "penstock", quiet: bool = False, **config: str | int | bool
+) -> SparkSession:
     """A Spark session: `local[*]` unless said, `spark://host:7077`, `sc://host:15002` for Connect, or another master.
 
+    `quiet`: start Java without what only linear algebra uses, so that it does not warn of that on the terminal.
     `config`: settings of Spark, as in `session(**{"spark.executor.memory": "2g"})`.
     If there is a session already, it is that one, with these settings as far as they can still be set.
     """
@@ -50,7 +53,7 @@ def session(master: str | None = None, *, app: str = "penstock", **config: str |
     if master is not None and master.startswith("sc://"):
         return _connected(master, settings)
     master = master or "local[*]"
-    prepare(master)
+    prepare(master, quiet)
     _hush()
     builder = SparkSession.builder.master(master).appName(app)
     for name, value in {**_DEFAULTS, **_java(settings), **settings}.items():
@@ -71,9 +74,9 @@ def _connected(master: str, settings: dict[str, str]) -> SparkSession:
         raise SourceError(f"Spark Connect needs more packages: pip install 'penstock[spark]' ({missing})") from None
 
 
-def prepare(master: str) -> None:
+def prepare(master: str, quiet: bool = False) -> None:
     """Set what Spark reads from the environment, where nobody has: Java, Python, and the address of this machine."""
-    home = java_home()
+    home = java_home(quiet)
     if home is not None:
         os.environ["JAVA_HOME"] = home
     # Else the workers would be whatever python3 the PATH has, which need not be the one with Penstock in it.
