@@ -25,7 +25,7 @@ class Node(Server):
 
     def _spawn(self, words: list[str]) -> Forked:  # type: ignore[override]
         self._said = self._next_files()
-        return Forked(words, self.home, *self._said)
+        return Forked(["serve", *words], self.home, *self._said)
 
     def ask(self, *words: bytes | str | int) -> object:
         """What one command answers, on a connection of its own."""
@@ -57,10 +57,10 @@ class Node(Server):
 
 
 class LastingNode(Node):
-    """A node that can start again by itself: a process of its own from its first word on."""
+    """A node that can start again by itself, once it was started again: it is a process of its own then."""
 
-    def _spawn(self, words: list[str]) -> subprocess.Popen[bytes]:  # type: ignore[override]
-        return Server._spawn(self, words)
+    def _spawn(self, words: list[str]) -> Forked | subprocess.Popen[bytes]:  # type: ignore[override]
+        return Server._spawn(self, words) if self._said else super()._spawn(words)
 
 
 class Cluster:

@@ -21,7 +21,8 @@ class Forked:
     """What `subprocess.Popen` is to those who use it here."""
 
     def __init__(self, words: list[str], home: Path, out: Path, err: Path) -> None:
-        self._process = _FORKS.Process(target=_serve, args=(words, str(home), str(out), str(err)))
+        """Be `penstock` with these words."""
+        self._process = _FORKS.Process(target=_run, args=(words, str(home), str(out), str(err)))
         self._process.start()
         self.pid = self._process.pid
 
@@ -31,7 +32,7 @@ class Forked:
     def wait(self, timeout: float) -> int:
         self._process.join(timeout)
         if self._process.exitcode is None:
-            raise subprocess.TimeoutExpired("penstock serve", timeout)
+            raise subprocess.TimeoutExpired("penstock", timeout)
         return self._process.exitcode
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -43,8 +44,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def _serve(words: list[str], home: str, out: str, err: str) -> None:
-    """Be `penstock serve` with these words."""
+def _run(words: list[str], home: str, out: str, err: str) -> None:
     os.chdir(home)
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
         del os.environ[name]
@@ -52,5 +52,5 @@ def _serve(words: list[str], home: str, out: str, err: str) -> None:
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     from penstock.cli.main import main
 
-    sys.argv = ["penstock", "serve", *words]
+    sys.argv = ["penstock", *words]
     main()

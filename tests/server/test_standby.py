@@ -119,10 +119,42 @@ def test_one_that_has_fallen_behind_begins_anew(node: Node, tmp_path: Path) -> N
         put(node, 2, "x" * 400_000)
         snapshot(node)
     wait_for(lambda: not (node.home / "segment-0000000001.log").exists())
+    # Until what is begun anew is whole, there is what was there before.
+    mirror = Mirror(RealDisk(str(home)))
+    mirror.begin_anew()
+    mirror.close()
     with following(node, home) as standby:
+        assert not check_log(RealDisk(str(home)), boot_id()).damaged
+        assert (home / "anew").exists() and (home / "segment-0000000001.log").exists()
         standby.catch_up()
+        assert_alike(node, home)
+        put(node, 1)
+        standby.go_on(1_000)
     assert_alike(node, home)
-    assert not (home / "segment-0000000001.log").exists()
+    assert not (home / "anew").exists() and not (home / "segment-0000000001.log").exists()
+
+
+def test_what_was_begun_anew_comes_up_wherever_it_was_interrupted(tmp_path: Path) -> None:
+    """Killed between any two files that were moved."""
+    with penstock.open(tmp_path / "node") as queue:
+        for _ in range(2):
+            queue.tube("orders").put("order")
+            queue.checkpoint()
+    who = identity(RealDisk(str(tmp_path / "node")))
+    source = RealDisk(str(tmp_path / "node"))
+    newest = snapshot_names(source)[-1]
+    whole = [*(name for name in segment_names(source) if name[-9:] >= newest[-9:]), newest]
+    assert len(whole) == 2
+    for moved in range(len(whole)):
+        home = RealDisk(str(tmp_path / f"standby {moved}"))
+        replace(who, standby=True).write(home)
+        home.replace("segment-0000000001.log", source.read("segment-0000000001.log"))
+        below = home.below("anew")
+        for number, name in enumerate(whole):
+            (home if number < moved else below).replace(name, source.read(name))
+        Mirror(home).close()
+        assert [*segment_names(home), *snapshot_names(home)] == whole and not home.has_below("anew")
+        assert not check_log(home, boot_id()).damaged
 
 
 def test_history_has_no_bodies_where_the_node_has_taken_them_out(node: Node, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ or not. Only then does the directory become the node.
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +42,7 @@ def run(directory: str, via: str | None, force: bool, dry_run: bool, out: Output
         disk.lock()
         try:
             _check(disk, directory)
+            reach = _reach(disk)
             cluster = _Cluster(Target(url=via), who.node)
             if via is not None:
                 cluster.look()
@@ -53,12 +55,16 @@ def run(directory: str, via: str | None, force: bool, dry_run: bool, out: Output
                 _become(disk, who, epoch, cluster)
         finally:
             disk.unlock()
+    position, moment = reach
     start = f"penstock serve --dir {directory}{cluster.ports()}"
     done = "would become" if dry_run else "is"
     out.done(
-        f"{directory} {done} node {who.node}, in epoch {epoch}. Start it with the settings of the old one: {start}",
+        f"{directory} {done} node {who.node}, in epoch {epoch}, as it was at {moment}, position {position:,}. "
+        f"Start it with the settings of the old one: {start}",
         node=who.node,
         epoch=epoch,
+        position=position,
+        time=moment,
         done=not dry_run,
         start=start,
     )
@@ -77,6 +83,22 @@ def _check(disk: RealDisk, directory: str) -> None:
         checked = check_log(disk, boot_id(), progress)
     if checked.refused:
         fail(f"{directory}: it cannot be opened: {checked.refused}")
+
+
+def _reach(disk: RealDisk) -> tuple[int, str]:
+    """The last position of a log, and when that was."""
+    from penstock.journal.segment import FrameFile, is_segment, segment_names, snapshot_names
+
+    position, time_ms = 0, 0
+    for name in [*reversed(segment_names(disk)), *snapshot_names(disk)[-1:]]:
+        with FrameFile(disk, name) as file:
+            position, time_ms = file.header.position - 1, file.header.created
+            for piece in file.run() if is_segment(name) else ():
+                last = piece.frames[-1]
+                position, time_ms = last.position + last.rows - 1, last.wall_ms
+        if position >= 0:
+            break
+    return position, datetime.datetime.fromtimestamp(time_ms / 1000).isoformat(" ", "milliseconds")
 
 
 @dataclass

@@ -36,6 +36,9 @@ _FETCH_BYTES: Final = 4 * 1024 * 1024
 # How often the node is asked which files it has, seconds, beside whenever it begins a segment.
 _LOOK_S: Final = 5.0
 
+# How often it is tried again when files go while they are fetched.
+_TRIES: Final = 10
+
 T = TypeVar("T")
 
 
@@ -112,8 +115,10 @@ class Standby:
 
     def catch_up(self) -> None:
         """Have everything that the node has now."""
-        while not self._try_to_catch_up():
-            pass
+        for _ in range(_TRIES):
+            if self._try_to_catch_up():
+                return
+        raise CommandError("the files of the node go faster than they can be fetched; let it keep more history")
 
     def go_on(self, wait_ms: int) -> None:
         """Have a little more; at the end of the log, wait for it so long."""
@@ -226,7 +231,7 @@ def _files(answer: Reply) -> Files:
         who = Identity(
             told["node"].decode(),
             bytes.fromhex(told["key"].decode()),
-            node_epoch=told["epoch"],
+            node_epoch=told["node_epoch"],
             log=told["log"].decode(),
             standby=True,
         )

@@ -87,7 +87,9 @@ def read_file(text: str) -> Roster:
         words = line.split()
         try:
             if words[:2] == ["vars", "epochs"]:
-                past |= dict([_past(word) for word in words[2:]])
+                for word in words[2:]:
+                    node, epoch = _past(word)
+                    past[node] = epoch
             elif words and words[0] != "vars":
                 peer = _peer(words)
                 if "myself" in words[2].split(","):
@@ -157,4 +159,5 @@ def _past(word: str) -> tuple[bytes, i64]:
     node, _, epoch = word.partition("=")
     if len(node) != 40:
         raise ValueError("not the id of a node")
-    return node.encode("ascii"), int(epoch)
+    number: i64 = int(epoch)
+    return node.encode("ascii"), number

@@ -287,6 +287,15 @@ class RealDisk(ReadOnlyDisk):
         """A directory in this one; it is made if need be."""
         return RealDisk(self._at(name))
 
+    def has_below(self, name: str) -> bool:
+        """Whether there is such a directory in this one."""
+        return os.path.isdir(self._at(name))
+
+    def drop_below(self, name: str) -> None:
+        """Remove a directory in this one, which has nothing in it."""
+        os.rmdir(self._at(name))
+        self._sync_names()
+
     def hand(self, name: str, other: RealDisk) -> None:
         """Let a file be in another directory, of the same file system."""
         os.rename(self._at(name), other._at(name))

@@ -3,7 +3,8 @@
 It is fed by whoever can read the node's files. What arrives is checked before it is written: every frame is that of its
 node, its file and its place, and follows the one before. It is on disk before more is asked for, so a mirror that was
 interrupted anywhere goes on where it ended. What it has is always the beginning of what the node has: once it is whole,
-it can be opened at any time, as soon as it is told to be the node.
+it can be opened at any time, as soon as it is told to be the node. One that has fallen so far behind that the node has
+not kept what comes next begins anew in a directory below, and keeps what it has until that is whole.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, Protocol
 
 from penstock.core.errors import CommandError, DamagedJournal, Trimmed
 from penstock.journal import frame as f
-from penstock.journal.disk import UNFINISHED, Disk, File
+from penstock.journal.disk import UNFINISHED, File, RealDisk
 from penstock.journal.identity import NODE_FILE, Identity, identity
 from penstock.journal.retention import rewrite
 from penstock.journal.segment import (
@@ -33,6 +34,9 @@ from penstock.journal.segment import (
 from penstock.journal.snapshot import whole_at
 
 Fetch = Callable[[str, int, int], bytes]  # Reads a file of the node: its name, an offset, and so many bytes at most.
+
+# Where a log grows that was begun anew.
+_ANEW: Final = "anew"
 
 # How much of a snapshot is fetched and written at a time.
 _PIECE_BYTES: Final = 4 * 1024 * 1024
@@ -76,9 +80,10 @@ class Mirror:
 
     position: int  # The one that comes next.
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: RealDisk) -> None:
         """Own a directory: that of a standby, or an empty one."""
         self._disk = disk
+        self._log = disk  # Where the log grows: here, or below if it was begun anew.
         self._tail: _Tail | None = None
         self.last: Commit | None = None  # The one that is here last.
         disk.lock()
@@ -88,9 +93,14 @@ class Mirror:
                 raise CommandError("this directory is that of a node itself; name a new one for its standby")
             if NODE_FILE not in names and names:
                 raise CommandError("this directory is neither empty nor that of a standby; name a new one")
-            for name in names:
-                if name.endswith(UNFINISHED):
-                    disk.remove(name)
+            if disk.has_below(_ANEW):
+                self._log = disk.below(_ANEW)
+            for each in (disk, self._log):
+                for name in each.names():
+                    if name.endswith(UNFINISHED):
+                        each.remove(name)
+            if self._log is not disk:
+                self._come_up()
             self._find_end()
         except BaseException:
             self.close()
@@ -130,16 +140,12 @@ class Mirror:
         """Where it ends by now."""
         return 0 if self._tail is None else self._tail.end
 
-    def is_whole(self) -> bool:
-        """Whether what is here can be opened: it begins with a snapshot, or at the very beginning."""
-        return self._tail is not None and (bool(self._snapshots()) or number_of(segment_names(self._disk)[0]) == 1)
-
     def begin_anew(self) -> None:
-        """Have nothing any more: what is here does not lead to what the node still has."""
+        """Begin from nothing: what is here does not lead to what the node still has. It stays until that is whole."""
         self._leave_tail()
-        # The oldest last, so that what is left at any time does not look whole.
-        for name in [*snapshot_names(self._disk), *reversed(segment_names(self._disk))]:
-            self._disk.remove(name)
+        self._log = self._disk.below(_ANEW)
+        for name in [*snapshot_names(self._log), *segment_names(self._log)]:
+            self._log.remove(name)
         self._find_end()
 
     def begin_at(self, number: int, position: int, fetch: Fetch) -> None:
@@ -179,7 +185,7 @@ class Mirror:
 
     def take_snapshot(self, name: str, size: int, fetch: Fetch, tell: Callable[[int], None]) -> None:
         """Have a snapshot of the node's, whose log is here as far as it was durable when the snapshot was there."""
-        file = self._disk.begin(name)
+        file = self._log.begin(name)
         try:
             offset = 0
             while offset < size:
@@ -192,18 +198,37 @@ class Mirror:
             # A snapshot does not stand alone: it needs its segment, which may be empty.
             self._reach(number_of(name), fetch)
         except BaseException:
-            self._disk.abandon(name, file)
+            self._log.abandon(name, file)
             raise
-        self._disk.finish(name, file)
+        self._log.finish(name, file)
         try:
-            with FrameFile(self._disk, name) as whole:
+            with FrameFile(self._log, name) as whole:
                 self._check_header(whole.header)
                 upto = whole_at(whole)
             if upto > self.position:
                 raise DamagedJournal(f"{name} was taken at position {upto}, and the log is at {self.position}")
         except DamagedJournal:
-            self._disk.remove(name)
+            self._log.remove(name)
             raise
+        if self._log is not self._disk:
+            self._leave_tail()
+            self._come_up()
+            self._find_end()
+
+    def _come_up(self) -> None:
+        """If what was begun anew is whole, let it take the place of what is here; it can be interrupted anywhere."""
+        whole = self._snapshots()
+        if not whole:
+            return
+        first = number_of(whole[-1])
+        for name in [*snapshot_names(self._disk), *segment_names(self._disk)]:
+            if number_of(name) < first:
+                self._disk.remove(name)
+        # The snapshot last: as long as it is there, this is not done.
+        for name in [*segment_names(self._log), *whole]:
+            self._log.hand(name, self._disk)
+        self._disk.drop_below(_ANEW)
+        self._log = self._disk
 
     def tidy(self, kept: Iterable[Kept]) -> None:
         """Remove what the node has no more, and bodies that it has taken out, as far as nothing here needs them."""
@@ -211,34 +236,34 @@ class Mirror:
         if not have:
             return
         for name in have[:-1]:
-            self._disk.remove(name)
+            self._log.remove(name)
         bodies = {file.name: file.bodies for file in kept}
-        for name in segment_names(self._disk):
+        for name in segment_names(self._log):
             if number_of(name) >= number_of(have[-1]):
                 break
             if name not in bodies:
                 with contextlib.suppress(FileNotFoundError):
-                    self._disk.remove(index_name(number_of(name)))
-                self._disk.remove(name)
+                    self._log.remove(index_name(number_of(name)))
+                self._log.remove(name)
             elif not bodies[name]:
                 self._take_bodies_out(name)
 
     def _take_bodies_out(self, name: str) -> None:
-        with FrameFile(self._disk, name) as file:
+        with FrameFile(self._log, name) as file:
             has_bodies = file.header.bodies
         if has_bodies:
-            rewrite(self._disk, name, bodies=False)
+            rewrite(self._log, name, bodies=False)
 
     # Files
 
     def _snapshots(self) -> list[str]:
-        return snapshot_names(self._disk)
+        return snapshot_names(self._log)
 
     def _find_end(self) -> None:
         """Find where what is here ends, and cut what was half written."""
         self.position, self.last = 1, None
-        for name in reversed(segment_names(self._disk)):
-            with FrameFile(self._disk, name) as file:
+        for name in reversed(segment_names(self._log)):
+            with FrameFile(self._log, name) as file:
                 run = file.run()
                 for piece in run:
                     frame = piece.frames[-1]
@@ -255,6 +280,14 @@ class Mirror:
             if header.position != NOT_BEGUN:
                 self.position = header.position
                 return
+        # Nothing was written yet in what is here.
+        for name in self._snapshots()[-1:]:
+            with FrameFile(self._log, name) as file:
+                self.position = file.header.position
+            return
+        self._leave_tail()
+        for name in segment_names(self._log):
+            self._log.remove(name)
 
     def _reach(self, number: int, fetch: Fetch) -> _Tail:
         """Have all segments up to one, which is the one that grows then if it is the last."""
@@ -273,7 +306,7 @@ class Mirror:
         self._check_header(header)
         if not header.bodies or header.repaired:
             raise Trimmed(f"{name} is history by now, and not what it was: a newer snapshot has all that it led to")
-        self._disk.replace(name, data)
+        self._log.replace(name, data)
         return header
 
     def _check_header(self, header: SegmentHeader) -> None:
@@ -285,7 +318,7 @@ class Mirror:
     def _open(self, header: SegmentHeader) -> _Tail:
         """Let a segment be the one that grows."""
         self._leave_tail()
-        tail = self._tail = _Tail(header, SEGMENT_HEADER_BYTES, self._disk.open(header.name))
+        tail = self._tail = _Tail(header, SEGMENT_HEADER_BYTES, self._log.open(header.name))
         return tail
 
     def _leave_tail(self) -> None:

@@ -67,6 +67,7 @@ class ClusterCommands:
             "cluster_known_nodes": 1 + len(members.peers),
             "cluster_reachable_nodes": len(members.reachable()),
             "cluster_size": members.size(),
+            "cluster_my_epoch": int(members.epoch),
             "cluster_homes_elsewhere": len(homes.of),
             "cluster_homes_claimed": len(homes.claims),
             "cluster_homes_disputed": len(homes.disputes),

@@ -241,7 +241,7 @@ class _Files(_Lookup):
         who, files = self.found
         log = self._commands.server.host.has_journal().log
         texts = {b"node": who.node, b"log": who.of_log, b"key": who.key.hex()}
-        numbers = {b"epoch": who.node_epoch, b"durable": log.durable - 1, b"written": log.written - 1}
+        numbers = {b"node_epoch": who.node_epoch, b"durable": log.durable - 1, b"written": log.written - 1}
         reply.map(len(texts) + len(numbers) + 1)
         for name, word in texts.items():
             reply.bulk(name)
