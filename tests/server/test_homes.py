@@ -208,8 +208,10 @@ def test_calls_over_iproto_go_to_the_home_and_many_at_a_time(three: Cluster, wir
     # Over RESP the same functions, and the old form of a call.
     assert msgpack.unpackb(wires[1].call("CALL", "queue.tube.calls:peek", pack(2))[0])[0][1] == "t"
     assert other.call("queue.tube.calls:release", 2, code=CALL_16) == [[2, "r", {"n": 2}]]
-    sync = other.start("queue.tube.calls:take", 20)
-    other.result(sync)
+    # More at once than may be under way.
+    syncs = [other.start("queue.tube.calls:put", bytes([number]) * 1_000_000) for number in range(6)]
+    assert [other.result(sync)[0][1] for sync in reversed(syncs)] == ["r"] * 6
+    assert other.call("queue.tube.calls:take", 20)[0][1] == "t"
     other.close()
     assert len(wires[2].call("TAKE", "calls", "COUNT", 3, "TIMEOUT", "10s")) > 0
     third.close()
