@@ -42,7 +42,7 @@ from penstock.core.deadlines import Timed
 from penstock.core.engine import shown
 from penstock.core.errors import CommandError, NoHome, TubeExists
 from penstock.core.limits import NEVER
-from penstock.core.policy import TubePolicy
+from penstock.core.policy import DISQUE, TubePolicy
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, ElsewhereWait
 
@@ -159,7 +159,7 @@ class Homes:
 
     def may_make(self, name: bytes, policy: TubePolicy) -> bool:
         """Whether a tube may be made here now: it can be shared, there is nobody else, or all have said yes."""
-        if self._place.members.size() == 1 or is_shared(Tube(name, 0, 0, policy, 0)):
+        if policy is DISQUE or self._place.members.size() == 1 or is_shared(Tube(name, 0, 0, policy, 0)):
             return True
         claim = self.claims.get(name)
         return claim is not None and not self._missing(claim)
