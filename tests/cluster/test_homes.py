@@ -161,7 +161,7 @@ def test_of_those_who_claim_at_once_the_least_id_wins_and_the_others_go_there() 
     assert answers[0].startswith(b"D-")
     assert all(answer.startswith(f"NOHOME tube 'mail' lives on node {guild[0].id.decode()}") for answer in answers[1:])
     assert [known(node) for node in guild.nodes] == [{}, {b"mail": 0}, {b"mail": 0}]
-    assert not any(node.cluster.homes.claims for node in guild.nodes)
+    assert not any(node.cluster.founding.claims for node in guild.nodes)
 
 
 def test_a_yes_binds_until_it_is_taken_back() -> None:
@@ -206,13 +206,13 @@ def test_a_claim_whose_client_left_is_taken_back() -> None:
     assert client.ask("put", "mail", "body") is None
     guild[0].engine.disconnect(client.connection, guild.now)
     guild.settle()
-    assert not guild[0].cluster.homes.claims
+    assert not guild[0].cluster.founding.claims
     assert known(guild[1]) == {}
 
 
 def test_what_could_not_be_made_after_all_is_taken_back_in_time() -> None:
     guild = Guild(2)
-    wait = guild[0].cluster.homes.begin(b"mail", guild.now)
+    wait = guild[0].cluster.founding.begin(b"mail", guild.now)
     guild.settle()
     assert wait.granted and known(guild[1]) == {b"mail": 0}
     guild.run(TIMEOUT_MS)

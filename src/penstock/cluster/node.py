@@ -14,8 +14,9 @@ from mypy_extensions import i64
 from penstock.cluster import messages as m
 from penstock.cluster.acks import Ack, Acks, is_at_least_once
 from penstock.cluster.federation import Federation, Want, Wishes
+from penstock.cluster.founding import Claim, ClaimWait, Founding
 from penstock.cluster.handover import Handing, Handovers
-from penstock.cluster.homes import Claim, ClaimWait, Homes, Telling
+from penstock.cluster.homes import Homes, Telling
 from penstock.cluster.images import ttl_minutes
 from penstock.cluster.leaving import Leaving
 from penstock.cluster.mail import Mail
@@ -69,6 +70,7 @@ class Cluster(CopyKeeper):
     federation: Federation
     questions: Questions
     homes: Homes
+    founding: Founding
     _leaving: Leaving
     ignored: i64  # Messages about jobs from nodes that are no members.
     _changes: i64  # Of the table of nodes, as far as the directory of homes follows it.
@@ -96,6 +98,7 @@ class Cluster(CopyKeeper):
         self.federation = Federation(self.place, self.acks, self.requeue, self.handovers)
         self.questions = Questions(self.place)
         self.homes = Homes(self.place)
+        self.founding = Founding(self.place, self.homes)
         self._leaving = Leaving(self.place, self.acks, self.handovers)
         self.ignored = 0
         self._changes = -1
@@ -137,13 +140,15 @@ class Cluster(CopyKeeper):
             return False
         self.handovers.say_again(found, now)
         self.acks.try_again(found, now)
-        self.homes.link_up(found, now)
+        self._tell_homes(found, now)
+        self.homes.ask_for_all(found)
         return True
 
     def link_down(self, node: bytes, now: i64) -> None:
         """Our link to a node is gone."""
         self.members.link_down(node, now)
         self.homes.link_down(node)
+        self.founding.link_down(node)
 
     def advance(self, now: i64) -> None:
         """Let what fell due happen, as much as one turn may."""
@@ -170,7 +175,7 @@ class Cluster(CopyKeeper):
             elif isinstance(item, Handing):
                 self.handovers.fire(item, now)
             elif isinstance(item, Claim):
-                self.homes.fire(item, now)
+                self.founding.fire(item, now)
             elif isinstance(item, Telling):
                 self.homes.go_on_telling(item, now)
             else:
@@ -182,7 +187,8 @@ class Cluster(CopyKeeper):
     def begin_anew(self, myself: bytes, now: i64) -> None:
         """Know no other node, and be this one from now on; all jobs are about to be removed."""
         self.members.reset(myself)
-        self.homes.begin_anew(now)
+        self.founding.begin_anew()
+        self.homes.tidy(now)
         self.place.rename(myself)
         self.acks.evict(len(self.acks.by_id), now)
 
@@ -246,14 +252,22 @@ class Cluster(CopyKeeper):
     def _receive_of_homes(self, sender: bytes, message: Message, now: i64) -> None:
         self.place.engine.advance(now)
         if isinstance(message, OfTubes):
-            self.homes.receive_homes(sender, message, now)
+            if not message.part & m.LIST_WANTED:
+                self.homes.receive_homes(sender, message, now)
+            elif self.members.is_linked(sender):
+                self._tell_homes(sender, now)
         elif isinstance(message, OfClaim):
             if message.kind == m.CLAIM:
-                self.homes.receive_claim(sender, message, now)
+                self.founding.receive_claim(sender, message, now)
             elif message.kind == m.CLAIMED:
-                self.homes.receive_claimed(sender, message, now)
+                self.founding.receive_claimed(sender, message, now)
             else:
-                self.homes.receive_unclaim(sender, message, now)
+                self.homes.take_back(message.tube, sender, message.number, now)
+
+    def _tell_homes(self, node: bytes, now: i64) -> None:
+        """Tell a node of all tubes that live here, and of those that are about to."""
+        self.homes.tell_all(node, now)
+        self.founding.list_told(node)
 
     def _receive_jobs(self, sender: bytes, message: OfJobs, now: i64) -> None:
         if message.kind == m.REPLJOB:
@@ -452,7 +466,7 @@ class Cluster(CopyKeeper):
             self.questions.wait_ended(wait)
             return
         if isinstance(wait, ClaimWait):
-            self.homes.wait_ended(wait)
+            self.founding.wait_ended(wait)
             return
         assert isinstance(wait, CopyWait)
         self.replications.wait_ended(wait, self.place.engine.now)
@@ -461,6 +475,7 @@ class Cluster(CopyKeeper):
     def tube_made(self, tube: Tube) -> None:
         """A queue came into being."""
         self.federation.tube_made(tube)
+        self.founding.tube_made(tube)
         self.homes.tube_made(tube)
 
     def tube_dropped(self, tube: Tube) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.cluster.homes import ClaimWait
+from penstock.cluster.founding import ClaimWait
 from penstock.cluster.questions import QuestionWait
 from penstock.core.errors import CommandError, NoHome, NoMemory, PenstockError
 from penstock.core.job import Job

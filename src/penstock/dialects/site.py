@@ -203,7 +203,7 @@ class Site:
         """Ask all other nodes what has to be known before a command can be run."""
         assert self.cluster is not None
         if isinstance(what, Unclaimed):
-            return self.cluster.homes.claim(caller.connection, what.tube, tag, now)
+            return self.cluster.founding.claim(caller.connection, what.tube, tag, now)
         assert isinstance(what, Sought)
         wait = self.cluster.ask(caller.connection, what.about, what.name, 0, _ANSWER_MS, tag, now)
         if len(self._sought) > _SOUGHT_MAX:
@@ -212,7 +212,7 @@ class Site:
         return wait
 
     def _check_home(self, name: bytes, policy: TubePolicy) -> None:
-        if self.cluster is not None and not self.cluster.homes.may_make(name, policy):
+        if self.cluster is not None and not self.cluster.founding.may_make(name, policy):
             raise Unclaimed(name)
 
     # Making room, and tubes

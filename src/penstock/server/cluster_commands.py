@@ -69,7 +69,7 @@ class ClusterCommands:
             "cluster_size": members.size(),
             "cluster_my_epoch": int(members.epoch),
             "cluster_homes_elsewhere": len(homes.of),
-            "cluster_homes_claimed": len(homes.claims),
+            "cluster_homes_claimed": len(membership.cluster.founding.claims),
             "cluster_homes_disputed": len(homes.disputes),
             **({} if bus.tunnels is None else bus.tunnels.counts()),
             "cluster_stats_messages_sent": bus.sent,

@@ -144,7 +144,7 @@ class Server:
             self.spaces.upgrade(to_bytes(name), self.config.xqueue[name], now)
         except Unclaimed as unclaimed:
             self._spaces_left[name] = None
-            self.membership.cluster.homes.begin(unclaimed.tube, now)
+            self.membership.cluster.founding.begin(unclaimed.tube, now)
             return
         except Elsewhere as there:
             self.log.info("space %s of the configuration lives on node %s", name, there.node.decode())
