@@ -141,14 +141,16 @@ class Founding:
 
     def list_told(self, node: bytes) -> None:
         """A node is told what lives here, which takes back its yes; and it may have lost its memory of it before."""
+        self.link_down(node)
         for claim in self.claims.values():
-            claim.yes.pop(node, None)
             self._place.mail.send(node, OfClaim(CLAIM, claim.tube, claim.number))
 
     def link_down(self, node: bytes) -> None:
-        """A node does not hear us any more."""
+        """A node does not hear us any more. What it has said does not count, nor does what is under way from it."""
         for claim in self.claims.values():
             claim.yes.pop(node, None)
+            self._number += 1
+            claim.number = self._number
 
     def begin_anew(self) -> None:
         """Know nobody."""
