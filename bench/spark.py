@@ -30,10 +30,11 @@ from penstock import connect
 from penstock._build import is_compiled
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 _ROWS_OF_A_JOB = 3  # Put, taken, acked.
+_FEW = ["time", "event", "tube", "job"]  # What most questions are about.
 
 
 @dataclass
@@ -86,14 +87,20 @@ class Bench:
         count = jobs * _ROWS_OF_A_JOB
         assert read.load().count() == count
         ours = self.measure(f"events/{name}", count, server, _to_nothing(read.load), goal)
+        few = _to_nothing(read.option("columns", ",".join(_FEW)).load)  # The reader remembers it.
+        some = self.measure(f"events/{name}, {len(_FEW)} columns", count, server, few)
         copy = tempfile.mkdtemp(prefix="penstock-bench-")
         try:
-            read.load().write.mode("overwrite").parquet(copy)
-            scan = _to_nothing(lambda: self.spark.read.parquet(copy))
-            spark = self.measure(f"parquet/{name}", count, None, scan)
-            print(f"events/{name} is {ours.rate / spark.rate:.2f} of Spark's own Parquet scan", file=sys.stderr)
+            read.option("columns", "").load().write.mode("overwrite").parquet(copy)
+            for each, columns in ((ours, ["*"]), (some, _FEW)):
+                self.compare(each, self.spark.read.parquet(copy).select(*columns))
         finally:
             shutil.rmtree(copy)
+
+    def compare(self, ours: Figures, same: DataFrame) -> None:
+        """The same rows and columns, by Spark alone."""
+        spark = self.measure(ours.name.replace("events", "parquet"), ours.rows, None, _to_nothing(lambda: same))
+        print(f"{ours.name} is {ours.rate / spark.rate:.2f} of Spark's own Parquet scan", file=sys.stderr)
 
     def put(self, jobs: int, goal: float) -> None:
         """Rows that become jobs."""

@@ -25,7 +25,16 @@ T = TypeVar("T")
 Seconds = float | int
 # None stands for "for ever".
 Duration = float | int | None
-Body = bytes | bytearray | memoryview | str | int | float | bool | None | list[Any] | dict[str, Any]
+
+
+class EncodedBody(NamedTuple):
+    """A body as it is in a log: it is put as it is, whatever it was."""
+
+    raw: bytes
+    kind: int
+
+
+Body = EncodedBody | bytes | bytearray | memoryview | str | int | float | bool | None | list[Any] | dict[str, Any]
 TubeType = Literal["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube", "disque", "queue15", "xqueue"]
 StateName = Literal["ready", "taken", "delayed", "buried", "done", "zombie", "staged"]
 
@@ -236,6 +245,8 @@ def encode_body(body: Body) -> tuple[bytes, int]:
         return body, BODY_BYTES
     if isinstance(body, str):
         return to_bytes(body, "a body"), BODY_TEXT
+    if isinstance(body, EncodedBody):
+        return body
     if isinstance(body, (bytearray, memoryview)):
         return bytes(body), BODY_BYTES
     try:

@@ -2,6 +2,9 @@
 
 from penstock.cluster import messages as m
 from penstock.cluster.acks import DUMMIES_MAX, Ack
+from penstock.core import states as s
+from penstock.core.job import Draft
+from penstock.core.policy import FIFOTTL
 
 from .guild import Guild
 
@@ -152,3 +155,16 @@ def test_an_ack_that_no_job_could_outlive_is_dropped() -> None:
     guild.run(61_000)
     assert nothing_left(guild)
     assert isinstance(Ack(id, [], 0), Ack)
+
+
+def test_who_is_told_elsewhere_that_a_job_of_a_strict_tube_is_done_does_not_believe_it() -> None:
+    guild = Guild(2)
+    engine = guild[0].engine
+    tube = engine.create_tube(b"strict", FIFOTTL, guild.now)
+    job = engine.put(tube, Draft(b"body"), guild.now)
+    id = guild[0].site.id_of(job)
+    assert engine.take(guild[0].client.connection.session, tube, guild.now) is job
+    for word in ("ackjob", "fastack"):
+        guild[1].ask(word, id)
+        guild.run(3_000)
+        assert guild[0].jobs() == [job] and job.state == s.TAKEN

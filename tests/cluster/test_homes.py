@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cluster.messages import MESSAGE_NAMES, NODE_FAILED
+from penstock.cluster import messages as m
+from penstock.cluster.messages import NODE_FAILED
 from penstock.core.copying import is_shared
 from penstock.core.policy import FIFOTTL
 
@@ -46,7 +47,7 @@ def test_queues_that_are_on_all_nodes_have_no_home() -> None:
     guild = Guild(3)
     guild[0].ask("addjob", "q", "body", 1000)
     assert all(not node.cluster.homes.of for node in guild.nodes)
-    assert not guild.sent[MESSAGE_NAMES.index("claim")]
+    assert not guild.sent[m.CLAIM]
 
 
 def test_a_long_list_is_told_in_parts_and_what_changes_meanwhile_counts() -> None:
@@ -180,6 +181,24 @@ def test_a_yes_binds_until_it_is_taken_back() -> None:
     assert guild[1].ask("put", "mail", "body").startswith(b"D-")
 
 
+def test_a_list_in_the_middle_of_a_claim_takes_back_no_yes_that_counts() -> None:
+    guild = Guild(3)
+    guild.cut.add((2, 0))
+    client = guild[0].connect()
+    assert client.ask("put", "mail", "body") is None
+    # Its own link was lost and is back, so it asks for the whole list.
+    guild[1].cluster.link_up(guild[0].id, guild[0].id, guild.now)
+    guild.lost.add(m.CLAIM)
+    guild.settle()
+    assert known(guild[1]) == {}
+    guild.heal()
+    guild.run(1_000)
+    assert client.answer_so_far() is None
+    guild.lost.clear()
+    guild.run(1_000)
+    assert client.answer_so_far().startswith(b"D-")
+
+
 def test_a_claim_whose_client_left_is_taken_back() -> None:
     guild = Guild(3)
     guild.cut.add((2, 0))
@@ -214,6 +233,16 @@ def test_a_take_of_tubes_on_different_nodes_is_refused() -> None:
     for words in (("take", "a", "AND", "b"), ("take", "b", "COUNT", 2, "AND", "a"), ("getjob", "from", "a", "b")):
         assert guild[0].ask(*words).startswith("CROSSHOME tubes"), words
     assert guild[0].ask("take", "b", "and", "b").startswith("NOHOME")
+
+
+def test_an_ack_from_anywhere_is_for_jobs_that_may_be_anywhere() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("put", "mail", "body")
+    for word in ("ackjob", "fastack", "deljob"):
+        assert guild[1].ask(word, id) == 0
+    guild.run(60_000)
+    assert len(guild[0].jobs()) == 1
+    assert not guild[1].cluster.acks.by_id
 
 
 # What happens next, and to which node.

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.errors import DamagedJournal
+from penstock.core.errors import DamagedJournal, NotAllowed
 from penstock.spark import sentence_of
+from penstock.spark.events_options import EventsOptions
+from penstock.spark.events_range import Logs
 from penstock.spark.java import java_home
 from penstock.spark.node import Node, addresses
 from tests.client.proxy import Proxy
@@ -122,3 +124,22 @@ def test_the_wheel_has_a_java_where_the_machine_has_none(
     monkeypatch.undo()
     words = [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"]
     assert "version" in subprocess.run(words, capture_output=True, text=True, check=True).stderr
+
+
+def test_a_quiet_java_does_not_warn_of_what_spark_asks_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import subprocess
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = [f"{java_home(quiet=True)}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "version" in said.stderr and "incubator" not in said.stdout + said.stderr
+
+
+def test_a_user_who_may_not_use_every_tube_is_told_so_in_the_driver(
+    start: Callable[..., Server], tmp_path: Path
+) -> None:
+    (tmp_path / "users.toml").write_text('[users.mail]\npassword = "m"\ntubes = ["mail*"]\n')
+    server = start(str(tmp_path / "users.toml"), "--requirepass", "secret", password="secret")
+    url = f"penstock://mail:m@127.0.0.1:{server.port}"
+    with pytest.raises(NotAllowed, match=r"tells of every tube, and this user may not use every one; use one who may"):
+        Logs(EventsOptions.read({"url": url, "tube": "mail"}, streaming=False))

@@ -86,3 +86,21 @@ def test_a_batch_begins_and_ends_where_it_is_told(spark: SparkSession, url: str,
     told = events(spark, url, tube=tube, startingTimestamp=str(int(since * 1000))).collect()
     assert told[-1].position > last
     assert all(row.time.replace(tzinfo=UTC).timestamp() >= since for row in told)
+
+
+def test_only_the_columns_that_are_asked_for_are_read(spark: SparkSession, url: str, queue: Any, tube: str) -> None:
+    mine, other = queue.tube(tube), queue.tube(f"{tube} other")
+    for number in range(3):
+        mine.put(b"%d" % number)
+        other.put(b"x")
+    some = events(spark, url, tube=tube, columns="event, body,node")
+    assert [(field.name, field.nullable) for field in some.schema] == [
+        ("event", False),
+        ("body", True),
+        ("node", False),
+    ]
+    node = queue.execute("JOURNAL", "HEAD")[b"node"].decode()
+    assert [tuple(row) for row in some.collect()] == [("put", b"%d" % number, node) for number in range(3)]
+    assert [tuple(row) for row in events(spark, url, tube=tube, columns="body", includeBodies=False).collect()] == [
+        (None,)
+    ] * 3

@@ -19,6 +19,7 @@ from penstock.cli.crawl import BROKEN_EVERY
 from penstock.cli.main import app
 from penstock.pipeline.gold_reader import GoldReader
 from penstock.pipeline.lake import Lake
+from penstock.pipeline.replay import as_jobs, replay
 from penstock.pipeline.report import percentiles
 
 if TYPE_CHECKING:
@@ -128,6 +129,17 @@ def test_a_table_is_replayed_at_its_rate_equal_rows_and_all(
     jobs = queue.tube(tube).jobs("ready")
     assert sorted(job.body for job in jobs) == sorted(value for value, _ in rows)
     assert {job.meta()["priority"] for job in jobs} == {5}
+
+
+def test_bodies_are_replayed_as_they_were_put(
+    spark: SparkSession, url: str, queue: penstock.client.queue.Queue, tube: str
+) -> None:
+    were = [(b"\x81\xa1n\x01", 3), (b'{ "n": 1.0 }', 2), (b"text", 1), (b"\xff", 0)]
+    rows = spark.createDataFrame(were, "body BINARY, body_kind INT")
+    queue.tube(tube)
+    assert replay(as_jobs(rows, tube, False), queue, "again").put == len(were)
+    jobs = queue.tube(tube).jobs("ready")
+    assert sorted((job._facts.raw_body, job._facts.body_kind) for job in jobs) == sorted(were)
 
 
 @pytest.mark.parametrize(

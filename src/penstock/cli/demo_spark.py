@@ -43,7 +43,7 @@ def start_spark() -> SparkSession:
     from penstock.spark import SourceError, session
 
     try:
-        return session("local[2]", **_SHORT)
+        return session("local[2]", quiet=True, **_SHORT)
     except SourceError as error:
         raise NoSpark(str(error)) from None
     except Exception as error:

@@ -29,7 +29,7 @@ def write_parquet(disk: ReadableDisk, output: BinaryIO, start: int, bodies: bool
         import pyarrow.parquet as pq
 
         from penstock.journal.columns import batches
-        from penstock.spark.events_columns import spark_batch, without_bodies
+        from penstock.spark.events_columns import spark_batch
         from penstock.spark.events_schema import arrow_schema
     except ImportError:
         fail("Parquet needs pyarrow and numpy: pip install 'penstock[spark]'")
@@ -37,10 +37,11 @@ def write_parquet(disk: ReadableDisk, output: BinaryIO, start: int, bodies: bool
 
     node = identity(disk).node
     first, last = Reader(disk).positions()
-    with pq.ParquetWriter(output, arrow_schema(), compression="zstd") as writer:
+    schema = arrow_schema()
+    with pq.ParquetWriter(output, schema, compression="zstd") as writer:
         for found in batches(disk):
-            batch = spark_batch(found, node)
+            batch = spark_batch(found if bodies else found.drop_columns(["body"]), node, schema)
             batch = batch.filter(pc.greater_equal(batch.column("position"), start))
             if batch.num_rows:
-                writer.write_batch(batch if bodies else without_bodies(batch))
+                writer.write_batch(batch)
                 progress(batch.column("position")[-1].as_py() - first, last - first)

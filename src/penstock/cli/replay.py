@@ -58,7 +58,7 @@ def replay(
         from penstock.pipeline.lake import Lake
         from penstock.spark import session
 
-        spark = session(master)
+        spark = session(master, quiet=True)
     rows = work.rows_of(spark, Lake(lake) if lake else None, query, table)
     jobs = work.as_jobs(rows, tube, lake is not None)
     if dry_run:

@@ -144,7 +144,7 @@ def opened(
         with lake.writing():
             lake.count_by(by.value)
     with extra("spark"):
-        spark = session(master)
+        spark = session(master, quiet=True)
     try:
         yield spark, lake
     finally:

@@ -145,7 +145,7 @@ class Acks:
         ack = self.by_id.get(id)
         job: Job | None = None
         if ack is None:
-            job = place.find(id, now)
+            job = place.find_shared(id, now)
             if job is not None:
                 ack = self._acked(job, id, sender, message.aux == 0, now)
         if ack is None:
@@ -225,7 +225,7 @@ class Acks:
         ack = self.by_id.get(id)
         if ack is not None:
             self._drop(ack, now)
-        job = place.find(id, now)
+        job = place.find_shared(id, now)
         if job is None:
             place.lately.add(id, now)
         elif not job.once:

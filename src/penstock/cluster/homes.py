@@ -215,14 +215,10 @@ class Homes:
     # What the shell tells
 
     def link_up(self, node: bytes, now: i64) -> None:
-        """A node can hear us: tell it what lives here, and ask for what lives there, and for what it has not said."""
+        """A node can hear us: tell it what lives here, and ask for what lives there."""
         self.tell_all(node, now)
         # It may have tried before it was known here.
         self._place.mail.send(node, OfTubes(HOMES, LIST_WANTED, [], []))
-        for claim in self.claims.values():
-            # A list takes back a yes; and it may have lost its memory.
-            claim.yes.pop(node, None)
-            self._place.mail.send(node, OfClaim(CLAIM, claim.tube, claim.number))
 
     def link_down(self, node: bytes) -> None:
         """A node does not hear us any more."""
@@ -254,6 +250,10 @@ class Homes:
         if before is not None:
             self._place.deadlines.clear(before)
         self.go_on_telling(Telling(node), now)
+        for claim in self.claims.values():
+            # The list has taken back a yes; and the node may have lost its memory of it before.
+            claim.yes.pop(node, None)
+            self._place.mail.send(node, OfClaim(CLAIM, claim.tube, claim.number))
 
     def go_on_telling(self, telling: Telling, now: i64) -> None:
         """Tell of some more tubes."""

@@ -94,9 +94,15 @@ class Place:
         return self.ids.parse_long(id) if id[:11] == self._prefix else NOT_AN_ID
 
     def find(self, id: bytes, now: i64) -> Job | None:
-        """The job of an id, if this node has it, as it is now."""
+        """The job of an id, if this node has it, as it is now. Jobs of tubes that live here are nobody else's."""
         number = self.number_of(id)
-        return None if number == NOT_AN_ID else self.engine.find(number, now)
+        job = None if number == NOT_AN_ID else self.engine.find(number, now)
+        return job if job is not None and is_shared(self.engine.tube_of(job)) else None
+
+    def find_shared(self, id: bytes, now: i64) -> Job | None:
+        """The same, if what is said of it on one node holds on all: of a job that is on one only, its home decides."""
+        job = self.find(id, now)
+        return job if job is not None and is_shared(self.engine.tube_of(job)) else None
 
     def body_of(self, job: Job) -> bytes:
         """The body of a job, wherever it lives."""

@@ -170,6 +170,10 @@ class Site:
                 part = parts[node] = args[:at]
             part.append(id)
         if len(parts) > 1:
+            for part in parts.values():
+                if len(part) == at + 1 and not used:
+                    # Of one job alone it would be told why it could not be done, and of many they are counted.
+                    part.append(part[at])
             raise Spread(parts)
         for node in parts:
             if node != self.node:

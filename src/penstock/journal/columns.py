@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -88,31 +88,31 @@ def segment_batches(file: FrameFile, last: bool, batch_bytes: int = BATCH_BYTES)
             yield batch_of(gathered, names)
 
 
-def batch_of(gathered: Gathered, names: dict[int, bytes]) -> pa.RecordBatch:
-    """Rows that were gathered, as columns; `names` are those of all tubes that they tell of."""
+def batch_of(gathered: Gathered, names: dict[int, bytes], only: Collection[str] = SCHEMA.names) -> pa.RecordBatch:
+    """Rows that were gathered, as columns, or as some of them; `names` are those of all tubes that they tell of."""
     rows = np.frombuffer(gathered.rows(), dtype=_ROW)
-    columns = {
-        "position": pa.array(np.frombuffer(gathered.positions(), dtype="<i8")),
-        "event": pa.DictionaryArray.from_arrays(_column(rows, "event", np.int8), _EVENTS),
-        "tube": _tubes(_column(rows, "tube"), names),
-        "before": pa.DictionaryArray.from_arrays(_column(rows, "before", np.int8), _STATES),
-        "after": pa.DictionaryArray.from_arrays(_column(rows, "after", np.int8), _STATES),
-        "session": _with_nulls(_column(rows, "session"), 0),
-        "number": _with_nulls(_column(rows, "number"), -1),
-        "time": _moment(_column(rows, "time"), None),
-        "created": _moment(_column(rows, "created"), None),
-        "wake": _moment(_column(rows, "wake"), NEVER),
-        "expiry": _moment(_column(rows, "expiry"), NEVER),
-        "ttr_ms": _with_nulls(_column(rows, "ttr"), NEVER),
-        "once": pa.array((_column(rows, "flags") & FLAG_ONCE) != 0),
-        "body": var_column(gathered.bodies(), gathered.count, pa.binary()),
-        "key": var_column(gathered.keys(), gathered.count, pa.binary()),
-        "reason": text_column(var_column(gathered.reasons(), gathered.count, pa.binary())),
+    # Only what was asked for is made.
+    made: dict[str, Callable[[], pa.Array]] = {
+        "position": lambda: pa.array(np.frombuffer(gathered.positions(), dtype="<i8")),
+        "event": lambda: pa.DictionaryArray.from_arrays(_column(rows, "event", np.int8), _EVENTS),
+        "tube": lambda: _tubes(_column(rows, "tube"), names),
+        "before": lambda: pa.DictionaryArray.from_arrays(_column(rows, "before", np.int8), _STATES),
+        "after": lambda: pa.DictionaryArray.from_arrays(_column(rows, "after", np.int8), _STATES),
+        "session": lambda: _with_nulls(_column(rows, "session"), 0),
+        "number": lambda: _with_nulls(_column(rows, "number"), -1),
+        "time": lambda: _moment(_column(rows, "time"), None),
+        "created": lambda: _moment(_column(rows, "created"), None),
+        "wake": lambda: _moment(_column(rows, "wake"), NEVER),
+        "expiry": lambda: _moment(_column(rows, "expiry"), NEVER),
+        "ttr_ms": lambda: _with_nulls(_column(rows, "ttr"), NEVER),
+        "once": lambda: pa.array((_column(rows, "flags") & FLAG_ONCE) != 0),
+        "body": lambda: var_column(gathered.bodies(), gathered.count, pa.binary()),
+        "key": lambda: var_column(gathered.keys(), gathered.count, pa.binary()),
+        "reason": lambda: text_column(var_column(gathered.reasons(), gathered.count, pa.binary())),
     }
-    for field in SCHEMA:
-        if field.name not in columns:
-            columns[field.name] = pa.array(_column(rows, field.name))
-    return pa.RecordBatch.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA)
+    fields = [field for field in SCHEMA if field.name in only]
+    columns = [made[name]() if (name := field.name) in made else pa.array(_column(rows, name)) for field in fields]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _column(rows: Any, name: str, kind: Any = None) -> Any:

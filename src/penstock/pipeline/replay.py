@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.errors import CommandError, NameTaken
-from penstock.options import decode_body
+from penstock.options import EncodedBody
 from penstock.pipeline.errors import PipelineError, spoken
 from penstock.pipeline.lake import Lake
 
@@ -191,7 +191,7 @@ def _paced(rows: Iterable[Row], rate: float | None) -> Iterator[list[Row]]:
 
 def _body(row: Row) -> Any:
     if row["body_kind"] is not None:
-        return decode_body(bytes(row["body"]), row["body_kind"])
+        return EncodedBody(bytes(row["body"]), row["body_kind"])
     body = row["body"]
     if isinstance(body, (bytes, bytearray)):
         return bytes(body)

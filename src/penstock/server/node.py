@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from penstock.cluster.homes import ClaimWait
 from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
@@ -448,6 +449,9 @@ class Node:
         if client.abroad:
             self.abroad.hurry(client)
         waits = list(client.connection.waits.values())
+        if not refusal:
+            # Whether a tube may be made is known soon, and what waits for that is to be done.
+            waits = [wait for wait in waits if not isinstance(wait, ClaimWait)]
         for wait in waits:
             self._cancel(wait, refusal)
         return bool(waits)

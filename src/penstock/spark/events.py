@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.errors import told
 from penstock.spark.events_options import NAME, EventsOptions
-from penstock.spark.events_schema import DDL
+from penstock.spark.events_schema import chosen, ddl
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -25,8 +25,10 @@ class EventsSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Always the same: see events_schema.py."""
-        return DDL
+        """The columns of an event that were asked for: see events_schema.py."""
+        names = self.options.get("columns") or ""
+        with told():
+            return ddl(chosen(name.strip() for name in names.split(",") if name.strip()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch: everything between two offsets."""

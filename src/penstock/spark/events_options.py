@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from penstock.core.errors import OutOfRange, WrongType
+from penstock.spark.events_schema import chosen
 from penstock.spark.options import Options
 
 NAME: Final = "penstock_events"
@@ -22,7 +23,7 @@ Place = dict[str, int] | str | int
 _ROWS_MAX: Final = 2**53
 _NAMES: Final = (
     *("startingOffsets", "endingOffsets", "startingTimestamp", "maxRowsPerTrigger", "failOnDataLoss"),
-    *("tube", "includeBodies", "rowsPerPartition"),
+    *("tube", "columns", "includeBodies", "rowsPerPartition"),
 )
 
 # How many positions are a task: half a second of work, and a task costs some hundredths.
@@ -39,6 +40,7 @@ class EventsOptions:
     rows_per_trigger: int | None
     fails_on_loss: bool
     tubes: tuple[str, ...]  # None named: all.
+    columns: tuple[str, ...]
     bodies: bool
     rows_per_partition: int
 
@@ -67,6 +69,7 @@ class EventsOptions:
             rows_per_trigger=rows or None,
             fails_on_loss=options.flag("failOnDataLoss", True),
             tubes=options.words("tube"),
+            columns=chosen(options.words("columns")),
             bodies=options.flag("includeBodies", True),
             rows_per_partition=options.integer("rowsPerPartition", _ROWS_PER_PARTITION, 1, _ROWS_MAX),
         )

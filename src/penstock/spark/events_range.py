@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from penstock.client.commands import find_tube
-from penstock.core.errors import OutOfRange, Trimmed, UnknownTube, WrongServer
+from penstock.core.errors import NotAllowed, OutOfRange, Trimmed, UnknownTube, WrongServer
 from penstock.journal.frame import Frame, integer_at
 from penstock.spark.events_options import EARLIEST, LATEST, EventsOptions, Place
 from penstock.spark.node import Head, Node
@@ -40,13 +40,24 @@ class Logs:
     def __init__(self, options: EventsOptions) -> None:
         self._options = options
         self._nodes: dict[str, Node] = {}  # By the ids of the nodes.
-        for url in options.urls:
-            node = Node(url)
+        try:
+            for url in options.urls:
+                self._connect(Node(url))
+            self._check_tubes()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, node: Node) -> None:
+        try:
             head = node.head()
             if head.node in self._nodes:
                 raise WrongServer(f"{self._nodes[head.node]} and {node} are one node; name each node once")
-            self._nodes[head.node] = node
-        self._check_tubes()
+            _check_right(node, head)
+        except BaseException:
+            node.close()
+            raise
+        self._nodes[head.node] = node
 
     def _check_tubes(self) -> None:
         """Refuse tubes that no node has ever heard of: the name is misspelt."""
@@ -133,6 +144,17 @@ class Logs:
             for start in range(starts.get(name, end), end, most):
                 found.append(EventsRange(url, name, start, min(start + most, end)))
         return found
+
+
+def _check_right(node: Node, head: Head) -> None:
+    """Refuse here, in the driver, a user whom every task would be refused."""
+    try:
+        node.read(head.end, 1, False)
+    except NotAllowed:
+        raise NotAllowed(
+            f"the log of {node} tells of every tube, and this user may not use every one; "
+            "use one who may (tubes:*), whichever tubes are read"
+        ) from None
 
 
 def _knows(node: Node, tube: str) -> bool:

@@ -7,8 +7,11 @@ and none is renamed, retyped or removed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
+
+from penstock.core.errors import WrongType
 
 SCHEMA_VERSION: Final = 1
 
@@ -43,11 +46,31 @@ COLUMNS: Final = (
     ("reason", "string"),
 )
 
-DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
+NAMES: Final = tuple(name for name, _ in COLUMNS)
+
+# The others always have a value. Spark is told so: a third of what its Java does to a row is to look for nulls.
+_NULLABLE: Final = frozenset(("session", "number", "wake", "expiry", "ttr_ms", "body", "key", "reason"))
+
+
+def chosen(names: Iterable[str]) -> tuple[str, ...]:
+    """The columns that were asked for; all, if none was."""
+    found = tuple(names) or NAMES
+    for name in found:
+        if name not in NAMES:
+            raise WrongType(f"an event has no column {name!r}; there are {', '.join(NAMES)}")
+    if len(set(found)) < len(found):
+        raise WrongType("a column is named twice")
+    return found
+
+
+def ddl(columns: tuple[str, ...]) -> str:
+    """Columns as Spark writes a schema."""
+    kinds = dict(COLUMNS)
+    return ", ".join(f"`{name}` {kinds[name]}{'' if name in _NULLABLE else ' NOT NULL'}" for name in columns)
 
 
 @cache
-def arrow_schema() -> Any:
+def arrow_schema(columns: tuple[str, ...] = NAMES) -> Any:
     """The same for Arrow, exactly as Spark wants it."""
     import pyarrow as pa
 
@@ -59,4 +82,5 @@ def arrow_schema() -> Any:
         "boolean": pa.bool_(),
         "binary": pa.binary(),
     }
-    return pa.schema([(name, kinds[kind]) for name, kind in COLUMNS])
+    types = {name: kinds[kind] for name, kind in COLUMNS}
+    return pa.schema([pa.field(name, types[name], nullable=name in _NULLABLE) for name in columns])

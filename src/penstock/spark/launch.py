@@ -24,6 +24,10 @@ _DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# What every Java of a session is told, wherever it runs. Arrow would look at each value twice, whether it is there and
+# within bounds; Spark has looked already. It is a seventh of what a row of events costs Java.
+_JAVA: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+
 _LOOPBACK: Final = "127.0.0.1"
 
 # Masters whose every process is on this machine.
@@ -32,9 +36,12 @@ _HERE: Final = re.compile(r"local(\[.*\]|-cluster\[.*\])?|spark://(127\.0\.0\.1|
 _LOGGING: Final = Path(__file__).parent / "log4j2.properties"
 
 
-def session(master: str | None = None, *, app: str = "penstock", **config: str | int | bool) -> SparkSession:
+def session(
+    master: str | None = None, *, app: str = "penstock", quiet: bool = False, **config: str | int | bool
+) -> SparkSession:
     """A Spark session: `local[*]` unless said, `spark://host:7077`, `sc://host:15002` for Connect, or another master.
 
+    `quiet`: start Java without what only linear algebra uses, so that it does not warn of that on the terminal.
     `config`: settings of Spark, as in `session(**{"spark.executor.memory": "2g"})`.
     If there is a session already, it is that one, with these settings as far as they can still be set.
     """
@@ -46,10 +53,10 @@ def session(master: str | None = None, *, app: str = "penstock", **config: str |
     if master is not None and master.startswith("sc://"):
         return _connected(master, settings)
     master = master or "local[*]"
-    prepare(master)
+    prepare(master, quiet)
     _hush()
     builder = SparkSession.builder.master(master).appName(app)
-    for name, value in {**_DEFAULTS, **_quiet(settings), **settings}.items():
+    for name, value in {**_DEFAULTS, **_java(settings), **settings}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -67,9 +74,9 @@ def _connected(master: str, settings: dict[str, str]) -> SparkSession:
         raise SourceError(f"Spark Connect needs more packages: pip install 'penstock[spark]' ({missing})") from None
 
 
-def prepare(master: str) -> None:
+def prepare(master: str, quiet: bool = False) -> None:
     """Set what Spark reads from the environment, where nobody has: Java, Python, and the address of this machine."""
-    home = java_home()
+    home = java_home(quiet)
     if home is not None:
         os.environ["JAVA_HOME"] = home
     # Else the workers would be whatever python3 the PATH has, which need not be the one with Penstock in it.
@@ -87,10 +94,14 @@ def _hush() -> None:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _quiet(settings: dict[str, str]) -> dict[str, str]:
-    """Java's options, with where the log's settings are: before there is a session, Spark talks as it likes."""
-    options = "spark.driver.extraJavaOptions"
-    return {options: f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {settings.pop(options, '')}".strip()}
+def _java(settings: dict[str, str]) -> dict[str, str]:
+    """Java's options. The driver's tell where the log's settings are: before there is a session, Spark talks freely."""
+    driver, executor = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
+    quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    return {
+        driver: f"{quiet} {_JAVA} {settings.pop(driver, '')}".strip(),
+        executor: f"{_JAVA} {settings.pop(executor, '')}".strip(),
+    }
 
 
 def _word(value: str | int | bool) -> str:

@@ -1,0 +1,86 @@
+"""A driver that is to be killed, as a program: `python -m tests.spark.killed_driver DIRECTORY NAME=URL…`.
+
+It runs a stream for each of `STREAMS`: a Java takes longer to start than all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.spark import session
+from tests.spark.conftest import TUNED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+JOBS = 200
+
+# Several batches, so that what is killed is in the middle: the checkpoint tells of one.
+_JOBS_A_BATCH = JOBS // 2
+_EVENTS_A_BATCH = JOBS * 2
+
+
+def processed(spark: SparkSession, url: str, tube: str, directory: Path) -> StreamingQuery:
+    """Jobs of a tube become rows of Parquet."""
+    read = spark.readStream.format("penstock").options(url=url, tube=tube, maxRowsPerTrigger=_JOBS_A_BATCH).load()
+    return _started(read, directory, "parquet", path=str(directory / "done"))
+
+
+def put(spark: SparkSession, url: str, tube: str, directory: Path) -> StreamingQuery:
+    """Rows of Parquet, in two files, become jobs of a tube."""
+    read = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).parquet(str(directory / "rows"))
+    return _started(read, directory, "penstock", url=url, tube=tube)
+
+
+def told(spark: SparkSession, url: str, tube: str, directory: Path) -> StreamingQuery:
+    """What happened in a tube becomes rows of Parquet."""
+    read = spark.readStream.format("penstock_events").options(url=url, tube=tube, startingOffsets="earliest")
+    read = read.option("maxRowsPerTrigger", _EVENTS_A_BATCH)
+    return _started(read.load(), directory, "parquet", path=str(directory / "done"))
+
+
+def _started(read: DataFrame, directory: Path, sink: str, **options: Any) -> StreamingQuery:
+    write: Any = read.writeStream.format(sink).options(checkpointLocation=str(directory / "checkpoint"), **options)
+    query: StreamingQuery = write.trigger(availableNow=True).start()
+    return query
+
+
+# By name, what is done; and the command, and its how many-th, whose answer never comes.
+_ALL: dict[str, tuple[Callable[[SparkSession, str, str, Path], StreamingQuery], tuple[str, ...], int]] = {
+    "plan": (processed, ("CLAIM", "TAKE"), 2),
+    "read": (processed, ("CLAIM", "READ"), 2),
+    "ack": (processed, ("CLAIM", "ACK"), 1),
+    "write": (put, ("STAGE",), 2),
+    "publish": (put, ("PUBLISHONCE",), 2),
+    "history": (told, ("JOURNAL", "READ"), 2),
+}
+# In which the server has done something that nobody knows of; and all, where there is time.
+_MOST_TELLING = ("plan", "ack", "publish")
+_IS_DEEP = os.environ.get("PENSTOCK_HYPOTHESIS") == "deep"
+STREAMS = {name: each for name, each in _ALL.items() if _IS_DEEP or name in _MOST_TELLING}
+
+
+def main(directory: str, *named: str) -> None:
+    """Start all streams, and wait for the end."""
+    # Tasks that are stopped keep their cores.
+    spark = session(f"local[{2 * len(STREAMS)}]", **TUNED)
+    for name, url in (each.split("=", 1) for each in named):
+        query = STREAMS[name][0](spark, url, name, Path(directory, name))
+        # One after another: Spark gives up on a Python that takes long to start.
+        while query.isActive and not query.lastProgress:
+            time.sleep(0.02)
+        assert query.isActive
+    java: Any = spark.sparkContext._gateway
+    print(java.proc.pid, flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

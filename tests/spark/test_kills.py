@@ -1,0 +1,191 @@
+"""Processes that are killed in the middle of their work: those who go on from there lose nothing and repeat nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import penstock
+from penstock.pipeline.lake import Lake
+from penstock.pipeline.source import Source
+from penstock.pipeline.stream import once
+from penstock.pipeline.tables import EVENTS, JOBS
+from penstock.spark.events import EventsReader, EventsSource
+from penstock.spark.jobs import JobsSource
+from penstock.spark.jobs_stream import JobsStreamReader
+from tests.server.serving import PENSTOCK, Server, wait_for
+
+from .conftest import url_of
+from .killed_driver import JOBS as NUMBER
+from .killed_driver import STREAMS, processed, put
+from .mute import Mute
+from .test_jobs_stream import there
+from .test_pipeline import rows_of
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts a program; what it says is in a file. Nobody whom it has started outlives the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: str) -> subprocess.Popen[bytes]:
+        paths = os.pathsep.join([str(Path(penstock.__file__).parent.parent), str(ROOT)])
+        env = os.environ | {"PYTHONPATH": paths, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+        with (tmp_path / "said").open("w") as said:
+            made = subprocess.Popen(words, env=env, cwd=tmp_path, stdout=said, stderr=said, start_new_session=True)
+        started.append(made)
+        return made
+
+    yield start
+    for each in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(each.pid, signal.SIGKILL)
+        each.wait(30)
+
+
+def patiently(condition: Callable[[], Any], program: subprocess.Popen[bytes], directory: Path) -> None:
+    """Wait for something that a program does, for longer than a Java may take to start on a busy machine."""
+    for _ in range(6):
+        with contextlib.suppress(AssertionError):
+            if wait_for(lambda: condition() or program.poll() is not None) and condition():
+                return
+            break
+    raise AssertionError((directory / "said").read_text()[:4_000])
+
+
+def test_a_driver_that_is_killed_anywhere_goes_on_from_its_checkpoint(
+    spark: SparkSession,
+    start: Callable[..., Server],
+    program: Callable[..., subprocess.Popen[bytes]],
+    tmp_path: Path,
+) -> None:
+    server = start()
+    with penstock.connect(url_of(server)) as queue, contextlib.ExitStack() as stack:
+        mutes = {}
+        for name, (work, words, times) in STREAMS.items():
+            tube = queue.tube(name)
+            if work is put:
+                rows = spark.range(0, NUMBER, 1, 2).selectExpr("cast(id as string) as value")
+                rows.write.parquet(str(tmp_path / name / "rows"))
+            else:
+                tube.put_many([b"%d" % number for number in range(NUMBER)])
+            mutes[name] = Mute(server.port, *words, times=times)
+            stack.callback(mutes[name].close)
+        urls = [f"{name}={mute.url}" for name, mute in mutes.items()]
+        driver = program(sys.executable, "-m", "tests.spark.killed_driver", str(tmp_path), *urls)
+        patiently(lambda: all(mute.silent.is_set() for mute in mutes.values()), driver, tmp_path)
+        java = int((tmp_path / "said").read_text().split()[-1])
+        for pid in (driver.pid, java):
+            os.kill(pid, signal.SIGKILL)
+        driver.wait(30)
+        # Its Python processes are still there. They may well send their last command again before they notice.
+        for mute in mutes.values():
+            mute.hang_up()
+
+        for name, (work, _, _) in STREAMS.items():
+            assert work(spark, url_of(server), name, tmp_path / name).awaitTermination(120)
+            stats = queue.tube(name).stats()
+            if work is processed:
+                assert there(stats) == {}, name
+                assert queue.tube(name).events()["acked"] == NUMBER
+                done = [int(row.body) for row in spark.read.parquet(str(tmp_path / name / "done")).collect()]
+                assert sorted(done) == list(range(NUMBER)), name
+            elif work is put:
+                assert stats["ready"] == NUMBER, name
+                assert {int(job.body) for job in queue.tube(name).jobs("ready", NUMBER)} == set(range(NUMBER))
+            else:
+                seen = spark.read.parquet(str(tmp_path / name / "done")).select("position").collect()
+                assert len(seen) == len(set(seen)) == NUMBER
+
+
+def test_a_python_that_is_killed_in_the_middle_of_a_read_is_replaced_and_reads_the_same(
+    spark: SparkSession, url: str, queue: Any, tube: str, tmp_path: Path
+) -> None:
+    """Of the events, and of the jobs of a stream."""
+
+    def dying(batches: Iterator[RecordBatch], died: Path) -> Iterator[RecordBatch]:
+        for batch in batches:
+            yield batch.slice(0, 10)
+            if not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch.slice(10)
+
+    class DyingEvents(EventsSource):
+        @classmethod
+        def name(cls) -> str:
+            return "dying_events"
+
+        def reader(self, schema: Any) -> EventsReader:
+            return Reader(super().reader(schema)._options)
+
+    class Reader(EventsReader):
+        def read(self, partition: Any) -> Iterator[RecordBatch]:
+            return dying(super().read(partition), tmp_path / "events died")
+
+    class DyingJobs(JobsSource):
+        @classmethod
+        def name(cls) -> str:
+            return "dying_jobs"
+
+        def streamReader(self, schema: Any) -> JobsStreamReader:
+            return StreamReader(super().streamReader(schema)._options)
+
+    class StreamReader(JobsStreamReader):
+        def read(self, partition: Any) -> Iterator[RecordBatch]:
+            return dying(super().read(partition), tmp_path / "jobs died")
+
+    mine = queue.tube(tube)
+    mine.put_many([b"%d" % number for number in range(NUMBER)])
+    for source in (DyingEvents, DyingJobs):
+        spark.dataSource.register(source)
+    read = spark.readStream.format("dying_jobs").options(url=url, tube=tube, rowsPerPartition=50).load()
+    write = read.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    assert write.format("parquet").start(str(tmp_path / "jobs")).awaitTermination(120)
+    assert sorted(int(row.body) for row in spark.read.parquet(str(tmp_path / "jobs")).collect()) == [*range(NUMBER)]
+    assert there(mine.stats()) == {}
+
+    spark.read.format("dying_events").options(url=url, tube=tube).load().write.parquet(str(tmp_path / "events"))
+    events = spark.read.parquet(str(tmp_path / "events")).select("position").collect()
+    assert len(events) == len(set(events)) == 3 * NUMBER
+    assert (tmp_path / "jobs died").exists() and (tmp_path / "events died").exists()
+
+
+def test_a_pipeline_that_is_killed_between_bronze_and_silver_goes_on(
+    spark: SparkSession,
+    start: Callable[..., Server],
+    program: Callable[..., subprocess.Popen[bytes]],
+    tmp_path: Path,
+) -> None:
+    server = start()
+    root = tmp_path / "lake"
+    with penstock.connect(url_of(server)) as queue:
+        tube = queue.tube("work")
+        tube.put_many([b"%d" % number for number in range(NUMBER)])
+        words = ["pipeline", "run", "--from", url_of(server), "--lake", str(root), "--master", "local[2]"]
+        pipeline = program(*PENSTOCK, *words, "--every", "1s")
+        # Bronze is committed, and the batch that it came in is not: Spark does it again.
+        patiently(lambda: Lake(root).manifest.fresh, pipeline, tmp_path)
+        os.killpg(pipeline.pid, signal.SIGKILL)
+        pipeline.wait(30)
+        assert Lake(root).manifest.fresh and Lake(root).rows(EVENTS) == NUMBER and not Lake(root).rows(JOBS)
+        for job in tube.take_many(NUMBER):
+            job.ack()
+        assert once(spark, Lake(root), Source((url_of(server),))) == 2 * NUMBER
+    keys = [(row["node"], row["position"]) for row in rows_of(Lake(root), EVENTS)]
+    assert len(keys) == len(set(keys)) == 3 * NUMBER
+    assert [row["outcome"] for row in rows_of(Lake(root), JOBS)] == ["acked"] * NUMBER
