@@ -30,16 +30,8 @@ ELSEWHERE = {
     *("pipeline replay", "pipeline whatif"),
     *("import disque-aof", "import jsonl"),
     *("bench put", "bench take", "bench mixed"),
-    *(
-        "sim",
-        "standby",
-        "cluster meet",
-        "cluster leave",
-        "cluster forget",
-        "cluster check",
-        "cluster demo",
-        "cluster rehome",
-    ),
+    *("sim", "standby", "cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
+    *("cluster homes", "cluster rehome"),
 }
 
 

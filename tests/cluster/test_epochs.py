@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from penstock.cluster.members import Members
@@ -147,3 +149,40 @@ def test_a_soft_reset_leaves_the_epoch_and_a_new_name_begins_at_the_first() -> N
     assert node.epoch == 4
     node.reset(b"e" * 40)
     assert node.epoch == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_in_between_one_is_left_of_each_node(seed: int) -> None:
+    """Heirs come while others are cut off, forgotten, dead or back; who hears that it was replaced steps down."""
+    chance = random.Random(seed)
+    town = town_of(4)
+    lost = town.nodes[A].myself
+    epoch = 0
+    for _ in range(12):
+        number = chance.randrange(len(town.nodes))
+        what = chance.choice(["isolate", "heal", "kill", "start", "forget", "replace"])
+        if what == "isolate":
+            town.isolate(number)
+        elif what == "heal":
+            town.cut.clear()
+        elif what == "kill" and number not in (1, 2, 3):
+            town.kill(number)
+        elif what == "start" and not town.nodes[number].superseded:
+            town.down.discard(number)
+        elif what == "forget" and number in (1, 2, 3):
+            town.nodes[number].forget(lost, town.now)
+        elif what == "replace" and len(town.nodes) < 7:
+            epoch = 1 + max(epoch, *(town.nodes[each].epoch_of(lost) for each in (1, 2, 3)))
+            replace(town, epoch)
+        run_with_those_who_step_down(town, chance.randrange(100, 3_000))
+    town.cut.clear()
+    town.down -= {number for number, node in enumerate(town.nodes) if not node.superseded}
+    run_with_those_who_step_down(town, 70_000)
+    left = [node.epoch for number, node in enumerate(town.nodes) if node.myself == lost and number not in town.down]
+    assert left == [max(node.epoch for node in town.nodes if node.myself == lost)]
+
+
+def run_with_those_who_step_down(town: Town, ms: int) -> None:
+    for _ in range(ms // 100):
+        town.run(100)
+        town.down |= {number for number, node in enumerate(town.nodes) if node.superseded}

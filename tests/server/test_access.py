@@ -236,6 +236,8 @@ COMMANDS: dict[str, tuple[int, list[str | int]]] = {
     "global empty": (ADMIN, ["q"]),
     "journal head": (READ, []),
     **{f"journal {word}": (READ, [1]) for word in ("read", "events")},
+    "journal files": (ADMIN, []),
+    "journal fetch": (ADMIN, ["segment-0000000001.log", 0]),
 }
 EVERYBODYS = {"hello", "auth", "ping", "time", "command", "client", "identify", "call"}
 USERS = {"reader": READ, "writer": WRITE, "admin": ADMIN, "tester": DEBUG}

@@ -497,7 +497,8 @@ def test_info_says_how_durable_the_server_is(wire: Wire) -> None:
 
 def test_cluster_of_one(server: Server, wire: Wire) -> None:
     node = wire.call("CLUSTER", "MYID")
-    assert wire.call("CLUSTER", "NODES") == node + b" 127.0.0.1:%d myself 0 0 connected\n" % server.port
+    address = b"127.0.0.1:%d@%d" % (server.port, server.bus_port)
+    assert wire.call("CLUSTER", "NODES") == b"%s %s myself 0 0 connected\n" % (node, address)
     assert wire.call("CLUSTER", "INFO").startswith(
         b"cluster_state:ok\r\ncluster_known_nodes:1\r\ncluster_reachable_nodes:0\r\ncluster_size:1\r\n"
         b"cluster_stats_messages_sent:0\r\ncluster_stats_messages_received:0\r\n"

@@ -72,7 +72,8 @@ def test_a_session_with_disque_is_answered_byte_for_byte(server: Server, wire: W
 
 def test_its_line_of_cluster_nodes_has_six_fields(server: Server, wire: Wire) -> None:
     node = wire.call("CLUSTER", "MYID")
-    line = b"%s 127.0.0.1:%d myself 0 0 connected\n" % (node, server.port)
+    # Where the port for nodes is not the usual one, it is told behind the other.
+    line = b"%s 127.0.0.1:%d@%d myself 0 0 connected\n" % (node, server.port, server.bus_port)
     assert wire.ask("CLUSTER", "NODES") == b"$%d\r\n%s\r\n" % (len(line), line)
 
 

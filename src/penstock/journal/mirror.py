@@ -157,7 +157,11 @@ class Mirror:
 
     def append(self, name: str, offset: int, data: bytes, fetch: Fetch) -> None:
         """Write frames where they are on the node. Segments before theirs may be empty, and are made, too."""
-        tail = self._reach(number_of(name), fetch)
+        number = number_of(name)
+        if number == self.segment and self.end == SEGMENT_HEADER_BYTES:
+            # As long as nothing was in it, a node that was opened again may have made another in its place.
+            self._open(self._made(number, fetch))
+        tail = self._reach(number, fetch)
         if (tail.header.name, tail.end) != (name, offset):
             raise DamagedJournal(f"{name} goes on at offset {offset}, and {tail.header.name} ends at {tail.end} here")
         frames = f.read_frames(data, 0, offset, tail.header.seeds, True)

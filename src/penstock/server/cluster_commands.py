@@ -67,11 +67,6 @@ class ClusterCommands:
             "cluster_known_nodes": 1 + len(members.peers),
             "cluster_reachable_nodes": len(members.reachable()),
             "cluster_size": members.size(),
-            "cluster_my_epoch": int(members.epoch),
-            "cluster_homes_elsewhere": len(homes.of),
-            "cluster_homes_claimed": len(membership.cluster.founding.claims),
-            "cluster_homes_disputed": len(homes.disputes),
-            **({} if bus.tunnels is None else bus.tunnels.counts()),
             "cluster_stats_messages_sent": bus.sent,
             "cluster_stats_messages_received": bus.received,
             "cluster_stats_messages_dropped": bus.dropped,
@@ -80,6 +75,11 @@ class ClusterCommands:
             "cluster_stats_writes": bus.packets_out,
             "cluster_stats_refused": bus.refusals,
             "cluster_stats_strangers": int(members.strangers),
+            "cluster_my_epoch": int(members.epoch),
+            "cluster_homes_elsewhere": len(homes.of),
+            "cluster_homes_claimed": len(membership.cluster.founding.claims),
+            "cluster_homes_disputed": len(homes.disputes),
+            **({} if bus.tunnels is None else bus.tunnels.counts()),
         }
         sent = membership.mail.sent
         told |= {
