@@ -24,8 +24,8 @@ from penstock.spark.jobs_stream import JobsStreamReader
 from tests.server.serving import PENSTOCK, Server, wait_for
 
 from .conftest import url_of
-from .killed_driver import JOBS as NUMBER
 from .killed_driver import IS_DEEP, STREAMS, processed, put
+from .killed_driver import JOBS as NUMBER
 from .mute import Mute
 from .test_jobs_stream import there
 from .test_pipeline import rows_of
