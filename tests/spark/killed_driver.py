@@ -63,8 +63,8 @@ _ALL: dict[str, tuple[Callable[[SparkSession, str, str, Path], StreamingQuery], 
 }
 # In which the server has done something that nobody knows of; and all, where there is time.
 _MOST_TELLING = ("plan", "ack", "publish")
-_IS_DEEP = os.environ.get("PENSTOCK_HYPOTHESIS") == "deep"
-STREAMS = {name: each for name, each in _ALL.items() if _IS_DEEP or name in _MOST_TELLING}
+IS_DEEP = os.environ.get("PENSTOCK_HYPOTHESIS") == "deep"
+STREAMS = {name: each for name, each in _ALL.items() if IS_DEEP or name in _MOST_TELLING}
 
 
 def main(directory: str, *named: str) -> None:

@@ -134,7 +134,7 @@ def test_a_table_is_replayed_at_its_rate_equal_rows_and_all(
 def test_bodies_are_replayed_as_they_were_put(
     spark: SparkSession, url: str, queue: penstock.client.queue.Queue, tube: str
 ) -> None:
-    were = [(b"\x81\xa1n\x01", 3), (b'{ "n": 1.0 }', 2), (b"text", 1), (b"\xff", 0)]
+    were = [(b"\x91\x81\xa1n\x01", 3), (b'{ "n": 1.0 }', 2), (b"text", 1), (b"\xff", 0)]
     rows = spark.createDataFrame(were, "body BINARY, body_kind INT")
     queue.tube(tube)
     assert replay(as_jobs(rows, tube, False), queue, "again").put == len(were)

@@ -24,8 +24,8 @@ from penstock.spark.jobs_stream import JobsStreamReader
 from tests.server.serving import PENSTOCK, Server, wait_for
 
 from .conftest import url_of
+from .killed_driver import IS_DEEP, STREAMS, processed, put
 from .killed_driver import JOBS as NUMBER
-from .killed_driver import STREAMS, processed, put
 from .mute import Mute
 from .test_jobs_stream import there
 from .test_pipeline import rows_of
@@ -165,6 +165,7 @@ def test_a_python_that_is_killed_in_the_middle_of_a_read_is_replaced_and_reads_t
     assert (tmp_path / "jobs died").exists() and (tmp_path / "events died").exists()
 
 
+@pytest.mark.skipif(not IS_DEEP, reason="it starts one Java more than there is time for: PENSTOCK_HYPOTHESIS=deep")
 def test_a_pipeline_that_is_killed_between_bronze_and_silver_goes_on(
     spark: SparkSession,
     start: Callable[..., Server],
