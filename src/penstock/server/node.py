@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from penstock.cluster.homes import ClaimWait
 from mypy_extensions import mypyc_attr
 
+from penstock.cluster.homes import ClaimWait
 from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
