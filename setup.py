@@ -21,7 +21,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
-# What is compiled, below src/penstock: the pure, hot code; and the log, which is not pure, but whose commits are hot.
+# What is compiled, below src/penstock: the pure, hot code; and the log and the turns of a server, which are not pure,
+# but hot.
 # __init__.py files hold no code and stay out. Each group is one C file, so that the C compiler can inline across its
 # modules; several, because a compiler works on one file at a time. A group calls those before it, never those behind.
 GROUPS = {
@@ -66,6 +67,8 @@ GROUPS = {
         "dialects/xqueue_tasks.py",
         "dialects/xqueue_updates.py",
         "journal/gather.py",
+        "server/connection.py",
+        "server/node.py",
     ),
 }
 # mypyc drops the docstrings of classes, and the docstring of an error is its message.

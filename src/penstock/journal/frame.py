@@ -173,6 +173,8 @@ class RowWriter(Outbox):
     _words: vec[i64]  # Room for the frame's header, the rows so far, and room for more.
     _view: memoryview  # Of the words.
     _vars: BytesWriter
+    _var_bytes: i64  # How many bytes are in it: asking it costs as much as writing to it.
+    _events: vec[i64]  # The event and the state before of every rule, as a row has them.
     _sessions: list[Session | None]  # The engine's own list, by slot.
     _dedup: bytes | None  # Of the job that enters next.
     _acked_by: i64  # Who acks the job that moves next; 0 for nobody.
@@ -195,6 +197,8 @@ class RowWriter(Outbox):
         self._var_start = 0
         self._use(FIRST_WORDS)
         self._vars = BytesWriter()
+        self._var_bytes = 0
+        self._events = vec[i64]([s.EVENT_OF[rule] | s.SOURCE_OF[rule] << 8 for rule in range(s.RULES_COUNT)])
         self._sessions = []
         self._dedup = None
         self._acked_by = 0
@@ -217,8 +221,6 @@ class RowWriter(Outbox):
             return
         before = job.position
         job.position = self.position
-        event: i64 = s.EVENT_OF[rule]
-        source: i64 = s.SOURCE_OF[rule]
         body: bytes | None = None
         if before <= 0 or self._new_body:
             # Only where it is new to the log: otherwise the rows before have it.
@@ -228,18 +230,18 @@ class RowWriter(Outbox):
             body = held
             self.memory_left -= len(body) + JOB_MEMORY_BYTES
             if self.memory_left < 0 and len(body) >= SPILLED_BYTES_MIN and tube.ready_bodies is None:
-                self._spilled.append(Spilled(job, body, len(self._vars) + VAR_HEADER_BYTES))
+                self._spilled.append(Spilled(job, body, self._var_bytes + VAR_HEADER_BYTES))
         extra = job.extra
         copy: Copy | None = None
         if extra is not None and extra.copy is not None and (before <= 0 or not extra.copy.logged):
             # The same.
             copy = extra.copy
             copy.logged = True
-        self._job_row(job, tube, now, -before if before < 0 else before, event, source, body, copy)
+        self._job_row(job, tube, now, -before if before < 0 else before, self._events[rule], body, copy)
 
     def kept(self, job: Job, tube: Tube, body: bytes, now: i64) -> None:
         """Write a job as it is, for a snapshot; its newest row in the log is the row before."""
-        self._job_row(job, tube, now, job.position, AS_IT_IS, i64(job.state), body, job.copy())
+        self._job_row(job, tube, now, job.position, AS_IT_IS | (i64(job.state) << 8), body, job.copy())
 
     def _job_row(
         self,
@@ -248,11 +250,9 @@ class RowWriter(Outbox):
         now: i64,
         before: i64,
         event: i64,
-        source: i64,
         body: bytes | None,
         copy: Copy | None,
     ) -> None:
-        state = i64(job.state)
         flags: i64 = 0
         if job.once:
             flags = FLAG_ONCE
@@ -267,7 +267,7 @@ class RowWriter(Outbox):
         elif self._acked_by != 0:
             session = self._acked_by
             self._acked_by = 0
-        start: i64 = len(self._vars)
+        start = self._var_bytes
         extra = job.extra
         if body is not None:
             self._var(TAG_BODY, body)
@@ -283,7 +283,7 @@ class RowWriter(Outbox):
         if dedup is not None:
             self._var(TAG_DEDUP, dedup)
             self._dedup = None
-        self._fixed(job, tube.number, now, before, session, event, source | (state << 8) | (flags << 16), start)
+        self._fixed(job, tube.number, now, before, session, event | (i64(job.state) << 16) | (flags << 24), start)
 
     def _use(self, count: i64) -> None:
         """Gather rows in so many words from now on; those so far go along."""
@@ -349,7 +349,7 @@ class RowWriter(Outbox):
 
     def session_made(self, session: Session, now: i64) -> None:
         """Write that a session began, or what its own grace time is now."""
-        start: i64 = len(self._vars)
+        start = self._var_bytes
         self._var(TAG_NAME, session.token)
         if session.grace_ms != UNSET:
             self._var(TAG_JSON, json.dumps({"grace_ms": session.grace_ms}).encode())
@@ -357,7 +357,7 @@ class RowWriter(Outbox):
 
     def consumer_changed(self, consumer: Consumer, now: i64) -> None:
         """Write how far a consumer is."""
-        start: i64 = len(self._vars)
+        start = self._var_bytes
         self._var(TAG_NAME, consumer.name)
         told = {
             "token": consumer.token,
@@ -372,7 +372,7 @@ class RowWriter(Outbox):
 
     def stages_changed(self, stages: list[Stage], now: i64) -> None:
         """Write what has become of stages, in one row: that they were published is true of all of them, or of none."""
-        start: i64 = len(self._vars)
+        start = self._var_bytes
         for stage in stages:
             self._var(TAG_NAME, stage.name)
         told = {
@@ -386,7 +386,7 @@ class RowWriter(Outbox):
 
     def noted(self, key: bytes, value: bytes, now: i64) -> None:
         """Write what is to be remembered, or that it is not any more."""
-        start: i64 = len(self._vars)
+        start = self._var_bytes
         self._var(TAG_NAME, key)
         if value:
             self._var(TAG_NOTE, value)
@@ -406,21 +406,21 @@ class RowWriter(Outbox):
 
     def kept_put(self, tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
         """Write a put that is remembered by its dedup id, for a snapshot."""
-        start: i64 = len(self._vars)
+        start = self._var_bytes
         self._var(TAG_DEDUP, dedup)
         job = Job(job_id, 0, b"", 0, when)
         job.ttl_minutes = i32(ttl_minutes)
-        self._fixed(job, tube.number, when, 0, 0, PUT_SEEN, 0, start)
+        self._fixed(job, tube.number, when, 0, 0, PUT_SEEN, start)
 
     def kept_end(self, told: dict[str, int], now: i64) -> None:
         """Write that a snapshot is whole."""
-        start: i64 = len(self._vars)
+        start = self._var_bytes
         self._var(TAG_JSON, json.dumps(told).encode())
         self._plain(SNAPSHOT_ENDS, 0, 0, 0, now, start)
 
     def stopped(self, now: i64) -> None:
         """Write that the log is closed in order."""
-        self._plain(STOPPED, 0, 0, 0, now, len(self._vars))
+        self._plain(STOPPED, 0, 0, 0, now, self._var_bytes)
 
     def full(self) -> bool:
         """Whether the rows so far are enough for one frame."""
@@ -428,7 +428,7 @@ class RowWriter(Outbox):
 
     def frame_bytes(self) -> i64:
         """How long the frame of the rows so far is going to be."""
-        return (FRAME_HEADER_BYTES + self.rows * ROW_BYTES + len(self._vars) + 7) & ~7
+        return (FRAME_HEADER_BYTES + self.rows * ROW_BYTES + self._var_bytes + 7) & ~7
 
     def make_frame(self, now: i64, wall: i64, durable: i64, seed: int, kind: i64 = LIVE) -> None:
         """Make a frame of the rows so far, and begin anew.
@@ -443,6 +443,7 @@ class RowWriter(Outbox):
             self._frame_spilled = self._spilled
             self._spilled = []
         self.rows = 0
+        self._var_bytes = 0
         if len(self.frame) <= BUFFER_BYTES_MAX:
             self._vars.truncate(0)
         else:
@@ -512,13 +513,14 @@ class RowWriter(Outbox):
         self._vars.append(tag)
         write_i32_le(self._vars, i32(len(value)))
         self._vars.write(value)
+        self._var_bytes += VAR_HEADER_BYTES + len(value)
 
     def _announce(self, tube: Tube, event: i64, now: i64, told: dict[str, object] | None) -> None:
         """Write a row about a tube."""
         if tube.temporary:
             return
         tube.announced = self.segment
-        start: i64 = len(self._vars)
+        start = self._var_bytes
         self._var(TAG_NAME, tube.name)
         if told is not None:
             self._var(TAG_JSON, json.dumps(told).encode())
@@ -528,7 +530,7 @@ class RowWriter(Outbox):
         """A row that is not about a job."""
         job = Job(number, 0, b"", 0, now)
         job.local = local
-        self._fixed(job, tube, now, 0, 0, event, 0, var_start)
+        self._fixed(job, tube, now, 0, 0, event, var_start)
 
     def _fixed(
         self,
@@ -538,7 +540,6 @@ class RowWriter(Outbox):
         before: i64,
         session: i64,
         event: i64,
-        states: i64,
         var_start: i64,
     ) -> None:
         at = HEADER_WORDS + self.rows * ROW_WORDS
@@ -559,8 +560,8 @@ class RowWriter(Outbox):
         out[at + 11] = tube
         out[at + 12] = i64(job.deliveries) | (i64(job.nacks) << 32)
         out[at + 13] = i64(job.returns) | (i64(job.ttl_minutes) << 32)
-        out[at + 14] = event | (states << 8) | (i64(job.body_kind) << 32)
-        out[at + 15] = var_start | ((len(self._vars) - var_start) << 32)
+        out[at + 14] = event | (i64(job.body_kind) << 32)
+        out[at + 15] = var_start | ((self._var_bytes - var_start) << 32)
         self.rows += 1
         self.position += 1
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from penstock.core.waits import Connection as EngineConnection
 from penstock.core.waits import Waiting
 from penstock.dialects.calls import CallInbox
@@ -53,31 +55,9 @@ class Overseer(Protocol):
         """It was sent so many bytes."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Connection(Client):
     """One client. asyncio calls it as a Protocol."""
-
-    __slots__ = (
-        "_eof",
-        "_held",
-        "_left",
-        "_node",
-        "_overseer",
-        "_unfinished",
-        "active",
-        "address",
-        "bulk_max",
-        "created",
-        "entry",
-        "inbox",
-        "is_local",
-        "is_monitor",
-        "library",
-        "library_version",
-        "local_address",
-        "name",
-        "transport",
-        "user",
-    )
 
     inbox: Inbox | CallInbox
     transport: asyncio.Transport

@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from penstock.cluster.founding import ClaimWait
 from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
@@ -40,11 +42,9 @@ _SYNC_WEIGHT: Final = 0.2
 _REST: Final = 3
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Client(Caller):
     """A client as the node sees it."""
-
-    # Of a class that is compiled, an attribute in a slot is found faster than one in a dictionary.
-    __slots__ = ("is_dirty", "is_unread", "lost", "number")
 
     def __init__(self, number: int, connection: Connection) -> None:
         super().__init__(connection)
@@ -79,6 +79,7 @@ class Client(Caller):
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Parked(Long):
     """A long command that waits for something outside of the engine: it goes on when somebody says so."""
 
@@ -89,6 +90,7 @@ class Parked(Long):
         """Its client is gone."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Post:
     """What goes to other nodes at the end of every turn. This is that of a node without others: nothing does."""
 
@@ -108,6 +110,7 @@ class Post:
         """Say what was taken."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Abroad:
     """What clients have under way on other nodes. This is that of a node without others: nothing."""
 
@@ -128,6 +131,7 @@ class _Outgoing(NamedTuple):
     letters: Any
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Node:
     """The engine behind a server, and the turns in which it works."""
 
