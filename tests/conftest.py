@@ -1,6 +1,7 @@
 """What every test run shares: which penstock is under test, how hard Hypothesis tries, what a test may do without."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,10 @@ install_from_environment()
 
 import penstock  # noqa: E402
 from penstock._build import is_compiled  # noqa: E402
+
+
+# Who runs tests in the background may have Ctrl-C ignored, and every process that they start would ignore it, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def in_ci() -> bool:
