@@ -16,7 +16,6 @@ install_from_environment()
 import penstock  # noqa: E402
 from penstock._build import is_compiled  # noqa: E402
 
-
 # Who runs tests in the background may have Ctrl-C ignored, and every process that they start would ignore it, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
