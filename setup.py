@@ -101,34 +101,17 @@ def extensions() -> list[Extension]:
         warn_interpreted("no C compiler or no Python.h")
         return []
     try:
-        return compiled()
+        from mypyc.build import mypycify
+
+        groups = [(sources(patterns), f"penstock_{name}") for name, patterns in GROUPS.items()]
+        return mypycify(
+            [file for files, _ in groups for file in files], opt_level="3", debug_level="0", separate=groups
+        )
     except (ImportError, SystemExit) as failure:  # mypyc leaves by sys.exit.
         if MODE == "1":
             raise
         warn_interpreted(f"mypyc failed ({failure})")
         return []
-
-
-def compiled() -> list[Extension]:
-    """The extensions of all groups.
-
-    mypyc takes groups for parts that do not know each other: any method might be overridden elsewhere, any attribute
-    unset. Ours are made of one program in one go, so it may know all classes: half the code, and faster. The C files
-    are written with that said, and `mypycify` is told that they are there. Nothing of an earlier build is used: what
-    mypy kept of one module does not know of a class that has come to another since.
-    """
-    from mypyc.build import mypyc_build, mypycify
-    from mypyc.options import CompilerOptions
-
-    groups = [(sources(patterns), f"penstock_{name}") for name, patterns in GROUPS.items()]
-    files = [file for members, _ in groups for file in members]
-    options = CompilerOptions(separate=True)
-    options.global_opts = True
-    os.environ["MYPY_CACHE_DIR"] = os.devnull
-    _, written, needed = mypyc_build(files, options, separate=groups)
-    there = [[(os.path.relpath(name, options.target_dir), "") for name in names] for names, _ in written]
-    parts = [(part.path, part.include_dirs, part.internal) for part in needed]
-    return mypycify(files, opt_level="3", debug_level="0", separate=groups, skip_cgen_input=(there, parts))
 
 
 class BuildPy(build_py):

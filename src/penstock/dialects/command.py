@@ -88,6 +88,10 @@ class Caller:
         self.wait = wait
         self.answer = answer
 
+    def is_held_up(self) -> bool:
+        """Whether it waits, or a long command of it is under way. (mypyc would take what was set to None for None.)"""
+        return self.wait is not None or self.busy
+
     def take_answers(self) -> bytes:
         """The answers so far, to be sent; `were_sent` says that they have been."""
         self.sending = self.reply.length
@@ -396,7 +400,7 @@ class Desk:
                 answer.write(caller, wait, now)
             except PenstockError as reason:
                 caller.reply.error(refusal_line(reason))
-        if caller.wait is None and not caller.busy:
+        if not caller.is_held_up():
             self.answered(caller, before)
 
     def _failed(self, caller: Caller, error: Exception) -> None:
