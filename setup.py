@@ -103,6 +103,8 @@ def extensions() -> list[Extension]:
     try:
         from mypyc.build import mypycify
 
+        # Nothing of an earlier build is used: what was kept of one module may not fit what another has become.
+        os.environ["MYPY_CACHE_DIR"] = os.devnull
         groups = [(sources(patterns), f"penstock_{name}") for name, patterns in GROUPS.items()]
         return mypycify(
             [file for files, _ in groups for file in files], opt_level="3", debug_level="0", separate=groups
