@@ -28,7 +28,7 @@ def in_ci() -> bool:
 # derandomize: a gate must say the same of the same code twice, so CI looks at the same examples every time; every other
 # run looks somewhere new, and print_blob gives the line that replays what it finds.
 # ci: both builds run beside each other; the compiled one, which is what users get, tries more.
-for name, examples in [("dev", 100), ("ci", 100 if is_compiled() else 30), ("deep", 10_000)]:
+for name, examples in [("dev", 100), ("ci", 70 if is_compiled() else 30), ("deep", 10_000)]:
     settings.register_profile(name, max_examples=examples, deadline=None, derandomize=name == "ci", print_blob=True)
 settings.load_profile(os.environ.get("PENSTOCK_HYPOTHESIS") or ("ci" if in_ci() else "dev"))
 
