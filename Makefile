@@ -5,7 +5,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test test-compiled test-spark test-simulation test-interpreted fuzz sim homes mutants lint \
+.PHONY: help setup tools demo test test-compiled test-spark test-simulation test-conformance test-interpreted fuzz sim homes mutants lint \
 	format docs bench bench-spark bench-pipeline wheel clean FORCE
 
 VENV := .venv
@@ -33,13 +33,16 @@ test: ## run everything: build, lint, the tests compiled and interpreted
 	+@scripts/test.sh
 
 test-compiled: setup ## run the tests on the compiled package, as a user gets it (ARGS="-k name" goes to pytest)
-	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest --ignore tests/spark --ignore tests/simulation $(ARGS)
+	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest --ignore tests/spark --ignore tests/simulation --ignore tests/conformance $(ARGS)
 
 test-spark: setup ## run those that need Spark (ARGS as above)
 	@env -u PYTHONPATH $(PY) -m pytest tests/spark $(ARGS)
 
 test-simulation: setup ## run some seeds of simulated clusters; `make sim` runs many
 	@env -u PYTHONPATH $(PY) -m pytest tests/simulation $(ARGS)
+
+test-conformance: setup ## run the same scripts through every front
+	@env -u PYTHONPATH $(PY) -m pytest tests/conformance $(ARGS)
 
 test-interpreted: $(VENV)/tools ## run the tests of the pure parts on the source as it is (ARGS=tests: all of them)
 	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest $(or $(ARGS),$(PURE))

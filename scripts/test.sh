@@ -46,19 +46,20 @@ said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
 
 layer tools tools 150
-# Beside everything else: first what needs no compiler, then Spark, and simulated clusters.
+# Beside everything else: first what needs no compiler, then Spark, simulated clusters, and what all fronts have in common.
 (
+  quietly lint lint
   quietly interpreted test-interpreted
   while [ ! -e "$said/built" ]; do sleep 1; done
   if [ "$(cat "$said/built")" = 0 ]; then
     quietly spark test-spark
     quietly simulation test-simulation
+    quietly conformance test-conformance
   fi
 ) &
 layer build setup 200
 built=$?
 echo $built >"$said/built"
-layer lint lint 60
 core=$(cat .venv/core 2>/dev/null)
 if [ $built != 0 ]; then
   row compiled - "not run: the build failed"
@@ -71,8 +72,9 @@ else
   row compiled - "skipped: $core"
 fi
 wait
+joined lint 60
 joined interpreted 300
-for name in spark simulation; do
+for name in spark simulation conformance; do
   if [ $built = 0 ]; then joined $name 300; else row $name - "not run: the build failed"; fi
 done
 
