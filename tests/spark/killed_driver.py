@@ -62,7 +62,7 @@ _ALL: dict[str, tuple[Callable[[SparkSession, str, str, Path], StreamingQuery], 
     "history": (told, ("JOURNAL", "READ"), 2),
 }
 # In which the server has done something that nobody knows of; and all, where there is time.
-_MOST_TELLING = ("plan", "ack", "publish")
+_MOST_TELLING = ("ack", "publish")
 IS_DEEP = os.environ.get("PENSTOCK_HYPOTHESIS") == "deep"
 STREAMS = {name: each for name, each in _ALL.items() if IS_DEEP or name in _MOST_TELLING}
 
