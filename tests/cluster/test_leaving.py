@@ -217,3 +217,21 @@ def test_what_was_delivered_once_goes_when_its_answer_is_written_for_sure() -> N
     assert guild[0].cluster.registered() == 1
     guild.run(3_000)
     assert guild[0].cluster.registered() == 0
+
+
+def test_two_who_hand_a_job_to_each_other_do_not_both_lose_it() -> None:
+    """Each wanted to leave, and neither could be told that the other did; then both stay."""
+    guild = Guild(2)
+    guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 5)
+    guild.isolate(0)
+    for node in guild.nodes:
+        node.cluster.set_leaving(True, guild.now)
+    guild.run(1_000)
+    for node in guild.nodes:
+        node.cluster.set_leaving(False, guild.now)
+    guild.heal()
+    guild.lost |= {m.TAKENOVER, m.NOTTAKEN}
+    guild.run(20_000)
+    guild.lost.clear()
+    guild.run(60_000)
+    assert any(guild.queued("q"))

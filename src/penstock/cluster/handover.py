@@ -395,7 +395,7 @@ class Handovers:
         body_bytes = 0
         for image in images:
             tube = place.shared_tube(image.queue, now)
-            if tube is None or tube.paused_in:
+            if tube is None or tube.paused_in or self._gives_away(image, now):
                 return False
             tubes.append(tube)
             body_bytes += len(image.body)
@@ -409,6 +409,11 @@ class Handovers:
             self._take(sender, images[at], tubes[at], now)
         place.engine._settle(now)
         return True
+
+    def _gives_away(self, image: JobImage, now: i64) -> bool:
+        """Whether the copy here is on its way to another node: two who hand a job to each other would both lose it."""
+        job = self._place.find(image.id, now)
+        return job is not None and image.retry_ms != 0 and job.id in self.by_job
 
     def _take(self, sender: bytes, image: JobImage, tube: Tube, now: i64) -> None:
         place = self._place
