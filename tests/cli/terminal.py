@@ -53,6 +53,12 @@ class Terminal:
     def key(self, keys: str) -> None:
         os.write(self._ours, keys.encode())
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C once it waits: Python notices one that comes a moment before that at the next key only."""
+        status = Path(f"/proc/{self._process.pid}/status")
+        wait_for(lambda: "State:\tS" in status.read_text())
+        self.key("\x03")
+
     def type(self, line: str, end: str) -> str:
         """What is printed, from behind the line to the next prompt."""
         self.key(f"{line}\n")

@@ -204,12 +204,12 @@ def test_ctrl_c_leaves_a_command_that_waits_and_not_the_prompt(prompt: Prompt, s
     wire = server.connect()
     prompt.key("GETJOB FROM nothing-comes\n")
     wait_for(lambda: b"cmd=getjob" in wire.call("CLIENT", "LIST"))
-    prompt.key("\x03")
+    prompt.interrupt()
     assert "(left; this is a new connection" in prompt.until(prompt.prompt)
     assert prompt.ask("PING") == "PONG\n"
     prompt.key("half a line")
-    prompt.until("half a line")  # It reads keys by now: before that, Python may notice a Ctrl-C at the next key only.
-    prompt.key("\x03")
+    prompt.until("half a line")
+    prompt.interrupt()
     prompt.until(prompt.prompt)
     assert prompt.ask("PING") == "PONG\n"
 
@@ -219,7 +219,7 @@ def test_monitor_shows_what_happens_until_it_is_left(prompt: Prompt, server: Ser
     prompt.until("OK\n")
     server.connect().call("QLEN", "watched")
     prompt.until('"QLEN" "watched"\n')
-    prompt.key("\x03")
+    prompt.interrupt()
     prompt.until(prompt.prompt)
 
 

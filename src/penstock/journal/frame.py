@@ -41,7 +41,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import zlib
 from typing import Final
 
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le
@@ -57,6 +56,7 @@ from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session
 from penstock.core.stages import STAGE_WORDS, Stage
 from penstock.core.tube import Tube, key_of
+from penstock.journal.checksum import crc32
 
 FRAME_MAGIC: Final = 0x464E4550  # "PENF"
 FRAME_VERSION: Final = 1
@@ -601,7 +601,7 @@ def _counts(now: list[int], before: list[int]) -> list[tuple[int, int, int]]:
 
 def signed_crc(data: bytes, seed: int) -> i32:
     """The checksum of some bytes, as 32 bits with a sign have it."""
-    return _signed(zlib.crc32(data, seed))
+    return _signed(crc32(data, seed))
 
 
 def _signed(crc: int) -> i32:
@@ -633,9 +633,9 @@ def seal_frame(
     words[5] = rows | (ROW_BYTES << 32)
     words[6] = var_bytes
     words[7] = durable
-    crc = zlib.crc32(view[1:used], seed)
+    crc = crc32(view[1:used], seed)
     if end:
-        crc = zlib.crc32(end, crc)
+        crc = crc32(end, crc)
     words[0] = FRAME_MAGIC | (i64(_signed(crc)) << 32)
     return b"".join([view[:used], end]) if end else bytes(view[:used])
 
@@ -691,7 +691,7 @@ def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
     length = i64(read_i32_le(data, at + 12))
     if length < FRAME_HEADER_BYTES or length > FRAME_BYTES_MAX or length & 7 or length > left:
         raise DamagedFrame("the frame's length is wrong, or it is cut")
-    if i64(zlib.crc32(data[at + 8 : at + length], seed)) != i64(read_i32_le(data, at + 4)) & 0xFFFFFFFF:
+    if i64(crc32(data[at + 8 : at + length], seed)) != i64(read_i32_le(data, at + 4)) & 0xFFFFFFFF:
         raise DamagedFrame("the frame's checksum is wrong")
     frame = Frame(data, at)
     if frame.rows < 0 or frame.row_bytes < ROW_BYTES or frame.var_at > at + length:

@@ -15,13 +15,13 @@ from __future__ import annotations
 import json
 import struct
 import sys
-import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Final
 
 from penstock.core.errors import DamagedJournal
+from penstock.journal.checksum import crc32
 from penstock.journal.frame import note_frames
 from penstock.journal.segment import SEGMENT_HEADER_BYTES, Piece
 
@@ -107,7 +107,7 @@ def check(name: str, data: bytes) -> None:
 
 
 def _crc(head: bytes, rest: bytes) -> int:
-    return zlib.crc32(rest, zlib.crc32(head[8:]))
+    return crc32(rest, crc32(head[8:]))
 
 
 def _to_bytes(numbers: array[int]) -> bytes:

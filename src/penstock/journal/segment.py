@@ -15,13 +15,13 @@ import contextlib
 import json
 import re
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Final, NamedTuple
 
 from penstock.core.errors import DamagedJournal
 from penstock.journal import frame as f
+from penstock.journal.checksum import crc32
 from penstock.journal.disk import ReadableDisk, ReadableFile
 
 SEGMENT_MAGIC: Final = b"PENSTOCK"
@@ -61,14 +61,14 @@ class SegmentHeader:
     def encode(self) -> bytes:
         """The bytes that the file begins with."""
         text = json.dumps(asdict(self)).encode()
-        head = _HEAD.pack(SEGMENT_MAGIC, SEGMENT_VERSION, 0, len(text), zlib.crc32(text))
+        head = _HEAD.pack(SEGMENT_MAGIC, SEGMENT_VERSION, 0, len(text), crc32(text))
         return (head + text).ljust(SEGMENT_HEADER_BYTES, b"\0")
 
     @property
     def seeds(self) -> int:
         """Where the seeds of the checksums of its frames begin: see `frame.seed_at`."""
         name = f"{self.segment}" if self.kind == LOG else f"{self.kind} {self.segment}"
-        return zlib.crc32(f"{self.node} {name} ".encode())
+        return crc32(f"{self.node} {name} ".encode())
 
     def seed(self, offset: int) -> int:
         """Where the checksum of the frame at an offset begins."""
@@ -93,7 +93,7 @@ def read_header(name: str, data: bytes) -> SegmentHeader:
             f"{name} was written by a newer Penstock (format {version}, bits {must_understand:#x}); use that one"
         )
     text = data[_HEAD.size : _HEAD.size + length]
-    if length > SEGMENT_HEADER_BYTES - _HEAD.size or zlib.crc32(text) != crc:
+    if length > SEGMENT_HEADER_BYTES - _HEAD.size or crc32(text) != crc:
         raise DamagedJournal(f"{name} is damaged at offset 0: the checksum of its header is wrong")
     # A later version may say more, as long as one that does not know it may go on.
     return SegmentHeader(**{field: value for field, value in json.loads(text).items() if field in _FIELDS})
