@@ -98,11 +98,10 @@ def _excuse(world: World, add: Add) -> str:
         return "at most once, and it was handed to a node that was gone" if history.astray[add.id] else ""
     copies = 1 if add.is_async else add.replicate
     # A node that forgot twice may have held two copies, one after the other. One that leaves gives its copy to another,
-    # and where everybody else has one there is one fewer.
+    # and where all that it can reach and that do not leave have one, there is one fewer.
     forgot = [fault for fault in since if fault.forgets]
     left = [fault for fault in since if fault.kind == "leave"]
-    fewer = max(0, len(left) - (len(world.nodes) - copies))
-    return "all its holders forgot it" if forgot and len(forgot) + fewer >= copies else ""
+    return "all its holders forgot it" if forgot and len(forgot) + len(left) >= copies else ""
 
 
 def _at_most_once(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
