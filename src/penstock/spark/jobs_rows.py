@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from functools import reduce
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.client import commands
-from penstock.client.commands import AGAIN, NOT_AGAIN, Call
+from penstock.client.commands import Call
 from penstock.core import errors as e
 from penstock.core.limits import check_body
 from penstock.spark.errors import SourceError
@@ -33,11 +34,24 @@ _WORDS: Final = {
 }
 _TIMES: Final = ("delay", "ttl", "ttr")
 
+# What keeps a job single, so that it needs no stage, which could not hold it.
+_SINGLE: Final = ("unique", "dedup")
+
 # What is refused because of a row, and not of the server or the tube as they are now.
 _OF_ROWS: Final = (
     *(e.BodyTooLarge, e.OutOfRange, e.WrongType, e.Unsupported, e.BadSyntax, e.BadName, e.BadRetry, e.NameTaken),
     e.UnknownTube,
 )
+
+
+class _Some(NamedTuple):
+    """Rows that go the same way."""
+
+    tube: bytes
+    batch: pa.RecordBatch
+    bodies: list[bytes | None]
+    jobs: list[list[bytes]]  # The words of each.
+    staged: bool  # Whether they go into the stage.
 
 
 class Rows:
@@ -48,7 +62,7 @@ class Rows:
         self._options = options
         self._body = next(name for name in BODIES if name in columns)
         self._said = [name for name in _WORDS if name in columns]
-        self._direct = "unique" in columns or "dedup" in columns
+        self._single = [name for name in _SINGLE if name in columns]
         self._by_tube = "tube" in columns
         self._stage = stage
         self._body_max: int = node.call(commands.max_body())
@@ -59,13 +73,13 @@ class Rows:
     def put(self, batch: pa.RecordBatch) -> None:
         """Put all rows of a batch."""
         if not self._by_tube:
-            self._put_all(self._tube(None), batch)
+            self._put_some(self._tube(None), batch)
             return
         # In the order of rows within each tube, which is all that a queue knows of order.
         tubes = batch.column("tube")
         for tube in pc.unique(tubes).to_pylist():
             chosen = pc.is_null(tubes) if tube is None else pc.equal(tubes, tube)
-            self._put_all(self._tube(tube), batch.filter(chosen))
+            self._put_some(self._tube(tube), batch.filter(chosen))
 
     def _tube(self, tube: str | None) -> bytes:
         named = tube if tube is not None else self._options.tube
@@ -73,16 +87,25 @@ class Rows:
             raise SourceError('a row has no tube; fill the column, or say .option("tube", …)')
         return named.encode()
 
-    def _put_all(self, tube: bytes, batch: pa.RecordBatch) -> None:
+    def _put_some(self, tube: bytes, batch: pa.RecordBatch) -> None:
+        """Put rows of one tube: those with a value that keeps them single at once, the others into the stage."""
+        if not self._single:
+            self._put_all(tube, batch, staged=True)
+            return
+        is_single = reduce(pc.or_, (pc.is_valid(batch.column(name)) for name in self._single))
+        for staged, chosen in ((False, is_single), (True, pc.invert(is_single))):
+            self._put_all(tube, batch.filter(chosen), staged)
+
+    def _put_all(self, tube: bytes, batch: pa.RecordBatch, staged: bool) -> None:
         bodies = [body.encode() if isinstance(body, str) else body for body in batch.column(self._body).to_pylist()]
-        jobs = self._words(batch, bodies)
+        rows = _Some(tube, batch, bodies, self._words(batch, bodies), staged)
         at = 0
-        while at < len(jobs):
+        while at < len(bodies):
             end, size = at, 0
-            while end < len(jobs) and end - at < _JOBS and (end == at or size < _BYTES):
+            while end < len(bodies) and end - at < _JOBS and (end == at or size < _BYTES):
                 size += len(bodies[end] or b"")
                 end += 1
-            self._send(tube, batch, bodies, jobs, at, end)
+            self._send(rows, at, end)
             at = end
 
     def _words(self, batch: pa.RecordBatch, bodies: list[bytes | None]) -> list[list[bytes]]:
@@ -98,23 +121,21 @@ class Rows:
                     job += (word, _time(value) if name in _TIMES else _word(value))
         return jobs
 
-    def _send(
-        self, tube: bytes, batch: pa.RecordBatch, bodies: list[bytes | None], jobs: list[list[bytes]], at: int, end: int
-    ) -> None:
+    def _send(self, rows: _Some, at: int, end: int) -> None:
         """Put some of the rows; of those that are refused, tell which."""
         try:
-            self._check(bodies[at:end])
-            self._node.call(self._command(tube, jobs[at:end]))
-            self.staged += 0 if self._direct else end - at
+            self._check(rows.bodies[at:end])
+            self._node.call(self._command(rows, at, end))
+            self.staged += end - at if rows.staged else 0
         except _OF_ROWS as refused:
             if self._options.errors is None:
                 raise
             if end - at == 1:
-                self._refuse(batch.slice(at, 1), refused)
+                self._refuse(rows.batch.slice(at, 1), refused)
                 return
             middle = (at + end) // 2
-            self._send(tube, batch, bodies, jobs, at, middle)
-            self._send(tube, batch, bodies, jobs, middle, end)
+            self._send(rows, at, middle)
+            self._send(rows, middle, end)
 
     def _check(self, bodies: list[bytes | None]) -> None:
         for body in bodies:
@@ -123,18 +144,17 @@ class Rows:
             if len(body) > self._body_max:
                 check_body(len(body), self._body_max)
 
-    def _command(self, tube: bytes, jobs: list[list[bytes]]) -> Call[Any]:
-        words = [b"MPUT", tube, b"EXISTING"]
-        if not self._direct:
-            words = [b"STAGE", self._stage, tube, b"EXPIRE", commands.duration(self._options.stage_expire_ms)]
+    def _command(self, rows: _Some, at: int, end: int) -> Call[Any]:
+        """The command that puts them. Sent again it puts nothing twice: each has its value, or a stage has it."""
+        words = [b"MPUT", rows.tube, b"EXISTING"]
+        if rows.staged:
+            words = [b"STAGE", self._stage, rows.tube, b"EXPIRE", commands.duration(self._options.stage_expire_ms)]
             words += [b"EXISTING", b"AFTER", b"%d" % self.staged]
         if self._options.kind is not None:
             words += [b"AS", self._options.kind.encode()]
-        for job in jobs:
+        for job in rows.jobs[at:end]:
             words += job
-        # What a row has a unique value for, and what a stage has already, is not put twice.
-        once = not self._direct or all(b"UNIQUE" in job or b"DEDUP" in job for job in jobs)
-        return Call(words, commands.nothing, AGAIN if once else NOT_AGAIN)
+        return Call(words, commands.nothing)
 
     def _refuse(self, row: pa.RecordBatch, refused: e.CommandError) -> None:
         self._errors += 1

@@ -1,0 +1,45 @@
+"""What a task does with its rows, without a Java: each becomes a job once, whatever is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark import SourceError
+from penstock.spark.jobs_options import WriteOptions
+from penstock.spark.jobs_write import JobsWriter
+
+from .test_jobs_stream import there
+
+
+def rows(*values: dict[str, Any], **kinds: pa.DataType) -> pa.RecordBatch:
+    """A batch as Spark hands it over, of these columns."""
+    return pa.RecordBatch.from_pylist(list(values), pa.schema(kinds))
+
+
+@pytest.fixture
+def writer(url: str, queue: Any, tube: str) -> Callable[..., JobsWriter]:
+    """Makes writers of this test's tube."""
+    queue.tube(tube)
+
+    def made(batch: pa.RecordBatch, **options: str) -> JobsWriter:
+        return JobsWriter(WriteOptions.read({"url": url, "tube": tube, **options}), tuple(batch.schema.names))
+
+    return made
+
+
+def test_a_row_without_a_dedup_value_waits_in_the_stage_beside_those_that_have_one(
+    writer: Callable[..., JobsWriter], queue: Any, tube: str
+) -> None:
+    some = [{"body": str(number), "dedup": str(number) if number % 2 else None} for number in range(10)]
+    batch = rows(*some, {"body": None, "dedup": None}, body=pa.string(), dedup=pa.string())
+    for _ in range(2):  # A task that fails at its last row, and is tried again.
+        with pytest.raises(SourceError, match="the body of a row is null"):
+            writer(batch).write(iter([batch]))
+    assert there(queue.tube(tube).stats()) == {"ready": 5}
+    good = writer(batch)
+    good.commit([good.write(iter([batch.slice(0, 10)]))])
+    assert sorted(job.body for job in queue.tube(tube).jobs("ready")) == [str(number) for number in range(10)]
