@@ -2,8 +2,8 @@
 
 So a task that is tried again, or twice at once, adds nothing: only stages of tasks that Spark counts are published. A
 batch of a stream that Spark does again after a crash is published under the mark of its query and number, and so once.
-Rows with a `unique` or `dedup` value are put at once, since a stage cannot hold them: their values keep them single. Those
-whose value is null are staged like all others.
+Rows with a `unique` or `dedup` value are put at once, since a stage cannot hold them: their values keep them single.
+Those whose value is null are staged like all others.
 """
 
 from __future__ import annotations
