@@ -114,8 +114,11 @@ def test_who_lost_the_answer_of_a_stage_asks_again(wire: Wire, queue: bytes) -> 
     wire.call("TUBE", "CREATE", queue, "TYPE", "fifo")
     assert [wire.call("STAGE", queue, queue, "EXISTING", "AFTER", 0, *jobs(1, 2)) for _ in range(2)] == [2, 2]
     assert [wire.call("STAGE", queue, queue, "AFTER", 2, *jobs(3)) for _ in range(2)] == [3, 3]
-    with pytest.raises(Refusal, match=r"^RANGE .* has 3 jobs, not 1;"):
+    with pytest.raises(Refusal, match=r"^STAGEOVER .* has 3 jobs, not 1;"):
         wire.call("STAGE", queue, queue, "AFTER", 1, *jobs(4))
+    assert wire.call("STAGE", queue, queue, "AFTER", 3) == 3  # A question.
+    with pytest.raises(Refusal, match=r"^STAGEOVER .* has 3 jobs, not 4;"):
+        wire.call("STAGE", queue, queue, "AFTER", 4)
     wire.call("PUBLISH", queue)
     assert bodies(wire, queue) == [b"1", b"2", b"3"]
 

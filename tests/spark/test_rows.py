@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -43,3 +44,24 @@ def test_a_row_without_a_dedup_value_waits_in_the_stage_beside_those_that_have_o
     good = writer(batch)
     good.commit([good.write(iter([batch.slice(0, 10)]))])
     assert sorted(job.body for job in queue.tube(tube).jobs("ready")) == [str(number) for number in range(10)]
+
+
+def test_a_stage_that_lost_jobs_is_neither_filled_on_nor_published(
+    writer: Callable[..., JobsWriter], queue: Any, tube: str, tmp_path: Path
+) -> None:
+    batch = rows(*({"value": str(number)} for number in range(5)), value=pa.string())
+
+    def emptied() -> Iterator[pa.RecordBatch]:
+        yield batch
+        queue.tube(tube).truncate()
+        yield batch
+
+    # It is not the fault of the rows.
+    with pytest.raises(SourceError, match=r"^\[STAGEOVER\] .* has 0 jobs, not 5; begin anew"):
+        writer(batch, errors=str(tmp_path)).write(emptied())
+    one = writer(batch)
+    done = one.write(iter([batch]))
+    queue.tube(tube).truncate()
+    with pytest.raises(SourceError, match=r"^\[STAGEOVER\] .* has 0 jobs, not 5; begin anew"):
+        one.commit([done, one.write(iter([batch]))])
+    assert queue.tube(tube).stats()["ready"] == 0

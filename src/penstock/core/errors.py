@@ -185,7 +185,7 @@ class UnknownStage(CommandError):
 
 
 class StageOver(CommandError):
-    """This stage was published or discarded; choose another name."""
+    """This stage was published or discarded, or has lost jobs; choose another name."""
 
     code: ClassVar[str] = "STAGEOVER"
 

@@ -7,7 +7,8 @@ from mypy_extensions import i64
 from penstock.cluster.messages import STAGE
 from penstock.core import staging
 from penstock.core.engine import Engine, shown
-from penstock.core.errors import CrossHome, OutOfRange
+from penstock.core.errors import CrossHome, StageOver
+from penstock.core.job import Draft
 from penstock.core.limits import UNSET
 from penstock.core.policy import FIFOTTL
 from penstock.core.stages import Stage
@@ -28,7 +29,10 @@ class StageCommands:
         self._engine = native.site.engine
 
     def stage(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """STAGE stage tube [EXPIRE d] [EXISTING] [AFTER n] [IDS] [option value ...] JOB body [option value ...] ..."""
+        """STAGE stage tube [EXPIRE d] [EXISTING] [AFTER n] [IDS] [option value ...] [JOB body [option value ...] ...]
+
+        Without jobs it is a question: whether the stage has as many as somebody has put into it.
+        """
         words = Words(args, 3)
         expire = UNSET
         after = -1
@@ -50,7 +54,9 @@ class StageCommands:
                 words.option()
             else:
                 break
-        drafts = read_drafts(words)
+        drafts: list[Draft] = []
+        if after < 0 or words.more():
+            drafts = read_drafts(words)
         check_own(caller, args[1], b"stage")
         self._native.check_puts(caller, args[2], drafts)
         engine = self._engine
@@ -73,13 +79,16 @@ class StageCommands:
             caller.reply.integer(engine.stages.by_name[args[1]].count)
 
     def _was_staged(self, caller: Caller, name: bytes, after: int, count: int, now: i64) -> bool:
-        """Whether the stage has these jobs already, told by how many it has: who lost the answer asks again."""
+        """Whether the stage has these jobs already, told by how many it has: who lost the answer asks again.
+
+        A stage whose jobs somebody has deleted, or a crash has lost, is of no use: whoever fills it has to begin anew.
+        """
         stage = self._engine.stages.find(name, now)
         there = 0 if stage is None else int(stage.count)
-        if there == after:
+        if there == after and count > 0:
             return False
         if there != after + count:
-            raise OutOfRange(f"stage {shown(name)} has {there} jobs, not {after}; begin anew in another one")
+            raise StageOver(f"stage {shown(name)} has {there} jobs, not {after}; begin anew in another one")
         caller.reply.integer(there)
         return True
 

@@ -16,7 +16,7 @@ def pipeline_rows(server: Server) -> list[Row]:
     return [
         (
             *("stage", -5, "wm", WRITE),
-            "stage tube [EXPIRE d] [EXISTING] [AFTER n] [option value ...] JOB body [option value ...] [JOB body ...]",
+            "stage tube [EXPIRE d] [EXISTING] [AFTER n] [option value ...] [JOB body [option value ...] ...]",
             *("Put jobs that nobody sees until their stage is published: how many it has.", stages.stage),
         ),
         (

@@ -15,6 +15,7 @@ from penstock.core.limits import check_body
 from penstock.spark.errors import SourceError
 from penstock.spark.jobs_options import WriteOptions
 from penstock.spark.jobs_schema import BODIES
+from penstock.spark.jobs_stage import Filled
 from penstock.spark.node import Node
 
 # How many jobs, and about how many bytes of bodies, go in one command.
@@ -68,7 +69,11 @@ class Rows:
         self._body_max: int = node.call(commands.max_body())
         self._refused: list[pa.RecordBatch] = []
         self._errors = 0
-        self.staged = 0  # How many jobs the stage has.
+        self.filled: Filled | None = None  # The stage, once it has jobs.
+
+    @property
+    def _staged(self) -> int:
+        return 0 if self.filled is None else self.filled.jobs
 
     def put(self, batch: pa.RecordBatch) -> None:
         """Put all rows of a batch."""
@@ -126,7 +131,8 @@ class Rows:
         try:
             self._check(rows.bodies[at:end])
             self._node.call(self._command(rows, at, end))
-            self.staged += end - at if rows.staged else 0
+            if rows.staged:
+                self.filled = Filled(self._stage, rows.tube, self._staged + end - at)
         except _OF_ROWS as refused:
             if self._options.errors is None:
                 raise
@@ -149,7 +155,7 @@ class Rows:
         words = [b"MPUT", rows.tube, b"EXISTING"]
         if rows.staged:
             words = [b"STAGE", self._stage, rows.tube, b"EXPIRE", commands.duration(self._options.stage_expire_ms)]
-            words += [b"EXISTING", b"AFTER", b"%d" % self.staged]
+            words += [b"EXISTING", b"AFTER", b"%d" % self._staged]
         if self._options.kind is not None:
             words += [b"AS", self._options.kind.encode()]
         for job in rows.jobs[at:end]:

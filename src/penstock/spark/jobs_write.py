@@ -21,10 +21,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from penstock.client import commands
 from penstock.client.commands import Call
-from penstock.core.errors import PenstockError
 from penstock.core.limits import STAGES_PER_COMMAND_MAX
 from penstock.spark.errors import SourceError, told
 from penstock.spark.jobs_options import WriteOptions
+from penstock.spark.jobs_stage import Filled
 from penstock.spark.node import Node
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _BATCH: Final = "streaming.sql.batchId"
 class Staged(WriterCommitMessage):
     """What a task has done."""
 
-    stage: str | None  # None: no row of it was staged.
+    stage: Filled | None  # None: no row of it was staged.
     mark: str  # Of the batch of a stream; empty: of none.
     refused: bytes  # Rows that were refused and why, as Arrow; empty: none.
 
@@ -61,16 +61,15 @@ class _Putting:
         from penstock.spark.jobs_rows import Rows
 
         with told(), Node(self._options.url) as node:
-            stage = f"{self._prefix}/{uuid.uuid4().hex}"
-            rows = Rows(node, self._options, self._columns, stage.encode())
+            rows = Rows(node, self._options, self._columns, f"{self._prefix}/{uuid.uuid4().hex}".encode())
             try:
                 for batch in iterator:
                     rows.put(batch)
             except BaseException:
-                if rows.staged:
-                    _quietly(node, stage)
+                if rows.filled is not None:
+                    rows.filled.discard(node)
                 raise
-            return Staged(stage if rows.staged else None, self._mark(), rows.refused_rows())
+            return Staged(rows.filled, self._mark(), rows.refused_rows())
 
     def _mark(self) -> str:
         """Which batch of which stream this task is of."""
@@ -81,15 +80,17 @@ class _Putting:
     def _publish(self, messages: list[Any], marked: bool) -> None:
         with told():
             self._keep_refused([message.refused for message in messages if message.refused])
-            stages = [message.stage.encode() for message in messages if message.stage is not None]
+            stages = [message.stage for message in messages if message.stage is not None]
             if not stages:
                 return
             mark = messages[0].mark.encode() if marked else b""
             if mark and len(stages) > STAGES_PER_COMMAND_MAX:
                 raise SourceError(f"a batch of a stream may have {STAGES_PER_COMMAND_MAX} tasks; use coalesce")
             with Node(self._options.url) as node:
+                for stage in stages:
+                    stage.check(node)
                 for at in range(0, len(stages), STAGES_PER_COMMAND_MAX):
-                    some = stages[at : at + STAGES_PER_COMMAND_MAX]
+                    some = [stage.name for stage in stages[at : at + STAGES_PER_COMMAND_MAX]]
                     words = [b"PUBLISHONCE", mark, *some] if mark else [b"PUBLISH", *some]
                     node.call(Call(words, commands.number))
 
@@ -99,7 +100,7 @@ class _Putting:
         if stages:
             with told(), Node(self._options.url) as node:
                 for stage in stages:
-                    _quietly(node, stage)
+                    stage.discard(node)
 
     def _keep_refused(self, refused: list[bytes]) -> None:
         if not refused or self._options.errors is None:
@@ -137,14 +138,6 @@ class JobsStreamWriter(_Putting, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A task failed for good: drop the jobs of this batch."""
         self._discard(messages)
-
-
-def _quietly(node: Node, stage: str) -> None:
-    """Discard a stage if that is possible; what led to it is what is told."""
-    try:
-        node.call(commands.close_stages(b"DISCARD", [stage]))
-    except PenstockError:
-        pass  # It expires.
 
 
 def _local(path: str) -> Path:
