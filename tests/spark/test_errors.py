@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.errors import DamagedJournal, NotAllowed
-from penstock.spark import sentence_of
+from penstock.core.errors import DamagedJournal, NotAllowed, OutOfRange
+from penstock.spark import SourceError, sentence_of
 from penstock.spark.events_options import EventsOptions
-from penstock.spark.events_range import Logs
+from penstock.spark.events_range import EventsRange, Logs
 from penstock.spark.java import java_home
 from penstock.spark.node import Node, addresses
 from tests.client.proxy import Proxy
@@ -92,6 +92,26 @@ def test_a_log_of_a_newer_version_is_not_guessed_at(url: str, queue: Any, tube: 
     data[8] += 1
     with pytest.raises(DamagedJournal, match=r"frame version 2 is not known.*a newer server needs a newer penstock"):
         frames_of(bytes(data), "n")
+
+
+def test_a_batch_whose_end_the_log_does_not_reach_any_more_is_refused(url: str) -> None:
+    """Its node was restored after the batch was planned, or after it was written to the checkpoint."""
+    from penstock.spark.events_columns import batches
+    from penstock.spark.events_stream import EventsStreamReader
+
+    with Node(url) as node:
+        head = node.head()
+    options = EventsOptions.read({"url": url, "startingOffsets": "earliest"}, streaming=True)
+    sentence = rf"the log of node {head.node} ends before position {head.end + 5}: it was restored"
+    with pytest.raises(OutOfRange, match=sentence):
+        list(batches(EventsRange(url, head.node, head.first, head.end + 5), options))
+    strict = EventsStreamReader(options)
+    with pytest.raises(SourceError, match=sentence):
+        strict.partitions({head.node: head.first}, {head.node: head.end + 5})
+    lossy = EventsStreamReader(EventsOptions.read({"url": url, "failOnDataLoss": "false"}, streaming=True))
+    assert lossy.partitions({head.node: head.end}, {head.node: head.end + 5}) == []
+    for each in (strict, lossy):
+        each.stop()
 
 
 def test_a_reader_gets_over_a_lost_connection(node: Server) -> None:

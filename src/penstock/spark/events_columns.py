@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.core.errors import DamagedJournal
+from penstock.core.errors import DamagedJournal, OutOfRange
 from penstock.journal.columns import batch_of
 from penstock.journal.frame import DamagedFrame, Frame, sent_frames
 from penstock.journal.gather import Gathered
@@ -51,6 +51,11 @@ def _gathered(range: EventsRange) -> Iterator[tuple[Gathered, dict[int, bytes]]]
         while position < range.end:
             piece = node.read(position, _READ_BYTES, position == range.start)
             gathered.add(piece.frames, frames_of(piece.frames, range.node))
+            if piece.next <= position:
+                raise OutOfRange(
+                    f"the log of node {range.node} ends before position {range.end}: it was restored, or lost its end "
+                    f"in a crash; the next one is {piece.next}"
+                )
             names |= piece.names | gathered.names
             size += len(piece.frames)
             position = piece.next
