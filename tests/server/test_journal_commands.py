@@ -14,7 +14,7 @@ from penstock.journal import frame as f
 from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.reader import Reader
 
-from .serving import Refusal, Server, Wire, decoded, pairs, wait_for
+from .serving import Refusal, Server, Wire, decoded, free_port, pairs, wait_for
 
 
 def head(wire: Wire) -> dict[bytes, Any]:
@@ -58,6 +58,16 @@ def test_the_head_tells_who_and_how_far(durable: Server) -> None:
     wire.call("PUT", "t", "body")
     after = head(wire)
     assert after[b"durable"] == after[b"written"] > before[b"durable"]
+
+
+def test_a_node_that_is_reset_is_another_and_its_log_the_same_one(start: Callable[..., Server]) -> None:
+    wire = start("--cluster-port", str(free_port())).connect()
+    wire.call("PUT", "t", "body")
+    before, id = head(wire), wire.call("CLUSTER", "MYID")
+    assert wire.call("CLUSTER", "RESET", "HARD") == b"OK"
+    assert wire.call("CLUSTER", "MYID") != id
+    # Else whoever keeps events by node and position would have all of them twice.
+    assert (head(wire)[b"node"], head(wire)[b"first"]) == (id, before[b"first"])
 
 
 def test_frames_are_those_of_the_log_byte_for_byte(durable: Server) -> None:

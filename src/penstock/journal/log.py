@@ -139,7 +139,9 @@ class Log:
         self.on_durable: Callable[[], None] = _nothing  # Whom to tell, in whichever thread, that more of it is on disk.
         self.writer.bodies = self.bodies
         self._disk = disk
-        self._node = node
+        self.node = (
+            node  # Whom its files call theirs: a node that is reset gets another id, and its log keeps this one.
+        )
         self._boot = boot
         self.epoch = epoch
         self._segment_bytes = segment_bytes
@@ -416,7 +418,7 @@ class Log:
     def header(self, number: int, kind: str = LOG) -> SegmentHeader:
         """What a file that begins here and now says about itself."""
         return SegmentHeader(
-            node=self._node,
+            node=self.node,
             segment=number,
             epoch=self.epoch,
             boot=self._boot,

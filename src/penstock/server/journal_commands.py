@@ -286,12 +286,12 @@ class _Head(_Lookup):
 
     def answer(self, reply: Reply) -> None:
         """Tell how far the log is."""
-        host = self._commands.server.host
-        log = host.has_journal().log
+        log = self._commands.server.host.has_journal().log
         told = {b"epoch": log.epoch, b"first": self.found, b"durable": log.durable - 1, b"written": log.written - 1}
         reply.map(1 + len(told))
         reply.bulk(b"node")
-        reply.bulk(host.node.encode())
+        # Positions are of a log: where the node has another id since it was reset, they go on under the one of before.
+        reply.bulk(log.node.encode())
         for name, number in told.items():
             assert isinstance(number, int)
             reply.bulk(name)
