@@ -139,9 +139,7 @@ class Log:
         self.on_durable: Callable[[], None] = _nothing  # Whom to tell, in whichever thread, that more of it is on disk.
         self.writer.bodies = self.bodies
         self._disk = disk
-        self.node = (
-            node  # Whom its files call theirs: a node that is reset gets another id, and its log keeps this one.
-        )
+        self.node = node  # Whom its files call theirs; a node that is reset gets another id, and its log keeps this.
         self._boot = boot
         self.epoch = epoch
         self._segment_bytes = segment_bytes
