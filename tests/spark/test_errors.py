@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.cli.spark_options import worded
 from penstock.core.errors import DamagedJournal, NotAllowed, OutOfRange
-from penstock.spark import SourceError, sentence_of
+from penstock.pipeline.errors import PipelineError
+from penstock.spark import SourceError, launch, sentence_of
 from penstock.spark.events_options import EventsOptions
 from penstock.spark.events_range import EventsRange, Logs
 from penstock.spark.java import java_home
@@ -153,6 +156,25 @@ def test_a_quiet_java_does_not_warn_of_what_spark_asks_for(monkeypatch: pytest.M
     words = [f"{java_home(quiet=True)}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
     said = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "version" in said.stderr and "incubator" not in said.stdout + said.stderr
+
+
+def test_what_is_raised_is_not_logged_as_well_with_a_stack_of_java(spark: SparkSession) -> None:
+    settings = (Path(launch.__file__).parent / "log4j2.properties").read_text()
+    silent = re.findall(r"logger\.(\w+)\.level = off", settings)
+    java: Any = spark._jvm
+    for each in silent:
+        [name] = re.findall(rf"logger\.{each}\.name = (.+)", settings)
+        assert java.java.lang.Class.forName(name)  # It is still called so.
+        assert not java.org.apache.logging.log4j.LogManager.getLogger(name).isErrorEnabled()
+    assert java.org.apache.logging.log4j.LogManager.getLogger("org.apache.spark.SparkContext").isErrorEnabled()
+
+
+def test_the_command_line_names_its_own_options() -> None:
+    from pyspark.errors import PySparkException
+
+    said = "penstock.spark.SourceError: node 1f is none of those; go on without it by failOnDataLoss=false"
+    with pytest.raises(PipelineError, match=r"^node 1f is none of those; go on without it by --allow-gaps$"), worded():
+        raise PySparkException(f"[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] {said}\n SQLSTATE: 38000")
 
 
 def test_a_user_who_may_not_use_every_tube_is_told_so_in_the_driver(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from penstock.cli.exits import fail
 
 LakeDirectory = Annotated[str, typer.Option("--lake", metavar="DIR", help="The directory of the lake.")]
+
+
+# Options of Spark's source that a sentence may name, and what they are here.
+_OURS: Final = {"failOnDataLoss=false": "--allow-gaps"}
 
 
 def _day(text: str) -> datetime.date:
@@ -33,3 +37,18 @@ def extra(name: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as missing:
         fail(f"this needs {missing.name}, which is not installed: pip install 'penstock[{name}]'")
+
+
+@contextmanager
+def worded() -> Iterator[None]:
+    """Around what Spark does: what goes wrong is one sentence, and names our options where it names Spark's."""
+    from penstock.pipeline.errors import PipelineError, spoken
+
+    try:
+        with spoken():
+            yield
+    except PipelineError as error:
+        sentence = str(error)
+        for option, ours in _OURS.items():
+            sentence = sentence.replace(option, ours)
+        raise type(error)(sentence) from None

@@ -15,7 +15,7 @@ from penstock.cli.bundles import bundled
 from penstock.cli.exits import USAGE, fail
 from penstock.cli.output import Output
 from penstock.cli.progress import stages_bar
-from penstock.cli.spark_options import LakeDirectory, extra
+from penstock.cli.spark_options import LakeDirectory, extra, worded
 from penstock.cli.target import Target
 from penstock.cli.values import duration
 
@@ -146,7 +146,8 @@ def opened(
     with extra("spark"):
         spark = session(master, quiet=True)
     try:
-        yield spark, lake
+        with worded():
+            yield spark, lake
     finally:
         spark.stop()
 
