@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.spark import SourceError
 from penstock.spark.jobs_options import WriteOptions
-from penstock.spark.jobs_write import JobsWriter
+from penstock.spark.jobs_stage import Filled
+from penstock.spark.jobs_write import JobsStreamWriter, JobsWriter, Staged
 
 from .test_jobs_stream import there
 
@@ -65,3 +68,29 @@ def test_a_stage_that_lost_jobs_is_neither_filled_on_nor_published(
     with pytest.raises(SourceError, match=r"^\[STAGEOVER\] .* has 0 jobs, not 5; begin anew"):
         one.commit([done, one.write(iter([batch]))])
     assert queue.tube(tube).stats()["ready"] == 0
+
+
+def test_rows_that_were_refused_are_told_of_once_though_a_batch_of_a_stream_is_done_again(
+    url: str, queue: Any, tube: str, tmp_path: Path
+) -> None:
+    mine = queue.tube(tube)
+    batch = rows({"value": "good"}, {"value": None}, value=pa.string())
+    options = WriteOptions.read({"url": url, "tube": tube, "errors": str(tmp_path)})
+    for again in (False, True):
+        writer = JobsStreamWriter(options, ("value",))
+        done = replace(writer.write(iter([batch])), mark=f"{tube}/query/7")
+        if again:
+            # What cannot be published is not told of.
+            with pytest.raises(SourceError, match="there is no stage"):
+                writer.commit([replace(done, mark="", stage=replace(done.stage, name=b"none", jobs=0))], 7)
+        writer.commit([done], 7)
+    assert mine.stats()["ready"] == 1
+    [file] = tmp_path.iterdir()
+    assert pq.read_table(file)["value"].to_pylist() == [None]
+
+
+def test_more_tasks_than_can_be_published_together_are_refused(writer: Callable[..., JobsWriter]) -> None:
+    batch = rows(value=pa.string())
+    tasks = [Staged(Filled(b"%d" % number, b"t", 1), "", b"") for number in range(10_001)]
+    with pytest.raises(SourceError, match="10001 tasks have rows, and a write may be of 10000; use coalesce"):
+        writer(batch).commit(tasks)

@@ -8,8 +8,10 @@ Those whose value is null are staged like all others.
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -78,21 +80,20 @@ class _Putting:
         return f"{self._prefix}/{query}/{context.getLocalProperty(_BATCH)}" if context is not None and query else ""
 
     def _publish(self, messages: list[Any], marked: bool) -> None:
-        with told():
-            self._keep_refused([message.refused for message in messages if message.refused])
-            stages = [message.stage for message in messages if message.stage is not None]
-            if not stages:
-                return
-            mark = messages[0].mark.encode() if marked else b""
-            if mark and len(stages) > STAGES_PER_COMMAND_MAX:
-                raise SourceError(f"a batch of a stream may have {STAGES_PER_COMMAND_MAX} tasks; use coalesce")
-            with Node(self._options.url) as node:
-                for stage in stages:
-                    stage.check(node)
-                for at in range(0, len(stages), STAGES_PER_COMMAND_MAX):
-                    some = [stage.name for stage in stages[at : at + STAGES_PER_COMMAND_MAX]]
-                    words = [b"PUBLISHONCE", mark, *some] if mark else [b"PUBLISH", *some]
-                    node.call(Call(words, commands.number))
+        stages = [message.stage for message in messages if message.stage is not None]
+        refused = [message.refused for message in messages if message.refused]
+        mark = messages[0].mark if marked and messages else ""
+        with told(), self._keeping(refused, mark):
+            if len(stages) > STAGES_PER_COMMAND_MAX:
+                # More could not be published in one command, and so not all or none.
+                most = STAGES_PER_COMMAND_MAX
+                raise SourceError(f"{len(stages)} tasks have rows, and a write may be of {most}; use coalesce")
+            if stages:
+                with Node(self._options.url) as node:
+                    for stage in stages:
+                        stage.check(node)
+                    words = [b"PUBLISHONCE", mark.encode()] if mark else [b"PUBLISH"]
+                    node.call(Call([*words, *(stage.name for stage in stages)], commands.number))
 
     def _discard(self, messages: list[Any]) -> None:
         """Drop what tasks have staged. What those did that never answered expires."""
@@ -102,8 +103,15 @@ class _Putting:
                 for stage in stages:
                     stage.discard(node)
 
-    def _keep_refused(self, refused: list[bytes]) -> None:
+    @contextmanager
+    def _keeping(self, refused: list[bytes], mark: str) -> Iterator[None]:
+        """Around the publication: rows that were refused are written before it, which may fail, and shown after it.
+
+        Those of a batch of a stream are in a file that is called by its mark: if the batch is done again, there are no
+        more of them.
+        """
         if not refused or self._options.errors is None:
+            yield
             return
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -112,8 +120,13 @@ class _Putting:
         directory.mkdir(parents=True, exist_ok=True)
         table: Table = pa.concat_tables([pa.ipc.open_stream(each).read_all() for each in refused])
         made = directory / f".{uuid.uuid4().hex}.parquet"
-        pq.write_table(table, made)
-        made.rename(directory / f"part-{made.name[1:]}")
+        name = hashlib.sha256(mark.encode()).hexdigest()[:32] if mark else uuid.uuid4().hex
+        try:
+            pq.write_table(table, made)
+            yield
+            made.replace(directory / f"part-{name}.parquet")
+        finally:
+            made.unlink(missing_ok=True)
 
 
 class JobsWriter(_Putting, DataSourceArrowWriter):
