@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -94,3 +95,28 @@ def test_more_tasks_than_can_be_published_together_are_refused(writer: Callable[
     tasks = [Staged(Filled(b"%d" % number, b"t", 1), "", b"") for number in range(10_001)]
     with pytest.raises(SourceError, match="10001 tasks have rows, and a write may be of 10000; use coalesce"):
         writer(batch).commit(tasks)
+
+
+def test_text_is_text_where_no_kind_is_said_and_also_if_it_is_large(
+    writer: Callable[..., JobsWriter], queue: Any, tube: str
+) -> None:
+    some = rows({"body": "a", "kind": None}, {"body": "{}", "kind": "json"}, body=pa.string(), kind=pa.string())
+    large = rows({"body": "b"}, body=pa.large_string())
+    for batch in (some, large):
+        one = writer(batch)
+        one.commit([one.write(iter([batch]))])
+    assert [job.body for job in queue.tube(tube).jobs("ready")] == ["a", {}, "b"]
+
+
+def test_a_time_that_is_no_number_is_the_fault_of_its_row(
+    writer: Callable[..., JobsWriter], queue: Any, tube: str, tmp_path: Path
+) -> None:
+    times = [60.0, math.nan, math.inf, -math.inf]
+    batch = rows(*({"body": "x", "ttl": each} for each in times), body=pa.string(), ttl=pa.float64())
+    with pytest.raises(SourceError, match=r"^\[RANGE\] TTL must be a time like 30"):
+        writer(batch).write(iter([batch]))
+    one = writer(batch, errors=str(tmp_path))
+    one.commit([one.write(iter([batch]))])
+    assert queue.tube(tube).stats()["ready"] == 1
+    [file] = tmp_path.iterdir()
+    assert pq.read_table(file).num_rows == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from typing import Any, Final, NamedTuple
 
@@ -116,9 +117,11 @@ class Rows:
     def _words(self, batch: pa.RecordBatch, bodies: list[bytes | None]) -> list[list[bytes]]:
         """The words of each job."""
         jobs = [[b"JOB", body or b""] for body in bodies]
-        if self._options.kind is None and "kind" not in self._said and pa.types.is_string(_type(batch, self._body)):
-            for job in jobs:
-                job += (b"AS", b"text")
+        if self._options.kind is None and _is_text(batch.schema.field(self._body).type):
+            kinds = batch.column("kind").to_pylist() if "kind" in self._said else [None] * len(jobs)
+            for job, kind in zip(jobs, kinds, strict=True):
+                if kind is None:
+                    job += (b"AS", b"text")
         for name in self._said:
             word = _WORDS[name]
             for job, value in zip(jobs, batch.column(name).to_pylist(), strict=True):
@@ -179,8 +182,8 @@ class Rows:
         return bytes(sink.getvalue())
 
 
-def _type(batch: pa.RecordBatch, name: str) -> pa.DataType:
-    return batch.schema.field(name).type
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def _word(value: Any) -> bytes:
@@ -188,5 +191,7 @@ def _word(value: Any) -> bytes:
 
 
 def _time(value: Any) -> bytes:
-    """A time as the server reads it: a number is seconds."""
-    return value.encode() if isinstance(value, str) else b"%dms" % round(value * 1000)
+    """A time as the server reads it: a number is seconds. What is no number is sent for the server to refuse."""
+    if isinstance(value, str) or not math.isfinite(value):
+        return str(value).encode()
+    return b"%dms" % round(value * 1000)
