@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+from penstock.cli.main import app
 from penstock.cli.spark_options import worded
 from penstock.core.errors import DamagedJournal, NotAllowed, OutOfRange
 from penstock.pipeline.errors import PipelineError
@@ -175,6 +177,11 @@ def test_the_command_line_names_its_own_options() -> None:
     said = "penstock.spark.SourceError: node 1f is none of those; go on without it by failOnDataLoss=false"
     with pytest.raises(PipelineError, match=r"^node 1f is none of those; go on without it by --allow-gaps$"), worded():
         raise PySparkException(f"[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] {said}\n SQLSTATE: 38000")
+
+
+def test_turns_that_would_never_begin_again_are_refused(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["pipeline", "run", "--lake", str(tmp_path), "--every", "forever"])
+    assert refused.exit_code == 2 and "no turn would follow the first; write a time like 10s" in refused.output
 
 
 def test_a_user_who_may_not_use_every_tube_is_told_so_in_the_driver(

@@ -142,10 +142,31 @@ def test_bodies_are_replayed_as_they_were_put(
     assert sorted((job._facts.raw_body, job._facts.body_kind) for job in jobs) == sorted(were)
 
 
+def test_bodies_that_a_query_makes_are_the_values_they_are(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, queue: Any, tube: str
+) -> None:
+    queue.tube(tube)
+    values = ["array(named_struct('a', 1, 'b', null))", "7", "date'2026-01-01'", "'text'", "named_struct('c', 1.5)"]
+    for number, value in enumerate(values):
+        # Names that we might use ourselves are columns like any other.
+        rows = spark.sql(f"SELECT {value} AS body, {number} AS copy, 'x' AS origin")
+        assert replay(as_jobs(rows, tube, False), queue, "values").put == 1
+    bodies = [job.body for job in queue.tube(tube).jobs("ready")]
+    assert bodies == [[{"a": 1, "b": None}], 7, "2026-01-01", "text", {"c": 1.5}]
+    # A table by its path, though there is no / in it.
+    monkeypatch.chdir(tmp_path)
+    spark.sql("SELECT 'text' AS body, 1 AS body_kind").write.parquet(str(tmp_path / "chosen"))
+    result = run("replay", "--table", "chosen", "--tube", tube, "--to", url)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("1 job put, in this run or an earlier one of the same name")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         ([], 2, "give a query, or a --table"),
+        (["SELECT 1", "--rate", "nan"], 2, "nan is no number of jobs a second"),
+        (["SELECT 1 AS body, 2 AS body", "LAKE", "--tube", "t"], 1, "`body`"),
         (["SELECT 1"], 2, "say --lake DIR"),
         (["SELECT nothing FROM jobs", "LAKE"], 1, "`nothing`"),
         (["SELECT 1 AS x, 'a' AS tube", "LAKE"], 1, "the rows need a column body (or value)"),

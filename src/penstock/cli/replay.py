@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,12 @@ from penstock.cli.target import Target
 from penstock.cli.turns import Master
 
 _COLUMNS = (column("tube"), column("jobs"), Column("bytes", lambda record: record["body_bytes"]), column("bodiless"))
+
+
+def _finite(rate: float | None) -> float | None:
+    if rate is not None and not math.isfinite(rate):
+        raise typer.BadParameter(f"{rate} is no number of jobs a second; leave it out for as many as there can be")
+    return rate
 
 
 @bundled
@@ -35,7 +42,9 @@ def replay(
         str | None,
         typer.Option("--to", metavar="URL", help="The server to put them to. [as elsewhere]"),
     ] = None,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="So many jobs a second at most.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.001, callback=_finite, help="So many jobs a second at most.")
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Of this replay: what it has put already is not put again. [the query]")
     ] = None,
@@ -78,9 +87,9 @@ def replay(
 
 
 def _tell(done: Any, out: Output) -> None:
-    words = f"put {jobs_text(done.put)}"
+    words = f"{jobs_text(done.put)} put, in this run or an earlier one of the same name"
     if done.there:
-        words += f"; {done.there:,} of an earlier replay are still there"
+        words += f"; {done.there:,} of another replay are still there"
     if done.bodiless:
         words += f"; {done.bodiless:,} have no body in the lake"
     refused = done.refused.total()

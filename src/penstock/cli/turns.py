@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,11 +78,18 @@ def once(lake: LakeDirectory, by: By = None, master: Master = "local[*]", *, nod
     _tell(found, count, time.monotonic() - began, out)
 
 
+def _pause(text: str | float) -> float:
+    seconds = duration(text)
+    if not math.isfinite(seconds):
+        raise typer.BadParameter("no turn would follow the first; write a time like 10s or 5m, or run `once`")
+    return seconds
+
+
 @bundled
 def run(
     lake: LakeDirectory,
     every: Annotated[
-        float, typer.Option("--every", parser=duration, metavar="TIME", help="How often a turn begins.")
+        float, typer.Option("--every", parser=_pause, metavar="TIME", help="How often a turn begins.")
     ] = 10,
     by: By = None,
     master: Master = "local[*]",

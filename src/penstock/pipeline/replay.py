@@ -12,9 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.errors import CommandError, NameTaken
+from penstock.core.job import BODY_JSON
 from penstock.options import EncodedBody
 from penstock.pipeline.errors import PipelineError, spoken
 from penstock.pipeline.lake import Lake
@@ -33,6 +35,9 @@ BATCHES_A_SECOND: Final = 10
 # What a row may say of its job, by the names that a put has for it.
 OPTIONS: Final = ("key", "priority", "delay", "ttl", "ttr")
 
+# A column of ours: which of several equal rows it is.
+_COPY: Final = "__copy"
+
 # A job's newest body, and what kind it is.
 _BODIES: Final = """
 SELECT node, job, newest.body AS lake_body, newest.body_kind AS lake_kind
@@ -45,8 +50,8 @@ FROM (SELECT node, job, max_by(struct(body, body_kind), position) AS newest FROM
 class Replayed:
     """What came of a replay."""
 
-    put: int = 0
-    there: int = 0  # Unfinished jobs of an earlier replay.
+    put: int = 0  # By this run, or by an earlier one of this replay: a put by dedup is answered the same.
+    there: int = 0  # Unfinished jobs of another replay.
     bodiless: int = 0
     refused: Counter[str] = field(default_factory=Counter)  # By what the server said.
 
@@ -69,9 +74,13 @@ def rows_of(spark: SparkSession, lake: Lake | None, query: str | None, table: st
         if query is not None:
             return spark.sql(query)
         assert table is not None
+        if Path(table).exists():
+            # Java may be somewhere else.
+            return spark.read.parquet(str(Path(table).absolute()))
         return spark.read.parquet(table) if "/" in table else spark.table(table)
 
 
+@spoken()
 def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame:
     """Rows as jobs to be: tube, body, its kind if it comes from a log, options, and the origin that marks each."""
     from pyspark.sql import functions as f
@@ -89,8 +98,8 @@ def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame
         # Equal rows are different jobs, and the same ones in the next run.
         digest = f.sha2(f.to_json(f.struct(*rows.columns)), 256)
         rows = rows.withColumn("origin", f.substring(digest, 1, 32))
-        rows = rows.selectExpr("*", "row_number() OVER (PARTITION BY origin ORDER BY origin) AS copy")
-        origin = f.concat_ws(".", "origin", "copy")
+        rows = rows.withColumn(_COPY, f.expr("row_number() OVER (PARTITION BY origin ORDER BY origin)"))
+        origin = f.concat_ws(".", "origin", _COPY)
     rows = rows.withColumn("origin", origin)
     rows = rows.withColumn("tube", f.col("tube") if tube is None else f.lit(tube))
     rows = _with_bodies(rows, told_of and lake_is_there)
@@ -107,11 +116,12 @@ def _with_bodies(rows: DataFrame, known: bool) -> DataFrame:
     if not own and not known:
         raise PipelineError(
             "the rows need a column body (or value), or the columns node and job of jobs that a --lake knows; "
-            f"they have {', '.join(name for name in rows.columns if name not in ('origin', 'copy'))}"
+            f"they have {', '.join(name for name in rows.columns if name not in ('origin', _COPY))}"
         )
     if not raw:
-        # A body that a query has made is put as the value it is.
-        return rows.withColumn("body_kind", f.lit(None).cast("int"))
+        return _with_values(rows)
+    if own:
+        rows = rows.withColumn("body", f.col("body").cast("binary"))
     if not known:
         return rows
     rows = rows.join(rows.sparkSession.sql(_BODIES), ["node", "job"], "left")
@@ -122,22 +132,31 @@ def _with_bodies(rows: DataFrame, known: bool) -> DataFrame:
     return rows.withColumn("body_kind", kind).withColumn("body", f.coalesce("body", "lake_body"))
 
 
+def _with_values(rows: DataFrame) -> DataFrame:
+    """Bodies that a query has made, put as the values they are: text, bytes, and JSON of everything else."""
+    from pyspark.sql import functions as f
+
+    if rows.schema["body"].dataType.simpleString() in ("binary", "string"):
+        return rows.withColumn("body_kind", f.lit(None).cast("int"))
+    # Spark knows the names of fields in any depth, and makes JSON of structs only.
+    before, after = '{"body":', "}"
+    json = f.to_json(f.struct("body"), {"ignoreNullFields": "false"})
+    value = json.substr(f.lit(len(before) + 1), f.length(json) - len(before) - len(after)).cast("binary")
+    rows = rows.withColumn("body", f.when(f.col("body").isNotNull(), value))
+    return rows.withColumn("body_kind", f.lit(BODY_JSON))
+
+
 def plan(jobs: DataFrame) -> list[Planned]:
     """What would be put where."""
     from pyspark.sql import functions as f
 
-    body = f.col("body").cast("string") if _is_plain(jobs) else f.to_json(f.struct("body"))
     planned = jobs.groupBy("tube").agg(
         f.count("body").alias("jobs"),
-        f.coalesce(f.sum(f.octet_length(body)), f.lit(0)).alias("body_bytes"),
+        f.coalesce(f.sum(f.octet_length("body")), f.lit(0)).alias("body_bytes"),
         f.count_if(f.col("body").isNull()).alias("bodiless"),
     )
     with spoken():
         return [Planned(**row.asDict()) for row in planned.orderBy("tube").collect()]
-
-
-def _is_plain(jobs: DataFrame) -> bool:
-    return jobs.schema["body"].dataType.simpleString() in ("binary", "string")
 
 
 def replay(
@@ -192,10 +211,7 @@ def _paced(rows: Iterable[Row], rate: float | None) -> Iterator[list[Row]]:
 def _body(row: Row) -> Any:
     if row["body_kind"] is not None:
         return EncodedBody(bytes(row["body"]), row["body_kind"])
-    body = row["body"]
-    if isinstance(body, (bytes, bytearray)):
-        return bytes(body)
-    return body.asDict(recursive=True) if hasattr(body, "asDict") else body
+    return row["body"] if isinstance(row["body"], str) else bytes(row["body"])
 
 
 def _options(row: Row, run: str) -> dict[str, Any]:
