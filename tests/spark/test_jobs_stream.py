@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from penstock.spark.jobs_options import StreamOptions
+from penstock.spark.jobs_stream import JobsStreamReader
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -58,3 +63,26 @@ def test_a_stream_of_rows_becomes_jobs_once_though_a_batch_is_done_again(
         (tmp_path / "checkpoint" / "commits" / "0").unlink()
         (tmp_path / "checkpoint" / "commits" / ".0.crc").unlink()
     assert there(mine.stats()) == {"ready": 50}
+
+
+def test_a_consumer_that_is_known_begins_behind_what_it_has_finished(url: str, queue: Any, tube: str) -> None:
+    mine = queue.tube(tube)
+    options = StreamOptions.read({"url": url, "tube": tube, "consumer": tube})
+
+    def batches(count: int) -> list[int]:
+        """How far a query with a new checkpoint comes, that reads so many jobs and what may be left then."""
+        reader = JobsStreamReader(options)
+        reader.prepareForTriggerAvailableNow()
+        offset = reader.initialOffset()
+        ends = [offset["claim"]]
+        for _ in range(count + 1):
+            offset = reader.latestOffset(offset, ReadMaxRows(1))
+            ends.append(offset["claim"])
+        reader.stop()
+        return ends
+
+    mine.put_many([b"%d" % number for number in range(3)])
+    assert batches(3) == [0, 1, 2, 3, 3]
+    mine.put(b"later")
+    assert batches(1) == [3, 4, 4]
+    assert there(mine.stats()) == {}

@@ -69,8 +69,12 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._desk
 
     def initialOffset(self) -> Offset:
-        """Before the first claim."""
-        return {"consumer": self._new_consumer, "claim": 0}
+        """Before the first claim. A consumer whose name is known may have finished some, with another checkpoint."""
+        acked = 0
+        if self._options.consumer is not None:
+            with told(), Node(self._options.url) as node:
+                acked = node.call(commands.claim_info(self._options.consumer)).acked
+        return {"consumer": self._new_consumer, "claim": acked}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """How many jobs a batch may have."""
