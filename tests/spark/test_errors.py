@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.cli.spark_options import worded
-from penstock.core.errors import DamagedJournal, NotAllowed, OutOfRange
+from penstock.core.errors import CommandError, DamagedJournal, NotAllowed, OutOfRange
 from penstock.pipeline.errors import PipelineError
 from penstock.spark import SourceError, launch, sentence_of
 from penstock.spark.events_options import EventsOptions
 from penstock.spark.events_range import EventsRange, Logs
 from penstock.spark.java import java_home
+from penstock.spark.jobs_options import StreamOptions, WriteOptions
 from penstock.spark.node import Node, addresses
 from tests.client.proxy import Proxy
 from tests.server.serving import Server, free_port, wait_for
@@ -62,7 +63,7 @@ def test_a_batch_that_cannot_be_planned_is_refused_in_a_sentence(
     )
     assert lossy.load().count() >= 0
     assert events(startingOffsets=f'{{"{node}": 1}}').startswith(f"node {node} is none of 127.0.0.1:")
-    assert events(tube="nowhere") == "there is no tube 'nowhere'; create it first, or check its name"
+    assert events(tube="nowhere").startswith("there is no tube 'nowhere'; check its name. The history of one that was")
     assert events(startOffsets="earliest").endswith("has no option 'startoffsets'; did you mean startingOffsets?")
 
 
@@ -128,6 +129,20 @@ def test_a_reader_gets_over_a_lost_connection(node: Server) -> None:
             assert there.head().node == head.node
     finally:
         proxy.close()
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (lambda: StreamOptions.read({"tube": "t", "lease": "1ms"}), "lease is a second or more, and ends some time"),
+        (lambda: WriteOptions.read({"stageExpire": "forever"}), "stageExpire is a second or more, and ends some time"),
+        (lambda: EventsOptions.read({"maxRowsPerTrigger": "7"}, streaming=False), "a batch has no maxRowsPerTrigger"),
+        (lambda: EventsOptions.read({"startingOffsets": "{}"}, streaming=True), "startingOffsets is earliest, latest"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(read: Callable[[], Any], words: str) -> None:
+    with pytest.raises(CommandError, match=words):
+        read()
 
 
 def test_urls_are_told_apart_and_get_a_user() -> None:

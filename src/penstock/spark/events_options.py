@@ -61,6 +61,8 @@ class EventsOptions:
             raise WrongType("endingOffsets is latest, or positions of nodes, not earliest")
         if streaming and options.text("endingOffsets") is not None:
             raise WrongType("a stream has no endingOffsets; read a batch, or use the trigger availableNow")
+        if not streaming and options.text("maxRowsPerTrigger") is not None:
+            raise WrongType("a batch has no maxRowsPerTrigger, it is one; say endingOffsets, or use limit")
         rows = options.integer("maxRowsPerTrigger", 0, 1, _ROWS_MAX)
         return cls(
             urls=options.urls(),
@@ -86,7 +88,7 @@ def _place(text: str | None, name: str, default: str) -> Place:
         found = json.loads(word)
     except ValueError:
         raise WrongType(wrong) from None
-    if not isinstance(found, dict) or not all(type(position) is int for position in found.values()):
+    if not isinstance(found, dict) or not found or not all(type(position) is int for position in found.values()):
         raise WrongType(wrong)
     if any(position < 1 for position in found.values()):
         raise OutOfRange(f"{name}: positions of a log are numbered from 1")

@@ -60,10 +60,13 @@ class Logs:
         self._nodes[head.node] = node
 
     def _check_tubes(self) -> None:
-        """Refuse tubes that no node has ever heard of: the name is misspelt."""
+        """Refuse tubes that no node has: rather than one that was dropped it is a name that is misspelt."""
         for tube in self._options.tubes:
             if not any(_knows(node, tube) for node in self._nodes.values()):
-                raise UnknownTube(f"there is no tube {tube!r}; create it first, or check its name")
+                raise UnknownTube(
+                    f"there is no tube {tube!r}; check its name. The history of one that was dropped is found without "
+                    f'this option, by .where("tube = {tube!r}")'
+                )
 
     def close(self) -> None:
         """Hang up."""

@@ -29,6 +29,8 @@ _ROWS_PER_TRIGGER: Final = 50_000
 _ROWS_PER_PARTITION: Final = 8_000
 _ROWS_MAX: Final = 2**53
 
+# In less, a driver that is only busy would lose what it holds.
+_FINITE_MS_MIN: Final = 1_000
 _LEASE_MS: Final = 300_000
 _ERRORS_MAX: Final = 10_000
 
@@ -117,6 +119,6 @@ def _one_url(options: Options) -> str:
 
 def _finite(options: Options, name: str, default: int) -> int:
     ms = options.duration_ms(name, default)
-    if ms in (0, NEVER):
-        raise OutOfRange(f"{name} is more than 0 and ends some time")
+    if not _FINITE_MS_MIN <= ms < NEVER:
+        raise OutOfRange(f"{name} is a second or more, and ends some time")
     return ms
