@@ -13,17 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.spark import events_schema
-
-_ARROW: Final = {
-    "string": pa.string(),
-    "bigint": pa.int64(),
-    "int": pa.int32(),
-    "double": pa.float64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-}
+from penstock.spark.column_types import arrow_types
 
 
 @dataclass(frozen=True)
@@ -49,7 +39,7 @@ class Table:
     @cached_property
     def arrow(self) -> Any:
         """Its columns for Arrow."""
-        return pa.schema([(name, _ARROW[kind]) for name, kind in self.columns])
+        return pa.schema([(name, arrow_types()[kind]) for name, kind in self.columns])
 
 
 def _columns(text: str) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from penstock.spark.errors import told
 from penstock.spark.events_options import NAME, EventsOptions
 from penstock.spark.events_schema import chosen, ddl
+from penstock.spark.options import words
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -26,9 +27,8 @@ class EventsSource(DataSource):
 
     def schema(self) -> str:
         """The columns of an event that were asked for: see events_schema.py."""
-        names = self.options.get("columns") or ""
         with told():
-            return ddl(chosen(name.strip() for name in names.split(",") if name.strip()))
+            return ddl(chosen(words(self.options.get("columns"))))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch: everything between two offsets."""

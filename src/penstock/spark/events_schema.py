@@ -12,8 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 from penstock.core.errors import WrongType
-
-SCHEMA_VERSION: Final = 1
+from penstock.spark.column_types import arrow_types
 
 # Name and type as Spark writes it.
 COLUMNS: Final = (
@@ -71,16 +70,8 @@ def ddl(columns: tuple[str, ...]) -> str:
 
 @cache
 def arrow_schema(columns: tuple[str, ...] = NAMES) -> Any:
-    """The same for Arrow, exactly as Spark wants it."""
+    """The same for Arrow."""
     import pyarrow as pa
 
-    kinds = {
-        "string": pa.string(),
-        "bigint": pa.int64(),
-        "int": pa.int32(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "boolean": pa.bool_(),
-        "binary": pa.binary(),
-    }
-    types = {name: kinds[kind] for name, kind in COLUMNS}
+    types = {name: arrow_types()[kind] for name, kind in COLUMNS}
     return pa.schema([pa.field(name, types[name], nullable=name in _NULLABLE) for name in columns])

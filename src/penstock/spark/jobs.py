@@ -20,6 +20,7 @@ from penstock.spark.errors import told
 from penstock.spark.jobs_options import NAME, ReadOptions, StreamOptions, WriteOptions
 from penstock.spark.jobs_schema import BODIES, PUT_COLUMNS, chosen, ddl
 from penstock.spark.node import Node
+from penstock.spark.options import words
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -50,9 +51,8 @@ class JobsSource(DataSource):
 
     def schema(self) -> str:
         """The columns of a job that were asked for."""
-        names = self.options.get("columns") or ""
         with told():
-            return ddl(chosen(name.strip() for name in names.split(",") if name.strip()))
+            return ddl(chosen(words(self.options.get("columns"))))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch: the jobs that are there."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from penstock.core.errors import WrongType
+from penstock.spark.column_types import arrow_types
 
 # What is read of a job: name and type as Spark writes it.
 COLUMNS: Final = {
@@ -47,12 +48,4 @@ def arrow_schema(columns: tuple[str, ...]) -> Any:
     """The same for Arrow."""
     import pyarrow as pa
 
-    kinds = {
-        "string": pa.string(),
-        "bigint": pa.int64(),
-        "int": pa.int32(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "boolean": pa.bool_(),
-        "binary": pa.binary(),
-    }
-    return pa.schema([(name, kinds[COLUMNS[name]]) for name in columns])
+    return pa.schema([(name, arrow_types()[COLUMNS[name]]) for name in columns])

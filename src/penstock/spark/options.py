@@ -20,6 +20,11 @@ _YES: Final = ("true", "yes", "1")
 _NO: Final = ("false", "no", "0")
 
 
+def words(text: str | None) -> tuple[str, ...]:
+    """Words with commas between them."""
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
 class Options:
     """What a source was told, by names whose case does not matter."""
 
@@ -51,7 +56,7 @@ class Options:
 
     def words(self, name: str) -> tuple[str, ...]:
         """Several, with commas between them."""
-        return tuple(word.strip() for word in self._given.get(name.lower(), "").split(",") if word.strip())
+        return words(self._given.get(name.lower()))
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:
         """A whole number."""
