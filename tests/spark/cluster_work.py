@@ -1,7 +1,6 @@
 """What a user does on a cluster, as a program of its own: `python -m tests.spark.cluster_work MASTER URL DIRECTORY`.
 
-It puts jobs, processes them as a stream, and reads what happened. In between, on a cluster that can bear it, one of the
-executors is killed.
+It puts jobs, processes them as a stream, and reads what happened. In between one of the executors is killed.
 """
 
 from __future__ import annotations
@@ -14,22 +13,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.spark import session
+from tests.spark.conftest import QUERIES
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 JOBS = 2_000
 
+# Of the cluster, for whoever starts the driver.
+EXECUTORS = {"spark.executor.memory": "512m"}
+
 
 def main(master: str, url: str, directory: str) -> None:
     """Do it, and say what came of it."""
-    settings = {"spark.executor.memory": "512m"} if master.startswith("spark://") else {}
-    spark = session(master, **settings)
+    spark = session(master, **QUERIES, **({} if master.startswith("sc://") else EXECUTORS))
     marker = Path(directory, "killed")
 
     def dies_once(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         """The first task that comes here takes its executor along: the parent of the parent of its Python."""
-        if master.startswith("spark://") and not marker.exists():
+        if not marker.exists():
             marker.touch()
             daemon = os.getppid()
             stat = Path(f"/proc/{daemon}/stat").read_text()

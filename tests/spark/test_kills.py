@@ -23,7 +23,7 @@ from penstock.spark.jobs import JobsSource
 from penstock.spark.jobs_stream import JobsStreamReader
 from tests.server.serving import PENSTOCK, Server, wait_for
 
-from .conftest import url_of
+from .conftest import SHORT_LIVED, url_of
 from .killed_driver import IS_DEEP, STREAMS, processed, put
 from .killed_driver import JOBS as NUMBER
 from .mute import Mute
@@ -44,7 +44,7 @@ def program(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
     def start(*words: str) -> subprocess.Popen[bytes]:
         paths = os.pathsep.join([str(Path(penstock.__file__).parent.parent), str(ROOT)])
-        env = os.environ | {"PYTHONPATH": paths, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+        env = os.environ | {"PYTHONPATH": paths, "JDK_JAVA_OPTIONS": SHORT_LIVED}
         with (tmp_path / "said").open("w") as said:
             made = subprocess.Popen(words, env=env, cwd=tmp_path, stdout=said, stderr=said, start_new_session=True)
         started.append(made)
