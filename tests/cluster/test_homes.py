@@ -50,6 +50,17 @@ def test_queues_that_are_on_all_nodes_have_no_home() -> None:
     assert not guild.sent[m.CLAIM]
 
 
+def test_nobody_makes_a_queue_whose_name_has_a_home_elsewhere() -> None:
+    guild = Guild(3)
+    guild[0].ask("put", "mail", "body")
+    image = m.JobImage(b"D-33333333-" + 24 * b"a" + b"-05a1", b"mail", b"body")
+    image.ttl_ms = image.retry_ms = 60_000
+    for kind in (m.REPLJOB, m.YOURJOBS):
+        guild[1].cluster.receive(guild[2].id, m.OfJobs(kind, [image]), guild.now)
+    guild.settle()
+    assert [list(node.engine.tubes) for node in guild.nodes] == [[b"mail"], [], []]
+
+
 def test_a_long_list_is_told_in_parts_and_what_changes_meanwhile_counts() -> None:
     guild = Guild(2)
     for number in range(2_500):

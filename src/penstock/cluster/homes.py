@@ -57,7 +57,7 @@ class Homes:
     _place: Place
 
     def __init__(self, place: Place) -> None:
-        self.of = {}
+        self.of = place.homes
         self.disputes = {}
         self.changes = 0
         self._promised = {}
@@ -81,8 +81,7 @@ class Homes:
 
     def home_of(self, name: bytes) -> bytes:
         """The node that a tube which is not here lives on, or may be made on; empty if nobody is known to have it."""
-        node = self.of.get(name)
-        return node if node is not None and node in self._place.members.peers else b""
+        return self._place.home_of(name)
 
     def known(self) -> list[bytes]:
         """The tubes that are known to live elsewhere."""

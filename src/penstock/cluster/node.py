@@ -282,7 +282,7 @@ class Cluster(CopyKeeper):
     def _receive_of_queue(self, sender: bytes, message: OfQueue, now: i64) -> None:
         if message.kind == m.PAUSE:
             tube = self.place.engine.tubes.get(message.queue)
-            if tube is None and message.aux & 3 and not self.homes.home_of(message.queue):
+            if tube is None and message.aux & 3:
                 tube = self.place.shared_tube(message.queue, now)
             if tube is not None:
                 self.place.engine.pause(tube, message.aux & 1 != 0, message.aux & 2 != 0, now)

@@ -43,6 +43,7 @@ class Place:
     foreign: dict[bytes, int]  # Jobs that were made elsewhere, by their 40-character ids: their numbers here.
     lately: Lately  # Jobs that were acknowledged or deleted everywhere.
     heirs: Lately  # Jobs that were handed over.
+    homes: dict[bytes, bytes]  # Tubes that live on one node, which is another one, and on which: homes.py.
     quiet: bool  # What happens to jobs just now was said by another node: nobody is told.
     _prefix: bytes  # Of the ids of jobs that were made here.
     _nodes: dict[bytes, bytes]  # The ids of nodes, one object each.
@@ -68,6 +69,7 @@ class Place:
         self.foreign = {}
         self.lately = Lately()
         self.heirs = Lately()
+        self.homes = {}
         self.quiet = False
         self._prefix = b"D-" + myself[:8] + b"-"
         self._nodes = {myself: myself}
@@ -158,10 +160,17 @@ class Place:
         """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""
         return self.members.leaving or (self.is_short() and self.members.size() > 1)
 
+    def home_of(self, name: bytes) -> bytes:
+        """The node that a tube which is not here lives on, or may be made on; empty if nobody is known to have it."""
+        node = self.homes.get(name)
+        return node if node is not None and node in self.members.peers else b""
+
     def shared_tube(self, name: bytes, now: i64) -> Tube | None:
         """The queue of a name, made if need be; None if jobs from elsewhere cannot be in it."""
         tube = self.engine.tubes.get(name)
         if tube is None:
+            if self.home_of(name):
+                return None
             try:
                 tube = self.engine.create_tube(name, DISQUE, now)
             except CommandError:
