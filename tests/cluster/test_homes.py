@@ -150,6 +150,38 @@ def test_most_of_the_nodes_make_a_tube_when_they_agree_that_the_others_failed() 
     assert homes_of(guild, b"mail") == [0]
 
 
+def test_a_partition_that_moves_lets_nobody_make_a_tube_alone() -> None:
+    guild = Guild(3)
+    guild.cut = {(0, 1), (1, 0)}
+    guild.run(3 * TIMEOUT_MS)
+    # That heals, and the one who has heard both complain is cut off: it cannot call both of them failed.
+    guild.cut.clear()
+    guild.isolate(2)
+    guild.run(3 * TIMEOUT_MS)
+    assert not all(peer.flags & NODE_FAILED for peer in guild[2].members.peers.values())
+    assert guild[0].ask("put", "mail", "body").startswith(b"D-")
+    lonely = guild[2].connect()
+    lonely.ask("put", "mail", "body")
+    guild.run(TIMEOUT_MS)
+    assert lonely.answer_so_far().startswith("NOHOME")
+    assert homes_of(guild, b"mail") == [0]
+
+
+def test_a_node_that_calls_all_others_failed_makes_no_tube() -> None:
+    guild = Guild(3)
+    guild.isolate(2)
+    for peer in guild[2].members.peers.values():
+        peer.flags |= NODE_FAILED
+    lonely = guild[2].connect()
+    assert lonely.ask("put", "mail", "body") is None
+    guild.run(TIMEOUT_MS)
+    assert lonely.answer_so_far().startswith("NOHOME tube 'mail' cannot be made while most nodes cannot be reached; ")
+    assert homes_of(guild, b"mail") == []
+    for number in (0, 1):
+        guild[2].members.forget(guild[number].id, guild.now)
+    assert lonely.ask("put", "mail", "body").startswith(b"D-")
+
+
 def test_whoever_has_it_is_named_also_by_a_third() -> None:
     guild = Guild(3)
     guild.isolate(2)
@@ -257,9 +289,8 @@ def test_an_ack_from_anywhere_is_for_jobs_that_may_be_anywhere() -> None:
 
 
 # What happens next, and to which node.
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["put", "race", "isolate", "heal", "restart", "pause"]), st.integers(0, 2)), max_size=12
-)
+KINDS = ["put", "race", "part", "isolate", "heal", "restart", "pause"]
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 2)), max_size=12)
 
 
 @settings(max_examples=60, deadline=None)
@@ -272,6 +303,11 @@ def test_no_claims_however_they_meet_give_a_tube_two_homes(count: int, steps: li
             # In a race all ask before anybody has heard of it.
             for each in guild.nodes if what == "race" else [node]:
                 each.desk.run_all(each.connect(), [[b"put", b"mail", b"body"]], 0, guild.now)
+        elif what == "part":
+            # Two do not hear each other, whoever did not before.
+            other = guild[(number + 1) % count]
+            guild.cut = {(node.number, other.number), (other.number, node.number)}
+            guild.run(3 * TIMEOUT_MS)
         elif what == "isolate":
             guild.isolate(node.number)
             guild.run(3 * TIMEOUT_MS)

@@ -576,10 +576,13 @@ class Members:
         self.changes += 1
 
     def _reports(self, peer: Peer, now: i64) -> int:
-        """How many others suspect it and have said so lately."""
+        """How many others suspect it and have said so lately; not before it owed us an answer, too.
+
+        What was said before may be of other troubles than ours: whoever is cut off from all others has heard of many.
+        """
         reports = peer.reports
         for node, when in list(reports.items()):
-            if now - when > 2 * self.timeout_ms or node not in self.peers:
+            if now - when > 2 * self.timeout_ms or when < peer.ping_sent or node not in self.peers:
                 del reports[node]
         return len(reports)
 
