@@ -2,6 +2,8 @@
 
 from penstock.cluster import messages as m
 from penstock.cluster.requeue import wins
+from penstock.core import states as s
+from penstock.core.job import BodyRef
 
 from .guild import Guild
 
@@ -108,3 +110,61 @@ def test_a_holder_asks_those_too_whom_only_another_holder_knows_of() -> None:
     assert stranger.ask("qlen", "q") == 1
     guild.run(20_000)
     assert sum(guild.queued("q")) == 1
+
+
+def test_a_job_that_is_buried_on_one_node_is_queued_by_none() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    assert guild[0].ask("take", "q") and guild[0].ask("bury", id) == b"OK"
+    guild.run(20_000)
+    assert [node.jobs()[0].state for node in guild.nodes] == [s.BURIED, s.DELAYED, s.DELAYED]
+    # One that queued it while that could not be heard does not do so again.
+    guild.isolate(0)
+    guild.run(5_000)
+    second = guild[guild.queued("q").index(1)]
+    guild.heal()
+    assert second.ask("getjob", "from", "q")
+    guild.run(20_000)
+    assert guild.queued("q") == [0, 0, 0]
+    assert guild[0].ask("kick", "q") == 1
+    guild.run(20_000)
+    assert guild.queued("q") == [1, 0, 0]
+
+
+def test_a_buried_job_that_is_asked_for_at_another_holder_is_buried_no_more() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    assert guild[0].ask("bury", id) == b"OK"
+    assert guild[1].ask("enqueue", id) == 1
+    guild.run(20_000)
+    assert guild.queued("q") == [0, 1, 0]
+
+
+def test_a_job_that_is_deleted_on_one_node_is_gone_from_all() -> None:
+    guild = Guild(4)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 3, "retry", 2)
+    others = [node for node in guild.nodes[1:] if node.jobs()]
+    guild.isolate(others[0].number)
+    assert guild[0].ask("job", "delete", id) == 1
+    guild.heal()
+    # One that did not hear of it asks the others first, as long as they remember it.
+    guild.run(20_000)
+    assert not any(node.jobs() for node in guild.nodes)
+
+
+def test_disques_own_deletion_is_of_one_copy() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    assert guild[0].ask("deljob", id) == 1
+    guild.run(20_000)
+    assert sum(guild.queued("q")) == 1
+
+
+def test_a_job_whose_body_is_damaged_here_is_delivered_by_another_holder() -> None:
+    guild = Guild(2, disks=True)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2, "replicate", 2)
+    guild[0].jobs()[0].body = BodyRef(1, 1 << 40, 4, 0)
+    assert guild[0].ask("getjob", "nohang", "from", "q").startswith("DAMAGED")
+    guild.run(5_000)
+    assert guild.queued("q") == [0, 1]
+    assert guild[1].ask("getjob", "nohang", "from", "q") == [[b"q", id, b"body"]]

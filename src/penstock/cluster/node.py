@@ -45,7 +45,7 @@ from penstock.core.copying import is_shared, wait_copies
 from penstock.core.deadlines import NOWHERE
 from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
-from penstock.core.job import Draft, Job
+from penstock.core.job import Copy, Draft, Job
 from penstock.core.keeper import MEMORY_NOTE, CopyKeeper
 from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
 from penstock.core.outcomes import OK
@@ -378,11 +378,24 @@ class Cluster(CopyKeeper):
         place.quiet = False
         if outcome != OK:
             return False
-        if copy is not None:
-            place.send_all(copy.holders, OfJob(m.DELJOB, id, fingerprint(copy.holders)))
-            if not job.once:
-                place.lately.add(id, now)
+        self._forget_elsewhere(job, id, copy, now)
         return True
+
+    def delete(self, job: Job, now: i64) -> int:
+        """A client wants a job to be gone: from all nodes that can be told, once."""
+        copy = job.copy()
+        id = self.place.id_of(job)
+        outcome = self.place.engine.delete(job, now)
+        if outcome == OK:
+            self._forget_elsewhere(job, id, copy, now)
+        return outcome
+
+    def _forget_elsewhere(self, job: Job, id: bytes, copy: Copy | None, now: i64) -> None:
+        """Tell those who have copies of a job that it is over."""
+        if copy is not None:
+            self.place.send_all(copy.holders, OfJob(m.DELJOB, id, fingerprint(copy.holders)))
+            if not job.once:
+                self.place.lately.add(id, now)
 
     def ask(
         self, connection: Connection, about: i64, queue: bytes, count: int, timeout_ms: int, tag: object, now: i64
@@ -398,6 +411,10 @@ class Cluster(CopyKeeper):
     def postponed(self, job: Job, now: i64) -> None:
         """A client said that it still works on a job, which was handed out elsewhere or is not known to be."""
         self.requeue.postponed(job, now)
+
+    def leave_to_others(self, job: Job, now: i64) -> bool:
+        """Let another holder deliver a job that was taken and cannot be read here; tell whether there is one."""
+        return self.requeue.leave_to_others(job, now)
 
     def node_of(self, prefix: bytes) -> bytes:
         """The node whose id begins so; empty if none of us does."""

@@ -1,9 +1,9 @@
 """When a job is queued again, and by which of its holders: so that one does it, and the others know.
 
-A holder that is about to queue a copy says so half a second ahead (WILLQUEUE). Who has it queued or handed out, or
-knows that it is done, objects; if nobody does, it is queued, and all holders hear so (QUEUED): their timers begin anew.
-If two have it queued, the one keeps it whose id, mixed with that of the job, is the greater. A delivery is told, too
-(WORKING), so the time to retry counts from the delivery on every node.
+A holder that is about to queue a copy says so half a second ahead (WILLQUEUE). Who has it queued, handed out or buried,
+or knows that it is done, objects; if nobody does, it is queued, and all holders hear so (QUEUED): their timers begin
+anew. If two have it queued, the one keeps it whose id, mixed with that of the job, is the greater. A delivery is told,
+too (WORKING), so the time to retry counts from the delivery on every node.
 """
 
 from __future__ import annotations
@@ -112,6 +112,14 @@ class Requeue:
             copy.warned = False
             self._say_working(job, copy, copy.holders, now)
 
+    def leave_to_others(self, job: Job, now: i64) -> bool:
+        """Let another holder have a job that is of no use here, if there is one: its time is over before ours."""
+        copy = job.copy()
+        if copy is None or not has_others(copy) or job.once:
+            return False
+        self._stand_back(job, copy, 2 * retry_ms(job), now)
+        return True
+
     def holds_back(self, job: Job, copy: Copy, now: i64) -> bool:
         """Warn the other holders, and wait whether one objects."""
         if not is_armed(job, copy):
@@ -141,7 +149,7 @@ class Requeue:
         copy = self._copy_of(job, sender)
         if job.state == s.READY:
             self._say(QUEUED, job, [sender], STILL)
-        elif job.state == s.TAKEN:
+        elif keeps_it_out(job):
             self._say_working(job, copy, [sender], now)
         elif message.aux != fingerprint(copy.holders):
             # One whom the sender does not know of may have it queued.
@@ -170,7 +178,7 @@ class Requeue:
             return
         copy = self._copy_of(job, sender)
         count(job, message)
-        if job.state == s.TAKEN and message.aux != ASKED_FOR:
+        if keeps_it_out(job) and message.aux != ASKED_FOR:
             self._say_working(job, copy, [sender], now)
         elif job.state == s.READY and not wins(sender, place.myself, message.id):
             self._say(QUEUED, job, [sender], STILL)
@@ -191,7 +199,7 @@ class Requeue:
             if wake > job.wake:
                 copy.warned = False
                 postpone(self._place.engine, job, wake)
-        else:
+        elif job.state != s.BURIED:
             self._stand_back(job, copy, message.aux, now)
 
     def receive_enqueue(self, id: bytes, delay_ms: i64, now: i64) -> None:
@@ -229,7 +237,7 @@ class Requeue:
         wake = self.stand_by(retry_ms(job), after_ms, now)
         if job.state == s.DELAYED:
             postpone(self._place.engine, job, wake)
-        elif job.state == s.READY or job.state == s.TAKEN:
+        elif job.state == s.READY or keeps_it_out(job):
             set_aside(self._place.engine, job, wake, now)
 
     def _copy_of(self, job: Job, sender: bytes) -> Copy:
@@ -253,6 +261,11 @@ class Requeue:
             if is_armed(job, copy):
                 left += warning_ms(job)
         self._say(WORKING, job, nodes, left)
+
+
+def keeps_it_out(job: Job) -> bool:
+    """Whether nobody else is to queue a job, because it is handed out here, or buried."""
+    return job.state == s.TAKEN or job.state == s.BURIED
 
 
 def is_armed(job: Job, copy: Copy) -> bool:
