@@ -1,5 +1,7 @@
 """Which holder queues a job again, and when."""
 
+import pytest
+
 from penstock.cluster import messages as m
 from penstock.cluster.requeue import wins
 from penstock.core import states as s
@@ -168,3 +170,46 @@ def test_a_job_whose_body_is_damaged_here_is_delivered_by_another_holder() -> No
     guild.run(5_000)
     assert guild.queued("q") == [0, 1]
     assert guild[1].ask("getjob", "nohang", "from", "q") == [[b"q", id, b"body"]]
+
+
+@pytest.mark.parametrize("by_policy", [False, True])
+def test_a_job_that_goes_to_a_tube_of_one_node_has_no_copies_any_more(by_policy: bool) -> None:
+    guild = Guild(4, disks=True)
+    guild[0].ask("tube", "create", "target")
+    if by_policy:
+        guild[0].ask("tube", "create", "q", "type", "disque", "retry", "1x then move target")
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 3, "retry", 2)
+    lonely = next(node for node in guild.nodes[1:] if node.jobs())
+    guild.isolate(lonely.number)
+    if by_policy:
+        guild[0].ask("take", "q")
+        guild[0].ask("nack", id)
+    else:
+        assert guild[0].ask("job", "move", id, "target") == b"OK"
+    guild.run(500)
+    assert [node.number for node in guild.nodes if node.jobs()] == [0, lonely.number]
+    guild.restart(0)
+    guild.heal()
+    # One that did not hear of it asks before it queues its copy, and is told.
+    guild.run(20_000)
+    assert [[job.tube for job in node.jobs()] for node in guild.nodes] == [
+        [guild[0].engine.tubes[b"target"].slot],
+        [],
+        [],
+        [],
+    ]
+    assert guild[0].ask("take", "target") and guild[0].ask("ack", id) == 1
+    guild.run(20_000)
+    assert not any(node.jobs() for node in guild.nodes)
+
+
+def test_a_job_that_goes_to_another_queue_keeps_its_copies() -> None:
+    guild = Guild(3)
+    guild[0].ask("addjob", "target", "other", 1000, "replicate", 1)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    assert guild[0].ask("job", "move", id, "target") == b"OK"
+    guild.run(20_000)
+    assert guild.queued("q") == [0, 0, 0] and guild.queued("target") == [2, 0, 0]
+    assert guild[0].ask("ackjob", id) == 1
+    guild.run(20_000)
+    assert [len(node.jobs()) for node in guild.nodes] == [1, 0, 0]

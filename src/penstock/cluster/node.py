@@ -450,8 +450,11 @@ class Cluster(CopyKeeper):
         copy = job.copy()
         assert copy is not None
         event: i64 = s.EVENT_OF[rule]
-        if s.SOURCE_OF[rule] == s.STAGED:
+        came_from: i64 = s.SOURCE_OF[rule]
+        if came_from == s.STAGED:
             self.replications.left(job)
+        elif came_from == s.GONE and not is_shared(tube):
+            self._live_here_alone(job, copy, now)
         state = job.state
         if state == s.GONE:
             if event == s.MOVED_OUT:
@@ -470,6 +473,13 @@ class Cluster(CopyKeeper):
             self.requeue.queued(job, copy, event, now)
         elif event == s.TOUCHED and state == s.TAKEN:
             self.requeue.touched(job, copy, now)
+
+    def _live_here_alone(self, job: Job, copy: Copy, now: i64) -> None:
+        """A job with copies came to a tube that is on this node only: they would bring it back in the queue it left."""
+        self.handovers.gone(job, now)
+        self._forget_elsewhere(job, self.place.id_of(job), copy, now)
+        copy.holders = [self.place.myself]
+        copy.logged = False
 
     def holds_back(self, job: Job, tube: Tube, now: i64) -> bool:
         """Whether a copy has to wait a little more before it is queued."""

@@ -97,9 +97,17 @@ class Place:
 
     def find(self, id: bytes, now: i64) -> Job | None:
         """The job of an id, if this node has it, as it is now. Jobs of tubes that live here are nobody else's."""
-        number = self.number_of(id)
-        job = None if number == NOT_AN_ID else self.engine.find(number, now)
+        job = self._find(id, now)
         return job if job is not None and is_shared(self.engine.tube_of(job)) else None
+
+    def lives_here_alone(self, id: bytes, now: i64) -> bool:
+        """Whether the job of an id is here, and in a tube that lives here: there are to be no copies of it."""
+        job = self._find(id, now)
+        return job is not None and not is_shared(self.engine.tube_of(job))
+
+    def _find(self, id: bytes, now: i64) -> Job | None:
+        number = self.number_of(id)
+        return None if number == NOT_AN_ID else self.engine.find(number, now)
 
     def body_of(self, job: Job) -> bytes:
         """The body of a job, wherever it lives."""

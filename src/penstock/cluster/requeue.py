@@ -16,6 +16,7 @@ from penstock.cluster.acks import Acks
 from penstock.cluster.images import merge_holders
 from penstock.cluster.messages import (
     ASKED_FOR,
+    DELJOB,
     HOLDERS,
     QUEUED,
     STILL,
@@ -145,6 +146,9 @@ class Requeue:
             heir = place.heirs.heir_of(id)
             if heir is not None:
                 place.mail.send(sender, OfHolders(HOLDERS, id, 0, [heir]))
+            elif place.lives_here_alone(id, now):
+                # It was moved, and the sender has not heard of it.
+                place.mail.send(sender, OfJob(DELJOB, id))
             return
         copy = self._copy_of(job, sender)
         if job.state == s.READY:
