@@ -72,6 +72,9 @@ def test_a_long_list_is_told_in_parts_and_what_changes_meanwhile_counts() -> Non
     guild[0].ask("put", "new", "body")
     guild.run(10)
     assert known(guild[1]) == {b"t%d" % number: 0 for number in range(2_500) if number != 10} | {b"new": 0}
+    told = guild.sent[m.HOMES]
+    guild.run(1_000)
+    assert guild.sent[m.HOMES] == told
 
 
 def test_a_node_that_was_restarted_knows_the_tubes_of_one_that_is_down() -> None:

@@ -147,7 +147,7 @@ class Cluster(CopyKeeper):
     def link_down(self, node: bytes, now: i64) -> None:
         """Our link to a node is gone."""
         self.members.link_down(node, now)
-        self.homes.link_down(node)
+        self.homes.stop_telling(node)
         self.founding.link_down(node)
 
     def advance(self, now: i64) -> None:
