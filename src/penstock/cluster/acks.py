@@ -272,13 +272,9 @@ class Acks:
     def _collect_if_known(self, ack: Ack, now: i64) -> bool:
         """Let an acknowledgement go when all who have to know do. Nodes that are members no more are not waited for."""
         members = self._place.members
-        if ack.is_dummy():
-            if len(ack.confirmed) < members.size() - 1:
+        for node in members.everybody() if ack.is_dummy() else ack.holders:
+            if node != self._place.myself and node not in ack.confirmed and members.is_member(node):
                 return False
-        else:
-            for node in ack.holders:
-                if node != self._place.myself and node not in ack.confirmed and members.is_member(node):
-                    return False
         message = OfJob(DELJOB, ack.id)
         for node, had in ack.confirmed.items():
             if had:
