@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.cluster import messages as m
+from penstock.cluster.peers import Peer
 
 from .guild import Guild
 
@@ -155,3 +156,26 @@ def test_who_cannot_take_it_says_so_and_it_goes_back(why: str) -> None:
     guild.run(2_000)
     assert guild.queued("q") == [1, 0] and not guild[0].cluster.handovers.under_way
     assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+
+
+def taken_notes(guild: Guild) -> int:
+    return sum(note.startswith(b"took ") for note in guild[0].engine.notes)
+
+
+def test_what_was_taken_from_nodes_that_are_long_gone_is_forgotten() -> None:
+    guild = Guild(2)
+    node = guild[0]
+    for number in range(300):
+        if number == 250:
+            guild.now += 2 * 3_600_000
+        giver = b"%040x" % (number + 1)
+        node.members.peers[giver] = Peer(giver, "10.1.1.1", 7711, 17711)
+        message = m.OfJobs(m.YOURJOBS, [m.JobImage(b"D-%08x-%024d-0000" % (number, number), b"q", b"body")])
+        message.number, message.floor, message.series, message.memory = 1, 1, 16 * b"s", node.members.memory
+        message.jobs[0].ttl_ms = 60_000
+        node.cluster.receive(giver, message, guild.now)
+        node.mail.take()
+        node.members.forget(giver, guild.now)
+    assert taken_notes(guild) == 150
+    node.cluster.begin_anew(node.id, guild.now)
+    assert taken_notes(guild) == 0

@@ -43,6 +43,9 @@ _NUMBERS: Final = 1_024
 # What a giver said before it lost its memory may still arrive for so long.
 _SERIES_MS: Final = 3_600_000
 
+# Of how many that are none of us any more what they gave is remembered after that: one may be met again, and repeat it.
+_GONE_MAX: Final = 100
+
 # When a job that is buried is to be queued: not at all.
 _BURIED: Final = -1
 
@@ -381,10 +384,24 @@ class Handovers:
         return new and accepted
 
     def _forget_series(self, giver: bytes, now: i64) -> None:
-        for key, taken in list(self._taken.items()):
-            if key.startswith(giver) and now - taken.used > _SERIES_MS:
-                del self._taken[key]
-                self._place.engine.note(_KEY_TOOK + key, b"", now)
+        """Forget what a giver said before it lost its memory, and what many said who are none of us any more."""
+        is_member = self._place.members.is_member
+        old = [key for key, taken in self._taken.items() if now - taken.used > _SERIES_MS]
+        gone = sorted([key for key in old if not is_member(_giver_of(key))], key=self._used)
+        for key in gone[: max(0, len(gone) - _GONE_MAX)] + [key for key in old if _giver_of(key) == giver]:
+            self._forget_taken(key, now)
+
+    def _used(self, key: bytes) -> int:
+        return self._taken[key].used
+
+    def _forget_taken(self, key: bytes, now: i64) -> None:
+        del self._taken[key]
+        self._place.engine.note(_KEY_TOOK + key, b"", now)
+
+    def begin_anew(self, now: i64) -> None:
+        """Know no giver: what is addressed to the memory that this node had is not taken any more."""
+        for key in list(self._taken):
+            self._forget_taken(key, now)
 
     def _take_all(self, sender: bytes, images: list[JobImage], now: i64) -> bool:
         """Take all of them, or none."""
@@ -447,6 +464,11 @@ class Handovers:
             bury(self._place.engine, job, image.reason, now)
         elif image.delay_ms == 0:
             self._requeue.queue_quietly(job, now)
+
+
+def _giver_of(key: bytes) -> bytes:
+    """Whose series it is that was taken from, out of a key."""
+    return key.partition(b" ")[0]
 
 
 def _number(handing: Handing) -> int:

@@ -190,6 +190,7 @@ class Cluster(CopyKeeper):
         self.founding.begin_anew()
         self.homes.tidy(now)
         self.place.rename(myself)
+        self.handovers.begin_anew(now)
         self.acks.evict(len(self.acks.by_id), now)
 
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
