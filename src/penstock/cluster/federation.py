@@ -204,7 +204,7 @@ class Federation:
         self._ask(want, now)
 
     def _is_bare(self, queue: bytes) -> None:
-        """No memory was counted for a queue that is wanted. If there are too many of these, the oldest are forgotten."""
+        """No memory was counted for a queue that is wanted. If there are too many such, the oldest are forgotten."""
         self._bare[queue] = None
         self.wants_bytes += len(queue) + _NAMED_BYTES
         while self.wants_bytes > WANTS_BYTES_MAX:
@@ -394,12 +394,12 @@ class Federation:
             if job is None:
                 break
             body_bytes += job.body_length()
-            given += 1
             if job.once:
                 if self._handovers.give([job], node, now) == 0:
                     break
             elif not self._give_copy(job, node, images, now):
                 break
+            given += 1
         if images:
             self._place.mail.send(node, OfJobs(YOURJOBS, images))
         self.exported += given
@@ -408,14 +408,16 @@ class Federation:
     def _give_copy(self, job: Job, node: bytes, images: list[JobImage], now: i64) -> bool:
         """Let another node queue a job, and keep a copy that comes back if it does not."""
         place = self._place
+        try:
+            image = image_of(place, job, now)
+        except CommandError:
+            return False
         copy = job.copy()
         if copy is None:
             copy = Copy(b"", 1, [place.myself], True)
             job.rare().copy = copy
         merge_holders(place, copy, [node])
-        try:
-            images.append(image_of(place, job, now))
-        except CommandError:
-            return False
+        image.holders = list(copy.holders)
+        images.append(image)
         set_aside(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now), now)
         return True

@@ -234,14 +234,18 @@ class Handovers:
 
     def gone(self, job: Job, now: i64) -> None:
         """A job that was on its way is over here: taken over, acknowledged, expired."""
+        self._leave_out(job, now)
+        wait = self._waits.pop(job.id, None)
+        if wait is not None:
+            end_wait(self._place.engine, wait, w.SERVED)
+
+    def _leave_out(self, job: Job, now: i64) -> None:
+        """Let a job be on its way no more."""
         handing = self.by_job.pop(job.id, None)
         if handing is not None:
             handing.jobs = [other for other in handing.jobs if other is not job]
             if not handing.jobs:
                 self._over(handing, now)
-        wait = self._waits.pop(job.id, None)
-        if wait is not None:
-            end_wait(self._place.engine, wait, w.SERVED)
 
     def receive_takenover(self, sender: bytes, number: i64, now: i64) -> None:
         """The heir has them: they are its own."""
@@ -328,8 +332,7 @@ class Handovers:
             try:
                 image = image_of(place, job, now)
             except CommandError:
-                # Its body cannot be read any more.
-                handing.jobs.remove(job)
+                self._leave_unreadable(job, now)
                 continue
             image.holders = [node for node in image.holders if node != place.myself]
             due = handing.due_at.get(job.id, 0)
@@ -341,6 +344,8 @@ class Handovers:
             else:
                 postpone(place.engine, job, self._back_at(job, due, now))
             images.append(image)
+        if not images:
+            return
         message = OfJobs(YOURJOBS, images)
         message.number = handing.number
         message.floor = next(iter(self.under_way))
@@ -349,6 +354,15 @@ class Handovers:
         place.mail.send(handing.heir, message)
         handing.tries += 1
         place.deadlines.set(handing, now + min(_AGAIN_MS << min(handing.tries - 1, 10), _AGAIN_MS_MAX) + place.jitter())
+
+    def _leave_unreadable(self, job: Job, now: i64) -> None:
+        """The body of a job on its way cannot be read any more. The heir may have it, or not."""
+        if job.once:
+            self.lost += 1
+            self._finish([job], now)
+        else:
+            # It stays, for whoever repairs that.
+            self._leave_out(job, now)
 
     def _number(self, now: i64) -> i64:
         if self._next == self._reserved:

@@ -61,21 +61,18 @@ def file_text(members: Members) -> str:
     """What the file is to say: the members, without those whom we only hope to meet."""
     lines = [_own_line(members, _address(members.host, members.port, members.bus_port))]
     lines += [_line(peer) for peer in members.peers.values() if peer.is_member()]
-    if members.past:
-        lines.append(" ".join(["vars epochs", *[f"{node.decode()}={epoch}" for node, epoch in members.past.items()]]))
-        lines.append("\n")
-    return "".join(lines)
+    return "".join([*lines, _past_line(members.past)])
 
 
-def first_text(myself: bytes, peers: list[Peer]) -> str:
-    """What the file of a node is to say that has never run as this one: whom it is to get to know."""
+def first_text(myself: bytes, peers: list[Peer], past: dict[bytes, i64] | None = None) -> str:
+    """What the file of a node is to say that has never run as this one: whom it is to get to know, and whom not."""
     lines = [f"{myself.decode()} :0 myself 0 0 connected\n"]
     lines += [
         f"{peer.id.decode()} {_address(peer.host, peer.port, peer.bus_port)} "
         f"{_flags(_INVITED, peer.epoch)} 0 0 disconnected\n"
         for peer in peers
     ]
-    return "".join(lines)
+    return "".join([*lines, _past_line(past or {})])
 
 
 def read_file(text: str) -> Roster:
@@ -118,6 +115,12 @@ def _line(peer: Peer) -> str:
     state = "connected" if peer.linked else "disconnected"
     flags = _flags(flags_text(peer.flags), peer.epoch) or "noflags"
     return f"{peer.id.decode()} {address} {flags} {peer.ping_sent} {peer.pong_received} {state}\n"
+
+
+def _past_line(past: dict[bytes, i64]) -> str:
+    """The epochs of nodes that are in the table no more, if there are any."""
+    told = [f"{node.decode()}={epoch}" for node, epoch in past.items()]
+    return " ".join(["vars epochs", *told]) + "\n" if told else ""
 
 
 def _flags(words: str, epoch: i64) -> str:
