@@ -348,9 +348,9 @@ class Cluster(CopyKeeper):
 
     def whom_to_ask(self, id: bytes) -> str:
         """Who could know of a job that another node has made, and is not here; for people."""
-        for peer in self.members.peers.values():
-            if peer.id[:8] == id[2:10] and peer.is_member():
-                return f"ask the node that made it, {peer.id.decode()} at {peer.host}:{peer.port}"
+        maker = self.node_of(id[2:10])
+        if maker:
+            return f"ask the one that made it, {self.place.shown(maker)}"
         return f"ask the others: {id[2:10].decode('ascii', 'replace')}…, which made it, is not in the cluster any more"
 
     def acknowledge_unknown(self, id: bytes, now: i64) -> None:
@@ -473,7 +473,7 @@ class Cluster(CopyKeeper):
         elif state == s.READY:
             self.requeue.queued(job, copy, event, now)
         elif event == s.TOUCHED and state == s.TAKEN:
-            self.requeue.touched(job, copy, now)
+            self.requeue.delivered(job, copy, now)
 
     def _live_here_alone(self, job: Job, copy: Copy, now: i64) -> None:
         """A job with copies came to a tube that is on this node only: they would bring it back in the queue it left."""

@@ -71,7 +71,10 @@ class Requeue:
     # What happens here
 
     def delivered(self, job: Job, copy: Copy, now: i64) -> None:
-        """A copy was handed out: the other holders' time begins anew, and we warn them before ours is over."""
+        """A copy was handed out, or whoever has it asked for more time: the time of all holders begins anew.
+
+        We warn the others before ours is over.
+        """
         # Until it is armed, it is to wake when its time is over.
         copy.warned = True
         if has_others(copy) and not job.once:
@@ -81,10 +84,6 @@ class Requeue:
             if job.wake != NEVER:
                 postpone(self._place.engine, job, job.wake - warning_ms(job))
                 copy.warned = False
-
-    def touched(self, job: Job, copy: Copy, now: i64) -> None:
-        """Whoever has it asked for more time."""
-        self.delivered(job, copy, now)
 
     def queued(self, job: Job, copy: Copy, event: i64, now: i64) -> None:
         """A copy is ready to be had. The others hear so unless it never was before, anywhere."""
