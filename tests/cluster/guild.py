@@ -99,7 +99,7 @@ class Node:
         commands += [Command(name, -1, "", WRITE, "", "", getattr(native, name)) for name in NATIVE]
         commands += [
             Command(f"job {word}", -1, "", WRITE, "", "", getattr(jobs, word))
-            for word in ["peek", "wait", "delete", "move"]
+            for word in ["peek", "wait", "delete", "move", "switch"]
         ]
         family = Family("tube")
         for word in ("create", "drop", "info"):

@@ -213,3 +213,14 @@ def test_a_job_that_goes_to_another_queue_keeps_its_copies() -> None:
     assert guild[0].ask("ackjob", id) == 1
     guild.run(20_000)
     assert [len(node.jobs()) for node in guild.nodes] == [1, 0, 0]
+
+
+def test_a_job_that_is_switched_to_done_is_queued_by_none_and_may_be_acked_elsewhere() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    assert guild[0].ask("job", "switch", id, "done") == b"OK"
+    guild.run(20_000)
+    assert guild.queued("q") == [0, 0, 0]
+    assert guild[1].ask("ackjob", id) == 1
+    guild.run(20_000)
+    assert not any(node.jobs() for node in guild.nodes)

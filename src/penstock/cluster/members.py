@@ -172,7 +172,7 @@ class Members:
     def failure_reports(self, node: bytes, now: i64) -> int:
         """How many other nodes have said lately that they cannot reach one."""
         peer = self.peers.get(node)
-        return 0 if peer is None else self._reports(peer, now)
+        return 0 if peer is None else self._reports(peer, 0, now)
 
     # What the operator says
 
@@ -563,8 +563,12 @@ class Members:
         self._judge(peer, now)
 
     def _judge(self, peer: Peer, now: i64) -> None:
-        """Let a node that we suspect be failed if most of us do."""
-        if not peer.flags & NODE_SUSPECTED or 1 + self._reports(peer, now) <= self.size() // 2:
+        """Let a node that we suspect be failed if most of us do.
+
+        What others said before it owed us an answer may be of troubles that are over: whoever is cut off from all has
+        heard of some, and would call everybody failed.
+        """
+        if not peer.flags & NODE_SUSPECTED or 1 + self._reports(peer, peer.ping_sent, now) <= self.size() // 2:
             return
         self._set_failed(peer)
         for each in self.peers.values():
@@ -575,16 +579,13 @@ class Members:
         peer.flags = peer.flags & ~NODE_SUSPECTED | NODE_FAILED
         self.changes += 1
 
-    def _reports(self, peer: Peer, now: i64) -> int:
-        """How many others suspect it and have said so lately; not before it owed us an answer, too.
-
-        What was said before may be of other troubles than ours: whoever is cut off from all others has heard of many.
-        """
+    def _reports(self, peer: Peer, since: i64, now: i64) -> int:
+        """How many others suspect it and have said so lately, and since a moment."""
         reports = peer.reports
         for node, when in list(reports.items()):
-            if now - when > 2 * self.timeout_ms or when < peer.ping_sent or node not in self.peers:
+            if now - when > 2 * self.timeout_ms or node not in self.peers:
                 del reports[node]
-        return len(reports)
+        return len([when for when in reports.values() if when >= since])
 
     def _receive_failure(self, sender: bytes, node: bytes, now: i64) -> None:
         peer = self.peers.get(node)

@@ -42,6 +42,9 @@ WARNING_MS: Final = 500
 MARGIN_MS: Final = 750
 _SLACK: Final = 8
 
+# Who has a job in one of these states does not want it queued by anybody.
+_OUT: Final = bytes([s.TAKEN, s.BURIED, s.DONE, s.ZOMBIE])
+
 # What makes a job ready, and is news: somebody asked for it.
 _ASKED: Final = bytes(
     [
@@ -202,7 +205,7 @@ class Requeue:
             if wake > job.wake:
                 copy.warned = False
                 postpone(self._place.engine, job, wake)
-        elif job.state != s.BURIED:
+        elif not keeps_it_out(job):
             self._stand_back(job, copy, message.aux, now)
 
     def receive_enqueue(self, id: bytes, delay_ms: i64, now: i64) -> None:
@@ -267,8 +270,8 @@ class Requeue:
 
 
 def keeps_it_out(job: Job) -> bool:
-    """Whether nobody else is to queue a job, because it is handed out here, or buried."""
-    return job.state == s.TAKEN or job.state == s.BURIED
+    """Whether nobody else is to queue a job: it is handed out here, or buried, or switched to done."""
+    return job.state in _OUT
 
 
 def is_armed(job: Job, copy: Copy) -> bool:
