@@ -154,6 +154,10 @@ class Bus(Post):
         self._mail.sent[kind] += 1
         self.send({node: [message]})
 
+    def is_two_way(self, node: bytes) -> bool:
+        """Whether a node can be told something, and can answer: it does so on a link of its own."""
+        return node in self._inbound and self.members.is_linked(node)
+
     def is_crowded(self, node: bytes) -> bool:
         """Whether a node has so much to read that what can wait is better not said now."""
         link = self._outbound.get(node)
