@@ -309,13 +309,18 @@ def test_nobody_waits_for_an_answer_that_cannot_come(tmp_path: Path) -> None:
         home.ask("TUBE", "CREATE", "strict")
         wire = entry.connect()
         wait_for(lambda: _is_there(wire, "strict"))
-        wire.send("TAKE", "strict", "TIMEOUT", "60s")
-        wait_for(lambda: pairs(home.ask("TUBE", "STATS", "strict"))[b"waiting"] == 1)  # type: ignore[arg-type]
+        muted = entry.connect()
+        muted.send("CLIENT", "REPLY", "SKIP")
+        for each in (muted, wire):
+            each.send("TAKE", "strict", "TIMEOUT", "60s")
+        wait_for(lambda: pairs(home.ask("TUBE", "STATS", "strict"))[b"waiting"] == 2)  # type: ignore[arg-type]
         # The home can be told something, and cannot answer: nothing goes there.
         to_entry.cut()
         assert b"cannot be reached; this may have been done or not" in wire.read()
         with pytest.raises(Refusal, match=r"^NOHOME tube 'strict' lives on node .*, which cannot be reached$"):
             wire.call("PUT", "strict", "body")
+        # Who wants no answer gets no refusal either.
+        assert muted.call("PING") == b"PONG"
         to_entry.mend()
         wait_for(lambda: _is_there(wire, "strict"))
         assert home.ask("QLEN", "strict") == 0

@@ -194,7 +194,7 @@ class Reader:
 
     def end(self) -> None:
         """That was all of it."""
-        self._forwarding.is_through(self._client)
+        self._forwarding.is_through(self._client, self._client.reply.length)
 
     def fail(self, refusal: PenstockError) -> None:
         """There will be no answer."""
@@ -202,8 +202,9 @@ class Reader:
             # Whatever came next would be read as the rest of it.
             self._client.abort()
             return
+        before = self._client.reply.length
         self._client.reply.error(refusal_line(refusal))
-        self._forwarding.is_through(self._client)
+        self._forwarding.is_through(self._client, before)
 
 
 class Part(Reader):
@@ -241,9 +242,9 @@ class Whole:
         self._answers.append(answer)
         self._missing -= 1
         if self._missing == 0 and not self._client.lost:
-            if self._client.muted == ANSWERED:
-                self._client.reply.raw(_put_together(self._answers))
-            self._forwarding.is_through(self._client)
+            before = self._client.reply.length
+            self._client.reply.raw(_put_together(self._answers))
+            self._forwarding.is_through(self._client, before)
 
 
 def _put_together(parts: list[bytes]) -> bytes:
@@ -300,11 +301,11 @@ class Forwarding(Abroad):
         client.busy = True
         client.abroad = count
 
-    def is_through(self, client: Connection) -> None:
-        """What a client of RESP has asked for was answered, and the next command is run."""
+    def is_through(self, client: Connection, before: int) -> None:
+        """What a client of RESP has asked for was answered, with what begins there, and the next command is run."""
         client.abroad = 0
         client.busy = False
-        self._desk.answered(client, client.reply.length)
+        self._desk.answered(client, before)
         self.node.run(client)
 
     def _tunnel(self, client: Connection, node: bytes, what: str) -> Tunnel:
