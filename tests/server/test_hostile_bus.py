@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -68,6 +69,22 @@ class Stranger:
             pass
         self.socket.close()
         return True
+
+
+class Callee(Stranger):
+    """Somebody whom the node connects to."""
+
+    def __init__(self, door: socket.socket, name: bytes = b"d" * 40) -> None:
+        self.socket, _ = door.accept()
+        self.socket.settimeout(PATIENCE_S)
+        self.name = name
+        self.nonce = b"n" * 32
+
+    def answer(self) -> None:
+        """Be one of them: the second word, and hear the third."""
+        made = bus.Secrets(SECRET.encode(), bus.hello(self.word(), False), bus.Hello(self.name, self.nonce, b"", 0, 0))
+        self.send(bus.answer(self.name, self.nonce, made.listener_proof(), 0, 0))
+        self.word()
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +211,21 @@ def test_those_who_say_nothing_do_not_keep_others_out(node: Node) -> None:
     for stranger in silent:
         stranger.socket.close()
     wait_for(lambda: _is_let_in(node))
+
+
+def test_one_who_always_hangs_up_is_called_more_and_more_rarely(node: Node) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as door:
+        door.settimeout(PATIENCE_S)
+        node.ask("CLUSTER", "MEET", "127.0.0.1", 7, door.getsockname()[1])
+        began = time.monotonic()
+        for _ in range(5):
+            # It is let in each time, so it is not that nobody is there.
+            called = Callee(door)
+            called.answer()
+            called.socket.close()
+        # At once, and then after 0.1, 0.2 and 0.4 s.
+        assert time.monotonic() - began >= 0.7
+        assert node.ask("CLUSTER", "FORGET", called.name) == b"OK"
 
 
 def test_a_node_that_was_replaced_is_refused_by_name(node: Node) -> None:

@@ -26,7 +26,6 @@ class Exchange(Protocol):
 
     node: bytes
     secret: bytes
-    body_max: int
     bytes_in: int
     bytes_out: int
 
@@ -169,7 +168,7 @@ class Inbound(Link):
     def read(self, frame: bytes) -> None:
         """A frame came in: the first word, the third, or a packet."""
         if self._seal is not None:
-            said = wire.messages(wire.opened(frame, self._seal), self.exchange.body_max)
+            said = wire.messages(wire.opened(frame, self._seal))
             for message in said:
                 if isinstance(message, Greeting) and not message.host:
                     message.host = self.host
@@ -202,7 +201,7 @@ class Inbound(Link):
         self.be_patient()
         self.node, self.epoch = claimed.node, claimed.epoch
         self._seal = wire.Seal(secrets.link_key())
-        self._frames.bytes_max = self.exchange.body_max + wire.ENVELOPE_BYTES
+        self._frames.bytes_max = wire.PACKET_BYTES_MAX
         self.exchange.is_known(self)
 
 
@@ -214,7 +213,8 @@ class Outbound(Link):
         self.is_ours = True
         self.named = named  # Who should be there.
         self._myself = wire.Hello(exchange.node, self._nonce, b"", 0, 0)
-        self.seal: wire.Seal | None = None  # Once it is proven who is.
+        self.seal: wire.Seal | None = None  # Once it is proven who is,
+        self.opened_at = 0.0  # and when that was.
         self.is_crowded = False  # What can wait is not said now.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -59,7 +59,6 @@ class Membership:
         """Let settings that can change take effect."""
         self.members.timeout_ms = self._config.cluster_node_timeout
         self.bus.secret = to_bytes(self._config.cluster_secret)
-        self.bus.body_max = self._config.max_body
 
     # What survives a restart
 
