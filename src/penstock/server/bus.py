@@ -19,7 +19,7 @@ from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
 from penstock.core.engine import shown
 from penstock.core.limits import NEVER
-from penstock.server.links import HANDSHAKE_S, Inbound, Link, Outbound
+from penstock.server.links import HANDSHAKE_S, TOO_MANY, Inbound, Link, Outbound
 from penstock.server.node import Node, Post
 from penstock.server.tunnels import Tunnels
 from penstock.wire.bus import Scribe
@@ -28,7 +28,8 @@ _log = logging.getLogger("penstock")
 
 Letters = dict[bytes, list[Message]]
 
-# How many may be in the middle of a handshake: more than any cluster has nodes that come at once.
+# How many may be in the middle of a handshake: more than any cluster has nodes that come at once. Who comes then takes
+# the place of the first of them, so that those who say nothing keep nobody out.
 _UNKNOWN_MAX: Final = 64
 
 # A peer that has not read so much of what it was told is hung up on; what it missed is said again.
@@ -68,7 +69,7 @@ class Bus(Post):
         self._mail = cluster.mail
         self._keep = keep
         self._inbound: dict[bytes, Inbound] = {}
-        self._unknown: set[Inbound] = set()
+        self._unknown: dict[Inbound, None] = {}  # Who has not proven anything yet, in the order in which they came.
         self._outbound: dict[bytes, Outbound] = {}  # By who should be there; also those that are still being opened.
         self._delays: dict[bytes, float] = {}  # How long the next try has to wait, of those that were in vain lately.
         self._again: dict[bytes, asyncio.TimerHandle] = {}
@@ -179,9 +180,13 @@ class Bus(Post):
 
     def came(self, link: Inbound) -> bool:
         """Somebody has opened a link; tell whether there is room for it."""
-        if len(self._unknown) >= _UNKNOWN_MAX or len(self._inbound) >= 2 * NODES_MAX:
+        if len(self._inbound) >= 2 * NODES_MAX:
             return False
-        self._unknown.add(link)
+        if len(self._unknown) >= _UNKNOWN_MAX:
+            first = next(iter(self._unknown))
+            del self._unknown[first]
+            first.turn_away(TOO_MANY)
+        self._unknown[link] = None
         return True
 
     def epoch_of(self, node: bytes) -> int:
@@ -201,7 +206,7 @@ class Bus(Post):
 
     def is_known(self, link: Inbound) -> None:
         """Who opened a link has proven who it is."""
-        self._unknown.discard(link)
+        self._unknown.pop(link, None)
         before = self._inbound.get(link.node)
         self._inbound[link.node] = link
         if before is not None:
@@ -257,7 +262,7 @@ class Bus(Post):
     def lost(self, link: Link) -> None:
         """A link is gone."""
         if isinstance(link, Inbound):
-            self._unknown.discard(link)
+            self._unknown.pop(link, None)
             if self._inbound.get(link.node) is link:
                 del self._inbound[link.node]
                 self._lose_tunnels(link.node)

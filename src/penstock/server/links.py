@@ -20,6 +20,8 @@ HANDSHAKE_S: Final = 5.0
 # With so much that a peer has not read, commands and answers of clients wait: they must not be why it is hung up on.
 CROWDED_BYTES: Final = 4 * 1024 * 1024
 
+TOO_MANY: Final = "too many links are being opened"
+
 
 class Exchange(Protocol):
     """Where all links of a node come together."""
@@ -158,7 +160,7 @@ class Inbound(Link):
         if why_not:
             self.turn_away(why_not)
         elif not self.exchange.came(self):
-            self.turn_away("too many links are being opened")
+            self.turn_away(TOO_MANY)
 
     def turn_away(self, why: str) -> None:
         """Say why there will be no talk, and hang up."""
