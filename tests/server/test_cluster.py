@@ -381,9 +381,17 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
         newcomer.kill()
         problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
         assert [line.split()[:2] for line in problems] == [[name, where]]
-        assert f"3 nodes have forgotten {name}" in penstock("forget", name[:8])
+        # One that refuses us is a problem of its own, and no reason not to ask the others.
+        second = three.nodes[1].connect()
+        with configured(second, "requirepass", "another password"):
+            problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
+            assert len(problems) == 2 and "wants a password" in problems[0]
+            said = penstock("forget", name[:8], code=1)
+            assert f"2 nodes have forgotten {name}" in said and f"127.0.0.1:{three.nodes[1].port}" in said
+        assert f"3 nodes have forgotten {name}" in penstock("forget", name)
         assert [node.cluster_info()["cluster_known_nodes"] for node in three.nodes] == [3, 3, 3]
         penstock("forget", name, code=3)
+        penstock("forget", name[:8], code=3)
         penstock("meet", "nowhere:7711", code=2)
         assert "it leaves" in penstock("leave", "--wait", "20s")
         assert "it stays" in penstock("leave", "--stay")

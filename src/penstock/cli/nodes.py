@@ -62,6 +62,11 @@ def is_found(node: Record) -> bool:
     return not node["address"].startswith(":")
 
 
+def where(node: Record) -> str:
+    """Where a node is, for people; if that is not known, which one it is."""
+    return str(node["address"] if is_found(node) else node["node"])
+
+
 def address_of(text: str) -> tuple[str, str, list[str]]:
     """Host, port, and the port for nodes if that is said."""
     found = _ADDRESS.fullmatch(text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.exits import REFUSED, USAGE, fail, sentence_of
-from penstock.cli.nodes import NOT_ASKED, address_of, is_found, node_at, nodes_of
+from penstock.cli.nodes import NOT_ASKED, address_of, is_found, node_at, nodes_of, where
 from penstock.cli.output import Output, Record, told
 from penstock.cli.target import Target, place_of
 from penstock.core.errors import CommandError
@@ -127,7 +127,7 @@ class _Cluster:
                     known = {each["node"]: each for each in nodes_of(queue)}
                     self.forgotten |= self.lost.encode() in queue.execute("CLUSTER", "FORGET")
             except NOT_ASKED as error:
-                self.missed[node["address"]] = sentence_of(error)
+                self.missed[where(node)] = sentence_of(error)
                 continue
             self.nodes[node["node"]] = node
             if self.lost in known:
