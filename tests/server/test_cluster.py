@@ -24,7 +24,7 @@ from penstock.cli.main import app
 from .clustering import Cluster, Node, cluster_of
 from .forked import Forked
 from .proxies import Proxy
-from .serving import PATIENCE_S, Refusal, Wire, decoded, wait_for
+from .serving import PATIENCE_S, Refusal, Wire, configured, decoded, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +134,18 @@ def test_a_job_is_on_three_nodes_and_gone_from_all_when_any_is_told(wires: list[
 def test_more_copies_than_nodes_are_refused(wires: list[Wire]) -> None:
     with pytest.raises(Refusal, match="NOREPL Not enough reachable nodes"):
         wires[0].call("ADDJOB", "q", "b", 0, "REPLICATE", 4)
+
+
+def test_a_body_that_a_node_does_not_allow_costs_its_copy_and_no_link(three: Cluster, wires: list[Wire]) -> None:
+    home, other, _ = wires
+    before = int(three.nodes[1].cluster_info()["cluster_stats_refused"])
+    with configured(other, "max-body", 1_000_000):
+        with pytest.raises(Refusal, match="NOREPL"):
+            home.call("ADDJOB", "large", bytes(2_000_000), 200, "REPLICATE", 3)
+        id = home.add("large", bytes(2_000_000), "REPLICATE", 2)
+        assert home.show(id)[b"state"] == b"queued"
+        assert home.add("large", "small", "REPLICATE", 3)
+    assert three.nodes[1].cluster_info()["cluster_stats_refused"] == before
 
 
 def test_the_history_of_a_job_is_told_by_the_node_that_made_it(three: Cluster) -> None:
@@ -369,9 +381,17 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
         newcomer.kill()
         problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
         assert [line.split()[:2] for line in problems] == [[name, where]]
-        assert f"3 nodes have forgotten {name}" in penstock("forget", name[:8])
+        # One that refuses us is a problem of its own, and no reason not to ask the others.
+        second = three.nodes[1].connect()
+        with configured(second, "requirepass", "another password"):
+            problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
+            assert len(problems) == 2 and "wants a password" in problems[0]
+            said = penstock("forget", name[:8], code=1)
+            assert f"2 nodes have forgotten {name}" in said and f"127.0.0.1:{three.nodes[1].port}" in said
+        assert f"3 nodes have forgotten {name}" in penstock("forget", name)
         assert [node.cluster_info()["cluster_known_nodes"] for node in three.nodes] == [3, 3, 3]
         penstock("forget", name, code=3)
+        penstock("forget", name[:8], code=3)
         penstock("meet", "nowhere:7711", code=2)
         assert "it leaves" in penstock("leave", "--wait", "20s")
         assert "it stays" in penstock("leave", "--stay")

@@ -21,6 +21,7 @@ from penstock.cli.main import app
 from .clustering import TIMEOUT_MS, Cluster, Node, cluster_of
 from .iproto_wire import CALL_16, PING, IprotoWire, pack
 from .iproto_wire import Refusal as CallRefusal
+from .proxies import Proxy
 from .serving import Refusal, Wire, command, decoded, pairs, wait_for
 
 
@@ -296,6 +297,43 @@ def test_a_home_that_stands_still_is_given_up_in_time(three: Cluster) -> None:
     wait_for(lambda: _is_there(wire, "still"))
     # It was done once, or not at all.
     assert wire.call("QLEN", "still") <= 1
+
+
+def test_nobody_waits_for_an_answer_that_cannot_come(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        proxies = [Proxy() for _ in range(2)]
+        for proxy in proxies:
+            stack.callback(proxy.close)
+        entry, home = stack.enter_context(cluster_of(tmp_path, 2, proxies=proxies)).nodes
+        to_entry = proxies[0]
+        home.ask("TUBE", "CREATE", "strict")
+        wire = entry.connect()
+        wait_for(lambda: _is_there(wire, "strict"))
+        muted = entry.connect()
+        muted.send("CLIENT", "REPLY", "SKIP")
+        for each in (muted, wire):
+            each.send("TAKE", "strict", "TIMEOUT", "60s")
+        wait_for(lambda: pairs(home.ask("TUBE", "STATS", "strict"))[b"waiting"] == 2)  # type: ignore[arg-type]
+        # The home can be told something, and cannot answer: nothing goes there.
+        to_entry.cut()
+        assert b"cannot be reached; this may have been done or not" in wire.read()
+        with pytest.raises(Refusal, match=r"^NOHOME tube 'strict' lives on node .*, which cannot be reached$"):
+            wire.call("PUT", "strict", "body")
+        # Who wants no answer gets no refusal either.
+        assert muted.call("PING") == b"PONG"
+        to_entry.mend()
+        wait_for(lambda: _is_there(wire, "strict"))
+        assert home.ask("QLEN", "strict") == 0
+        # As before, and the entry has not found out yet: that is over when the home comes anew.
+        to_entry.cut(quietly=True)
+        wait_for(lambda: home.cluster_info()["cluster_tunnels_in"] == 0)
+        other = entry.connect()
+        other.send("PUT", "strict", "body")
+        wait_for(lambda: home.ask("QLEN", "strict") == 1)
+        to_entry.mend()
+        assert b"cannot be reached; this may have been done or not" in other.read()
+        wait_for(lambda: home.cluster_info()["cluster_tunnels_in"] == 0)
+        assert _is_there(other, "strict")
 
 
 def test_homes_are_listed_and_counted(three: Cluster, wires: list[Wire]) -> None:

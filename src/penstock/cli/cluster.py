@@ -6,14 +6,15 @@ at the addresses that the first one knows, with its user and password.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail
-from penstock.cli.nodes import address_of, node_at, nodes_of
+from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail, sentence_of
+from penstock.cli.nodes import NOT_ASKED, address_of, node_at, nodes_of, where
 from penstock.cli.output import Column, Output, Record, column, jobs_text
 from penstock.cli.records import total
 from penstock.cli.spans import span
@@ -27,6 +28,8 @@ app = typer.Typer(help="See the cluster, and change it.", no_args_is_help=True)
 
 # How often something is asked that is waited for, seconds.
 _ASK_S: Final = 0.05
+
+_ID: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 _COLUMNS: Final = [
     column("node"),
@@ -150,24 +153,25 @@ def forget(
 ) -> None:
     """Let every node forget one that will not come back; it is not heard of again unless it is met."""
     known = _nodes(target)
-    found = [each for each in known if each["node"].startswith(node)]
-    if len(found) != 1:
-        fail(f"there is no node {node!r} here" if not found else f"{len(found)} nodes begin with {node!r}", NOT_FOUND)
-    gone = found[0]
-    told, missed = 0, []
+    gone = _id_of(node, known)
+    told, knew, missed = 0, 0, {}
     for each in known:
-        if each is gone:
+        if each["node"] == gone:
             continue
         try:
             with node_at(target, each) as queue:
-                if gone["node"] in [other["node"] for other in nodes_of(queue)]:
-                    queue.execute("CLUSTER", "FORGET", gone["node"])
+                if gone in [other["node"] for other in nodes_of(queue)]:
+                    queue.execute("CLUSTER", "FORGET", gone)
+                    knew += 1
                 told += 1
-        except OSError:
-            missed.append(each["address"])
-    out.done(f"{told} nodes have forgotten {gone['node']}", node=gone["node"], told=told, missed=missed)
+        except NOT_ASKED as error:
+            missed[where(each)] = sentence_of(error)
+    if not knew and not missed:
+        fail(f"nobody knows a node {gone}", NOT_FOUND)
+    out.done(f"{told} nodes have forgotten {gone}", node=gone, told=told, missed=list(missed))
     if missed:
-        fail(f"{', '.join(missed)} could not be told: say it again within a minute, or they tell the others", ERROR)
+        who = ", ".join(f"{at} ({why})" for at, why in missed.items())
+        fail(f"not told: {who}; say it again within a minute, with the whole id, or they tell the others", ERROR)
 
 
 @app.command()
@@ -222,6 +226,16 @@ def demo(
     raise typer.Exit(run(count))
 
 
+def _id_of(word: str, known: list[Record]) -> str:
+    """The id of the node that is meant. A whole one need not be known here any more."""
+    found = [each["node"] for each in known if each["node"].startswith(word)]
+    if not found and _ID.fullmatch(word):
+        return word
+    if len(found) != 1:
+        fail(f"there is no node {word!r} here" if not found else f"{len(found)} nodes begin with {word!r}", NOT_FOUND)
+    return str(found[0])
+
+
 def _checked(target: Target, node: Record) -> Record:
     """What a node says of the others."""
     row: Record = {"node": node["node"], "address": node["address"], "reaches": None, "problem": "", "knows": []}
@@ -229,15 +243,15 @@ def _checked(target: Target, node: Record) -> Record:
         with node_at(target, node) as queue:
             known = nodes_of(queue)
             disputed = _info_of(queue).get("cluster_homes_disputed", 0)
-    except OSError as error:
-        return row | {"problem": f"cannot be asked: {error}"}
+    except NOT_ASKED as error:
+        return row | {"problem": f"cannot be asked: {sentence_of(error)}"}
     others = [each for each in known if "myself" not in each["flags"]]
     away = [each for each in others if each["state"] != "connected" or {"fail", "fail?"} & set(each["flags"])]
     row |= {"reaches": len(others) - len(away), "knows": sorted(each["node"] for each in known)}
     if known[0]["node"] != node["node"]:
         row["problem"] = f"somebody else is there: {known[0]['node']}"
     elif away:
-        row["problem"] = f"cannot reach {', '.join(each['address'] for each in away)}"
+        row["problem"] = f"cannot reach {', '.join(where(each) for each in away)}"
     elif disputed:
         row["problem"] = f"{disputed} of its tubes live on another node, too: see its log"
     return row

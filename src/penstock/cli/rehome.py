@@ -11,8 +11,8 @@ import datetime
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.exits import REFUSED, USAGE, fail
-from penstock.cli.nodes import address_of, node_at, nodes_of
+from penstock.cli.exits import REFUSED, USAGE, fail, sentence_of
+from penstock.cli.nodes import NOT_ASKED, address_of, is_found, node_at, nodes_of, where
 from penstock.cli.output import Output, Record, told
 from penstock.cli.target import Target, place_of
 from penstock.core.errors import CommandError
@@ -60,13 +60,14 @@ def run(directory: str, via: str | None, force: bool, dry_run: bool, out: Output
     done = "would become" if dry_run else "is"
     out.done(
         f"{directory} {done} node {who.node}, in epoch {epoch}, as it was at {moment}, position {position:,}. "
-        f"Start it with the settings of the old one: {start}",
+        f"{cluster.told_missed()}Start it with the settings of the old one: {start}",
         node=who.node,
         epoch=epoch,
         position=position,
         time=moment,
         done=not dry_run,
         start=start,
+        missed=list(cluster.missed),
     )
 
 
@@ -108,7 +109,9 @@ class _Cluster:
     target: Target
     lost: str
     nodes: dict[str, Record] = field(default_factory=dict)  # Who can be asked, and where others find it.
-    seen: list[tuple[str, Record | None]] = field(default_factory=list)  # What each of them knows of the lost one.
+    seen: list[tuple[str, Record]] = field(default_factory=list)  # What those say of the lost one who know it.
+    forgotten: bool = False  # Somebody was told to forget it.
+    missed: dict[str, str] = field(default_factory=dict)  # Who cannot be asked, and why.
 
     def look(self) -> None:
         """Ask everybody."""
@@ -122,10 +125,13 @@ class _Cluster:
             try:
                 with node_at(self.target, node) as queue:
                     known = {each["node"]: each for each in nodes_of(queue)}
-            except OSError:
+                    self.forgotten |= self.lost.encode() in queue.execute("CLUSTER", "FORGET")
+            except NOT_ASKED as error:
+                self.missed[where(node)] = sentence_of(error)
                 continue
             self.nodes[node["node"]] = node
-            self.seen.append((node["address"], known.get(self.lost)))
+            if self.lost in known:
+                self.seen.append((node["address"], known[self.lost]))
             self._learn_addresses(known)
 
     def _learn_addresses(self, known: dict[str, Record]) -> None:
@@ -135,32 +141,46 @@ class _Cluster:
                 self.nodes[id] = node | {"address": known[id]["address"]}
 
     def why_not(self) -> list[str]:
-        """What speaks against its being lost."""
-        found = []
-        for address, lost in self.seen:
-            if lost is not None and "fail" not in lost["flags"]:
-                found.append(f"{address} has it as {', '.join(lost['flags']) or 'reachable'}, {lost['state']}")
+        """What speaks against its being lost. Who has never heard of it has nothing to say."""
+        found = [
+            f"{address} has it as {', '.join(lost['flags']) or 'reachable'}, {lost['state']}"
+            for address, lost in self.seen
+            if "fail" not in lost["flags"]
+        ]
+        if not self.seen and not self.forgotten:
+            found.append("nobody there has ever heard of it; see whether --via names a node of its cluster")
         if self._answers():
             found.append("it answers")
         return found
 
     def _answers(self) -> bool:
         """Whether the one that is lost answers where it was."""
-        at = next((lost["address"] for _, lost in self.seen if lost is not None), None)
-        if at is None or at.startswith(":"):
+        lost = self._where()
+        if lost is None:
             return False
         try:
-            with node_at(self.target, {"flags": [], "address": at}, retry_for="0s") as queue:
+            with node_at(self.target, lost, retry_for="0s") as queue:
                 return bool(queue.execute("CLUSTER", "MYID").decode() == self.lost)
-        except (OSError, CommandError):
+        except NOT_ASKED:
             return False
+
+    def _where(self) -> Record | None:
+        """Where it was, as somebody knows it."""
+        return next((lost for _, lost in self.seen if is_found(lost)), None)
+
+    def told_missed(self) -> str:
+        """A sentence about those who cannot be asked, if there are any."""
+        if not self.missed:
+            return ""
+        who = ", ".join(f"{address} ({why})" for address, why in self.missed.items())
+        return f"Not asked, and to hear of it from the others: {who}. "
 
     def ports(self) -> str:
         """Where it was found, as settings for the one that comes in its place."""
-        at = next((lost["address"] for _, lost in self.seen if lost is not None), None)
-        if at is None or at.startswith(":"):
+        lost = self._where()
+        if lost is None:
             return ""
-        _, port, bus_port = address_of(at)
+        _, port, bus_port = address_of(lost["address"])
         return f" --port {port}" + "".join(f" --cluster-port {each}" for each in bus_port)
 
     def next_epoch(self, own: int) -> int:

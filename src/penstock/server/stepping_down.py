@@ -52,9 +52,9 @@ def _known(config: Config) -> Roster:
     """Whom the node knew, and where they are."""
     path = config.within_dir(config.cluster_config_file)
     if not path.exists():
-        return Roster(b"", [], {})
+        return Roster(b"")
     try:
         return read_file(text_file.read(path, str(path)))
     except ValueError as error:
         _log.warning("%s: %s; meet the others again", path, error)
-        return Roster(b"", [], {})
+        return Roster(b"")

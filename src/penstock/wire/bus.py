@@ -72,7 +72,7 @@ from penstock.cluster.messages import (
 )
 from penstock.core.errors import ProtocolError
 from penstock.core.ids import LONG_ID_BYTES
-from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, REASON_BYTES_MAX
+from penstock.core.limits import BODY_BYTES_HARD_MAX, DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, REASON_BYTES_MAX
 from penstock.wire.errors import TurnedAway
 from penstock.wire.msgpack import Reader, pack, write_array, write_binary, write_integer, write_text
 
@@ -90,8 +90,9 @@ _LENGTH_BYTES: Final = 4
 # A word of the handshake is shorter; so whoever has proven nothing makes us keep no more than this.
 HELLO_BYTES_MAX: Final = 1_024
 
-# What a packet may have beside the body of a job: a hundred names of queues of the greatest length, other bodies.
-ENVELOPE_BYTES: Final = 16 * 1024 * 1024
+# How long a packet may be: the largest body that a node may allow, whatever this one does, and beside it a hundred
+# names of queues of the greatest length, or other bodies. A body that is too large here is read, and not taken.
+PACKET_BYTES_MAX: Final = BODY_BYTES_HARD_MAX + 16 * 1024 * 1024
 
 # A packet is closed when it has so many bytes: what is large is checked and run in pieces.
 PACKET_BYTES: Final = 256 * 1024
@@ -508,12 +509,12 @@ def _write_papers(writer: BytesWriter, papers: Papers) -> None:
 # Bytes into messages
 
 
-def messages(payload: bytes, body_max: i64) -> list[Message]:
+def messages(payload: bytes) -> list[Message]:
     """What is said in a packet. Kinds that this version does not know are passed over."""
     reader = Reader(payload)
     found: list[Message] = []
     for _ in range(reader.length_of_array()):
-        message = _message(reader, body_max)
+        message = _message(reader)
         if message is not None:
             found.append(message)
     if reader.at != reader.end:
@@ -521,7 +522,7 @@ def messages(payload: bytes, body_max: i64) -> list[Message]:
     return found
 
 
-def _message(reader: Reader, body_max: i64) -> Message | None:
+def _message(reader: Reader) -> Message | None:
     count = reader.length_of_array()
     if count < 1:
         raise ProtocolError("a message is empty")
@@ -532,7 +533,7 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
     if kind < FAIL:
         return _greeting(reader, kind, count)
     if kind in (REPLJOB, YOURJOBS):
-        return _jobs(reader, kind, count, body_max)
+        return _jobs(reader, kind, count)
     if kind == FAIL:
         _needs(count, 2)
         node = _node(reader)
@@ -546,7 +547,7 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
     if kind == ASK:
         return _question(reader, kind, count)
     if kind == TOLD:
-        return _told(reader, kind, count, body_max)
+        return _told(reader, kind, count)
     if kind == HOMES:
         _needs(count, 4)
         homes = OfTubes(kind, _number(reader, _COUNT_MAX), [], [])
@@ -612,7 +613,7 @@ def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
     return Greeting(kind, host, port, bus_port, flags, memory, rumours, epoch)
 
 
-def _jobs(reader: Reader, kind: i64, count: i64, body_max: i64) -> OfJobs:
+def _jobs(reader: Reader, kind: i64, count: i64) -> OfJobs:
     _needs(count, 7)
     message = OfJobs(kind, [], _number(reader, 1) == 1)
     message.number = _number(reader, _NUMBER_MAX)
@@ -620,7 +621,7 @@ def _jobs(reader: Reader, kind: i64, count: i64, body_max: i64) -> OfJobs:
     message.series = _memory(reader)
     message.memory = _memory(reader)
     for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs")):
-        message.jobs.append(_job(reader, body_max))
+        message.jobs.append(_job(reader))
     _pass(reader, count - 7)
     return message
 
@@ -638,13 +639,13 @@ def _question(reader: Reader, kind: i64, count: i64) -> Question:
     return question
 
 
-def _told(reader: Reader, kind: i64, count: i64, body_max: i64) -> Told:
+def _told(reader: Reader, kind: i64, count: i64) -> Told:
     _needs(count, 4)
     told = Told(kind, _number(reader, _NUMBER_MAX), [], [])
     for _ in range(_limited(reader.length_of_array(), FIGURES_MAX, "figures")):
         told.figures.append(_number(reader, _NUMBER_MAX))
     for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs")):
-        told.jobs.append(_job(reader, body_max))
+        told.jobs.append(_job(reader))
     _pass(reader, count - 4)
     return told
 
@@ -689,15 +690,12 @@ def _papers(reader: Reader, kind: i64, count: i64) -> Papers:
     return papers
 
 
-def _job(reader: Reader, body_max: i64) -> JobImage:
+def _job(reader: Reader) -> JobImage:
     fields = reader.length_of_array()
     _needs(fields, 16)
     id = _job_id(reader)
     queue = _queue(reader)
-    body = reader.string()
-    if len(body) > body_max:
-        raise ProtocolError(f"a body of {len(body)} bytes; this node allows {body_max} (max-body)")
-    image = JobImage(id, queue, body)
+    image = JobImage(id, queue, reader.string())
     image.body_kind = _number(reader, 255)
     image.repl = _number(reader, 65_535)
     image.age_ms = _duration(reader)
