@@ -122,7 +122,7 @@ def test_what_was_said_in_one_turn_is_one_packet_unless_it_is_long():
     frames.bytes_max = 1 << 20
     sender, receiver = bus.Seal(KEY), bus.Seal(KEY)
     frames.feed(bus.packets(MESSAGES, sender, bus.Scribe()))
-    assert frames.next() and not frames.pending()
+    assert frames.next() and frames.next() is None
     receiver.next(payload_of(MESSAGES))
     long = [m.OfJobs(m.REPLJOB, [m.JobImage(JOB, b"q", bytes(100_000))]) for _ in range(10)]
     frames.feed(bus.packets(long, sender, bus.Scribe()))
@@ -140,7 +140,7 @@ def test_frames_are_the_same_byte_by_byte():
         frame = frames.next()
         if frame is not None:
             found.append(bus.hello(frame, False).node)
-    assert found == [ONE, OTHER] and not frames.pending()
+    assert found == [ONE, OTHER] and frames.next() is None
 
 
 def test_a_length_is_not_believed():

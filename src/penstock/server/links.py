@@ -75,7 +75,6 @@ class Link(asyncio.Protocol):
         self.host = host  # Where that is.
         self.port = port
         self.own_host = ""  # Where this node is, as seen from there.
-        self.is_ours = False  # Whether it was us who opened it.
         self.transport: asyncio.Transport | None = None
         self._frames = wire.Frames()
         self._nonce = secrets.token_bytes(wire.NONCE_BYTES)
@@ -212,7 +211,6 @@ class Outbound(Link):
 
     def __init__(self, exchange: Exchange, named: bytes, host: str, port: int) -> None:
         super().__init__(exchange, host, port)
-        self.is_ours = True
         self.named = named  # Who should be there.
         self._myself = wire.Hello(exchange.node, self._nonce, b"", 0, 0)
         self.seal: wire.Seal | None = None  # Once it is proven who is,

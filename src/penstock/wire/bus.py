@@ -276,10 +276,6 @@ class Frames:
         """Bytes came in."""
         self._buffer += data
 
-    def pending(self) -> int:
-        """How many bytes were not given out yet."""
-        return len(self._buffer) - self._at
-
     def next(self) -> bytes | None:
         """The next frame, if all of it is there."""
         at = self._at
