@@ -379,24 +379,23 @@ class Cluster(CopyKeeper):
         place.quiet = False
         if outcome != OK:
             return False
-        self._forget_elsewhere(job, id, copy, now)
+        if copy is not None:
+            self._forget_elsewhere(job, id, copy, now)
         return True
 
     def delete(self, job: Job, now: i64) -> int:
         """A client wants a job to be gone: from all nodes that can be told, once."""
         copy = job.copy()
-        id = self.place.id_of(job)
         outcome = self.place.engine.delete(job, now)
-        if outcome == OK:
-            self._forget_elsewhere(job, id, copy, now)
+        if outcome == OK and copy is not None:
+            self._forget_elsewhere(job, self.place.id_of(job), copy, now)
         return outcome
 
-    def _forget_elsewhere(self, job: Job, id: bytes, copy: Copy | None, now: i64) -> None:
+    def _forget_elsewhere(self, job: Job, id: bytes, copy: Copy, now: i64) -> None:
         """Tell those who have copies of a job that it is over."""
-        if copy is not None:
-            self.place.send_all(copy.holders, OfJob(m.DELJOB, id, fingerprint(copy.holders)))
-            if not job.once:
-                self.place.lately.add(id, now)
+        self.place.send_all(copy.holders, OfJob(m.DELJOB, id, fingerprint(copy.holders)))
+        if not job.once:
+            self.place.lately.add(id, now)
 
     def ask(
         self, connection: Connection, about: i64, queue: bytes, count: int, timeout_ms: int, tag: object, now: i64
