@@ -203,6 +203,21 @@ def test_a_job_that_goes_to_a_tube_of_one_node_has_no_copies_any_more(by_policy:
     assert not any(node.jobs() for node in guild.nodes)
 
 
+def test_a_job_that_comes_back_from_a_tube_of_one_node_can_be_had_everywhere() -> None:
+    guild = Guild(3)
+    guild[0].ask("tube", "create", "dead")
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    for tube in ("dead", "q"):
+        assert guild[0].ask("job", "move", id, tube) == b"OK"
+        guild.run(100)
+    assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+    guild.run(20_000)
+    assert sum(guild.queued("q")) == 1
+    assert guild[2].ask("getjob", "from", "q") == [[b"q", id, b"body"]] and guild[2].ask("ackjob", id) == 1
+    guild.run(20_000)
+    assert not any(node.jobs() for node in guild.nodes)
+
+
 def test_a_job_that_goes_to_another_queue_keeps_its_copies() -> None:
     guild = Guild(3)
     guild[0].ask("addjob", "target", "other", 1000, "replicate", 1)

@@ -477,7 +477,7 @@ class Cluster(CopyKeeper):
     def _live_here_alone(self, job: Job, copy: Copy, now: i64) -> None:
         """A job with copies came to a tube that is on this node only: they would bring it back in the queue it left."""
         self.handovers.gone(job, now)
-        self._forget_elsewhere(job, self.place.id_of(job), copy, now)
+        self.place.send_all(copy.holders, OfJob(m.DELJOB, self.place.id_of(job), m.MOVED_AWAY))
         copy.holders = [self.place.myself]
         copy.logged = False
 

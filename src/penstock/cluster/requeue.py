@@ -18,6 +18,7 @@ from penstock.cluster.messages import (
     ASKED_FOR,
     DELJOB,
     HOLDERS,
+    MOVED_AWAY,
     QUEUED,
     STILL,
     TIME_OVER,
@@ -146,11 +147,11 @@ class Requeue:
         job = place.find(id, now)
         if job is None:
             heir = place.heirs.heir_of(id)
-            if heir is not None:
+            if place.lives_here_alone(id, now):
+                # The sender has not heard that it was moved.
+                place.mail.send(sender, OfJob(DELJOB, id, MOVED_AWAY))
+            elif heir is not None:
                 place.mail.send(sender, OfHolders(HOLDERS, id, 0, [heir]))
-            elif place.lives_here_alone(id, now):
-                # It was moved, and the sender has not heard of it.
-                place.mail.send(sender, OfJob(DELJOB, id))
             return
         copy = self._copy_of(job, sender)
         if job.state == s.READY:
