@@ -10,6 +10,7 @@ it as copies, and its timer brings them back if they never arrived; those that m
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from mypy_extensions import i64
@@ -55,6 +56,8 @@ _WINDOW_MS: Final = 1_000
 WANTS_BYTES_MAX: Final = 16 * 1024 * 1024
 WISHES_BYTES_MAX: Final = 64 * 1024 * 1024
 _NAMED_BYTES: Final = 500
+# Which part of them is forgotten when there is no room for one more.
+_OLDEST: Final = 64
 
 # When nobody has asked for it for so long, what was known of a queue is forgotten.
 _IDLE_MS: Final = 60_000
@@ -159,7 +162,7 @@ class Federation:
 
     wants: dict[bytes, Want]
     wishes: dict[bytes, Wishes]
-    wants_bytes: i64  # Of those below.
+    wants_bytes: i64  # Of those whose queues were not here.
     wishes_bytes: i64
     offered: dict[bytes, None]  # Queues that others want jobs of, and that have some now.
     imported: i64
@@ -208,12 +211,13 @@ class Federation:
         self._bare[queue] = None
         self.wants_bytes += len(queue) + _NAMED_BYTES
         while self.wants_bytes > WANTS_BYTES_MAX:
-            oldest = next(iter(self._bare))
-            if oldest in self._place.engine.tubes:
-                # It came into being since, and perhaps somebody waits for it.
-                self._is_bare_no_more(oldest)
-            else:
-                self._forget(self.wants[oldest])
+            # Some at a time: a dict looks for its first one behind all that were taken out before it.
+            for oldest in list(islice(self._bare, 1 + len(self._bare) // _OLDEST)):
+                if oldest in self._place.engine.tubes:
+                    # It came into being since, and perhaps somebody waits for it.
+                    self._is_bare_no_more(oldest)
+                else:
+                    self._forget(self.wants[oldest])
 
     def _is_bare_no_more(self, queue: bytes) -> None:
         del self._bare[queue]
