@@ -24,7 +24,7 @@ from penstock.cli.main import app
 from .clustering import Cluster, Node, cluster_of
 from .forked import Forked
 from .proxies import Proxy
-from .serving import PATIENCE_S, Refusal, Wire, configured, decoded, wait_for
+from .serving import PATIENCE_S, Refusal, Wire, configured, decoded, free_port, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -363,7 +363,9 @@ def test_a_client_finds_another_node_when_its_own_is_gone(three: Cluster) -> Non
 
 def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path: Path) -> None:
     first = three.nodes[0]
-    newcomer = Node(tmp_path / "newcomer", "--appendonly", "no")
+    # It says that it is elsewhere than where it is met.
+    announced = free_port()
+    newcomer = Node(tmp_path / "newcomer", "--appendonly", "no", "--cluster-announce-port", str(announced))
 
     def penstock(*words: str, code: int = 0) -> str:
         url = f"penstock://127.0.0.1:{first.port}"
@@ -373,8 +375,9 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
 
     try:
         assert penstock("check", "--json").count('"problem": ""') == 3
-        where = f"127.0.0.1:{newcomer.port}@{newcomer.bus_port}"
-        assert penstock("meet", where) == "the cluster has 4 nodes\n"
+        met_at = f"127.0.0.1:{newcomer.port}@{newcomer.bus_port}"
+        where = f"127.0.0.1:{announced}@{newcomer.bus_port}"
+        assert penstock("meet", "--wait", "5s", met_at) == "the cluster has 4 nodes\n"
         assert penstock("nodes").count("connected") == 4
         name = newcomer.id.decode()
         wait_for(lambda: all(node.reaches() == 3 for node in (*three.nodes, newcomer)))
@@ -393,6 +396,9 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
         penstock("forget", name, code=3)
         penstock("forget", name[:8], code=3)
         penstock("meet", "nowhere:7711", code=2)
+        assert f"127.0.0.1:{announced} was not met" in penstock(
+            "meet", f"127.0.0.1:{announced}@9", "--wait", "0s", code=5
+        )
         assert "it leaves" in penstock("leave", "--wait", "20s")
         assert "it stays" in penstock("leave", "--stay")
         three.gather()
@@ -461,7 +467,12 @@ def test_nodes_meet_over_ipv6_and_one_that_is_reset_is_another(tmp_path: Path) -
         assert second.id != before and second.cluster_info()["cluster_known_nodes"] == 1
         assert second.ask("SHOW", id) is None and second.ask("INFO", "jobs") == b"# Jobs\r\nregistered_jobs:0\r\n"
         wait_for(lambda: first.flags_of(before) == "noaddr")
-        first.meet(second, second.bus_port, "::1")
+        url = ["--url", f"127.0.0.1:{first.port}"]
+        checked = CliRunner().invoke(app, ["cluster", "check", *url])
+        assert checked.exit_code == 1 and "cannot be asked: its address is not known" in checked.stdout
+        other = f"[0:0:0:0:0:0:0:1]:{second.port}@{second.bus_port}"
+        met = CliRunner().invoke(app, ["cluster", "meet", other, "--wait", "5s", *url])
+        assert met.exit_code == 0, met.output
         wait_for(lambda: first.flags_of(second.id) == "noflags" and first.reaches() == 1)
         assert second.ask("SHOW", wire.add("q", "body", "REPLICATE", 2)) is not None
         wire.close()
