@@ -103,7 +103,7 @@ HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
 FIGURES_MAX: Final = 256
 TUBES_MAX: Final = 1_000
-PATTERNS_MAX: Final = 10_000
+PATTERNS_MAX: Final = 10_000  # Of tubes that a user may use: no user has more, since all of them are in its papers.
 
 # What goes through a tunnel in one message.
 TUNNEL_BYTES_MAX: Final = 256 * 1024
