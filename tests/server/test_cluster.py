@@ -19,7 +19,10 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock
+from penstock.cli import rehome
 from penstock.cli.main import app
+from penstock.cli.nodes import node_at, nodes_of
+from penstock.cli.target import Target
 
 from .clustering import Cluster, Node, cluster_of
 from .forked import Forked
@@ -402,6 +405,16 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
         three.gather()
     finally:
         newcomer.stop()
+
+
+def test_a_standby_is_given_an_epoch_that_no_node_has_heard_of(three: Cluster) -> None:
+    target, lost = Target(url=f"127.0.0.1:{three.nodes[0].port}"), "f" * 40
+    with node_at(target, {"flags": ["myself"]}) as queue:
+        known = {node["node"]: node for node in nodes_of(queue)}
+    # Somebody else was given one by the node that is asked last.
+    assert max(three.nodes, key=lambda node: node.id).ask("CLUSTER", "EPOCH", lost, 5) == 5
+    assert rehome.Cluster(target, lost, known).agree_on(1) == 6
+    assert [node.ask("CLUSTER", "EPOCH", lost) for node in three.nodes] == [6, 6, 6]
 
 
 # ---- Other clusters --------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import typer
 
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail, sentence_of
-from penstock.cli.nodes import NOT_ASKED, address_of, node_at, nodes_of, where
+from penstock.cli.nodes import NODES_FILE, NOT_ASKED, address_of, node_at, nodes_of, where
 from penstock.cli.output import Column, Output, Record, column, jobs_text
 from penstock.cli.records import total
 from penstock.cli.spans import span
@@ -209,6 +209,12 @@ def rehome(
     force: Annotated[
         bool, typer.Option("--force", help="Also if it may still be there; it steps down as soon as it hears of it.")
     ] = False,
+    nodes_file: Annotated[
+        str,
+        typer.Option(
+            "--cluster-config-file", metavar="FILE", help="Where it is to keep whom it knows, if it had that setting."
+        ),
+    ] = NODES_FILE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would be done.")] = False,
     out: Output,
 ) -> None:
@@ -220,7 +226,7 @@ def rehome(
     """
     from penstock.cli.rehome import run
 
-    run(directory, via, force, dry_run, out)
+    run(directory, via, nodes_file, force, dry_run, out)
 
 
 @app.command()
