@@ -25,13 +25,6 @@ from .proxies import Proxy
 from .serving import Refusal, Wire, command, decoded, pairs, wait_for
 
 
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes that tests share. Whoever stops one starts it again, and waits until all is well."""
-    with cluster_of(tmp_path_factory.mktemp("homes"), 3, "--appendfsync", "everysec") as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def wires(three: Cluster) -> Iterator[list[Wire]]:
     """A connection to each of the three."""
