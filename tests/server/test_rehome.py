@@ -167,10 +167,13 @@ def test_a_backup_becomes_its_node_where_that_one_was_forgotten(tmp_path: Path) 
         other.stop()
         other.start_again()
         assert other.ask("CLUSTER", "FORGET") == [id.encode()]
-        done = [json.loads(rehome(home, other, "--json").stdout) for _ in range(2)]
+        words = ("--cluster-config-file", "others.conf")
+        done = [json.loads(rehome(home, other, "--json", *words).stdout) for _ in range(2)]
         # Each time another epoch, whoever asks.
         assert [each["epoch"] for each in done] == [1, 2] and other.ask("CLUSTER", "EPOCH", id) == 2
-        assert done[0]["node"] == id and done[0]["position"] > 1 and done[0]["start"] == f"penstock serve --dir {home}"
+        assert done[0]["node"] == id and done[0]["position"] > 1
+        assert done[0]["start"] == f"penstock serve --dir {home} {' '.join(words)}"
+        assert f"127.0.0.1:{other.port}@{other.bus_port} invited" in (home / "others.conf").read_text()
         assert done[0]["missed"] == []
         with pytest.raises(Refusal, match="is in epoch 2 already: choose a greater one"):
             other.ask("CLUSTER", "EPOCH", id, 2)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail, sentence_of
-from penstock.cli.nodes import NOT_ASKED, address_of, node_at, nodes_of, where
+from penstock.cli.nodes import NODES_FILE, NOT_ASKED, address_of, node_at, nodes_of, where
 from penstock.cli.output import Column, Output, Record, column, jobs_text
 from penstock.cli.records import total
 from penstock.cli.spans import span
@@ -28,6 +29,9 @@ app = typer.Typer(help="See the cluster, and change it.", no_args_is_help=True)
 
 # How often something is asked that is waited for, seconds.
 _ASK_S: Final = 0.05
+
+# A node that shows one of these was not met, or is lost.
+_NOT_THERE: Final = {"handshake", "noaddr", "fail", "fail?"}
 
 _ID: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
@@ -95,19 +99,22 @@ def meet(
 ) -> None:
     """Let a node meet others. Each learns of all that the others know: one of a cluster is enough."""
     addresses = [address_of(other) for other in others]
+    before = {node["node"] for node in _nodes(target)}
     for host, port, bus_port in addresses:
         ask(target, "CLUSTER", "MEET", host, port, *bus_port)
-    wanted = {f"{host}:{port}" for host, port, _ in addresses}
+    wanted = {f"{host}:{port}": _names_of(target, host, port) for host, port, _ in addresses}
 
-    def met() -> bool:
-        fine = [node["address"].partition("@")[0] for node in _nodes(target) if not node["flags"]]
-        return wanted <= set(fine)
+    def missing() -> list[str]:
+        there = [node for node in _nodes(target) if not _NOT_THERE & set(node["flags"])]
+        if len(wanted) == 1 and any(node["node"] not in before for node in there):
+            # Whoever it is by now, and wherever: nobody else has led to it.
+            return []
+        found = {node["node"] for node in there} | {node["address"].partition("@")[0] for node in there}
+        return [address for address, names in wanted.items() if not names & found]
 
-    if not _wait_for(met, wait):
-        within = span(round(wait * 1000))
-        fail(
-            f"they have not met within {within}; see whether the port for nodes is open, and what the logs say", NOTHING
-        )
+    if not _wait_for(lambda: not missing(), wait):
+        who, within = ", ".join(missing()), span(round(wait * 1000))
+        fail(f"{who} was not met within {within}; see whether its port for nodes is open, and the logs", NOTHING)
     known = _nodes(target)
     out.done(f"the cluster has {len(known)} nodes", nodes=len(known))
 
@@ -202,6 +209,12 @@ def rehome(
     force: Annotated[
         bool, typer.Option("--force", help="Also if it may still be there; it steps down as soon as it hears of it.")
     ] = False,
+    nodes_file: Annotated[
+        str,
+        typer.Option(
+            "--cluster-config-file", metavar="FILE", help="Where it is to keep whom it knows, if it had that setting."
+        ),
+    ] = NODES_FILE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would be done.")] = False,
     out: Output,
 ) -> None:
@@ -213,7 +226,7 @@ def rehome(
     """
     from penstock.cli.rehome import run
 
-    run(directory, via, force, dry_run, out)
+    run(directory, via, nodes_file, force, dry_run, out)
 
 
 @app.command()
@@ -224,6 +237,16 @@ def demo(
     from penstock.cli.cluster_demo import run
 
     raise typer.Exit(run(count))
+
+
+def _names_of(target: Target, host: str, port: str) -> set[str]:
+    """By what a node at an address is known among others: its id, if it tells, and the address as nodes write it."""
+    from penstock.wire.bus import address
+
+    names = {f"{address(host)}:{port}"}
+    with suppress(*NOT_ASKED), node_at(target, {"flags": [], "address": f"[{host}]:{port}"}, retry_for="0s") as queue:
+        names.add(queue.execute("CLUSTER", "MYID").decode())
+    return names
 
 
 def _id_of(word: str, known: list[Record]) -> str:

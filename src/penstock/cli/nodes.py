@@ -14,6 +14,9 @@ from penstock.core.errors import CommandError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Where a node keeps whom it knows, unless `cluster-config-file` says otherwise.
+NODES_FILE: Final = "nodes.conf"
+
 # Why a node does not tell what it is asked: it is not there, nobody knows where it is, or it refuses this user.
 NOT_ASKED: Final = (OSError, CommandError)
 

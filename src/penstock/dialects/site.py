@@ -119,7 +119,7 @@ class Site:
                 text = f"tubes {shown(names[0])} and {shown(names[at])} are not on one node"
                 raise CrossHome(text + "; ask for those of one node at a time")
         if homes[0]:
-            raise Elsewhere(homes[0], f"tube {shown(names[0])}")
+            raise Elsewhere(homes[0], f"tube {shown(names[0])}", self.cluster.homes.is_promised(names[0]))
 
     def _home_of(self, name: bytes) -> bytes:
         """The other node that a tube lives on; empty where it is here, or nowhere."""

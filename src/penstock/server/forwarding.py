@@ -279,7 +279,7 @@ class Forwarding(Abroad):
     def pass_on(self, client: Connection, args: list[bytes], where: Elsewhere) -> None:
         """A command over RESP is for another node, or for several."""
         if not isinstance(where, Spread):
-            tunnel = self._tunnel(client, where.node, where.what)
+            tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
             self._begin(client, 1)
             assert isinstance(tunnel, RespTunnel)
             tunnel.ask(answers.encode(args), Reader(self, client, where.what))
@@ -293,7 +293,7 @@ class Forwarding(Abroad):
 
     def pass_on_call(self, client: IprotoConnection, request: Request, where: Elsewhere) -> None:
         """A call over IPROTO is for another node."""
-        tunnel = self._tunnel(client, where.node, where.what)
+        tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
         assert isinstance(tunnel, CallTunnel)
         tunnel.ask(request, where.what)
 
@@ -308,12 +308,12 @@ class Forwarding(Abroad):
         self._desk.answered(client, before)
         self.node.run(client)
 
-    def _tunnel(self, client: Connection, node: bytes, what: str) -> Tunnel:
+    def _tunnel(self, client: Connection, node: bytes, what: str, is_promised: bool = False) -> Tunnel:
         """The tunnel of a client to a node, whose other end knows who that is."""
         if client.entry:
             raise NoHome(f"{what} does not live here any more, but on {self._cluster.place.shown(node)}; try again")
         if not self.lines.is_two_way(node):
-            raise NoHome(f"{what} lives on {self._why(node)}")
+            raise NoHome(f"{what} {self._never_made(node) if is_promised else f'lives on {self._why(node)}'}")
         tunnels = self._by_client.setdefault(client, {})
         tunnel = tunnels.get(node)
         if tunnel is None:
@@ -325,6 +325,10 @@ class Forwarding(Abroad):
 
     def _why(self, node: bytes) -> str:
         return f"{self._cluster.place.shown(node)}, which cannot be reached"
+
+    def _never_made(self, node: bytes) -> str:
+        there = f"was perhaps never made: {self._cluster.place.shown(node)}, which was to make it, cannot be reached"
+        return f"{there}; wait until it is back, or give it up: penstock cluster forget {node.decode()}"
 
     # Who a client is
 

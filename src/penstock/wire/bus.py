@@ -103,7 +103,7 @@ HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
 FIGURES_MAX: Final = 256
 TUBES_MAX: Final = 1_000
-PATTERNS_MAX: Final = 10_000
+PATTERNS_MAX: Final = 10_000  # Of tubes that a user may use: no user has more, since all of them are in its papers.
 
 # What goes through a tunnel in one message.
 TUNNEL_BYTES_MAX: Final = 256 * 1024
@@ -364,27 +364,22 @@ def _write(writer: BytesWriter, message: Message) -> None:
     if isinstance(message, OfJob):
         _write_of_job(writer, message)
     elif isinstance(message, OfJobs):
-        write_array(writer, 7)
-        write_integer(writer, message.kind)
+        _begin(writer, 7, message.kind)
         write_integer(writer, 1 if message.quiet else 0)
         write_integer(writer, message.number)
         write_integer(writer, message.floor)
         write_binary(writer, message.series)
         write_binary(writer, message.memory)
-        write_array(writer, len(message.jobs))
-        for image in message.jobs:
-            _write_job(writer, image)
+        _write_jobs(writer, message.jobs)
     elif isinstance(message, OfQueue):
-        write_array(writer, 4)
-        write_integer(writer, message.kind)
+        _begin(writer, 4, message.kind)
         write_binary(writer, message.queue)
         write_integer(writer, message.aux)
         write_integer(writer, message.ms)
     elif isinstance(message, Greeting):
         _write_greeting(writer, message)
     elif isinstance(message, Question):
-        write_array(writer, 7)
-        write_integer(writer, message.kind)
+        _begin(writer, 7, message.kind)
         write_integer(writer, message.number)
         write_integer(writer, message.about)
         write_binary(writer, message.queue)
@@ -392,22 +387,17 @@ def _write(writer: BytesWriter, message: Message) -> None:
         write_integer(writer, message.cursor)
         write_integer(writer, message.states)
     elif isinstance(message, Told):
-        write_array(writer, 4)
-        write_integer(writer, message.kind)
+        _begin(writer, 4, message.kind)
         write_integer(writer, message.number)
         write_array(writer, len(message.figures))
         for figure in message.figures:
             write_integer(writer, figure)
-        write_array(writer, len(message.jobs))
-        for image in message.jobs:
-            _write_job(writer, image)
+        _write_jobs(writer, message.jobs)
     elif isinstance(message, Receipt):
-        write_array(writer, 2)
-        write_integer(writer, message.kind)
+        _begin(writer, 2, message.kind)
         write_integer(writer, message.number)
     elif isinstance(message, OfTunnel):
-        write_array(writer, 5)
-        write_integer(writer, message.kind)
+        _begin(writer, 5, message.kind)
         write_integer(writer, message.number)
         write_integer(writer, 1 if message.is_back else 0)
         write_integer(writer, message.aux)
@@ -415,33 +405,30 @@ def _write(writer: BytesWriter, message: Message) -> None:
     elif isinstance(message, Papers):
         _write_papers(writer, message)
     elif isinstance(message, OfTubes):
-        write_array(writer, 4)
-        write_integer(writer, message.kind)
+        _begin(writer, 4, message.kind)
         write_integer(writer, message.part)
         _write_names(writer, message.made)
         _write_names(writer, message.gone)
     elif isinstance(message, OfClaim):
-        write_array(writer, 5)
-        write_integer(writer, message.kind)
+        _begin(writer, 5, message.kind)
         write_binary(writer, message.tube)
         write_integer(writer, message.number)
         write_integer(writer, message.verdict)
         write_binary(writer, message.node)
     else:
         assert isinstance(message, OfNode)
-        write_array(writer, 2)
-        write_integer(writer, message.kind)
+        _begin(writer, 2, message.kind)
         write_binary(writer, message.node)
 
 
+def _begin(writer: BytesWriter, fields: i64, kind: i64) -> None:
+    """The head of a message: how many fields it has, and the first of them."""
+    write_array(writer, fields)
+    write_integer(writer, kind)
+
+
 def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
-    if isinstance(message, OfCopy):
-        write_array(writer, 5)
-    elif isinstance(message, OfHolders):
-        write_array(writer, 4)
-    else:
-        write_array(writer, 3)
-    write_integer(writer, message.kind)
+    _begin(writer, 5 if isinstance(message, OfCopy) else 4 if isinstance(message, OfHolders) else 3, message.kind)
     write_binary(writer, message.id)
     write_integer(writer, message.aux)
     if isinstance(message, OfCopy):
@@ -449,6 +436,12 @@ def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
         write_integer(writer, message.returns)
     elif isinstance(message, OfHolders):
         _write_names(writer, message.holders)
+
+
+def _write_jobs(writer: BytesWriter, images: list[JobImage]) -> None:
+    write_array(writer, len(images))
+    for image in images:
+        _write_job(writer, image)
 
 
 def _write_job(writer: BytesWriter, image: JobImage) -> None:
@@ -478,8 +471,7 @@ def _write_names(writer: BytesWriter, names: list[bytes]) -> None:
 
 
 def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
-    write_array(writer, 8)
-    write_integer(writer, said.kind)
+    _begin(writer, 8, said.kind)
     write_text(writer, said.host.encode())
     for number in (said.port, said.bus_port, said.flags, said.epoch):
         write_integer(writer, number)
@@ -494,8 +486,8 @@ def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
 
 
 def _write_papers(writer: BytesWriter, papers: Papers) -> None:
-    write_array(writer, 11)
-    for number in (papers.kind, papers.number, papers.epoch, papers.door, papers.groups, papers.grace):
+    _begin(writer, 11, papers.kind)
+    for number in (papers.number, papers.epoch, papers.door, papers.groups, papers.grace):
         write_integer(writer, number)
     for text in (papers.user, papers.token, papers.address, papers.name):
         write_binary(writer, text)
@@ -616,8 +608,7 @@ def _jobs(reader: Reader, kind: i64, count: i64) -> OfJobs:
     message.floor = _number(reader, _NUMBER_MAX)
     message.series = _memory(reader)
     message.memory = _memory(reader)
-    for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs")):
-        message.jobs.append(_job(reader))
+    message.jobs = _images(reader)
     _pass(reader, count - 7)
     return message
 
@@ -640,8 +631,7 @@ def _told(reader: Reader, kind: i64, count: i64) -> Told:
     told = Told(kind, _number(reader, _NUMBER_MAX), [], [])
     for _ in range(_limited(reader.length_of_array(), FIGURES_MAX, "figures")):
         told.figures.append(_number(reader, _NUMBER_MAX))
-    for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs")):
-        told.jobs.append(_job(reader))
+    told.jobs = _images(reader)
     _pass(reader, count - 4)
     return told
 
@@ -684,6 +674,10 @@ def _papers(reader: Reader, kind: i64, count: i64) -> Papers:
         papers.tubes.append(reader.string())
     _pass(reader, count - 11)
     return papers
+
+
+def _images(reader: Reader) -> list[JobImage]:
+    return [_job(reader) for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs"))]
 
 
 def _job(reader: Reader) -> JobImage:
