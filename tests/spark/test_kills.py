@@ -117,13 +117,23 @@ def test_a_python_that_is_killed_in_the_middle_of_a_read_is_replaced_and_reads_t
 ) -> None:
     """Of the events, and of the jobs of a stream."""
 
-    def dying(batches: Iterator[RecordBatch], died: Path) -> Iterator[RecordBatch]:
-        for batch in batches:
-            yield batch.slice(0, 10)
-            if not died.exists():
-                died.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            yield batch.slice(10)
+    class Dying:
+        """A reader whose first task dies in the middle of its rows, and leaves its name."""
+
+        def read(self, partition: Any) -> Iterator[RecordBatch]:
+            died = tmp_path / type(self).__name__
+            for batch in super().read(partition):
+                yield batch.slice(0, 10)
+                if not died.exists():
+                    died.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield batch.slice(10)
+
+    class DyingEventsReader(Dying, EventsReader):
+        pass
+
+    class DyingJobsReader(Dying, JobsStreamReader):
+        pass
 
     class DyingEvents(EventsSource):
         @classmethod
@@ -131,11 +141,7 @@ def test_a_python_that_is_killed_in_the_middle_of_a_read_is_replaced_and_reads_t
             return "dying_events"
 
         def reader(self, schema: Any) -> EventsReader:
-            return Reader(super().reader(schema)._options)
-
-    class Reader(EventsReader):
-        def read(self, partition: Any) -> Iterator[RecordBatch]:
-            return dying(super().read(partition), tmp_path / "events died")
+            return DyingEventsReader(super().reader(schema)._options)
 
     class DyingJobs(JobsSource):
         @classmethod
@@ -143,11 +149,7 @@ def test_a_python_that_is_killed_in_the_middle_of_a_read_is_replaced_and_reads_t
             return "dying_jobs"
 
         def streamReader(self, schema: Any) -> JobsStreamReader:
-            return StreamReader(super().streamReader(schema)._options)
-
-    class StreamReader(JobsStreamReader):
-        def read(self, partition: Any) -> Iterator[RecordBatch]:
-            return dying(super().read(partition), tmp_path / "jobs died")
+            return DyingJobsReader(super().streamReader(schema)._options)
 
     mine = queue.tube(tube)
     mine.put_many([b"%d" % number for number in range(NUMBER)])
@@ -162,7 +164,7 @@ def test_a_python_that_is_killed_in_the_middle_of_a_read_is_replaced_and_reads_t
     spark.read.format("dying_events").options(url=url, tube=tube).load().write.parquet(str(tmp_path / "events"))
     events = spark.read.parquet(str(tmp_path / "events")).select("position").collect()
     assert len(events) == len(set(events)) == 3 * NUMBER
-    assert (tmp_path / "jobs died").exists() and (tmp_path / "events died").exists()
+    assert (tmp_path / "DyingJobsReader").exists() and (tmp_path / "DyingEventsReader").exists()
 
 
 @pytest.mark.skipif(not IS_DEEP, reason="it starts one Java more than there is time for: PENSTOCK_HYPOTHESIS=deep")
