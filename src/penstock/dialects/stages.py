@@ -58,7 +58,9 @@ class StageCommands:
         if after < 0 or words.more():
             drafts = read_drafts(words)
         check_own(caller, args[1], b"stage")
-        self._native.check_puts(caller, args[2], drafts)
+        if drafts:
+            # A node that is about to leave takes no more, and can be asked what it has.
+            self._native.check_puts(caller, args[2], drafts)
         engine = self._engine
         if args[2] not in engine.tubes:
             self._native.site.seek([args[2]])

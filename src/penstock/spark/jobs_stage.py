@@ -28,6 +28,6 @@ class Filled:
     def discard(self, node: Node) -> None:
         """Drop it if that is possible; what led to it is what is told."""
         try:
-            node.call(Call([b"DISCARD", self.name], commands.nothing))
+            node.call(commands.close_stages(b"DISCARD", [self.name]))
         except PenstockError:
             pass  # It expires.
