@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -131,3 +130,27 @@ def test_a_job_of_a_cluster_counts_once_however_many_nodes_have_copies(lake: Lak
 
 def test_a_job_that_the_lake_meets_is_counted_in_the_state_it_was_found_in(lake: Lake) -> None:
     assert last_level(lake, "met") == {"taken": 1}
+
+
+def test_what_a_claim_did_is_no_work_of_the_session_before_it(lake: Lake) -> None:
+    workers = total(lake, "workers", "session")
+    assert set(workers) == {(5,)}
+    claimed = next(row for row in rows_of(lake, JOBS) if row["job"] == 30)
+    assert (claimed["session"], claimed["run_ms"], claimed["outcome"]) == (None, 37_000, "acked")
+    of_others = {"met": 1, "failed": 4, "claimed": 2}
+    assert workers[5,]["taken"] == sum(of_others.values())
+    assert workers[5,]["acked"] == 0  # The one it took it gave back; the other it had before the lake begins.
+
+
+def test_why_a_job_came_back_is_told_of_claims_and_of_deliveries_that_failed(lake: Lake) -> None:
+    why = {"claim_ended": 1, "undelivered": 1, "snatched": 1, "released": 1}
+    assert sums(lake, "redeliveries", "claimed") == {"takes": 5, "redeliveries": 3, **why}
+
+
+def test_what_is_given_up_stands_beside_the_failures_it_was_given_up_for(lake: Lake) -> None:
+    found = {reason: dict(counts) for (reason,), counts in total(lake, "failures", "reason", tube="failed").items()}
+    assert found == {
+        "no answer": {"count": 1, "dead_letters": 0},
+        "ttr passed": {"count": 1, "dead_letters": 1},
+        "no such street": {"count": 2, "dead_letters": 2},
+    }

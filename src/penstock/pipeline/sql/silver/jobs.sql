@@ -16,7 +16,7 @@ WITH summed AS (
     max(held_from) AS last_take_at,
     max(wait_ms) AS wait_ms,
     bool_or(once) AS once,
-    max_by(taker, position) FILTER (WHERE taker IS NOT NULL) AS session,
+    nullif(max_by(taker, position) FILTER (WHERE taker IS NOT NULL), 0) AS session,
     max_by(body_bytes, position) FILTER (WHERE body_bytes IS NOT NULL) AS body_bytes,
     bool_or(whole) AS whole,
     max(ready_from) AS ready_since,
