@@ -37,7 +37,8 @@ class History:
             **self._known,
         }
         row = {**last, "event": event, "before": last["after"], "after": after, "session": None, **fields}
-        row["position"] = 1 + max((each["position"] for each in self.rows if each["node"] == node), default=0)
+        before = max((each["position"] for each in self.rows if each["node"] == node), default=0)
+        row["position"] = fields.get("position", before + 1)
         row["before_position"] = fields.get("before_position", last["position"])
         row["time"] = NOON + datetime.timedelta(seconds=at_s)
         self._last[node, job] = row

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +21,13 @@ from penstock.pipeline.bronze import append
 from penstock.pipeline.compact import compact
 from penstock.pipeline.errors import LakeInUse, NoLake
 from penstock.pipeline.lake import NO_DAY, Lake
-from penstock.pipeline.nodes import recall
+from penstock.pipeline.nodes import learn, recall
 from penstock.pipeline.source import Source
-from penstock.pipeline.stream import once
+from penstock.pipeline.stream import Intake, once
 from penstock.pipeline.tables import EVENTS, GOLD, JOBS, Table, gold_table
 from tests.server.serving import Server
 from tests.spark.conftest import url_of
+from tests.spark.made_up import HERE, History, take_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -209,15 +212,6 @@ def test_turns_come_to_what_one_look_at_everything_does(spark: SparkSession, mad
         assert sorted(map(repr, rows_of(again, table))) == sorted(map(repr, rows_of(made.lake, table))), table.path
 
 
-def test_a_lake_without_its_checkpoint_takes_nothing_twice(
-    spark: SparkSession, made: Made, source: Source, tmp_path: Path
-) -> None:
-    copy = Lake(shutil.copytree(made.root, tmp_path / "lake"))
-    shutil.rmtree(copy.checkpoint)
-    assert once(spark, copy, source) == 0
-    assert Lake(copy.root).rows(EVENTS) == made.lake.rows(EVENTS)
-
-
 def test_compaction_leaves_fewer_files_and_the_same_rows(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     copy = Lake(shutil.copytree(made.root, tmp_path / "lake"))
     with copy.writing():
@@ -228,21 +222,70 @@ def test_compaction_leaves_fewer_files_and_the_same_rows(spark: SparkSession, ma
         assert all(len(copy.files(table, [day])) == 1 for day in copy.days(table))
 
 
-def test_an_audit_of_a_true_history_finds_every_promise_kept(
+def test_an_audit_of_a_true_history_finds_every_promise_kept_and_takes_nothing_twice(
     spark: SparkSession, made: Made, source: Source, tmp_path: Path
 ) -> None:
-    verdict = audit(spark, Lake(shutil.copytree(made.root, tmp_path / "lake")), source)
+    copy = Lake(shutil.copytree(made.root, tmp_path / "lake"))
+    shutil.rmtree(copy.checkpoint)
+    verdict = audit(spark, copy, source)
     assert [finding.name for finding in verdict.findings] == [*PROMISES, "counts"]
-    assert verdict.kept and not any(finding.unjudged for finding in verdict.findings)
-    assert verdict.events == made.lake.rows(EVENTS)
+    assert all(finding.kept and not finding.unjudged for finding in verdict.findings)
+    assert verdict.events == Lake(copy.root).rows(EVENTS) == made.lake.rows(EVENTS)
+
+
+def test_a_queue_in_which_nothing_happened_has_a_lake_and_nothing_to_judge(
+    spark: SparkSession, start: Callable[..., Server], tmp_path: Path
+) -> None:
+    verdict = audit(spark, Lake(tmp_path / "lake"), Source((url_of(start()),)))
+    assert verdict.kept and verdict.events == 0
+    assert {finding.kept for finding in verdict.findings if finding.name in PROMISES} == {None}
+
+
+def test_tubes_that_are_made_while_it_runs_are_heard_of(server: Server, source: Source, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    with lake.writing():
+        learn(lake, source)
+        intake = Intake(str(tmp_path), source, digests=True)
+        for name in ("late", "later"):
+            server.connect().call("TUBE", "CREATE", name, "TYPE", "utube")
+            intake.ask(lake)
+            (node,) = recall(lake).values()
+            assert "late" in node["tubes"] and "later" not in node["tubes"]  # Once a minute is enough.
 
 
 def test_an_audit_finds_every_broken_promise(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     lake, planted = plant(spark, made, tmp_path / "lake")
+    older = leave_a_gap(spark, lake)
     verdict = audit(spark, lake)
     assert not verdict.kept
     found = {finding.name: {row["job"] for row in finding.examples} for finding in verdict.findings}
     assert found == planted
+    assert {finding.unjudged for finding in verdict.findings} == {
+        f"without {older} events from before a gap in history"
+    }
+    times = {(row["node"], row["position"]): row["time"] for row in rows_of(lake, EVENTS)}
+    for row in (row for finding in verdict.findings for row in finding.examples):
+        assert row["time"] == times[row["node"], row["position"]] and row["time"].utcoffset() == timedelta(0)
+
+
+def leave_a_gap(spark: SparkSession, lake: Lake) -> int:
+    """The history of another node, of which a part was trimmed before it was read. How many events are before that."""
+    history = History(tube="gapped", key=b"k")
+    history.tell(1, "put", "ready")
+    history.tell(1, "taken", "taken", session=5)
+    history.tell(2, "put", "ready")
+    history.tell(3, "put", "ready", key=b"z")
+    history.tell(3, "taken", "taken", session=5)
+    older = len(history.rows)
+    # Nobody knows that job 1 was acked, and that job 3 was given back and taken by another.
+    history.tell(2, "taken", "taken", session=6, before_position=30, position=51)
+    history.tell(2, "acked", "gone", session=6)
+    history.tell(3, "acked", "gone", session=9, before_position=40)
+    take_in(spark, lake, history.rows, digests=False)
+    promise = {"owned": True, "cancels": False, "key_limit": 1}
+    known = {**recall(lake), HERE: {"since": 51, "tubes": {"gapped": promise}}}
+    (lake.state / "nodes.json").write_text(json.dumps(known))
+    return older
 
 
 def plant(spark: SparkSession, made: Made, root: Path) -> tuple[Lake, dict[str, set[int]]]:
