@@ -181,9 +181,8 @@ class Lake:
         shutil.rmtree(self.state / "staging", ignore_errors=True)
         for table in ALL:
             counted = self.manifest.files.get(table.path, {})
-            _remove(
-                self.folder(table), _found(self.folder(table)) - {*counted, *self.manifest.gone.get(table.path, ())}
-            )
+            kept = {*counted, *self.manifest.gone.get(table.path, ())}
+            _remove(self.folder(table), _found(self.folder(table)) - kept)
             shown = _found(self.root / table.path)
             self.show_files(table, counted.keys() - shown, shown - counted.keys())
 
