@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PAGES = 2 * BROKEN_EVERY
 BROKEN = 2
-GIVEN_UP = "404 Not Found"
+GIVEN_UP = "failed 3 times, at last: 404 Not Found"
 
 
 @pytest.fixture(scope="module")
