@@ -5,8 +5,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup tools demo test test-compiled test-spark test-simulation test-conformance test-interpreted fuzz sim homes mutants lint \
-	format docs bench bench-spark bench-pipeline wheel clean FORCE
+.PHONY: help setup tools demo test test-compiled test-spark test-simulation test-fronts test-interpreted fuzz sim homes mutants \
+	lint format docs bench bench-spark bench-pipeline wheel clean FORCE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -22,6 +22,9 @@ help: ## list the targets
 # What tests the compiled code most, and knows no process, socket or disk.
 PURE := $(addprefix tests/,cluster core dialects simulation/test_mutants.py testing wire)
 
+# What users have in their hands.
+FRONTS := $(addprefix tests/,browser cli client conformance docs)
+
 tools: $(VENV)/tools
 
 setup: $(VENV)/core ## make .venv with the penstock command in it; does only what changed
@@ -33,7 +36,7 @@ test: ## run everything: build, lint, the tests compiled and interpreted
 	+@scripts/test.sh
 
 test-compiled: setup ## run the tests on the compiled package, as a user gets it (ARGS="-k name" goes to pytest)
-	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest --ignore tests/spark --ignore tests/simulation --ignore tests/conformance $(ARGS)
+	@env -u PYTHONPATH PENSTOCK_EXPECT=compiled $(PY) -m pytest $(addprefix --ignore=,tests/spark tests/simulation $(FRONTS)) $(ARGS)
 
 test-spark: setup ## run those that need Spark (ARGS as above)
 	@env -u PYTHONPATH $(PY) -m pytest tests/spark $(ARGS)
@@ -41,8 +44,8 @@ test-spark: setup ## run those that need Spark (ARGS as above)
 test-simulation: setup ## run some seeds of simulated clusters; `make sim` runs many
 	@env -u PYTHONPATH $(PY) -m pytest tests/simulation $(ARGS)
 
-test-conformance: setup ## run the same scripts through every front
-	@env -u PYTHONPATH $(PY) -m pytest tests/conformance $(ARGS)
+test-fronts: setup ## run those of the CLI, the clients and the docs, and the same scripts through every front
+	@env -u PYTHONPATH $(PY) -m pytest $(FRONTS) $(ARGS)
 
 test-interpreted: $(VENV)/tools ## run the tests of the pure parts on the source as it is (ARGS=tests: all of them)
 	@PYTHONPATH=src PENSTOCK_EXPECT=interpreted $(PY) -m pytest $(or $(ARGS),$(PURE))

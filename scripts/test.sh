@@ -46,7 +46,7 @@ said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
 
 layer tools tools 150
-# Beside everything else: first what needs no compiler, then Spark, simulated clusters, and what all fronts have in common.
+# Beside everything else: first what needs no compiler, then Spark, simulated clusters, and the fronts.
 (
   quietly lint lint
   quietly interpreted test-interpreted
@@ -54,7 +54,7 @@ layer tools tools 150
   if [ "$(cat "$said/built")" = 0 ]; then
     quietly spark test-spark
     quietly simulation test-simulation
-    quietly conformance test-conformance
+    quietly fronts test-fronts
   fi
 ) &
 layer build setup 200
@@ -74,7 +74,7 @@ fi
 wait
 joined lint 60
 joined interpreted 300
-for name in spark simulation conformance; do
+for name in spark simulation fronts; do
   if [ $built = 0 ]; then joined $name 300; else row $name - "not run: the build failed"; fi
 done
 

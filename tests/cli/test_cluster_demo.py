@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import pytest
+import typer
 
 from penstock.cli import cluster_demo
+
+
+def test_what_a_machine_lacks_is_said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(typer.Exit):
+        cluster_demo.free_ports(1_000)
+    assert "of the ports from 7711 to 7910 are free, and 1000 are needed" in capfd.readouterr().err
+    monkeypatch.setattr(cluster_demo, "PATIENCE_S", 0.0)
+    with pytest.raises(typer.Exit):
+        cluster_demo.wait_for(lambda: False, "nobody answers")
+    assert "nobody answers within 0 s" in capfd.readouterr().err
 
 
 def test_the_demo_loses_a_node_and_no_job(capfd: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,10 @@ class Node:
         native, tubes = Native(self.site), Tubes(self.site)
         jobs = Jobs(native)
         commands += [Command(name, -1, "", WRITE, "", "", getattr(native, name)) for name in NATIVE]
-        commands += [Command(f"job {word}", -1, "", WRITE, "", "", getattr(jobs, word)) for word in ["peek", "wait"]]
+        commands += [
+            Command(f"job {word}", -1, "", WRITE, "", "", getattr(jobs, word))
+            for word in ["peek", "wait", "delete", "move", "switch"]
+        ]
         family = Family("tube")
         for word in ("create", "drop", "info"):
             family.add(Command(f"tube {word}", -1, "", WRITE, "", "", getattr(tubes, word)))

@@ -85,6 +85,19 @@ def test_an_ack_of_a_job_that_is_cut_off_is_kept_until_it_can_be_told() -> None:
     assert nothing_left(guild)
 
 
+def test_an_ack_waits_for_who_may_have_the_job_although_another_is_forgotten() -> None:
+    guild = Guild(4)
+    id = guild[3].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 600)
+    guild.isolate(3)
+    assert guild[0].ask("ackjob", id) == 0
+    for number in (0, 2):
+        guild[number].members.forget(guild[1].id, guild.now)
+    guild.run(5_000)
+    guild.heal()
+    guild.run(40_000)
+    assert nothing_left(guild)
+
+
 def test_a_dummy_goes_when_nobody_knows_the_job_and_at_most_once_has_none() -> None:
     guild = Guild(3)
     assert guild[0].ask("ackjob", "D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1") == 0

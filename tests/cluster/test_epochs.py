@@ -142,6 +142,18 @@ def test_the_table_as_text_keeps_epochs(town: Town) -> None:
             read_file("".join(text.splitlines(keepends=True)[:3]) + wrong)
 
 
+def test_a_node_remembers_whom_it_was_told_to_forget_until_they_are_back(town: Town) -> None:
+    old, node = town.nodes[A].myself, town.nodes[B]
+    assert not node.give_up(b"f" * 40, town.now)
+    assert node.give_up(old, town.now) and not node.give_up(old, town.now)
+    assert read_file(file_text(node)).given_up == node.given_up == [old]
+    assert file_text(node).endswith(f"vars forgotten {old.decode()}\n")
+    town.down.discard(A)
+    town.meet(B, A)
+    town.run(2_000)
+    assert node.is_member(old) and node.given_up == []
+
+
 def test_a_soft_reset_leaves_the_epoch_and_a_new_name_begins_at_the_first() -> None:
     node = town_of(2).nodes[A]
     node.epoch = 4

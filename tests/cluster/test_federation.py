@@ -1,6 +1,7 @@
 """Jobs go where somebody waits for them."""
 
 from penstock.cluster import messages as m
+from penstock.cluster.federation import WANTS_BYTES_MAX, WISHES_BYTES_MAX
 from penstock.core.job import Draft
 from penstock.core.policy import DISQUE, FIFO
 
@@ -125,3 +126,24 @@ def test_a_native_take_sends_for_jobs_too() -> None:
     assert client.ask("take", "q", "timeout", "60s") is None
     late = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
     assert client.answer_so_far()[0]["id"] == late
+
+
+def test_names_that_nobody_uses_do_not_fill_the_memory() -> None:
+    guild = Guild(2)
+    waiting = guild[0].connect()
+    assert waiting.ask("getjob", "from", "real") is None
+    asking, asked = guild[0].cluster.federation, guild[1].cluster.federation
+    for number in range(2 * WANTS_BYTES_MAX // 60_000):
+        guild[0].ask("getjob", "nohang", "from", b"%d" % number + 60_000 * b"x")
+    assert asking.wants_bytes <= WANTS_BYTES_MAX
+    assert sum(len(name) + 500 for name in asking.wants) - asking.wants_bytes in (0, 504)
+    assert asked.wishes_bytes == sum(len(name) + 500 for name in asked.wishes)
+    for number in range(2 * WISHES_BYTES_MAX // 60_000):
+        asked.receive_needjobs(guild[0].id, m.OfQueue(m.NEEDJOBS, b"y%d" % number + 60_000 * b"x", 1, 500), guild.now)
+    assert asked.wishes_bytes < WISHES_BYTES_MAX + 65_536
+    # Whoever waits for a queue that is here is not forgotten for that; the others are in time.
+    guild.run(70_000)
+    assert list(asking.wants) == [b"real"] and asking.wants_bytes in (0, 504)
+    assert asked.wishes_bytes == sum(len(name) + 500 for name in asked.wishes) <= 504
+    id = guild[1].ask("addjob", "real", "body", 1000, "replicate", 1)
+    assert waiting.answer_so_far() == [[b"real", id, b"body"]]

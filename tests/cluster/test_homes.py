@@ -50,6 +50,17 @@ def test_queues_that_are_on_all_nodes_have_no_home() -> None:
     assert not guild.sent[m.CLAIM]
 
 
+def test_nobody_makes_a_queue_whose_name_has_a_home_elsewhere() -> None:
+    guild = Guild(3)
+    guild[0].ask("put", "mail", "body")
+    image = m.JobImage(b"D-33333333-" + 24 * b"a" + b"-05a1", b"mail", b"body")
+    image.ttl_ms = image.retry_ms = 60_000
+    for kind in (m.REPLJOB, m.YOURJOBS):
+        guild[1].cluster.receive(guild[2].id, m.OfJobs(kind, [image]), guild.now)
+    guild.settle()
+    assert [list(node.engine.tubes) for node in guild.nodes] == [[b"mail"], [], []]
+
+
 def test_a_long_list_is_told_in_parts_and_what_changes_meanwhile_counts() -> None:
     guild = Guild(2)
     for number in range(2_500):
@@ -61,6 +72,9 @@ def test_a_long_list_is_told_in_parts_and_what_changes_meanwhile_counts() -> Non
     guild[0].ask("put", "new", "body")
     guild.run(10)
     assert known(guild[1]) == {b"t%d" % number: 0 for number in range(2_500) if number != 10} | {b"new": 0}
+    told = guild.sent[m.HOMES]
+    guild.run(1_000)
+    assert guild.sent[m.HOMES] == told
 
 
 def test_a_node_that_was_restarted_knows_the_tubes_of_one_that_is_down() -> None:
@@ -137,6 +151,38 @@ def test_most_of_the_nodes_make_a_tube_when_they_agree_that_the_others_failed() 
     guild.run(TIMEOUT_MS)
     assert lonely.answer_so_far().startswith("NOHOME")
     assert homes_of(guild, b"mail") == [0]
+
+
+def test_a_partition_that_moves_lets_nobody_make_a_tube_alone() -> None:
+    guild = Guild(3)
+    guild.cut = {(0, 1), (1, 0)}
+    guild.run(3 * TIMEOUT_MS)
+    # That heals, and the one who has heard both complain is cut off: it cannot call both of them failed.
+    guild.cut.clear()
+    guild.isolate(2)
+    guild.run(3 * TIMEOUT_MS)
+    assert not all(peer.flags & NODE_FAILED for peer in guild[2].members.peers.values())
+    assert guild[0].ask("put", "mail", "body").startswith(b"D-")
+    lonely = guild[2].connect()
+    lonely.ask("put", "mail", "body")
+    guild.run(TIMEOUT_MS)
+    assert lonely.answer_so_far().startswith("NOHOME")
+    assert homes_of(guild, b"mail") == [0]
+
+
+def test_a_node_that_calls_all_others_failed_makes_no_tube() -> None:
+    guild = Guild(3)
+    guild.isolate(2)
+    for peer in guild[2].members.peers.values():
+        peer.flags |= NODE_FAILED
+    lonely = guild[2].connect()
+    assert lonely.ask("put", "mail", "body") is None
+    guild.run(TIMEOUT_MS)
+    assert lonely.answer_so_far().startswith("NOHOME tube 'mail' cannot be made while most nodes cannot be reached; ")
+    assert homes_of(guild, b"mail") == []
+    for number in (0, 1):
+        guild[2].members.forget(guild[number].id, guild.now)
+    assert lonely.ask("put", "mail", "body").startswith(b"D-")
 
 
 def test_whoever_has_it_is_named_also_by_a_third() -> None:
@@ -246,9 +292,8 @@ def test_an_ack_from_anywhere_is_for_jobs_that_may_be_anywhere() -> None:
 
 
 # What happens next, and to which node.
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["put", "race", "isolate", "heal", "restart", "pause"]), st.integers(0, 2)), max_size=12
-)
+KINDS = ["put", "race", "part", "isolate", "heal", "restart", "pause"]
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 2)), max_size=12)
 
 
 @settings(max_examples=60, deadline=None)
@@ -261,6 +306,11 @@ def test_no_claims_however_they_meet_give_a_tube_two_homes(count: int, steps: li
             # In a race all ask before anybody has heard of it.
             for each in guild.nodes if what == "race" else [node]:
                 each.desk.run_all(each.connect(), [[b"put", b"mail", b"body"]], 0, guild.now)
+        elif what == "part":
+            # Two do not hear each other, whoever did not before.
+            other = guild[(number + 1) % count]
+            guild.cut = {(node.number, other.number), (other.number, node.number)}
+            guild.run(3 * TIMEOUT_MS)
         elif what == "isolate":
             guild.isolate(node.number)
             guild.run(3 * TIMEOUT_MS)

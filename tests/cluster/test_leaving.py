@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.cluster import messages as m
+from penstock.core.job import Draft
 
 from .guild import Guild, Node
 
@@ -58,6 +59,25 @@ def test_a_delay_that_nobody_takes_over_goes_on(refuses: bool) -> None:
     guild[0].cluster.set_leaving(False, guild.now)
     guild.run(20_000)
     assert guild.queued("q") == [1, 0]
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_job_of_a_tube_that_lives_on_one_node_stays_there(leaves: bool) -> None:
+    guild = Guild(3)
+    guild[0].ask("tube", "create", "orders")
+    if leaves:
+        leave(guild, 0)
+    else:
+        guild[0].engine.put(guild[0].engine.tubes[b"orders"], Draft(b"x" * 80_000), guild.now)
+        guild[0].engine.memory_max = guild[0].engine.memory_used() + 10_000
+        guild[0].ask("addjob", "orders", "fills the rest", 1000)
+    assert guild[0].cluster.is_external()
+    before = len(guild[0].jobs())
+    assert guild[0].ask("addjob", "orders", "body", 1000, "replicate", 1).startswith(b"D-")
+    assert guild[0].ask("addjob", "orders", "body", 1000, "async").startswith(b"D-")
+    guild.run(5_000)
+    assert [len(node.jobs()) for node in guild.nodes] == [before + 2, 0, 0]
+    assert [list(node.engine.tubes) for node in guild.nodes] == [[b"orders"], [], []]
 
 
 def bury_some(guild: Guild) -> list[bytes]:

@@ -1,7 +1,11 @@
 """Which holder queues a job again, and when."""
 
+import pytest
+
 from penstock.cluster import messages as m
 from penstock.cluster.requeue import wins
+from penstock.core import states as s
+from penstock.core.job import BodyRef
 
 from .guild import Guild
 
@@ -108,3 +112,130 @@ def test_a_holder_asks_those_too_whom_only_another_holder_knows_of() -> None:
     assert stranger.ask("qlen", "q") == 1
     guild.run(20_000)
     assert sum(guild.queued("q")) == 1
+
+
+def test_a_job_that_is_buried_on_one_node_is_queued_by_none() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    assert guild[0].ask("take", "q") and guild[0].ask("bury", id) == b"OK"
+    guild.run(20_000)
+    assert [node.jobs()[0].state for node in guild.nodes] == [s.BURIED, s.DELAYED, s.DELAYED]
+    # One that queued it while that could not be heard does not do so again.
+    guild.isolate(0)
+    guild.run(5_000)
+    second = guild[guild.queued("q").index(1)]
+    guild.heal()
+    assert second.ask("getjob", "from", "q")
+    guild.run(20_000)
+    assert guild.queued("q") == [0, 0, 0]
+    assert guild[0].ask("kick", "q") == 1
+    guild.run(20_000)
+    assert guild.queued("q") == [1, 0, 0]
+
+
+def test_a_buried_job_that_is_asked_for_at_another_holder_is_buried_no_more() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    assert guild[0].ask("bury", id) == b"OK"
+    assert guild[1].ask("enqueue", id) == 1
+    guild.run(20_000)
+    assert guild.queued("q") == [0, 1, 0]
+
+
+def test_a_job_that_is_deleted_on_one_node_is_gone_from_all() -> None:
+    guild = Guild(4)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 3, "retry", 2)
+    others = [node for node in guild.nodes[1:] if node.jobs()]
+    guild.isolate(others[0].number)
+    assert guild[0].ask("job", "delete", id) == 1
+    guild.heal()
+    # One that did not hear of it asks the others first, as long as they remember it.
+    guild.run(20_000)
+    assert not any(node.jobs() for node in guild.nodes)
+
+
+def test_disques_own_deletion_is_of_one_copy() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    assert guild[0].ask("deljob", id) == 1
+    guild.run(20_000)
+    assert sum(guild.queued("q")) == 1
+
+
+def test_a_job_whose_body_is_damaged_here_is_delivered_by_another_holder() -> None:
+    guild = Guild(2, disks=True)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2, "replicate", 2)
+    guild[0].jobs()[0].body = BodyRef(1, 1 << 40, 4, 0)
+    assert guild[0].ask("getjob", "nohang", "from", "q").startswith("DAMAGED")
+    guild.run(5_000)
+    assert guild.queued("q") == [0, 1]
+    assert guild[1].ask("getjob", "nohang", "from", "q") == [[b"q", id, b"body"]]
+
+
+@pytest.mark.parametrize("by_policy", [False, True])
+def test_a_job_that_goes_to_a_tube_of_one_node_has_no_copies_any_more(by_policy: bool) -> None:
+    guild = Guild(4, disks=True)
+    guild[0].ask("tube", "create", "target")
+    if by_policy:
+        guild[0].ask("tube", "create", "q", "type", "disque", "retry", "1x then move target")
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 3, "retry", 2)
+    lonely = next(node for node in guild.nodes[1:] if node.jobs())
+    guild.isolate(lonely.number)
+    if by_policy:
+        guild[0].ask("take", "q")
+        guild[0].ask("nack", id)
+    else:
+        assert guild[0].ask("job", "move", id, "target") == b"OK"
+    guild.run(500)
+    assert [node.number for node in guild.nodes if node.jobs()] == [0, lonely.number]
+    guild.restart(0)
+    guild.heal()
+    # One that did not hear of it asks before it queues its copy, and is told.
+    guild.run(20_000)
+    assert [[job.tube for job in node.jobs()] for node in guild.nodes] == [
+        [guild[0].engine.tubes[b"target"].slot],
+        [],
+        [],
+        [],
+    ]
+    assert guild[0].ask("take", "target") and guild[0].ask("ack", id) == 1
+    guild.run(20_000)
+    assert not any(node.jobs() for node in guild.nodes)
+
+
+def test_a_job_that_comes_back_from_a_tube_of_one_node_can_be_had_everywhere() -> None:
+    guild = Guild(3)
+    guild[0].ask("tube", "create", "dead")
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    for tube in ("dead", "q"):
+        assert guild[0].ask("job", "move", id, tube) == b"OK"
+        guild.run(100)
+    assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+    guild.run(20_000)
+    assert sum(guild.queued("q")) == 1
+    assert guild[2].ask("getjob", "from", "q") == [[b"q", id, b"body"]] and guild[2].ask("ackjob", id) == 1
+    guild.run(20_000)
+    assert not any(node.jobs() for node in guild.nodes)
+
+
+def test_a_job_that_goes_to_another_queue_keeps_its_copies() -> None:
+    guild = Guild(3)
+    guild[0].ask("addjob", "target", "other", 1000, "replicate", 1)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    assert guild[0].ask("job", "move", id, "target") == b"OK"
+    guild.run(20_000)
+    assert guild.queued("q") == [0, 0, 0] and guild.queued("target") == [2, 0, 0]
+    assert guild[0].ask("ackjob", id) == 1
+    guild.run(20_000)
+    assert [len(node.jobs()) for node in guild.nodes] == [1, 0, 0]
+
+
+def test_a_job_that_is_switched_to_done_is_queued_by_none_and_may_be_acked_elsewhere() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 2)
+    assert guild[0].ask("job", "switch", id, "done") == b"OK"
+    guild.run(20_000)
+    assert guild.queued("q") == [0, 0, 0]
+    assert guild[1].ask("ackjob", id) == 1
+    guild.run(20_000)
+    assert not any(node.jobs() for node in guild.nodes)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.core.errors import JournalFailed
 from penstock.embedded import Queue
 from penstock.host import Host, Session, Store
 from penstock.testing.disk import MemoryDisk
@@ -77,3 +78,40 @@ async def all_told(sleepers: list[asyncio.Future[Any]]) -> None:
     _, asleep = await asyncio.wait(sleepers, timeout=1)
     assert not asleep
     assert [await code_of(sleeper) for sleeper in sleepers] == ["JOURNALFAILED"] * len(sleepers)
+
+
+# ---- A journal that is to be ended -----------------------------------------------------------------------------------
+
+
+def test_a_log_that_cannot_be_ended_ends_its_node_and_what_may_have_been_delivered_once_is_not_again(
+    disk: MemoryDisk,
+) -> None:
+    host = Host(0, store=Store(disk))
+    tube = Queue(Session(host)).tube("x", "disque")
+    tube.put("once", once=True)
+    tube.put("more than once")
+    fail(disk)
+    with host.lock, pytest.raises(JournalFailed, match="the disk is broken"):
+        host.stop_journal()
+    with pytest.raises(JournalFailed):
+        tube.take()
+    with host.lock:
+        host.close()
+    disk.sync_error = None
+    with Queue(Session(Host(0, store=Store(disk)))) as again:
+        assert [job.body for job in again.tube("x").take_many(10)] == ["more than once"]
+
+
+def test_a_log_that_the_disk_has_no_room_to_end_goes_on(disk: MemoryDisk) -> None:
+    host = Host(0, store=Store(disk))
+    tube = Queue(Session(host)).tube("x")
+    tube.put("before")
+    disk.capacity = 0
+    with host.lock, pytest.raises(OSError, match="no space left"):
+        host.stop_journal()
+    disk.capacity = None
+    tube.put("after")
+    with host.lock:
+        host.close()
+    with Queue(Session(Host(0, store=Store(disk)))) as again:
+        assert [job.body for job in again.tube("x").take_many(10)] == ["before", "after"]

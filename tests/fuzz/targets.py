@@ -392,12 +392,12 @@ def hear(data: bytes) -> None:
             frames.feed(piece)
             while (frame := frames.next()) is not None:
                 payload = bus.opened(frame, seal) if sealed else frame
-                heard += bus.messages(payload, BULK_MAX)
+                heard += bus.messages(payload)
     except ProtocolError:
         return
     if heard:
         again = bus.packets(heard, bus.Seal(_BUS_KEY), bus.Scribe())
-        assert bus.packets(bus.messages(again[20:], BULK_MAX), bus.Seal(_BUS_KEY), bus.Scribe()) == again
+        assert bus.packets(bus.messages(again[20:]), bus.Seal(_BUS_KEY), bus.Scribe()) == again
 
 
 _ID = b"D-11111111-abcdefghijklmnopqrstuvwx-05a1"

@@ -108,7 +108,7 @@ def test_a_log_cut_at_every_byte_is_a_prefix() -> None:
 
 
 def test_a_flipped_bit_is_a_cut_tail_or_refused_by_file_and_offset_and_never_a_third_thing(compiled: bool) -> None:
-    disk, known = run(3, 5)
+    disk, known = run(3, 4)
     states = [moment.state for moment in known]
     name = disk.names()[-1]
     end = end_of_frames(disk, name)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from .clustering import Cluster, cluster_of
 from .iproto_wire import IprotoWire
 from .serving import Server, Wire
 
@@ -47,6 +48,13 @@ def wires(server: Server) -> Iterator[Callable[[], Wire]]:
     yield connect
     for wire in made:
         wire.close()
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes that tests share. Whoever stops one starts it again, and waits until all is well."""
+    with cluster_of(tmp_path_factory.mktemp("three"), 3, "--appendfsync", "everysec") as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -17,6 +17,9 @@ class Proxy:
     def __init__(self) -> None:
         self.to = 0  # The port of the bus.
         self.silenced: set[bytes] = set()  # Whose words are not passed on.
+        self._is_cut = False
+        self._is_quiet = False
+        self._callers: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._open: list[socket.socket] = [self._listener]
@@ -24,9 +27,17 @@ class Proxy:
 
     def close(self) -> None:
         for each in self._open:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+            _end(each)
             each.close()
+
+    def cut(self, quietly: bool = False) -> None:
+        """End all calls, and take no others; quietly: so that the one who was called does not hear of it."""
+        self._is_cut, self._is_quiet = True, quietly
+        for caller in self._callers:
+            _end(caller)
+
+    def mend(self) -> None:
+        self._is_cut = self._is_quiet = False
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -40,9 +51,13 @@ class Proxy:
         with contextlib.suppress(OSError, AssertionError):
             word = _word(caller)
             node = bus.hello(word[4:], False).node
+            if self._is_cut:
+                _end(caller)
+                return
             called = socket.create_connection(("127.0.0.1", self.to), timeout=PATIENCE_S)
             called.settimeout(None)
             self._open.append(called)
+            self._callers.append(caller)
             answers = threading.Thread(target=self._pass_on, args=(called, caller, node), daemon=True)
             answers.start()
             if node not in self.silenced:
@@ -57,9 +72,14 @@ class Proxy:
                 silenced = silenced or node in self.silenced
                 if not silenced:
                     there.sendall(data)
-        for each in (here, there):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        if not self._is_quiet:
+            _end(here)
+            _end(there)
+
+
+def _end(call: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        call.shutdown(socket.SHUT_RDWR)
 
 
 def _word(caller: socket.socket) -> bytes:

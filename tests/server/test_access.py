@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.errors import OutOfRange
 from penstock.dialects.command import ADMIN, DEBUG, READ, WRITE
+from penstock.server.access import Account
+from penstock.wire.bus import PATTERNS_MAX
 from tests.server.hostile import PATIENCE_S, Client, Refusal, Server, Watch, figures, serving, wait_until, warm_up
 from tests.wire.streams import encode
 
@@ -322,6 +325,16 @@ def test_and_may_use_those(mail: Client, name: str) -> None:
     assert mail.ask("JSCAN", 0, "QUEUE", name) == [b"0", [job]]
     assert len(mail.ask("GETJOB", "FROM", name)) == 1  # type: ignore[arg-type]
     assert mail.ask("ACKJOB", job) == 1
+
+
+def test_a_user_has_no_more_tubes_than_another_node_can_be_told() -> None:
+    account = Account("mail", None, tubes=[b"q%d" % number for number in range(PATTERNS_MAX - 1)])
+    for _ in range(2):
+        account.grant(b"mail")
+    assert account.may_use(b"mail") and len(account.tubes) == PATTERNS_MAX
+    with pytest.raises(OutOfRange, match="user 'mail' has 10000 patterns of tubes"):
+        account.grant(b"more")
+    assert not account.may_use(b"more")
 
 
 def test_a_job_is_of_its_queue_whoever_knows_its_id(mail: Client, owner: Client) -> None:

@@ -19,19 +19,15 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock
+from penstock.cli import rehome
 from penstock.cli.main import app
+from penstock.cli.nodes import node_at, nodes_of
+from penstock.cli.target import Target
 
 from .clustering import Cluster, Node, cluster_of
 from .forked import Forked
 from .proxies import Proxy
-from .serving import PATIENCE_S, Refusal, Wire, decoded, wait_for
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes that tests share. Whoever stops one starts it again, and waits until all is well."""
-    with cluster_of(tmp_path_factory.mktemp("three"), 3, "--appendfsync", "everysec") as cluster:
-        yield cluster
+from .serving import PATIENCE_S, Refusal, Wire, configured, decoded, free_port, wait_for
 
 
 @pytest.fixture
@@ -134,6 +130,18 @@ def test_a_job_is_on_three_nodes_and_gone_from_all_when_any_is_told(wires: list[
 def test_more_copies_than_nodes_are_refused(wires: list[Wire]) -> None:
     with pytest.raises(Refusal, match="NOREPL Not enough reachable nodes"):
         wires[0].call("ADDJOB", "q", "b", 0, "REPLICATE", 4)
+
+
+def test_a_body_that_a_node_does_not_allow_costs_its_copy_and_no_link(three: Cluster, wires: list[Wire]) -> None:
+    home, other, _ = wires
+    before = int(three.nodes[1].cluster_info()["cluster_stats_refused"])
+    with configured(other, "max-body", 1_000_000):
+        with pytest.raises(Refusal, match="NOREPL"):
+            home.call("ADDJOB", "large", bytes(2_000_000), 200, "REPLICATE", 3)
+        id = home.add("large", bytes(2_000_000), "REPLICATE", 2)
+        assert home.show(id)[b"state"] == b"queued"
+        assert home.add("large", "small", "REPLICATE", 3)
+    assert three.nodes[1].cluster_info()["cluster_stats_refused"] == before
 
 
 def test_the_history_of_a_job_is_told_by_the_node_that_made_it(three: Cluster) -> None:
@@ -351,7 +359,9 @@ def test_a_client_finds_another_node_when_its_own_is_gone(three: Cluster) -> Non
 
 def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path: Path) -> None:
     first = three.nodes[0]
-    newcomer = Node(tmp_path / "newcomer", "--appendonly", "no")
+    # It says that it is elsewhere than where it is met.
+    announced = free_port()
+    newcomer = Node(tmp_path / "newcomer", "--appendonly", "no", "--cluster-announce-port", str(announced))
 
     def penstock(*words: str, code: int = 0) -> str:
         url = f"penstock://127.0.0.1:{first.port}"
@@ -361,23 +371,43 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
 
     try:
         assert penstock("check", "--json").count('"problem": ""') == 3
-        where = f"127.0.0.1:{newcomer.port}@{newcomer.bus_port}"
-        assert penstock("meet", where) == "the cluster has 4 nodes\n"
+        met_at = f"127.0.0.1:{newcomer.port}@{newcomer.bus_port}"
+        where = f"127.0.0.1:{announced}@{newcomer.bus_port}"
+        assert penstock("meet", "--wait", "5s", met_at) == "the cluster has 4 nodes\n"
         assert penstock("nodes").count("connected") == 4
         name = newcomer.id.decode()
         wait_for(lambda: all(node.reaches() == 3 for node in (*three.nodes, newcomer)))
         newcomer.kill()
         problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
         assert [line.split()[:2] for line in problems] == [[name, where]]
-        assert f"3 nodes have forgotten {name}" in penstock("forget", name[:8])
+        # One that refuses us is a problem of its own, and no reason not to ask the others.
+        second = three.nodes[1].connect()
+        with configured(second, "requirepass", "another password"):
+            problems = [line for line in penstock("check", code=1).splitlines() if "cannot be asked" in line]
+            assert len(problems) == 2 and "wants a password" in problems[0]
+            said = penstock("forget", name[:8], code=1)
+            assert f"2 nodes have forgotten {name}" in said and f"127.0.0.1:{three.nodes[1].port}" in said
+        assert f"3 nodes have forgotten {name}" in penstock("forget", name)
         assert [node.cluster_info()["cluster_known_nodes"] for node in three.nodes] == [3, 3, 3]
         penstock("forget", name, code=3)
+        penstock("forget", name[:8], code=3)
         penstock("meet", "nowhere:7711", code=2)
+        assert "127.0.0.1:9 was not met" in penstock("meet", "127.0.0.1:9@9", "--wait", "0s", code=5)
         assert "it leaves" in penstock("leave", "--wait", "20s")
         assert "it stays" in penstock("leave", "--stay")
         three.gather()
     finally:
         newcomer.stop()
+
+
+def test_a_standby_is_given_an_epoch_that_no_node_has_heard_of(three: Cluster) -> None:
+    target, lost = Target(url=f"127.0.0.1:{three.nodes[0].port}"), "f" * 40
+    with node_at(target, {"flags": ["myself"]}) as queue:
+        known = {node["node"]: node for node in nodes_of(queue) if "handshake" not in node["flags"]}
+    # Somebody else was given one by the node that is asked last.
+    assert max(three.nodes, key=lambda node: node.id).ask("CLUSTER", "EPOCH", lost, 5) == 5
+    assert rehome.Cluster(target, lost, known).agree_on(1) == 6
+    assert [node.ask("CLUSTER", "EPOCH", lost) for node in three.nodes] == [6, 6, 6]
 
 
 # ---- Other clusters --------------------------------------------------------------------------------------------------
@@ -441,7 +471,12 @@ def test_nodes_meet_over_ipv6_and_one_that_is_reset_is_another(tmp_path: Path) -
         assert second.id != before and second.cluster_info()["cluster_known_nodes"] == 1
         assert second.ask("SHOW", id) is None and second.ask("INFO", "jobs") == b"# Jobs\r\nregistered_jobs:0\r\n"
         wait_for(lambda: first.flags_of(before) == "noaddr")
-        first.meet(second, second.bus_port, "::1")
+        url = ["--url", f"127.0.0.1:{first.port}"]
+        checked = CliRunner().invoke(app, ["cluster", "check", *url])
+        assert checked.exit_code == 1 and "cannot be asked: its address is not known" in checked.stdout
+        other = f"[0:0:0:0:0:0:0:1]:{second.port}@{second.bus_port}"
+        met = CliRunner().invoke(app, ["cluster", "meet", other, "--wait", "5s", *url])
+        assert met.exit_code == 0, met.output
         wait_for(lambda: first.flags_of(second.id) == "noflags" and first.reaches() == 1)
         assert second.ask("SHOW", wire.add("q", "body", "REPLICATE", 2)) is not None
         wire.close()

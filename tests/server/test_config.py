@@ -320,6 +320,7 @@ def test_users_are_the_same_in_both_forms(cwd: Path) -> None:
         ("user alice password:x colour:red", "must be made of password, password_sha256, commands, tubes"),
         ("user alice password", "must be a name, then password:…"),
         ("user alice password:x password:y", "must be a name, then password:…"),
+        (f"user alice password:x tubes:{'q,' * 10_001}", "must be given 10,000 patterns of tubes at most"),
         ('user "a b" password:x', "must be named in 1 to 64 characters without spaces"),
     ],
 )

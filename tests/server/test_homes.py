@@ -21,14 +21,8 @@ from penstock.cli.main import app
 from .clustering import TIMEOUT_MS, Cluster, Node, cluster_of
 from .iproto_wire import CALL_16, PING, IprotoWire, pack
 from .iproto_wire import Refusal as CallRefusal
+from .proxies import Proxy
 from .serving import Refusal, Wire, command, decoded, pairs, wait_for
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes that tests share. Whoever stops one starts it again, and waits until all is well."""
-    with cluster_of(tmp_path_factory.mktemp("homes"), 3, "--appendfsync", "everysec") as cluster:
-        yield cluster
 
 
 @pytest.fixture
@@ -247,7 +241,8 @@ def test_a_tube_is_made_by_the_first_put_and_by_create_tube_through_any_node(thr
 
 def test_without_its_home_a_tube_is_refused_by_name_and_with_it_all_is_as_before(three: Cluster) -> None:
     home, entry, third = three.nodes
-    where = f"lives on node {home.id.decode()} at 127.0.0.1:{home.port}, which "
+    id_of_home = home.id.decode()
+    where = f"lives on node {id_of_home} at 127.0.0.1:{home.port}, which "
     id = home.ask("PUT", "lost", "body")
     wire, waiting = entry.connect(), entry.connect()
     call = IprotoWire(entry.iproto_port)
@@ -255,7 +250,13 @@ def test_without_its_home_a_tube_is_refused_by_name_and_with_it_all_is_as_before
     waiting.send("TAKE", "lost", "TIMEOUT", "60s")
     sync = call.start("queue.tube.lost:take", 60)
     wait_for(lambda: pairs(home.ask("TUBE", "STATS", "lost"))[b"waiting"] == 2)  # type: ignore[arg-type]
+    # Another one is about to be made there, and waits for the yes of the third node.
+    known = int(entry.cluster_info()["cluster_homes_elsewhere"])
+    third.process.send_signal(signal.SIGSTOP)
+    home.connect().send("TUBE", "CREATE", "never")
+    wait_for(lambda: entry.cluster_info()["cluster_homes_elsewhere"] == known + 1)
     home.kill()
+    third.process.send_signal(signal.SIGCONT)
     with pytest.raises(Refusal, match=f"^NOHOME tube 'lost' {where}cannot be reached; this may have been done or not$"):
         raise decoded(waiting.read())
     with pytest.raises(CallRefusal, match=f"tube 'lost' {where}cannot be reached"):
@@ -263,6 +264,9 @@ def test_without_its_home_a_tube_is_refused_by_name_and_with_it_all_is_as_before
     for words in (["PUT", "lost", "more"], ["ACK", id], ["TUBE", "CREATE", "lost"], ["ADDJOB", "lost", "more", 0]):
         with pytest.raises(Refusal, match=f"^NOHOME (tube 'lost'|job '{id[:8].decode()}.*) {where}cannot be reached$"):  # type: ignore[index]
             wire.call(*words)
+    perhaps = f"tube 'never' was perhaps never made: node {id_of_home} at 127.0.0.1:{home.port}, which was to make it, "
+    with pytest.raises(Refusal, match=f"{perhaps}cannot be reached; .* penstock cluster forget {id_of_home}$"):
+        wire.call("PUT", "never", "more")
     # Also by one that was started meanwhile; and nobody makes another one while it is not known to be lost for good.
     third.kill()
     third.start_again()
@@ -274,6 +278,7 @@ def test_without_its_home_a_tube_is_refused_by_name_and_with_it_all_is_as_before
     assert jobs(wire.call("TAKE", "lost", "TIMEOUT", "20s"))[0][b"id"] == id
     assert call.call("queue.tube.lost:put", 1)[0][1] == "r"
     assert wire.call("ACK", id) == 1
+    assert wire.call("PUT", "never", "made now")
     call.close()
 
 
@@ -296,6 +301,43 @@ def test_a_home_that_stands_still_is_given_up_in_time(three: Cluster) -> None:
     wait_for(lambda: _is_there(wire, "still"))
     # It was done once, or not at all.
     assert wire.call("QLEN", "still") <= 1
+
+
+def test_nobody_waits_for_an_answer_that_cannot_come(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        proxies = [Proxy() for _ in range(2)]
+        for proxy in proxies:
+            stack.callback(proxy.close)
+        entry, home = stack.enter_context(cluster_of(tmp_path, 2, proxies=proxies)).nodes
+        to_entry = proxies[0]
+        home.ask("TUBE", "CREATE", "strict")
+        wire = entry.connect()
+        wait_for(lambda: _is_there(wire, "strict"))
+        muted = entry.connect()
+        muted.send("CLIENT", "REPLY", "SKIP")
+        for each in (muted, wire):
+            each.send("TAKE", "strict", "TIMEOUT", "60s")
+        wait_for(lambda: pairs(home.ask("TUBE", "STATS", "strict"))[b"waiting"] == 2)  # type: ignore[arg-type]
+        # The home can be told something, and cannot answer: nothing goes there.
+        to_entry.cut()
+        assert b"cannot be reached; this may have been done or not" in wire.read()
+        with pytest.raises(Refusal, match=r"^NOHOME tube 'strict' lives on node .*, which cannot be reached$"):
+            wire.call("PUT", "strict", "body")
+        # Who wants no answer gets no refusal either.
+        assert muted.call("PING") == b"PONG"
+        to_entry.mend()
+        wait_for(lambda: _is_there(wire, "strict"))
+        assert home.ask("QLEN", "strict") == 0
+        # As before, and the entry has not found out yet: that is over when the home comes anew.
+        to_entry.cut(quietly=True)
+        wait_for(lambda: home.cluster_info()["cluster_tunnels_in"] == 0)
+        other = entry.connect()
+        other.send("PUT", "strict", "body")
+        wait_for(lambda: home.ask("QLEN", "strict") == 1)
+        to_entry.mend()
+        assert b"cannot be reached; this may have been done or not" in other.read()
+        wait_for(lambda: home.cluster_info()["cluster_tunnels_in"] == 0)
+        assert _is_there(other, "strict")
 
 
 def test_homes_are_listed_and_counted(three: Cluster, wires: list[Wire]) -> None:

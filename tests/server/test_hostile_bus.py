@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from penstock.cluster import messages as m
 from penstock.wire import bus
-from penstock.wire.errors import TurnedAway
 from penstock.wire.msgpack import pack
 
 from .clustering import Node
@@ -68,6 +68,22 @@ class Stranger:
             pass
         self.socket.close()
         return True
+
+
+class Callee(Stranger):
+    """Somebody whom the node connects to."""
+
+    def __init__(self, door: socket.socket, name: bytes = b"d" * 40) -> None:
+        self.socket, _ = door.accept()
+        self.socket.settimeout(PATIENCE_S)
+        self.name = name
+        self.nonce = b"n" * 32
+
+    def answer(self) -> None:
+        """Be one of them: the second word, and hear the third."""
+        made = bus.Secrets(SECRET.encode(), bus.hello(self.word(), False), bus.Hello(self.name, self.nonce, b"", 0, 0))
+        self.send(bus.answer(self.name, self.nonce, made.listener_proof(), 0, 0))
+        self.word()
 
 
 @pytest.fixture(scope="module")
@@ -189,11 +205,27 @@ def test_one_who_gossips_of_many_makes_the_node_try_few(node: Node) -> None:
 
 
 def test_those_who_say_nothing_do_not_keep_others_out(node: Node) -> None:
-    silent = [Stranger(node) for _ in range(64)]
-    wait_for(lambda: not _is_let_in(node))
+    silent = [Stranger(node) for _ in range(100)]
+    # However many they are: the first of them make room.
+    Stranger(node).shake_hands(SECRET).socket.close()
+    assert b"too many links are being opened" in silent[0].word()
     for stranger in silent:
         stranger.socket.close()
-    wait_for(lambda: _is_let_in(node))
+
+
+def test_one_who_always_hangs_up_is_called_more_and_more_rarely(node: Node) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as door:
+        door.settimeout(PATIENCE_S)
+        node.ask("CLUSTER", "MEET", "127.0.0.1", 7, door.getsockname()[1])
+        began = time.monotonic()
+        for _ in range(5):
+            # It is let in each time, so it is not that nobody is there.
+            called = Callee(door)
+            called.answer()
+            called.socket.close()
+        # At once, and then after 0.1, 0.2 and 0.4 s.
+        assert time.monotonic() - began >= 0.7
+        assert node.ask("CLUSTER", "FORGET", called.name) == b"OK"
 
 
 def test_a_node_that_was_replaced_is_refused_by_name(node: Node) -> None:
@@ -206,15 +238,3 @@ def test_a_node_that_was_replaced_is_refused_by_name(node: Node) -> None:
     assert b"was replaced: it is in epoch 2 by now, and this one in 1" in before.word()
     assert before.is_hung_up_on()
     known.socket.close()
-
-
-def _is_let_in(node: Node) -> bool:
-    known = Stranger(node)
-    try:
-        known.shake_hands(SECRET)
-    except TurnedAway as why:
-        assert "too many links" in str(why)
-        return False
-    finally:
-        known.socket.close()
-    return True

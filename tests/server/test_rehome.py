@@ -146,18 +146,35 @@ def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -
         old.kill()
 
 
-def test_a_backup_becomes_its_node_where_nobody_knows_that_one_any_more(tmp_path: Path) -> None:
+def test_a_backup_becomes_its_node_where_that_one_was_forgotten(tmp_path: Path) -> None:
     home = tmp_path / "backup"
-    with penstock.open(home) as queue:
-        queue.tube("orders").put("order")
-    id = identity(RealDisk(str(home))).node
     with contextlib.ExitStack() as stack:
-        other = Node(tmp_path / "other")
+        other, old = (Node(tmp_path / name) for name in ("other", "backup"))
         stack.callback(other.stop)
-        done = [json.loads(rehome(home, other, "--json").stdout) for _ in range(2)]
+        stack.callback(old.stop)
+        old.ask("PUT", "orders", "order")
+        id = old.id.decode()
+        # One that has never heard of a node has not forgotten it.
+        old.stop()
+        stranger = rehome(home, other)
+        assert stranger.exit_code == 4 and "nobody there has ever heard of it" in stranger.stderr
+        old.start_again()
+        other.meet(old, old.bus_port)
+        wait_for(lambda: other.reaches() == 1)
+        old.stop()
+        assert other.ask("CLUSTER", "FORGET") == []
+        assert other.ask("CLUSTER", "FORGET", id) == b"OK"
+        other.stop()
+        other.start_again()
+        assert other.ask("CLUSTER", "FORGET") == [id.encode()]
+        words = ("--cluster-config-file", "others.conf")
+        done = [json.loads(rehome(home, other, "--json", *words).stdout) for _ in range(2)]
         # Each time another epoch, whoever asks.
         assert [each["epoch"] for each in done] == [1, 2] and other.ask("CLUSTER", "EPOCH", id) == 2
-        assert done[0]["node"] == id and done[0]["position"] > 1 and done[0]["start"] == f"penstock serve --dir {home}"
+        assert done[0]["node"] == id and done[0]["position"] > 1
+        assert done[0]["start"] == f"penstock serve --dir {home} {' '.join(words)}"
+        assert f"127.0.0.1:{other.port}@{other.bus_port} invited" in (home / "others.conf").read_text()
+        assert done[0]["missed"] == []
         with pytest.raises(Refusal, match="is in epoch 2 already: choose a greater one"):
             other.ask("CLUSTER", "EPOCH", id, 2)
         for wrong in ("0", "-1", str(1 << 31)):
@@ -165,7 +182,7 @@ def test_a_backup_becomes_its_node_where_nobody_knows_that_one_any_more(tmp_path
                 other.ask("CLUSTER", "EPOCH", id, wrong)
         itself = rehome(other.home, other)
         assert itself.exit_code == 75 and "is open in another process" in itself.stderr
-        log = home / "segment-0000000001.log"
+        log = home / segment_names(RealDisk(str(home)))[-1]
         log.write_bytes(log.read_bytes()[:4_000])
         damaged = rehome(home, other, "--force")
         assert damaged.exit_code == 1 and "it cannot be opened" in damaged.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,25 @@ def test_a_journal_can_be_switched_off_and_on_under_the_hands_of_clients(
     id = wire.add(queue, "served")
     assert decoded(waiting.read()) == [[queue, id, b"served"]]
     assert wire.call("QLEN", queue + b"2") == 6
+
+
+def test_a_journal_that_is_switched_while_others_add_costs_them_nothing(
+    wire: Wire, wires: Callable[[], Wire], queue: bytes
+) -> None:
+    added: list[bytes] = []
+    others = [wires() for _ in range(4)]
+
+    def add(other: Wire) -> None:
+        added.extend([other.add(queue, "x") for _ in range(25)])
+
+    with configured(wire, "appendfsync", "always"), ThreadPoolExecutor(len(others)) as threads:
+        done = [threads.submit(add, other) for other in others]
+        while not all(each.done() for each in done):
+            for word in ("no", "yes"):
+                assert wire.ask("CONFIG", "SET", "appendonly", word) == b"+OK\r\n"
+        for each in done:
+            each.result()
+    assert wire.call("QLEN", queue) == len(set(added)) == 100
 
 
 def test_a_journal_that_memory_is_too_small_to_do_without_stays_on(wire: Wire, queue: bytes) -> None:

@@ -36,7 +36,7 @@ def test_what_was_begun_is_done_to_its_end_at_the_next_start(tmp_path: Path) -> 
     before = identity(disk)
     replace(before, superseded=3, node_epoch=2).write(disk)
     peer = Peer(b"b" * 40, "127.0.0.1", 1, 2)
-    (home / "nodes.conf").write_text(first_text(before.node.encode(), [peer]))
+    (home / "nodes.conf").write_text(first_text(before.node.encode(), [peer], {b"c" * 40: 4}))
     config = load(None, ["--dir", str(home)], {}, tmp_path)
     with pytest.raises(Superseded, match="put aside"):
         open_host(config)
@@ -49,6 +49,7 @@ def test_what_was_begun_is_done_to_its_end_at_the_next_start(tmp_path: Path) -> 
     known = read_file((home / "nodes.conf").read_text())
     assert known.myself == after.node.encode()
     assert [(each.id, each.invited) for each in known.peers] == [(peer.id, True)]
+    assert known.past == {b"c" * 40: 4, before.node.encode(): 3}
     assert bodies(aside, "orders") == [b"order"]
     assert identity(RealDisk(str(aside))).node_epoch == 2
 

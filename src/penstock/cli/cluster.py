@@ -6,14 +6,16 @@ at the addresses that the first one knows, with its user and password.
 
 from __future__ import annotations
 
+import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail
-from penstock.cli.nodes import address_of, node_at, nodes_of
+from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail, sentence_of
+from penstock.cli.nodes import NODES_FILE, NOT_ASKED, address_of, node_at, nodes_of, where
 from penstock.cli.output import Column, Output, Record, column, jobs_text
 from penstock.cli.records import total
 from penstock.cli.spans import span
@@ -27,6 +29,11 @@ app = typer.Typer(help="See the cluster, and change it.", no_args_is_help=True)
 
 # How often something is asked that is waited for, seconds.
 _ASK_S: Final = 0.05
+
+# A node that shows one of these was not met, or is lost.
+_NOT_THERE: Final = {"handshake", "noaddr", "fail", "fail?"}
+
+_ID: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 _COLUMNS: Final = [
     column("node"),
@@ -92,19 +99,22 @@ def meet(
 ) -> None:
     """Let a node meet others. Each learns of all that the others know: one of a cluster is enough."""
     addresses = [address_of(other) for other in others]
+    before = {node["node"] for node in _nodes(target)}
     for host, port, bus_port in addresses:
         ask(target, "CLUSTER", "MEET", host, port, *bus_port)
-    wanted = {f"{host}:{port}" for host, port, _ in addresses}
+    wanted = {f"{host}:{port}": _names_of(target, host, port) for host, port, _ in addresses}
 
-    def met() -> bool:
-        fine = [node["address"].partition("@")[0] for node in _nodes(target) if not node["flags"]]
-        return wanted <= set(fine)
+    def missing() -> list[str]:
+        there = [node for node in _nodes(target) if not _NOT_THERE & set(node["flags"])]
+        if len(wanted) == 1 and any(node["node"] not in before for node in there):
+            # Whoever it is by now, and wherever: nobody else has led to it.
+            return []
+        found = {node["node"] for node in there} | {node["address"].partition("@")[0] for node in there}
+        return [address for address, names in wanted.items() if not names & found]
 
-    if not _wait_for(met, wait):
-        within = span(round(wait * 1000))
-        fail(
-            f"they have not met within {within}; see whether the port for nodes is open, and what the logs say", NOTHING
-        )
+    if not _wait_for(lambda: not missing(), wait):
+        who, within = ", ".join(missing()), span(round(wait * 1000))
+        fail(f"{who} was not met within {within}; see whether its port for nodes is open, and the logs", NOTHING)
     known = _nodes(target)
     out.done(f"the cluster has {len(known)} nodes", nodes=len(known))
 
@@ -150,24 +160,25 @@ def forget(
 ) -> None:
     """Let every node forget one that will not come back; it is not heard of again unless it is met."""
     known = _nodes(target)
-    found = [each for each in known if each["node"].startswith(node)]
-    if len(found) != 1:
-        fail(f"there is no node {node!r} here" if not found else f"{len(found)} nodes begin with {node!r}", NOT_FOUND)
-    gone = found[0]
-    told, missed = 0, []
+    gone = _id_of(node, known)
+    told, knew, missed = 0, 0, {}
     for each in known:
-        if each is gone:
+        if each["node"] == gone:
             continue
         try:
             with node_at(target, each) as queue:
-                if gone["node"] in [other["node"] for other in nodes_of(queue)]:
-                    queue.execute("CLUSTER", "FORGET", gone["node"])
+                if gone in [other["node"] for other in nodes_of(queue)]:
+                    queue.execute("CLUSTER", "FORGET", gone)
+                    knew += 1
                 told += 1
-        except OSError:
-            missed.append(each["address"])
-    out.done(f"{told} nodes have forgotten {gone['node']}", node=gone["node"], told=told, missed=missed)
+        except NOT_ASKED as error:
+            missed[where(each)] = sentence_of(error)
+    if not knew and not missed:
+        fail(f"nobody knows a node {gone}", NOT_FOUND)
+    out.done(f"{told} nodes have forgotten {gone}", node=gone, told=told, missed=list(missed))
     if missed:
-        fail(f"{', '.join(missed)} could not be told: say it again within a minute, or they tell the others", ERROR)
+        who = ", ".join(f"{at} ({why})" for at, why in missed.items())
+        fail(f"not told: {who}; say it again within a minute, with the whole id, or they tell the others", ERROR)
 
 
 @app.command()
@@ -198,6 +209,12 @@ def rehome(
     force: Annotated[
         bool, typer.Option("--force", help="Also if it may still be there; it steps down as soon as it hears of it.")
     ] = False,
+    nodes_file: Annotated[
+        str,
+        typer.Option(
+            "--cluster-config-file", metavar="FILE", help="Where it is to keep whom it knows, if it had that setting."
+        ),
+    ] = NODES_FILE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would be done.")] = False,
     out: Output,
 ) -> None:
@@ -209,7 +226,7 @@ def rehome(
     """
     from penstock.cli.rehome import run
 
-    run(directory, via, force, dry_run, out)
+    run(directory, via, nodes_file, force, dry_run, out)
 
 
 @app.command()
@@ -222,6 +239,26 @@ def demo(
     raise typer.Exit(run(count))
 
 
+def _names_of(target: Target, host: str, port: str) -> set[str]:
+    """By what a node at an address is known among others: its id, if it tells, and the address as nodes write it."""
+    from penstock.wire.bus import address
+
+    names = {f"{address(host)}:{port}"}
+    with suppress(*NOT_ASKED), node_at(target, {"flags": [], "address": f"[{host}]:{port}"}, retry_for="0s") as queue:
+        names.add(queue.execute("CLUSTER", "MYID").decode())
+    return names
+
+
+def _id_of(word: str, known: list[Record]) -> str:
+    """The id of the node that is meant. A whole one need not be known here any more."""
+    found = [each["node"] for each in known if each["node"].startswith(word)]
+    if not found and _ID.fullmatch(word):
+        return word
+    if len(found) != 1:
+        fail(f"there is no node {word!r} here" if not found else f"{len(found)} nodes begin with {word!r}", NOT_FOUND)
+    return str(found[0])
+
+
 def _checked(target: Target, node: Record) -> Record:
     """What a node says of the others."""
     row: Record = {"node": node["node"], "address": node["address"], "reaches": None, "problem": "", "knows": []}
@@ -229,15 +266,15 @@ def _checked(target: Target, node: Record) -> Record:
         with node_at(target, node) as queue:
             known = nodes_of(queue)
             disputed = _info_of(queue).get("cluster_homes_disputed", 0)
-    except OSError as error:
-        return row | {"problem": f"cannot be asked: {error}"}
+    except NOT_ASKED as error:
+        return row | {"problem": f"cannot be asked: {sentence_of(error)}"}
     others = [each for each in known if "myself" not in each["flags"]]
     away = [each for each in others if each["state"] != "connected" or {"fail", "fail?"} & set(each["flags"])]
     row |= {"reaches": len(others) - len(away), "knows": sorted(each["node"] for each in known)}
     if known[0]["node"] != node["node"]:
         row["problem"] = f"somebody else is there: {known[0]['node']}"
     elif away:
-        row["problem"] = f"cannot reach {', '.join(each['address'] for each in away)}"
+        row["problem"] = f"cannot reach {', '.join(where(each) for each in away)}"
     elif disputed:
         row["problem"] = f"{disputed} of its tubes live on another node, too: see its log"
     return row

@@ -15,10 +15,12 @@ from typing import Any, Final
 import typer
 
 import penstock
+from penstock.cli.exits import fail
 from penstock.cluster.roster import BUS_OFFSET
 
 JOBS: Final = 100
-_PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 30.0
+_PORTS: Final = range(7_711, 7_911)
 _NODE_TIMEOUT_MS: Final = 2_000
 
 
@@ -35,7 +37,7 @@ class DemoNode:
     def ask(self, *words: str | int) -> Any:
         """What it answers."""
         if self._queue is None:
-            _wait_for(self._listens)
+            wait_for(self._listens, f"the node on port {self.port} does not answer")
             self._queue = penstock.connect(f"penstock://127.0.0.1:{self.port}")
         return self._queue.execute(*words)
 
@@ -63,7 +65,7 @@ def run(count: int) -> int:
     """Show it; 0 if nothing was lost."""
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as home, contextlib.ExitStack() as stack:
         nodes = []
-        for number, port in enumerate(_free_ports(count)):
+        for number, port in enumerate(free_ports(count)):
             node = DemoNode(Path(home, f"node{number}"), port)
             stack.callback(node.end)
             nodes.append(node)
@@ -79,7 +81,7 @@ def _show(nodes: list[DemoNode]) -> int:
         _tell(f"  port {first.port}> CLUSTER MEET 127.0.0.1 {node.port}")
         first.ask("CLUSTER", "MEET", "127.0.0.1", node.port)
     began = time.monotonic()
-    _wait_for(lambda: all(node.reaches() == len(nodes) - 1 for node in nodes))
+    wait_for(lambda: all(node.reaches() == len(nodes) - 1 for node in nodes), "they do not reach each other")
     _tell(f"Everybody reaches everybody, after {time.monotonic() - began:.1f} s.\n")
 
     copies = min(3, len(nodes))
@@ -94,7 +96,7 @@ def _show(nodes: list[DemoNode]) -> int:
 
     found: dict[bytes, int] = {}
     began = time.monotonic()
-    while set(found) != set(ids) and time.monotonic() - began < _PATIENCE_S:
+    while set(found) != set(ids) and time.monotonic() - began < PATIENCE_S:
         for node in (second, last):
             for _, id, _ in node.ask("GETJOB", "TIMEOUT", 100, "COUNT", JOBS, "FROM", "demo") or []:
                 found[id] = found.get(id, 0) + 1
@@ -113,19 +115,21 @@ def _tell(words: str) -> None:
     typer.echo(words)
 
 
-def _wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + _PATIENCE_S
-    while not condition() and time.monotonic() < until:
+def wait_for(condition: Callable[[], bool], why_not: str) -> None:
+    """Wait until something is so; when the time is over, say why it is not, and end."""
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() >= until:
+            fail(f"{why_not} within {PATIENCE_S:.0f} s; try again when this machine has less to do")
         time.sleep(0.05)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on, nor so far above them where nodes talk."""
-    found: list[int] = []
-    for port in range(7_711, 7_911):
-        if len(found) < count and _is_free(port) and _is_free(port + BUS_OFFSET):
-            found.append(port)
-    return found
+    free = [port for port in _PORTS if _is_free(port) and _is_free(port + BUS_OFFSET)]
+    if len(free) < count:
+        fail(f"{len(free)} of the ports from {_PORTS[0]} to {_PORTS[-1]} are free, and {count} are needed")
+    return free[:count]
 
 
 def _is_free(port: int) -> bool:

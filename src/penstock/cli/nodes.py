@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.cli.exits import USAGE, fail
 from penstock.cli.output import Record
 from penstock.cli.target import Target, connect
+from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# Where a node keeps whom it knows, unless `cluster-config-file` says otherwise.
+NODES_FILE: Final = "nodes.conf"
+
+# Why a node does not tell what it is asked: it is not there, nobody knows where it is, or it refuses this user.
+NOT_ASKED: Final = (OSError, CommandError)
 
 _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Fa-f:.]+)):([0-9]{1,5})(?:@([0-9]{1,5}))?", re.ASCII)
 
@@ -36,10 +43,12 @@ def _flags(word: str) -> Record:
 
 @contextmanager
 def node_at(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any]:
-    """Another node of the cluster of a target, asked in the same way."""
+    """Another node of the cluster of a target, asked in the same way; `NOT_ASKED` if it cannot be."""
     place = target.place()
     if "myself" in node["flags"]:
         queue: Any = connect(place.url)
+    elif not is_found(node):
+        raise ConnectionError("its address is not known")
     else:
         host, port, _ = address_of(node["address"])
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -49,6 +58,16 @@ def node_at(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any
         yield queue
     finally:
         queue.close()
+
+
+def is_found(node: Record) -> bool:
+    """Whether it is known where a node is: not if somebody else answers at its address."""
+    return not node["address"].startswith(":")
+
+
+def where(node: Record) -> str:
+    """Where a node is, for people; if that is not known, which one it is."""
+    return str(node["address"] if is_found(node) else node["node"])
 
 
 def address_of(text: str) -> tuple[str, str, list[str]]:

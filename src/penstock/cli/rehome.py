@@ -11,8 +11,8 @@ import datetime
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.exits import REFUSED, USAGE, fail
-from penstock.cli.nodes import address_of, node_at, nodes_of
+from penstock.cli.exits import REFUSED, USAGE, fail, sentence_of
+from penstock.cli.nodes import NODES_FILE, NOT_ASKED, address_of, is_found, node_at, nodes_of, where
 from penstock.cli.output import Output, Record, told
 from penstock.cli.target import Target, place_of
 from penstock.core.errors import CommandError
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 # The old one may have been opened so often since, without giving out an id that the new one gives out, too.
 _EPOCHS_APART: Final = 1_000
 
-_NODES_FILE: Final = "nodes.conf"
 
-
-def run(directory: str, via: str | None, force: bool, dry_run: bool, out: Output) -> None:
+def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: bool, out: Output) -> None:
     """Do it, or say why not."""
     from penstock.journal.disk import ReadOnlyDisk, RealDisk
     from penstock.journal.identity import identity
@@ -43,7 +41,7 @@ def run(directory: str, via: str | None, force: bool, dry_run: bool, out: Output
         try:
             _check(disk, directory)
             reach = _reach(disk)
-            cluster = _Cluster(Target(url=via), who.node)
+            cluster = Cluster(Target(url=via), who.node)
             if via is not None:
                 cluster.look()
             why_not = cluster.why_not()
@@ -52,21 +50,25 @@ def run(directory: str, via: str | None, force: bool, dry_run: bool, out: Output
             epoch = cluster.next_epoch(who.node_epoch)
             if not dry_run:
                 epoch = cluster.agree_on(epoch)
-                _become(disk, who, epoch, cluster)
+                disk.replace(nodes_file, cluster.table().encode())
+                _become(disk, who, epoch)
         finally:
             disk.unlock()
     position, moment = reach
     start = f"penstock serve --dir {directory}{cluster.ports()}"
+    if nodes_file != NODES_FILE:
+        start += f" --cluster-config-file {nodes_file}"
     done = "would become" if dry_run else "is"
     out.done(
         f"{directory} {done} node {who.node}, in epoch {epoch}, as it was at {moment}, position {position:,}. "
-        f"Start it with the settings of the old one: {start}",
+        f"{cluster.told_missed()}Start it with the settings of the old one: {start}",
         node=who.node,
         epoch=epoch,
         position=position,
         time=moment,
         done=not dry_run,
         start=start,
+        missed=list(cluster.missed),
     )
 
 
@@ -102,13 +104,15 @@ def _reach(disk: RealDisk) -> tuple[int, str]:
 
 
 @dataclass
-class _Cluster:
+class Cluster:
     """The other nodes, and what they say of the one that is lost."""
 
     target: Target
     lost: str
     nodes: dict[str, Record] = field(default_factory=dict)  # Who can be asked, and where others find it.
-    seen: list[tuple[str, Record | None]] = field(default_factory=list)  # What each of them knows of the lost one.
+    seen: list[tuple[str, Record]] = field(default_factory=list)  # What those say of the lost one who know it.
+    forgotten: bool = False  # Somebody was told to forget it.
+    missed: dict[str, str] = field(default_factory=dict)  # Who cannot be asked, and why.
 
     def look(self) -> None:
         """Ask everybody."""
@@ -122,10 +126,13 @@ class _Cluster:
             try:
                 with node_at(self.target, node) as queue:
                     known = {each["node"]: each for each in nodes_of(queue)}
-            except OSError:
+                    self.forgotten |= self.lost.encode() in queue.execute("CLUSTER", "FORGET")
+            except NOT_ASKED as error:
+                self.missed[where(node)] = sentence_of(error)
                 continue
             self.nodes[node["node"]] = node
-            self.seen.append((node["address"], known.get(self.lost)))
+            if self.lost in known:
+                self.seen.append((node["address"], known[self.lost]))
             self._learn_addresses(known)
 
     def _learn_addresses(self, known: dict[str, Record]) -> None:
@@ -135,32 +142,46 @@ class _Cluster:
                 self.nodes[id] = node | {"address": known[id]["address"]}
 
     def why_not(self) -> list[str]:
-        """What speaks against its being lost."""
-        found = []
-        for address, lost in self.seen:
-            if lost is not None and "fail" not in lost["flags"]:
-                found.append(f"{address} has it as {', '.join(lost['flags']) or 'reachable'}, {lost['state']}")
+        """What speaks against its being lost. Who has never heard of it has nothing to say."""
+        found = [
+            f"{address} has it as {', '.join(lost['flags']) or 'reachable'}, {lost['state']}"
+            for address, lost in self.seen
+            if "fail" not in lost["flags"]
+        ]
+        if not self.seen and not self.forgotten:
+            found.append("nobody there has ever heard of it; see whether --via names a node of its cluster")
         if self._answers():
             found.append("it answers")
         return found
 
     def _answers(self) -> bool:
         """Whether the one that is lost answers where it was."""
-        at = next((lost["address"] for _, lost in self.seen if lost is not None), None)
-        if at is None or at.startswith(":"):
+        lost = self._where()
+        if lost is None:
             return False
         try:
-            with node_at(self.target, {"flags": [], "address": at}, retry_for="0s") as queue:
+            with node_at(self.target, lost, retry_for="0s") as queue:
                 return bool(queue.execute("CLUSTER", "MYID").decode() == self.lost)
-        except (OSError, CommandError):
+        except NOT_ASKED:
             return False
+
+    def _where(self) -> Record | None:
+        """Where it was, as somebody knows it."""
+        return next((lost for _, lost in self.seen if is_found(lost)), None)
+
+    def told_missed(self) -> str:
+        """A sentence about those who cannot be asked, if there are any."""
+        if not self.missed:
+            return ""
+        who = ", ".join(f"{address} ({why})" for address, why in self.missed.items())
+        return f"Not asked, and to hear of it from the others: {who}. "
 
     def ports(self) -> str:
         """Where it was found, as settings for the one that comes in its place."""
-        at = next((lost["address"] for _, lost in self.seen if lost is not None), None)
-        if at is None or at.startswith(":"):
+        lost = self._where()
+        if lost is None:
             return ""
-        _, port, bus_port = address_of(at)
+        _, port, bus_port = address_of(lost["address"])
         return f" --port {port}" + "".join(f" --cluster-port {each}" for each in bus_port)
 
     def next_epoch(self, own: int) -> int:
@@ -169,13 +190,16 @@ class _Cluster:
 
     def agree_on(self, epoch: int) -> int:
         """Let every node that can be reached know of an epoch; of a greater one, if somebody else was given it."""
-        # Nodes tell each other at once: so who was first is decided by one of them, the same whoever asks.
+        # Nodes tell each other at once: so who was first is decided by one of them, the same whoever asks. All have to
+        # know of this one then: somebody who asked others first may have been given a greater one meanwhile.
         nodes = [self.nodes[id] for id in sorted(self.nodes)]
-        while nodes and not self._raise(nodes[0], epoch):
+        while nodes and not (self._raise(nodes[0], epoch) and all(self._knows(node, epoch) for node in nodes)):
             epoch = self.next_epoch(epoch)
-        for node in nodes[1:]:
-            self._raise(node, epoch)
         return epoch
+
+    def _knows(self, node: Record, epoch: int) -> bool:
+        """Tell a node of an epoch; False if it knows of a greater one."""
+        return self._raise(node, epoch) or self._ask(node) == epoch
 
     def _raise(self, node: Record, epoch: int) -> bool:
         """Tell a node of an epoch; False if it knew of that, or of a greater one."""
@@ -191,18 +215,22 @@ class _Cluster:
         with node_at(self.target, node) as queue:
             return int(queue.execute("CLUSTER", "EPOCH", self.lost, *epoch))
 
+    def table(self) -> str:
+        """Whom the new one is to get to know, as a node keeps it."""
+        from penstock.cluster.peers import Peer
+        from penstock.cluster.roster import BUS_OFFSET, first_text
 
-def _become(disk: RealDisk, who: Identity, epoch: int, cluster: _Cluster) -> None:
-    """Let a directory be the node, in an epoch, which gets to know the others."""
-    from penstock.cluster.peers import Peer
-    from penstock.cluster.roster import BUS_OFFSET, first_text
+        peers = []
+        for id, node in self.nodes.items():
+            host, port, bus_port = address_of(node["address"])
+            peers.append(Peer(id.encode(), host, int(port), int(bus_port[0]) if bus_port else int(port) + BUS_OFFSET))
+        return first_text(self.lost.encode(), peers)
+
+
+def _become(disk: RealDisk, who: Identity, epoch: int) -> None:
+    """Let a directory be the node, in an epoch."""
     from penstock.journal.identity import next_epoch
 
-    peers = []
-    for id, node in cluster.nodes.items():
-        host, port, bus_port = address_of(node["address"])
-        peers.append(Peer(id.encode(), host, int(port), int(bus_port[0]) if bus_port else int(port) + BUS_OFFSET))
-    disk.replace(_NODES_FILE, first_text(who.node.encode(), peers).encode())
     # Last, since from now on it is the node. The log may lack what the old one did last, also that it delivered a job.
     replace(
         who,

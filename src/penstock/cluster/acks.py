@@ -16,7 +16,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from penstock.cluster.messages import DELJOB, GOTACK, SETACK, OfHolders, OfJob
+from penstock.cluster.messages import DELJOB, GOTACK, MOVED_AWAY, SETACK, OfHolders, OfJob
 from penstock.cluster.place import Place, fingerprint
 from penstock.core import states as s
 from penstock.core.copying import finish
@@ -219,13 +219,18 @@ class Acks:
                     self._place.send_all([node], OfJob(SETACK, ack.id, fingerprint(ack.holders)))
 
     def receive_deljob(self, sender: bytes, message: OfJob, now: i64) -> None:
-        """All who have to know do, or whoever made the job gave it up, or it was acknowledged fast: forget it."""
+        """Forget a job: all who have to know do, or its maker gave it up, or it was acknowledged fast, or moved."""
         place = self._place
         id = message.id
+        job = place.find(id, now)
+        if message.aux == MOVED_AWAY:
+            if job is not None and not job.once:
+                place.heirs.add(id, now, sender)
+                self._forget_copy(job, now)
+            return
         ack = self.by_id.get(id)
         if ack is not None:
             self._drop(ack, now)
-        job = place.find(id, now)
         if job is None:
             place.lately.add(id, now)
         elif not job.once:
@@ -235,9 +240,12 @@ class Acks:
                 told = OfJob(DELJOB, id, fingerprint(copy.holders))
                 place.send_all([node for node in copy.holders if node != sender], told)
             place.lately.add(id, now)
-            place.quiet = True
-            finish(place.engine, job, s.DELETED, now)
-            place.quiet = False
+            self._forget_copy(job, now)
+
+    def _forget_copy(self, job: Job, now: i64) -> None:
+        self._place.quiet = True
+        finish(self._place.engine, job, s.DELETED, now)
+        self._place.quiet = False
 
     def try_again(self, node: bytes, now: i64) -> None:
         """A node can be reached again: tell it what it has not confirmed soon, and not all at once."""
@@ -272,13 +280,9 @@ class Acks:
     def _collect_if_known(self, ack: Ack, now: i64) -> bool:
         """Let an acknowledgement go when all who have to know do. Nodes that are members no more are not waited for."""
         members = self._place.members
-        if ack.is_dummy():
-            if len(ack.confirmed) < members.size() - 1:
+        for node in members.everybody() if ack.is_dummy() else ack.holders:
+            if node != self._place.myself and node not in ack.confirmed and members.is_member(node):
                 return False
-        else:
-            for node in ack.holders:
-                if node != self._place.myself and node not in ack.confirmed and members.is_member(node):
-                    return False
         message = OfJob(DELJOB, ack.id)
         for node, had in ack.confirmed.items():
             if had:

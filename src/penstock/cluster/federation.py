@@ -10,6 +10,7 @@ it as copies, and its timer brings them back if they never arrived; those that m
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from mypy_extensions import i64
@@ -50,8 +51,13 @@ _GIVEN_BYTES_MAX: Final = 1024 * 1024
 # The rate at which jobs come is measured over so long.
 _WINDOW_MS: Final = 1_000
 
-# For how many queues others may want jobs: names that nobody uses must not fill the memory.
-_WISHES_MAX: Final = 100_000
+# Names that nobody uses must not fill the memory: what is known of queues that are not here may take so many bytes, and
+# so may what others want; beside its name, each takes about so many.
+WANTS_BYTES_MAX: Final = 16 * 1024 * 1024
+WISHES_BYTES_MAX: Final = 64 * 1024 * 1024
+_NAMED_BYTES: Final = 500
+# Which part of them is forgotten when there is no room for one more.
+_OLDEST: Final = 64
 
 # When nobody has asked for it for so long, what was known of a queue is forgotten.
 _IDLE_MS: Final = 60_000
@@ -156,9 +162,12 @@ class Federation:
 
     wants: dict[bytes, Want]
     wishes: dict[bytes, Wishes]
+    wants_bytes: i64  # Of those whose queues were not here.
+    wishes_bytes: i64
     offered: dict[bytes, None]  # Queues that others want jobs of, and that have some now.
     imported: i64
     exported: i64
+    _bare: dict[bytes, None]  # What was wanted when no queue of that name was here, the oldest first.
     _place: Place
     _acks: Acks
     _requeue: Requeue
@@ -167,9 +176,12 @@ class Federation:
     def __init__(self, place: Place, acks: Acks, requeue: Requeue, handovers: Handovers) -> None:
         self.wants = {}
         self.wishes = {}
+        self.wants_bytes = 0
+        self.wishes_bytes = 0
         self.offered = {}
         self.imported = 0
         self.exported = 0
+        self._bare = {}
         self._place = place
         self._acks = acks
         self._requeue = requeue
@@ -189,8 +201,33 @@ class Federation:
         if want is None:
             want = Want(queue, now)
             self.wants[queue] = want
+            if tube is None:
+                self._is_bare(queue)
         want.used = now
         self._ask(want, now)
+
+    def _is_bare(self, queue: bytes) -> None:
+        """No memory was counted for a queue that is wanted. If there are too many such, the oldest are forgotten."""
+        self._bare[queue] = None
+        self.wants_bytes += len(queue) + _NAMED_BYTES
+        while self.wants_bytes > WANTS_BYTES_MAX:
+            # Some at a time: a dict looks for its first one behind all that were taken out before it.
+            for oldest in list(islice(self._bare, 1 + len(self._bare) // _OLDEST)):
+                if oldest in self._place.engine.tubes:
+                    # It came into being since, and perhaps somebody waits for it.
+                    self._is_bare_no_more(oldest)
+                else:
+                    self._forget(self.wants[oldest])
+
+    def _is_bare_no_more(self, queue: bytes) -> None:
+        del self._bare[queue]
+        self.wants_bytes -= len(queue) + _NAMED_BYTES
+
+    def _forget(self, want: Want) -> None:
+        self._place.deadlines.clear(want)
+        del self.wants[want.queue]
+        if want.queue in self._bare:
+            self._is_bare_no_more(want.queue)
 
     def emptied(self, queue: bytes, now: i64) -> None:
         """The last job of a queue was taken. If jobs have come lately, more are asked for at once."""
@@ -205,8 +242,7 @@ class Federation:
             want.used = now
             self._ask(want, now)
         elif now - want.used >= _IDLE_MS:
-            self._place.deadlines.clear(want)
-            del self.wants[want.queue]
+            self._forget(want)
         else:
             self._place.deadlines.set(want, want.used + _IDLE_MS)
 
@@ -300,10 +336,11 @@ class Federation:
                 wishes.by_node.pop(sender, None)
             return
         if wishes is None:
-            if len(self.wishes) >= _WISHES_MAX:
+            if self.wishes_bytes > WISHES_BYTES_MAX:
                 return
             wishes = Wishes(message.queue)
             self.wishes[message.queue] = wishes
+            self.wishes_bytes += len(message.queue) + _NAMED_BYTES
         # The place of one who asks again is behind those who ask, too.
         wishes.by_node.pop(sender, None)
         wishes.by_node[sender] = Wish(left, now + min(message.ms, 2 * _ALL_MS_MAX))
@@ -321,6 +358,7 @@ class Federation:
             return
         self._place.deadlines.clear(wishes)
         del self.wishes[wishes.queue]
+        self.wishes_bytes -= len(wishes.queue) + _NAMED_BYTES
         tube = self._place.engine.tubes.get(wishes.queue)
         if tube is not None:
             tube.wanted = False
@@ -360,12 +398,12 @@ class Federation:
             if job is None:
                 break
             body_bytes += job.body_length()
-            given += 1
             if job.once:
                 if self._handovers.give([job], node, now) == 0:
                     break
             elif not self._give_copy(job, node, images, now):
                 break
+            given += 1
         if images:
             self._place.mail.send(node, OfJobs(YOURJOBS, images))
         self.exported += given
@@ -374,14 +412,16 @@ class Federation:
     def _give_copy(self, job: Job, node: bytes, images: list[JobImage], now: i64) -> bool:
         """Let another node queue a job, and keep a copy that comes back if it does not."""
         place = self._place
+        try:
+            image = image_of(place, job, now)
+        except CommandError:
+            return False
         copy = job.copy()
         if copy is None:
             copy = Copy(b"", 1, [place.myself], True)
             job.rare().copy = copy
         merge_holders(place, copy, [node])
-        try:
-            images.append(image_of(place, job, now))
-        except CommandError:
-            return False
+        image.holders = list(copy.holders)
+        images.append(image)
         set_aside(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now), now)
         return True

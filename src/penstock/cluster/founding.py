@@ -3,8 +3,8 @@
 A node that is to make such a tube asks every peer that is not failed (CLAIM). Who says yes (MAY) enters the claimant as
 the home at once, and takes that back only if the claimant says so, by word (UNCLAIM) or by a list without the tube.
 So a yes outlives whatever happens to either, and no timer can end it on one side and not on the other. Two who claim at
-once hear of each other: the lesser id wins. A side of a partition that is not the greater one cannot declare the others
-failed, so it makes no such tube.
+once hear of each other: the lesser id wins. More than half of all members have to have said yes, the claimant among
+them, whoever is failed: that is an opinion, and two may hold at once, but two such majorities have a node in common.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class Founding:
     # What commands want
 
     def may_make(self, name: bytes, policy: TubePolicy) -> bool:
-        """Whether a tube may be made here now: it can be shared, there is nobody else, or all have said yes."""
+        """Whether a tube may be made here now: it can be shared, there is nobody else, or it was agreed on."""
         if policy is DISQUE or self._place.members.size() == 1 or is_shared(Tube(name, 0, 0, policy, 0)):
             return True
         claim = self.claims.get(name)
-        return claim is not None and not self._missing(claim)
+        return claim is not None and self._is_agreed(claim)
 
     def claim(self, connection: Connection, name: bytes, tag: object, now: i64) -> ClaimWait:
         """Ask everybody whether a tube may be made here, and wait for that."""
@@ -223,15 +223,21 @@ class Founding:
                 self._place.mail.send(node, OfClaim(CLAIM, claim.tube, claim.number))
 
     def _missing(self, claim: Claim) -> list[bytes]:
-        """Who has not said yes. Of those who are failed no word is needed: most of us agree that they are."""
+        """Who has not said yes. Those who are failed are not waited for."""
         peers = self._place.members.peers.values()
         return [
             peer.id for peer in peers if peer.is_member() and not peer.flags & NODE_FAILED and peer.id not in claim.yes
         ]
 
+    def _is_agreed(self, claim: Claim) -> bool:
+        """Whether everybody who is not failed has said yes, and most of us have."""
+        members = self._place.members
+        yes = [node for node in claim.yes if members.is_member(node)]
+        return not self._missing(claim) and 1 + len(yes) > members.size() // 2
+
     def _look(self, claim: Claim, now: i64) -> None:
-        """Let those who wait make the tube if everybody has said yes."""
-        if not claim.granted and not self._missing(claim):
+        """Let those who wait make the tube if that is agreed on."""
+        if not claim.granted and self._is_agreed(claim):
             claim.granted = True
             self._end(claim, None)
 
@@ -255,8 +261,11 @@ class Founding:
         missing = self._missing(claim)
         if claim.rival and claim.rival not in missing:
             return NoHome(f"tube {shown(claim.tube)} may be about to be made on {self._shown(claim.rival)}; try again")
-        if not missing:
+        if self._is_agreed(claim):
             return NoHome(f"tube {shown(claim.tube)} could not be made; try again")
+        if not missing:
+            text = f"tube {shown(claim.tube)} cannot be made while most nodes cannot be reached"
+            return NoHome(f"{text}; wait until they are back, or give up those that are lost: penstock cluster forget")
         text = f"tube {shown(claim.tube)} cannot be made while {self._shown(missing[0])} cannot be reached"
         return NoHome(f"{text}; wait until it is back, or give it up: penstock cluster forget {missing[0].decode()}")
 

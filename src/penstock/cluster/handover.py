@@ -43,6 +43,9 @@ _NUMBERS: Final = 1_024
 # What a giver said before it lost its memory may still arrive for so long.
 _SERIES_MS: Final = 3_600_000
 
+# Of how many that are none of us any more what they gave is remembered after that: one may be met again, and repeat it.
+_GONE_MAX: Final = 100
+
 # When a job that is buried is to be queued: not at all.
 _BURIED: Final = -1
 
@@ -231,14 +234,18 @@ class Handovers:
 
     def gone(self, job: Job, now: i64) -> None:
         """A job that was on its way is over here: taken over, acknowledged, expired."""
+        self._leave_out(job, now)
+        wait = self._waits.pop(job.id, None)
+        if wait is not None:
+            end_wait(self._place.engine, wait, w.SERVED)
+
+    def _leave_out(self, job: Job, now: i64) -> None:
+        """Let a job be on its way no more."""
         handing = self.by_job.pop(job.id, None)
         if handing is not None:
             handing.jobs = [other for other in handing.jobs if other is not job]
             if not handing.jobs:
                 self._over(handing, now)
-        wait = self._waits.pop(job.id, None)
-        if wait is not None:
-            end_wait(self._place.engine, wait, w.SERVED)
 
     def receive_takenover(self, sender: bytes, number: i64, now: i64) -> None:
         """The heir has them: they are its own."""
@@ -325,8 +332,7 @@ class Handovers:
             try:
                 image = image_of(place, job, now)
             except CommandError:
-                # Its body cannot be read any more.
-                handing.jobs.remove(job)
+                self._leave_unreadable(job, now)
                 continue
             image.holders = [node for node in image.holders if node != place.myself]
             due = handing.due_at.get(job.id, 0)
@@ -338,6 +344,8 @@ class Handovers:
             else:
                 postpone(place.engine, job, self._back_at(job, due, now))
             images.append(image)
+        if not images:
+            return
         message = OfJobs(YOURJOBS, images)
         message.number = handing.number
         message.floor = next(iter(self.under_way))
@@ -346,6 +354,15 @@ class Handovers:
         place.mail.send(handing.heir, message)
         handing.tries += 1
         place.deadlines.set(handing, now + min(_AGAIN_MS << min(handing.tries - 1, 10), _AGAIN_MS_MAX) + place.jitter())
+
+    def _leave_unreadable(self, job: Job, now: i64) -> None:
+        """The body of a job on its way cannot be read any more. The heir may have it, or not."""
+        if job.once:
+            self.lost += 1
+            self._finish([job], now)
+        else:
+            # It stays, for whoever repairs that.
+            self._leave_out(job, now)
 
     def _number(self, now: i64) -> i64:
         if self._next == self._reserved:
@@ -381,10 +398,24 @@ class Handovers:
         return new and accepted
 
     def _forget_series(self, giver: bytes, now: i64) -> None:
-        for key, taken in list(self._taken.items()):
-            if key.startswith(giver) and now - taken.used > _SERIES_MS:
-                del self._taken[key]
-                self._place.engine.note(_KEY_TOOK + key, b"", now)
+        """Forget what a giver said before it lost its memory, and what many said who are none of us any more."""
+        is_member = self._place.members.is_member
+        old = [key for key, taken in self._taken.items() if now - taken.used > _SERIES_MS]
+        gone = sorted([key for key in old if not is_member(_giver_of(key))], key=self._used)
+        for key in gone[: max(0, len(gone) - _GONE_MAX)] + [key for key in old if _giver_of(key) == giver]:
+            self._forget_taken(key, now)
+
+    def _used(self, key: bytes) -> int:
+        return self._taken[key].used
+
+    def _forget_taken(self, key: bytes, now: i64) -> None:
+        del self._taken[key]
+        self._place.engine.note(_KEY_TOOK + key, b"", now)
+
+    def begin_anew(self, now: i64) -> None:
+        """Know no giver: what is addressed to the memory that this node had is not taken any more."""
+        for key in list(self._taken):
+            self._forget_taken(key, now)
 
     def _take_all(self, sender: bytes, images: list[JobImage], now: i64) -> bool:
         """Take all of them, or none."""
@@ -447,6 +478,11 @@ class Handovers:
             bury(self._place.engine, job, image.reason, now)
         elif image.delay_ms == 0:
             self._requeue.queue_quietly(job, now)
+
+
+def _giver_of(key: bytes) -> bytes:
+    """Whose series it is that was taken from, out of a key."""
+    return key.partition(b" ")[0]
 
 
 def _number(handing: Handing) -> int:

@@ -57,7 +57,7 @@ class Homes:
     _place: Place
 
     def __init__(self, place: Place) -> None:
-        self.of = {}
+        self.of = place.homes
         self.disputes = {}
         self.changes = 0
         self._promised = {}
@@ -81,8 +81,7 @@ class Homes:
 
     def home_of(self, name: bytes) -> bytes:
         """The node that a tube which is not here lives on, or may be made on; empty if nobody is known to have it."""
-        node = self.of.get(name)
-        return node if node is not None and node in self._place.members.peers else b""
+        return self._place.home_of(name)
 
     def known(self) -> list[bytes]:
         """The tubes that are known to live elsewhere."""
@@ -107,12 +106,6 @@ class Homes:
 
     # What the shell tells
 
-    def link_down(self, node: bytes) -> None:
-        """A node does not hear us any more."""
-        telling = self._telling.pop(node, None)
-        if telling is not None:
-            self._place.deadlines.clear(telling)
-
     def tidy(self, now: i64) -> None:
         """Forget the tubes of nodes that are none of us any more."""
         for node in [node for node in self._names if node not in self._place.members.peers]:
@@ -129,8 +122,14 @@ class Homes:
 
     def tell_all(self, node: bytes, now: i64) -> None:
         """Tell a node of every tube that lives here, from the first one on."""
-        self.link_down(node)
+        self.stop_telling(node)
         self.go_on_telling(Telling(node), now)
+
+    def stop_telling(self, node: bytes) -> None:
+        """Do not go on with a list: it is told, or nobody hears it any more."""
+        telling = self._telling.pop(node, None)
+        if telling is not None:
+            self._place.deadlines.clear(telling)
 
     def go_on_telling(self, telling: Telling, now: i64) -> None:
         """Tell of some more tubes."""
@@ -149,7 +148,7 @@ class Homes:
         self._place.mail.send(telling.node, OfTubes(HOMES, part, names, []))
         telling.part = 0
         if is_last:
-            self._telling.pop(telling.node, None)
+            self.stop_telling(telling.node)
         else:
             self._telling[telling.node] = telling
             self._place.deadlines.set(telling, now + 1)

@@ -58,7 +58,8 @@ _GREET_MS: Final = 1_000
 _TICK_MS_MIN: Final = 100
 _TICK_MS_MAX: Final = 1_000
 
-# Of how many nodes that are not known any more the epoch is remembered: of those that were replaced at all.
+# Of how many nodes that are not known any more something is remembered: the epoch of those that were replaced at all,
+# and that the operator has given them up.
 _PAST_MAX: Final = NODES_MAX
 
 # What is learned from a node, whose word alone moves nobody else.
@@ -82,6 +83,7 @@ class Members:
     changes: i64  # Raised when something changed that has to survive a restart.
     moves: i64  # Raised when there is another address to link to, or one fewer.
     past: dict[bytes, i64]  # The epochs of nodes that are in the table no more: none comes back in a lesser one.
+    given_up: list[bytes]  # Whom the operator has told this node to forget, as long as they have not come back.
     strangers: i64  # How many messages came from nodes that are not known here.
     next_due: i64
     _mail: Mail
@@ -106,6 +108,7 @@ class Members:
         self.changes = 0
         self.moves = 0
         self.past = {}
+        self.given_up = []
         self.strangers = 0
         self.next_due = NEVER
         self._mail = mail
@@ -172,7 +175,7 @@ class Members:
     def failure_reports(self, node: bytes, now: i64) -> int:
         """How many other nodes have said lately that they cannot reach one."""
         peer = self.peers.get(node)
-        return 0 if peer is None else self._reports(peer, now)
+        return 0 if peer is None else self._reports(peer, 0, now)
 
     # What the operator says
 
@@ -200,6 +203,13 @@ class Members:
         self.changes += 1
         return True
 
+    def give_up(self, node: bytes, now: i64) -> bool:
+        """The operator says that a node will not come back: forget it, and remember that; tell whether it was one."""
+        if not self.forget(node, now):
+            return False
+        self.given_up = [*[each for each in self.given_up if each != node], node][-_PAST_MAX:]
+        return True
+
     def reset(self, myself: bytes) -> None:
         """Know nobody, and be somebody, the one before or another."""
         if myself != self.myself:
@@ -208,6 +218,7 @@ class Members:
         for node in list(self.peers):
             self._remove(node)
         self.past = {}
+        self.given_up = []
         self._forgotten = {}
         self.changes += 1
 
@@ -387,6 +398,8 @@ class Members:
             return
         peer.flags &= ~HANDSHAKE
         peer.pong_received = now
+        if peer.id in self.given_up:
+            self.given_up.remove(peer.id)
         self.changes += 1
         self._spread(peer, now)
 
@@ -563,8 +576,12 @@ class Members:
         self._judge(peer, now)
 
     def _judge(self, peer: Peer, now: i64) -> None:
-        """Let a node that we suspect be failed if most of us do."""
-        if not peer.flags & NODE_SUSPECTED or 1 + self._reports(peer, now) <= self.size() // 2:
+        """Let a node that we suspect be failed if most of us do.
+
+        What others said before it owed us an answer may be of troubles that are over: whoever is cut off from all has
+        heard of some, and would call everybody failed.
+        """
+        if not peer.flags & NODE_SUSPECTED or 1 + self._reports(peer, peer.ping_sent, now) <= self.size() // 2:
             return
         self._set_failed(peer)
         for each in self.peers.values():
@@ -575,13 +592,13 @@ class Members:
         peer.flags = peer.flags & ~NODE_SUSPECTED | NODE_FAILED
         self.changes += 1
 
-    def _reports(self, peer: Peer, now: i64) -> int:
-        """How many others suspect it and have said so lately."""
+    def _reports(self, peer: Peer, since: i64, now: i64) -> int:
+        """How many others suspect it and have said so lately, and since a moment."""
         reports = peer.reports
         for node, when in list(reports.items()):
             if now - when > 2 * self.timeout_ms or node not in self.peers:
                 del reports[node]
-        return len(reports)
+        return len([when for when in reports.values() if when >= since])
 
     def _receive_failure(self, sender: bytes, node: bytes, now: i64) -> None:
         peer = self.peers.get(node)

@@ -75,6 +75,10 @@ STILL: Final = 0  # It was before.
 TIME_OVER: Final = 1  # Its retry time was over, and nobody objected.
 ASKED_FOR: Final = 2  # A client said so: that it failed, or that it should be. Whoever holds it holds it no more.
 
+# The `aux` of a DELJOB that says: the job is not over, the sender has it in a tube that lives there. No fingerprint is
+# as small.
+MOVED_AWAY: Final = 1
+
 # Which part of a list of homes this is: the `part` of HOMES, bits. Without any it is what has changed.
 LIST_BEGINS: Final = 1
 LIST_ENDS: Final = 2

@@ -45,7 +45,7 @@ from penstock.core.copying import is_shared, wait_copies
 from penstock.core.deadlines import NOWHERE
 from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
-from penstock.core.job import Draft, Job
+from penstock.core.job import Copy, Draft, Job
 from penstock.core.keeper import MEMORY_NOTE, CopyKeeper
 from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
 from penstock.core.outcomes import OK
@@ -147,7 +147,7 @@ class Cluster(CopyKeeper):
     def link_down(self, node: bytes, now: i64) -> None:
         """Our link to a node is gone."""
         self.members.link_down(node, now)
-        self.homes.link_down(node)
+        self.homes.stop_telling(node)
         self.founding.link_down(node)
 
     def advance(self, now: i64) -> None:
@@ -190,6 +190,7 @@ class Cluster(CopyKeeper):
         self.founding.begin_anew()
         self.homes.tidy(now)
         self.place.rename(myself)
+        self.handovers.begin_anew(now)
         self.acks.evict(len(self.acks.by_id), now)
 
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
@@ -282,7 +283,7 @@ class Cluster(CopyKeeper):
     def _receive_of_queue(self, sender: bytes, message: OfQueue, now: i64) -> None:
         if message.kind == m.PAUSE:
             tube = self.place.engine.tubes.get(message.queue)
-            if tube is None and message.aux & 3 and not self.homes.home_of(message.queue):
+            if tube is None and message.aux & 3:
                 tube = self.place.shared_tube(message.queue, now)
             if tube is not None:
                 self.place.engine.pause(tube, message.aux & 1 != 0, message.aux & 2 != 0, now)
@@ -347,9 +348,9 @@ class Cluster(CopyKeeper):
 
     def whom_to_ask(self, id: bytes) -> str:
         """Who could know of a job that another node has made, and is not here; for people."""
-        for peer in self.members.peers.values():
-            if peer.id[:8] == id[2:10] and peer.is_member():
-                return f"ask the node that made it, {peer.id.decode()} at {peer.host}:{peer.port}"
+        maker = self.node_of(id[2:10])
+        if maker:
+            return f"ask the one that made it, {self.place.shown(maker)}"
         return f"ask the others: {id[2:10].decode('ascii', 'replace')}…, which made it, is not in the cluster any more"
 
     def acknowledge_unknown(self, id: bytes, now: i64) -> None:
@@ -379,10 +380,22 @@ class Cluster(CopyKeeper):
         if outcome != OK:
             return False
         if copy is not None:
-            place.send_all(copy.holders, OfJob(m.DELJOB, id, fingerprint(copy.holders)))
-            if not job.once:
-                place.lately.add(id, now)
+            self._forget_elsewhere(job, id, copy, now)
         return True
+
+    def delete(self, job: Job, now: i64) -> int:
+        """A client wants a job to be gone: from all nodes that can be told, once."""
+        copy = job.copy()
+        outcome = self.place.engine.delete(job, now)
+        if outcome == OK and copy is not None:
+            self._forget_elsewhere(job, self.place.id_of(job), copy, now)
+        return outcome
+
+    def _forget_elsewhere(self, job: Job, id: bytes, copy: Copy, now: i64) -> None:
+        """Tell those who have copies of a job that it is over."""
+        self.place.send_all(copy.holders, OfJob(m.DELJOB, id, fingerprint(copy.holders)))
+        if not job.once:
+            self.place.lately.add(id, now)
 
     def ask(
         self, connection: Connection, about: i64, queue: bytes, count: int, timeout_ms: int, tag: object, now: i64
@@ -398,6 +411,10 @@ class Cluster(CopyKeeper):
     def postponed(self, job: Job, now: i64) -> None:
         """A client said that it still works on a job, which was handed out elsewhere or is not known to be."""
         self.requeue.postponed(job, now)
+
+    def leave_to_others(self, job: Job, now: i64) -> bool:
+        """Let another holder deliver a job that was taken and cannot be read here; tell whether there is one."""
+        return self.requeue.leave_to_others(job, now)
 
     def node_of(self, prefix: bytes) -> bytes:
         """The node whose id begins so; empty if none of us does."""
@@ -433,8 +450,11 @@ class Cluster(CopyKeeper):
         copy = job.copy()
         assert copy is not None
         event: i64 = s.EVENT_OF[rule]
-        if s.SOURCE_OF[rule] == s.STAGED:
+        came_from: i64 = s.SOURCE_OF[rule]
+        if came_from == s.STAGED:
             self.replications.left(job)
+        elif came_from == s.GONE and not is_shared(tube):
+            self._live_here_alone(job, copy, now)
         state = job.state
         if state == s.GONE:
             if event == s.MOVED_OUT:
@@ -452,7 +472,14 @@ class Cluster(CopyKeeper):
         elif state == s.READY:
             self.requeue.queued(job, copy, event, now)
         elif event == s.TOUCHED and state == s.TAKEN:
-            self.requeue.touched(job, copy, now)
+            self.requeue.delivered(job, copy, now)
+
+    def _live_here_alone(self, job: Job, copy: Copy, now: i64) -> None:
+        """A job with copies came to a tube that is on this node only: they would bring it back in the queue it left."""
+        self.handovers.gone(job, now)
+        self.place.send_all(copy.holders, OfJob(m.DELJOB, self.place.id_of(job), m.MOVED_AWAY))
+        copy.holders = [self.place.myself]
+        copy.logged = False
 
     def holds_back(self, job: Job, tube: Tube, now: i64) -> bool:
         """Whether a copy has to wait a little more before it is queued."""

@@ -43,6 +43,7 @@ class Place:
     foreign: dict[bytes, int]  # Jobs that were made elsewhere, by their 40-character ids: their numbers here.
     lately: Lately  # Jobs that were acknowledged or deleted everywhere.
     heirs: Lately  # Jobs that were handed over.
+    homes: dict[bytes, bytes]  # Tubes that live on one node, which is another one, and on which: homes.py.
     quiet: bool  # What happens to jobs just now was said by another node: nobody is told.
     _prefix: bytes  # Of the ids of jobs that were made here.
     _nodes: dict[bytes, bytes]  # The ids of nodes, one object each.
@@ -68,6 +69,7 @@ class Place:
         self.foreign = {}
         self.lately = Lately()
         self.heirs = Lately()
+        self.homes = {}
         self.quiet = False
         self._prefix = b"D-" + myself[:8] + b"-"
         self._nodes = {myself: myself}
@@ -95,9 +97,17 @@ class Place:
 
     def find(self, id: bytes, now: i64) -> Job | None:
         """The job of an id, if this node has it, as it is now. Jobs of tubes that live here are nobody else's."""
-        number = self.number_of(id)
-        job = None if number == NOT_AN_ID else self.engine.find(number, now)
+        job = self._find(id, now)
         return job if job is not None and is_shared(self.engine.tube_of(job)) else None
+
+    def lives_here_alone(self, id: bytes, now: i64) -> bool:
+        """Whether the job of an id is here, and in a tube that lives here: there are to be no copies of it."""
+        job = self._find(id, now)
+        return job is not None and not is_shared(self.engine.tube_of(job))
+
+    def _find(self, id: bytes, now: i64) -> Job | None:
+        number = self.number_of(id)
+        return None if number == NOT_AN_ID else self.engine.find(number, now)
 
     def body_of(self, job: Job) -> bytes:
         """The body of a job, wherever it lives."""
@@ -158,10 +168,17 @@ class Place:
         """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""
         return self.members.leaving or (self.is_short() and self.members.size() > 1)
 
+    def home_of(self, name: bytes) -> bytes:
+        """The node that a tube which is not here lives on, or may be made on; empty if nobody is known to have it."""
+        node = self.homes.get(name)
+        return node if node is not None and node in self.members.peers else b""
+
     def shared_tube(self, name: bytes, now: i64) -> Tube | None:
         """The queue of a name, made if need be; None if jobs from elsewhere cannot be in it."""
         tube = self.engine.tubes.get(name)
         if tube is None:
+            if self.home_of(name):
+                return None
             try:
                 tube = self.engine.create_tube(name, DISQUE, now)
             except CommandError:

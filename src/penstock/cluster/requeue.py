@@ -1,9 +1,9 @@
 """When a job is queued again, and by which of its holders: so that one does it, and the others know.
 
-A holder that is about to queue a copy says so half a second ahead (WILLQUEUE). Who has it queued or handed out, or
-knows that it is done, objects; if nobody does, it is queued, and all holders hear so (QUEUED): their timers begin anew.
-If two have it queued, the one keeps it whose id, mixed with that of the job, is the greater. A delivery is told, too
-(WORKING), so the time to retry counts from the delivery on every node.
+A holder that is about to queue a copy says so half a second ahead (WILLQUEUE). Who has it queued, handed out or buried,
+or knows that it is done, objects; if nobody does, it is queued, and all holders hear so (QUEUED): their timers begin
+anew. If two have it queued, the one keeps it whose id, mixed with that of the job, is the greater. A delivery is told,
+too (WORKING), so the time to retry counts from the delivery on every node.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from penstock.cluster.acks import Acks
 from penstock.cluster.images import merge_holders
 from penstock.cluster.messages import (
     ASKED_FOR,
+    DELJOB,
     HOLDERS,
+    MOVED_AWAY,
     QUEUED,
     STILL,
     TIME_OVER,
@@ -40,6 +42,9 @@ WARNING_MS: Final = 500
 # began need not be told: they wait long enough.
 MARGIN_MS: Final = 750
 _SLACK: Final = 8
+
+# Who has a job in one of these states does not want it queued by anybody.
+_OUT: Final = bytes([s.TAKEN, s.BURIED, s.DONE, s.ZOMBIE])
 
 # What makes a job ready, and is news: somebody asked for it.
 _ASKED: Final = bytes(
@@ -70,7 +75,10 @@ class Requeue:
     # What happens here
 
     def delivered(self, job: Job, copy: Copy, now: i64) -> None:
-        """A copy was handed out: the other holders' time begins anew, and we warn them before ours is over."""
+        """A copy was handed out, or whoever has it asked for more time: the time of all holders begins anew.
+
+        We warn the others before ours is over.
+        """
         # Until it is armed, it is to wake when its time is over.
         copy.warned = True
         if has_others(copy) and not job.once:
@@ -80,10 +88,6 @@ class Requeue:
             if job.wake != NEVER:
                 postpone(self._place.engine, job, job.wake - warning_ms(job))
                 copy.warned = False
-
-    def touched(self, job: Job, copy: Copy, now: i64) -> None:
-        """Whoever has it asked for more time."""
-        self.delivered(job, copy, now)
 
     def queued(self, job: Job, copy: Copy, event: i64, now: i64) -> None:
         """A copy is ready to be had. The others hear so unless it never was before, anywhere."""
@@ -112,6 +116,14 @@ class Requeue:
             copy.warned = False
             self._say_working(job, copy, copy.holders, now)
 
+    def leave_to_others(self, job: Job, now: i64) -> bool:
+        """Let another holder have a job that is of no use here, if there is one: its time is over before ours."""
+        copy = job.copy()
+        if copy is None or not has_others(copy) or job.once:
+            return False
+        self._stand_back(job, copy, 2 * retry_ms(job), now)
+        return True
+
     def holds_back(self, job: Job, copy: Copy, now: i64) -> bool:
         """Warn the other holders, and wait whether one objects."""
         if not is_armed(job, copy):
@@ -135,13 +147,16 @@ class Requeue:
         job = place.find(id, now)
         if job is None:
             heir = place.heirs.heir_of(id)
-            if heir is not None:
+            if place.lives_here_alone(id, now):
+                # The sender has not heard that it was moved.
+                place.mail.send(sender, OfJob(DELJOB, id, MOVED_AWAY))
+            elif heir is not None:
                 place.mail.send(sender, OfHolders(HOLDERS, id, 0, [heir]))
             return
         copy = self._copy_of(job, sender)
         if job.state == s.READY:
             self._say(QUEUED, job, [sender], STILL)
-        elif job.state == s.TAKEN:
+        elif keeps_it_out(job):
             self._say_working(job, copy, [sender], now)
         elif message.aux != fingerprint(copy.holders):
             # One whom the sender does not know of may have it queued.
@@ -170,7 +185,7 @@ class Requeue:
             return
         copy = self._copy_of(job, sender)
         count(job, message)
-        if job.state == s.TAKEN and message.aux != ASKED_FOR:
+        if keeps_it_out(job) and message.aux != ASKED_FOR:
             self._say_working(job, copy, [sender], now)
         elif job.state == s.READY and not wins(sender, place.myself, message.id):
             self._say(QUEUED, job, [sender], STILL)
@@ -191,7 +206,7 @@ class Requeue:
             if wake > job.wake:
                 copy.warned = False
                 postpone(self._place.engine, job, wake)
-        else:
+        elif not keeps_it_out(job):
             self._stand_back(job, copy, message.aux, now)
 
     def receive_enqueue(self, id: bytes, delay_ms: i64, now: i64) -> None:
@@ -229,7 +244,7 @@ class Requeue:
         wake = self.stand_by(retry_ms(job), after_ms, now)
         if job.state == s.DELAYED:
             postpone(self._place.engine, job, wake)
-        elif job.state == s.READY or job.state == s.TAKEN:
+        elif job.state == s.READY or keeps_it_out(job):
             set_aside(self._place.engine, job, wake, now)
 
     def _copy_of(self, job: Job, sender: bytes) -> Copy:
@@ -253,6 +268,11 @@ class Requeue:
             if is_armed(job, copy):
                 left += warning_ms(job)
         self._say(WORKING, job, nodes, left)
+
+
+def keeps_it_out(job: Job) -> bool:
+    """Whether nobody else is to queue a job: it is handed out here, or buried, or switched to done."""
+    return job.state in _OUT
 
 
 def is_armed(job: Job, copy: Copy) -> bool:

@@ -3,9 +3,10 @@
     <id> <ip>:<port>[@<bus port>] <flags> <ping sent> <pong received> <connected|disconnected>
 
 The bus port is there where it is not the usual one. Among the flags is `epoch=N` of a node that a standby has become;
-for those that are in the table no more, the file has a line of its own:
+for those that are in the table no more, the file has a line of its own, and one for those that were given up:
 
     vars epochs <id>=<epoch> …
+    vars forgotten <id> …
 """
 
 from __future__ import annotations
@@ -44,11 +45,13 @@ class Roster:
     myself: bytes
     peers: list[Peer]
     past: dict[bytes, i64]  # The epochs of nodes that are in the table no more.
+    given_up: list[bytes]  # Those that the operator has told the node to forget.
 
-    def __init__(self, myself: bytes, peers: list[Peer], past: dict[bytes, i64]) -> None:
+    def __init__(self, myself: bytes) -> None:
         self.myself = myself
-        self.peers = peers
-        self.past = past
+        self.peers = []
+        self.past = {}
+        self.given_up = []
 
 
 def nodes_text(members: Members, address: str) -> str:
@@ -61,46 +64,43 @@ def file_text(members: Members) -> str:
     """What the file is to say: the members, without those whom we only hope to meet."""
     lines = [_own_line(members, _address(members.host, members.port, members.bus_port))]
     lines += [_line(peer) for peer in members.peers.values() if peer.is_member()]
-    if members.past:
-        lines.append(" ".join(["vars epochs", *[f"{node.decode()}={epoch}" for node, epoch in members.past.items()]]))
-        lines.append("\n")
-    return "".join(lines)
+    return "".join([*lines, _epochs(members.past), _vars("forgotten", [node.decode() for node in members.given_up])])
 
 
-def first_text(myself: bytes, peers: list[Peer]) -> str:
-    """What the file of a node is to say that has never run as this one: whom it is to get to know."""
+def first_text(myself: bytes, peers: list[Peer], past: dict[bytes, i64] | None = None) -> str:
+    """What the file of a node is to say that has never run as this one: whom it is to get to know, and whom not."""
     lines = [f"{myself.decode()} :0 myself 0 0 connected\n"]
     lines += [
         f"{peer.id.decode()} {_address(peer.host, peer.port, peer.bus_port)} "
         f"{_flags(_INVITED, peer.epoch)} 0 0 disconnected\n"
         for peer in peers
     ]
-    return "".join(lines)
+    return "".join([*lines, _epochs(past or {})])
 
 
 def read_file(text: str) -> Roster:
     """What the file says; raises ValueError, and says which line is wrong."""
-    myself = b""
-    peers: list[Peer] = []
-    past: dict[bytes, i64] = {}
+    roster = Roster(b"")
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         try:
             if words[:2] == ["vars", "epochs"]:
                 for word in words[2:]:
-                    node, epoch = _past(word)
-                    past[node] = epoch
+                    node, _, epoch = word.partition("=")
+                    roster.past[_id(node)] = int(epoch)
+            elif words[:2] == ["vars", "forgotten"]:
+                roster.given_up = [_id(word) for word in words[2:]]
             elif words and words[0] != "vars":
                 peer = _peer(words)
                 if "myself" in words[2].split(","):
-                    myself = peer.id
+                    roster.myself = peer.id
                 else:
-                    peers.append(peer)
+                    roster.peers.append(peer)
         except (ValueError, IndexError, UnicodeEncodeError):
             raise ValueError(f"line {number} is not what this node wrote") from None
-    if not myself:
+    if not roster.myself:
         raise ValueError("there is no line of the node itself")
-    return Roster(myself, peers, past)
+    return roster
 
 
 def flags_text(flags: i64) -> str:
@@ -120,6 +120,15 @@ def _line(peer: Peer) -> str:
     return f"{peer.id.decode()} {address} {flags} {peer.ping_sent} {peer.pong_received} {state}\n"
 
 
+def _epochs(past: dict[bytes, i64]) -> str:
+    """The epochs of nodes that are in the table no more, if there are any."""
+    return _vars("epochs", [f"{node.decode()}={epoch}" for node, epoch in past.items()])
+
+
+def _vars(name: str, words: list[str]) -> str:
+    return f"vars {name} {' '.join(words)}\n" if words else ""
+
+
 def _flags(words: str, epoch: i64) -> str:
     """Flags, and an epoch behind them if there ever was another."""
     return ",".join([word for word in (words, f"{_EPOCH}{epoch}" if epoch else "") if word])
@@ -136,7 +145,7 @@ def _unusual(port: i64, bus_port: i64) -> str:
 
 def _peer(words: list[str]) -> Peer:
     """A peer out of its line, as it is known at a start: it has to show by itself whether it is still there."""
-    if len(words) != 6 or len(words[0]) != 40:
+    if len(words) != 6:
         raise ValueError("not a line of a node")
     host, _, ports = words[1].rpartition(":")
     port, _, bus_port = ports.partition("@")
@@ -149,15 +158,12 @@ def _peer(words: list[str]) -> Peer:
             epoch = int(word[len(_EPOCH) :])
     number = int(port)
     nodes = int(bus_port) if bus_port else number + BUS_OFFSET
-    peer = Peer(words[0].encode("ascii"), host, number, nodes, flags, 0, epoch)
+    peer = Peer(_id(words[0]), host, number, nodes, flags, 0, epoch)
     peer.invited = _INVITED in told
     return peer
 
 
-def _past(word: str) -> tuple[bytes, i64]:
-    """A node that is in the table no more, and its epoch."""
-    node, _, epoch = word.partition("=")
-    if len(node) != 40:
+def _id(word: str) -> bytes:
+    if len(word) != 40:
         raise ValueError("not the id of a node")
-    number: i64 = int(epoch)
-    return node.encode("ascii"), number
+    return word.encode("ascii")

@@ -139,8 +139,12 @@ def first_ready(engine: Engine, tube: Tube, now: i64) -> Job | None:
 
 def finish(engine: Engine, job: Job, event: i64, now: i64) -> None:
     """Let a job be gone, because it was acked or deleted elsewhere."""
-    if job.state == s.STAGED and event == s.ACKED:
-        engine._move(job, engine.tube_of(job), _entry(job), now)
+    if event == s.ACKED:
+        if job.state == s.STAGED:
+            engine._move(job, engine.tube_of(job), _entry(job), now)
+        elif job.state == s.DONE or job.state == s.ZOMBIE:
+            # It was switched to that here: acked it cannot be twice.
+            event = s.DELETED
     engine._move(job, engine.tube_of(job), event, now)
     engine._settle(now)
 

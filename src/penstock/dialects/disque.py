@@ -153,7 +153,8 @@ class Disque:
             draft.delay_ms = delay * 1000
         external = False
         if cluster is not None:
-            external = cluster.is_external()
+            # A queue that is on one node has no other to go to.
+            external = cluster.is_external() and (tube is None or is_shared(tube))
             self._check_reachable(cluster, tube, replicate, external)
         elif replicate > 1:
             raise Refused(_NOREPL)

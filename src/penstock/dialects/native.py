@@ -548,10 +548,10 @@ class Many(Long):
 
     def do(self, caller: Caller, job: Job, now: i64) -> int:
         """Do it to a job as it is now."""
-        engine = self._native.site.engine
+        site = self._native.site
         if self._deletes:
-            return engine.delete(job, now)
-        return engine.ack(caller.connection.session, job, now)
+            return site.delete(job, now)
+        return site.engine.ack(caller.connection.session, job, now)
 
     def step(self, caller: Caller, now: i64) -> bool:
         """Look at the next ids; or do it to the next jobs, when all are known."""

@@ -119,7 +119,7 @@ class Site:
                 text = f"tubes {shown(names[0])} and {shown(names[at])} are not on one node"
                 raise CrossHome(text + "; ask for those of one node at a time")
         if homes[0]:
-            raise Elsewhere(homes[0], f"tube {shown(names[0])}")
+            raise Elsewhere(homes[0], f"tube {shown(names[0])}", self.cluster.homes.is_promised(names[0]))
 
     def _home_of(self, name: bytes) -> bytes:
         """The other node that a tube lives on; empty where it is here, or nowhere."""
@@ -272,10 +272,15 @@ class Site:
             tubes = had
         return jobs
 
+    def delete(self, job: Job, now: i64) -> int:
+        """Delete a job, and its copies on other nodes."""
+        return self.engine.delete(job, now) if self.cluster is None else self.cluster.delete(job, now)
+
     def bodies(self, caller: Caller, jobs: list[Job], now: i64) -> list[bytes]:
         """The bodies of jobs that a caller has just taken, all read before a byte of them is answered.
 
-        One on disk may turn out to be damaged: that job is buried, and no longer in the list.
+        One on disk may turn out to be damaged: that job is buried, or left to a node that has a copy, and no longer in
+        the list.
         """
         bodies: list[bytes] = []
         damage: CommandError | None = None
@@ -288,6 +293,8 @@ class Site:
                 bodies.append(self._body_of(job))
             except CommandError as error:
                 damage = error
+                if self.cluster is not None and self.cluster.leave_to_others(job, now):
+                    continue
                 # Put back it would be met by every take.
                 self.engine.bury(caller.connection.session, job, now, str(error).encode()[:REASON_BYTES_MAX])
         if damage is not None:

@@ -448,7 +448,7 @@ class TubeMethods(Family):
         """tube:delete(id)"""
         job = self.tasks.there(self.tasks.tube(call, name), call, now)
         results = self.tasks.one(job, _LETTERS[s.GONE])
-        self._engine.delete(job, now)
+        self.tasks.site.delete(job, now)
         return results
 
     def kick(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:

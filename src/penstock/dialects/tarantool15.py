@@ -399,7 +399,7 @@ class Queue15:
         """queue.delete(space, id)"""
         job = self._job(caller, call, now)
         results = self.task(job, _space(call), STATE_WORDS[job.state])
-        self._engine.delete(job, now)
+        self._site.delete(job, now)
         return results
 
     def truncate(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:

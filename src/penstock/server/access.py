@@ -8,9 +8,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from penstock.core.errors import OutOfRange
 from penstock.dialects.command import EVERYTHING, GROUPS
 from penstock.dialects.glob import Glob
 from penstock.server.words import to_bytes
+from penstock.wire.bus import PATTERNS_MAX
 
 # The user whom a password alone belongs to, as in Redis.
 DEFAULT_USER: Final = "default"
@@ -58,10 +60,16 @@ class Account:
 
     def grant(self, tube: bytes) -> None:
         """Let it use another tube."""
-        if not self.any_tube:
-            pattern = re.sub(r"([\\*?\[\]])", r"\\\1", tube.decode("latin-1"))
-            self.tubes.append(pattern.encode("latin-1"))
-            self._globs.append(Glob(pattern))
+        if self.may_use(tube):
+            return
+        if len(self.tubes) >= PATTERNS_MAX:
+            raise OutOfRange(
+                f"user {self.name!r} has {PATTERNS_MAX} patterns of tubes, as many as there may be; "
+                "configure fewer that match more"
+            )
+        pattern = re.sub(r"([\\*?\[\]])", r"\\\1", tube.decode("latin-1"))
+        self.tubes.append(pattern.encode("latin-1"))
+        self._globs.append(Glob(pattern))
 
     def may_use(self, tube: bytes) -> bool:
         """Tell whether it may use a tube."""

@@ -19,7 +19,7 @@ from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
 from penstock.core.engine import shown
 from penstock.core.limits import NEVER
-from penstock.server.links import HANDSHAKE_S, Inbound, Link, Outbound
+from penstock.server.links import HANDSHAKE_S, TOO_MANY, Inbound, Link, Outbound
 from penstock.server.node import Node, Post
 from penstock.server.tunnels import Tunnels
 from penstock.wire.bus import Scribe
@@ -28,15 +28,19 @@ _log = logging.getLogger("penstock")
 
 Letters = dict[bytes, list[Message]]
 
-# How many may be in the middle of a handshake: more than any cluster has nodes that come at once.
+# How many may be in the middle of a handshake: more than any cluster has nodes that come at once. Who comes then takes
+# the place of the first of them, so that those who say nothing keep nobody out.
 _UNKNOWN_MAX: Final = 64
 
 # A peer that has not read so much of what it was told is hung up on; what it missed is said again.
 _UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
 
-# How long to wait before an address is tried again, seconds: the first time, and at most.
+# How long to wait before an address is tried a third time, seconds, and at most: the second time comes at once.
 _AGAIN_S: Final = 0.1
 _AGAIN_S_MAX: Final = 1.0
+
+# A link that lived for so long was not opened in vain, seconds.
+_LASTING_S: Final = 5.0
 
 # How often the log says that somebody was refused, seconds.
 _TELL_S: Final = 1.0
@@ -50,7 +54,6 @@ class Bus(Post):
         self.members = cluster.members
         self.node = cluster.members.myself
         self.secret = b""
-        self.body_max = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self.packets_out = 0
@@ -66,9 +69,9 @@ class Bus(Post):
         self._mail = cluster.mail
         self._keep = keep
         self._inbound: dict[bytes, Inbound] = {}
-        self._unknown: set[Inbound] = set()
+        self._unknown: dict[Inbound, None] = {}  # Who has not proven anything yet, in the order in which they came.
         self._outbound: dict[bytes, Outbound] = {}  # By who should be there; also those that are still being opened.
-        self._tries: dict[bytes, int] = {}
+        self._delays: dict[bytes, float] = {}  # How long the next try has to wait, of those that were in vain lately.
         self._again: dict[bytes, asyncio.TimerHandle] = {}
         self._dials: set[asyncio.Task[None]] = set()
         self._moves = -1  # Of the table, as far as links were opened for it.
@@ -154,6 +157,10 @@ class Bus(Post):
         self._mail.sent[kind] += 1
         self.send({node: [message]})
 
+    def is_two_way(self, node: bytes) -> bool:
+        """Whether a node can be told something, and can answer: it does so on a link of its own."""
+        return node in self._inbound and self.members.is_linked(node)
+
     def is_crowded(self, node: bytes) -> bool:
         """Whether a node has so much to read that what can wait is better not said now."""
         link = self._outbound.get(node)
@@ -173,9 +180,13 @@ class Bus(Post):
 
     def came(self, link: Inbound) -> bool:
         """Somebody has opened a link; tell whether there is room for it."""
-        if len(self._unknown) >= _UNKNOWN_MAX or len(self._inbound) >= 2 * NODES_MAX:
+        if len(self._inbound) >= 2 * NODES_MAX:
             return False
-        self._unknown.add(link)
+        if len(self._unknown) >= _UNKNOWN_MAX:
+            first = next(iter(self._unknown))
+            del self._unknown[first]
+            first.turn_away(TOO_MANY)
+        self._unknown[link] = None
         return True
 
     def epoch_of(self, node: bytes) -> int:
@@ -195,7 +206,7 @@ class Bus(Post):
 
     def is_known(self, link: Inbound) -> None:
         """Who opened a link has proven who it is."""
-        self._unknown.discard(link)
+        self._unknown.pop(link, None)
         before = self._inbound.get(link.node)
         self._inbound[link.node] = link
         if before is not None:
@@ -205,7 +216,7 @@ class Bus(Post):
         again = self._again.pop(link.node, None)
         if again is not None:
             again.cancel()
-            self._tries[link.node] = 0
+            self._delays.pop(link.node, None)
             self._dial(link.node)
 
     def heard(self, link: Inbound, said: list[Message]) -> None:
@@ -240,7 +251,7 @@ class Bus(Post):
             del self._outbound[link.named]
             self._outbound[found] = link
             link.named = found
-        self._tries.pop(found, None)
+        link.opened_at = self._node.loop.time()
 
     def has_room(self, link: Outbound) -> None:
         """A link of ours on which much waited has room again."""
@@ -251,7 +262,7 @@ class Bus(Post):
     def lost(self, link: Link) -> None:
         """A link is gone."""
         if isinstance(link, Inbound):
-            self._unknown.discard(link)
+            self._unknown.pop(link, None)
             if self._inbound.get(link.node) is link:
                 del self._inbound[link.node]
                 self._lose_tunnels(link.node)
@@ -279,8 +290,8 @@ class Bus(Post):
             if node not in wanted:
                 again.cancel()
                 del self._again[node]
-        for node in [node for node in self._tries if node not in wanted]:
-            del self._tries[node]
+        for node in [node for node in self._delays if node not in wanted]:
+            del self._delays[node]
         for node in wanted:
             if node not in self._outbound and node not in self._again:
                 self._dial(node)
@@ -300,6 +311,8 @@ class Bus(Post):
             self._node.begin_turn()
             self._cluster.link_down(link.named, self._node.now)
             self._lose_tunnels(link.named)
+            if self._node.loop.time() - link.opened_at >= _LASTING_S:
+                self._delays.pop(link.named, None)
         if link.named in self.members.peers:
             self._dial_later(link.named)
 
@@ -310,9 +323,8 @@ class Bus(Post):
             self.tunnels.link_lost(node)
 
     def _dial_later(self, node: bytes) -> None:
-        tries = self._tries.get(node, 0)
-        self._tries[node] = tries + 1
-        delay = min(_AGAIN_S * 2**tries, _AGAIN_S_MAX, self.members.timeout_ms / 4_000) if tries else 0.0
+        delay = self._delays.get(node, 0.0)
+        self._delays[node] = min(max(_AGAIN_S, 2 * delay), _AGAIN_S_MAX, self.members.timeout_ms / 4_000)
         self._again[node] = self._node.loop.call_later(delay, self._dial, node)
 
     def _dial(self, node: bytes) -> None:

@@ -44,6 +44,8 @@ class ClusterCommands:
             self._save(caller)
         elif word == b"MEET" and count in (4, 5):
             self._meet(caller, args[2], args[3:])
+        elif word == b"FORGET" and count == 2:
+            reply.bulks(self._server.membership.members.given_up)
         elif word == b"FORGET" and count == 3:
             self._forget(caller, args[2], now)
         elif word == b"COUNT-FAILURE-REPORTS" and count == 3:
@@ -118,7 +120,7 @@ class ClusterCommands:
             raise Refused(b"ERR Invalid node identifier")
         if node == self._server.node_id.encode():
             raise Refused(b"ERR I tried hard but I can't forget myself...")
-        if not self._server.membership.members.forget(node, now):
+        if not self._server.membership.members.give_up(node, now):
             raise Refused(b"ERR Unknown node " + node)
         caller.reply.ok()
 

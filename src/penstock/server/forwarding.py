@@ -92,7 +92,7 @@ class Tunnel:
         self._say(m.FORWARD, m.HURRY, b"")
 
     def say_end(self) -> None:
-        """The client has left."""
+        """Nobody is here any more."""
         self._say(m.TUNNELEND, 0, b"")
 
     def _say(self, kind: int, aux: int, data: bytes) -> None:
@@ -194,7 +194,7 @@ class Reader:
 
     def end(self) -> None:
         """That was all of it."""
-        self._forwarding.is_through(self._client)
+        self._forwarding.is_through(self._client, self._client.reply.length)
 
     def fail(self, refusal: PenstockError) -> None:
         """There will be no answer."""
@@ -202,8 +202,9 @@ class Reader:
             # Whatever came next would be read as the rest of it.
             self._client.abort()
             return
+        before = self._client.reply.length
         self._client.reply.error(refusal_line(refusal))
-        self._forwarding.is_through(self._client)
+        self._forwarding.is_through(self._client, before)
 
 
 class Part(Reader):
@@ -241,9 +242,9 @@ class Whole:
         self._answers.append(answer)
         self._missing -= 1
         if self._missing == 0 and not self._client.lost:
-            if self._client.muted == ANSWERED:
-                self._client.reply.raw(_put_together(self._answers))
-            self._forwarding.is_through(self._client)
+            before = self._client.reply.length
+            self._client.reply.raw(_put_together(self._answers))
+            self._forwarding.is_through(self._client, before)
 
 
 def _put_together(parts: list[bytes]) -> bytes:
@@ -278,7 +279,7 @@ class Forwarding(Abroad):
     def pass_on(self, client: Connection, args: list[bytes], where: Elsewhere) -> None:
         """A command over RESP is for another node, or for several."""
         if not isinstance(where, Spread):
-            tunnel = self._tunnel(client, where.node, where.what)
+            tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
             self._begin(client, 1)
             assert isinstance(tunnel, RespTunnel)
             tunnel.ask(answers.encode(args), Reader(self, client, where.what))
@@ -292,7 +293,7 @@ class Forwarding(Abroad):
 
     def pass_on_call(self, client: IprotoConnection, request: Request, where: Elsewhere) -> None:
         """A call over IPROTO is for another node."""
-        tunnel = self._tunnel(client, where.node, where.what)
+        tunnel = self._tunnel(client, where.node, where.what, where.is_promised)
         assert isinstance(tunnel, CallTunnel)
         tunnel.ask(request, where.what)
 
@@ -300,19 +301,19 @@ class Forwarding(Abroad):
         client.busy = True
         client.abroad = count
 
-    def is_through(self, client: Connection) -> None:
-        """What a client of RESP has asked for was answered, and the next command is run."""
+    def is_through(self, client: Connection, before: int) -> None:
+        """What a client of RESP has asked for was answered, with what begins there, and the next command is run."""
         client.abroad = 0
         client.busy = False
-        self._desk.answered(client, client.reply.length)
+        self._desk.answered(client, before)
         self.node.run(client)
 
-    def _tunnel(self, client: Connection, node: bytes, what: str) -> Tunnel:
+    def _tunnel(self, client: Connection, node: bytes, what: str, is_promised: bool = False) -> Tunnel:
         """The tunnel of a client to a node, whose other end knows who that is."""
         if client.entry:
             raise NoHome(f"{what} does not live here any more, but on {self._cluster.place.shown(node)}; try again")
-        if node != self._cluster.place.myself and not self._cluster.members.is_linked(node):
-            raise NoHome(f"{what} lives on {self._why(node)}")
+        if not self.lines.is_two_way(node):
+            raise NoHome(f"{what} {self._never_made(node) if is_promised else f'lives on {self._why(node)}'}")
         tunnels = self._by_client.setdefault(client, {})
         tunnel = tunnels.get(node)
         if tunnel is None:
@@ -324,6 +325,10 @@ class Forwarding(Abroad):
 
     def _why(self, node: bytes) -> str:
         return f"{self._cluster.place.shown(node)}, which cannot be reached"
+
+    def _never_made(self, node: bytes) -> str:
+        there = f"was perhaps never made: {self._cluster.place.shown(node)}, which was to make it, cannot be reached"
+        return f"{there}; wait until it is back, or give it up: penstock cluster forget {node.decode()}"
 
     # Who a client is
 
@@ -365,7 +370,7 @@ class Forwarding(Abroad):
         if client.entry:
             return []
         nodes = self._used.get(client.connection.session.token, {})
-        return [node for node in nodes if self._cluster.members.is_linked(node)]
+        return [node for node in nodes if self.lines.is_two_way(node)]
 
     def identified(self, client: Connection) -> None:
         """A client is of another session now, or that has another grace: it is so on every node that it uses."""
@@ -397,10 +402,12 @@ class Forwarding(Abroad):
 
     def hear(self, sender: bytes, message: Papers | OfTunnel) -> None:
         """The other end of a tunnel says something."""
+        assert isinstance(message, OfTunnel)
         tunnel = self._tunnels.get(message.number)
-        if tunnel is None or tunnel.node != sender or isinstance(message, Papers):
-            return
-        if message.kind == m.TUNNELEND:
+        if tunnel is None or tunnel.node != sender:
+            if message.kind == m.FORWARDED:
+                self.lines.say(sender, OfTunnel(m.TUNNELEND, message.number, False, 0, b""))
+        elif message.kind == m.TUNNELEND:
             self._end(tunnel, f"{self._cluster.place.shown(sender)}, which has closed the connection", message.data)
         else:
             tunnel.hear(message)
@@ -413,6 +420,8 @@ class Forwarding(Abroad):
     def link_lost(self, node: bytes) -> None:
         """What was under way to a node or from it may be lost."""
         for tunnel in [each for each in self._tunnels.values() if each.node == node]:
+            # The other end may not have found out.
+            tunnel.say_end()
             self._end(tunnel, self._why(node), b"")
 
     def _end(self, tunnel: Tunnel, why: str, line: bytes) -> None:
@@ -435,6 +444,10 @@ class _Lines:
             self._node.loop.call_soon(self._hear, message)
         else:
             self._bus.say(node, message)
+
+    def is_two_way(self, node: bytes) -> bool:
+        """Whether a node can be told something, and can answer."""
+        return node == self._bus.node or self._bus.is_two_way(node)
 
     def is_crowded(self, node: bytes) -> bool:
         """Whether a node has so much to read that bytes of clients have to wait."""

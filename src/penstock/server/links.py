@@ -20,13 +20,14 @@ HANDSHAKE_S: Final = 5.0
 # With so much that a peer has not read, commands and answers of clients wait: they must not be why it is hung up on.
 CROWDED_BYTES: Final = 4 * 1024 * 1024
 
+TOO_MANY: Final = "too many links are being opened"
+
 
 class Exchange(Protocol):
     """Where all links of a node come together."""
 
     node: bytes
     secret: bytes
-    body_max: int
     bytes_in: int
     bytes_out: int
 
@@ -74,7 +75,6 @@ class Link(asyncio.Protocol):
         self.host = host  # Where that is.
         self.port = port
         self.own_host = ""  # Where this node is, as seen from there.
-        self.is_ours = False  # Whether it was us who opened it.
         self.transport: asyncio.Transport | None = None
         self._frames = wire.Frames()
         self._nonce = secrets.token_bytes(wire.NONCE_BYTES)
@@ -159,7 +159,7 @@ class Inbound(Link):
         if why_not:
             self.turn_away(why_not)
         elif not self.exchange.came(self):
-            self.turn_away("too many links are being opened")
+            self.turn_away(TOO_MANY)
 
     def turn_away(self, why: str) -> None:
         """Say why there will be no talk, and hang up."""
@@ -169,7 +169,7 @@ class Inbound(Link):
     def read(self, frame: bytes) -> None:
         """A frame came in: the first word, the third, or a packet."""
         if self._seal is not None:
-            said = wire.messages(wire.opened(frame, self._seal), self.exchange.body_max)
+            said = wire.messages(wire.opened(frame, self._seal))
             for message in said:
                 if isinstance(message, Greeting) and not message.host:
                     message.host = self.host
@@ -202,7 +202,7 @@ class Inbound(Link):
         self.be_patient()
         self.node, self.epoch = claimed.node, claimed.epoch
         self._seal = wire.Seal(secrets.link_key())
-        self._frames.bytes_max = self.exchange.body_max + wire.ENVELOPE_BYTES
+        self._frames.bytes_max = wire.PACKET_BYTES_MAX
         self.exchange.is_known(self)
 
 
@@ -211,10 +211,10 @@ class Outbound(Link):
 
     def __init__(self, exchange: Exchange, named: bytes, host: str, port: int) -> None:
         super().__init__(exchange, host, port)
-        self.is_ours = True
         self.named = named  # Who should be there.
         self._myself = wire.Hello(exchange.node, self._nonce, b"", 0, 0)
-        self.seal: wire.Seal | None = None  # Once it is proven who is.
+        self.seal: wire.Seal | None = None  # Once it is proven who is,
+        self.opened_at = 0.0  # and when that was.
         self.is_crowded = False  # What can wait is not said now.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

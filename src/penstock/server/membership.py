@@ -47,6 +47,7 @@ class Membership:
         self.members.port = config.cluster_announce_port or config.port or config.tls_port
         self.members.bus_port = config.cluster_announce_bus_port or self.bus_port
         self.members.restore(roster.peers, node.now, roster.past)
+        self.members.given_up = roster.given_up
         self.apply()
 
     @property
@@ -58,7 +59,6 @@ class Membership:
         """Let settings that can change take effect."""
         self.members.timeout_ms = self._config.cluster_node_timeout
         self.bus.secret = to_bytes(self._config.cluster_secret)
-        self.bus.body_max = self._config.max_body
 
     # What survives a restart
 
@@ -76,7 +76,7 @@ class Membership:
         """Whom this node knew."""
         myself = self._host.node.encode()
         if not self._path.exists():
-            return Roster(myself, [], {})
+            return Roster(myself)
         try:
             roster = read_file(text_file.read(self._path, str(self._path)))
         except ValueError as error:
@@ -85,7 +85,7 @@ class Membership:
             aside = self._path.with_name(f"{self._path.name}.{roster.myself[:8].decode()}")
             self._path.rename(aside)
             _log.warning("%s was of another node, and is now %s: meet the others again", self._path, aside.name)
-            return Roster(myself, [], {})
+            return Roster(myself)
         return roster
 
     def forgot(self) -> None:

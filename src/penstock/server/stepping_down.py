@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from penstock.cluster.peers import NOADDR, Peer
-from penstock.cluster.roster import first_text, read_file
+from penstock.cluster.peers import NOADDR
+from penstock.cluster.roster import Roster, first_text, read_file
 from penstock.journal.aside import put_aside
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import NODE_FILE, identity, new_identity
@@ -28,7 +28,12 @@ def go_on_as_another(config: Config) -> None:
     try:
         before, fresh = identity(disk), new_identity()
         path = config.within_dir(config.cluster_config_file)
-        text_file.replace(path, first_text(fresh.node.encode(), _known(config)))
+        known = _known(config)
+        # The one before is nobody's peer in the epoch that it had, and who was replaced earlier still is.
+        lost = {peer.id: peer.epoch for peer in known.peers if peer.flags & NOADDR and peer.epoch}
+        past = {**known.past, **lost, before.node.encode(): before.superseded}
+        peers = [peer for peer in known.peers if not peer.flags & NOADDR]
+        text_file.replace(path, first_text(fresh.node.encode(), peers, past))
         aside = put_aside(disk, fresh)
     finally:
         disk.unlock()
@@ -43,14 +48,13 @@ def go_on_as_another(config: Config) -> None:
     )
 
 
-def _known(config: Config) -> list[Peer]:
+def _known(config: Config) -> Roster:
     """Whom the node knew, and where they are."""
     path = config.within_dir(config.cluster_config_file)
     if not path.exists():
-        return []
+        return Roster(b"")
     try:
-        peers = read_file(text_file.read(path, str(path))).peers
+        return read_file(text_file.read(path, str(path)))
     except ValueError as error:
         _log.warning("%s: %s; meet the others again", path, error)
-        return []
-    return [peer for peer in peers if not peer.flags & NOADDR]
+        return Roster(b"")

@@ -68,6 +68,9 @@ class Lines(Protocol):
     def say(self, node: bytes, message: Papers | OfTunnel) -> None:
         """Tell a node something."""
 
+    def is_two_way(self, node: bytes) -> bool:
+        """Whether a node can be told something, and can answer."""
+
     def is_crowded(self, node: bytes) -> bool:
         """Whether a node has so much to read that bytes of clients have to wait."""
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from penstock.server.kinds import Collected, Refused
 from penstock.server.words import to_bytes
+from penstock.wire.bus import PATTERNS_MAX
 
 COMMAND_CLASSES: Final = ("read", "write", "admin", "debug")
 _LISTS: Final = ("commands", "tubes")
@@ -83,6 +84,8 @@ class Users(Collected[User]):
         if not set(commands) <= set(COMMAND_CLASSES):
             raise Refused(f"given commands of these classes: {', '.join(COMMAND_CLASSES)}")
         tubes = tuple(to_bytes(pattern) for pattern in fields.get("tubes", ["*"]) if pattern)
+        if len(tubes) > PATTERNS_MAX:
+            raise Refused(f"given {PATTERNS_MAX:,} patterns of tubes at most")
         return User(name, password, digest, frozenset(commands), tubes)
 
     def masked(self, value: dict[str, User]) -> str:

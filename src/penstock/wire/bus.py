@@ -72,7 +72,7 @@ from penstock.cluster.messages import (
 )
 from penstock.core.errors import ProtocolError
 from penstock.core.ids import LONG_ID_BYTES
-from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, REASON_BYTES_MAX
+from penstock.core.limits import BODY_BYTES_HARD_MAX, DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, REASON_BYTES_MAX
 from penstock.wire.errors import TurnedAway
 from penstock.wire.msgpack import Reader, pack, write_array, write_binary, write_integer, write_text
 
@@ -90,8 +90,9 @@ _LENGTH_BYTES: Final = 4
 # A word of the handshake is shorter; so whoever has proven nothing makes us keep no more than this.
 HELLO_BYTES_MAX: Final = 1_024
 
-# What a packet may have beside the body of a job: a hundred names of queues of the greatest length, other bodies.
-ENVELOPE_BYTES: Final = 16 * 1024 * 1024
+# How long a packet may be: the largest body that a node may allow, whatever this one does, and beside it a hundred
+# names of queues of the greatest length, or other bodies. A body that is too large here is read, and not taken.
+PACKET_BYTES_MAX: Final = BODY_BYTES_HARD_MAX + 16 * 1024 * 1024
 
 # A packet is closed when it has so many bytes: what is large is checked and run in pieces.
 PACKET_BYTES: Final = 256 * 1024
@@ -102,7 +103,7 @@ HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
 FIGURES_MAX: Final = 256
 TUBES_MAX: Final = 1_000
-PATTERNS_MAX: Final = 10_000
+PATTERNS_MAX: Final = 10_000  # Of tubes that a user may use: no user has more, since all of them are in its papers.
 
 # What goes through a tunnel in one message.
 TUNNEL_BYTES_MAX: Final = 256 * 1024
@@ -275,10 +276,6 @@ class Frames:
         """Bytes came in."""
         self._buffer += data
 
-    def pending(self) -> int:
-        """How many bytes were not given out yet."""
-        return len(self._buffer) - self._at
-
     def next(self) -> bytes | None:
         """The next frame, if all of it is there."""
         at = self._at
@@ -367,27 +364,22 @@ def _write(writer: BytesWriter, message: Message) -> None:
     if isinstance(message, OfJob):
         _write_of_job(writer, message)
     elif isinstance(message, OfJobs):
-        write_array(writer, 7)
-        write_integer(writer, message.kind)
+        _begin(writer, 7, message.kind)
         write_integer(writer, 1 if message.quiet else 0)
         write_integer(writer, message.number)
         write_integer(writer, message.floor)
         write_binary(writer, message.series)
         write_binary(writer, message.memory)
-        write_array(writer, len(message.jobs))
-        for image in message.jobs:
-            _write_job(writer, image)
+        _write_jobs(writer, message.jobs)
     elif isinstance(message, OfQueue):
-        write_array(writer, 4)
-        write_integer(writer, message.kind)
+        _begin(writer, 4, message.kind)
         write_binary(writer, message.queue)
         write_integer(writer, message.aux)
         write_integer(writer, message.ms)
     elif isinstance(message, Greeting):
         _write_greeting(writer, message)
     elif isinstance(message, Question):
-        write_array(writer, 7)
-        write_integer(writer, message.kind)
+        _begin(writer, 7, message.kind)
         write_integer(writer, message.number)
         write_integer(writer, message.about)
         write_binary(writer, message.queue)
@@ -395,22 +387,17 @@ def _write(writer: BytesWriter, message: Message) -> None:
         write_integer(writer, message.cursor)
         write_integer(writer, message.states)
     elif isinstance(message, Told):
-        write_array(writer, 4)
-        write_integer(writer, message.kind)
+        _begin(writer, 4, message.kind)
         write_integer(writer, message.number)
         write_array(writer, len(message.figures))
         for figure in message.figures:
             write_integer(writer, figure)
-        write_array(writer, len(message.jobs))
-        for image in message.jobs:
-            _write_job(writer, image)
+        _write_jobs(writer, message.jobs)
     elif isinstance(message, Receipt):
-        write_array(writer, 2)
-        write_integer(writer, message.kind)
+        _begin(writer, 2, message.kind)
         write_integer(writer, message.number)
     elif isinstance(message, OfTunnel):
-        write_array(writer, 5)
-        write_integer(writer, message.kind)
+        _begin(writer, 5, message.kind)
         write_integer(writer, message.number)
         write_integer(writer, 1 if message.is_back else 0)
         write_integer(writer, message.aux)
@@ -418,33 +405,30 @@ def _write(writer: BytesWriter, message: Message) -> None:
     elif isinstance(message, Papers):
         _write_papers(writer, message)
     elif isinstance(message, OfTubes):
-        write_array(writer, 4)
-        write_integer(writer, message.kind)
+        _begin(writer, 4, message.kind)
         write_integer(writer, message.part)
         _write_names(writer, message.made)
         _write_names(writer, message.gone)
     elif isinstance(message, OfClaim):
-        write_array(writer, 5)
-        write_integer(writer, message.kind)
+        _begin(writer, 5, message.kind)
         write_binary(writer, message.tube)
         write_integer(writer, message.number)
         write_integer(writer, message.verdict)
         write_binary(writer, message.node)
     else:
         assert isinstance(message, OfNode)
-        write_array(writer, 2)
-        write_integer(writer, message.kind)
+        _begin(writer, 2, message.kind)
         write_binary(writer, message.node)
 
 
+def _begin(writer: BytesWriter, fields: i64, kind: i64) -> None:
+    """The head of a message: how many fields it has, and the first of them."""
+    write_array(writer, fields)
+    write_integer(writer, kind)
+
+
 def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
-    if isinstance(message, OfCopy):
-        write_array(writer, 5)
-    elif isinstance(message, OfHolders):
-        write_array(writer, 4)
-    else:
-        write_array(writer, 3)
-    write_integer(writer, message.kind)
+    _begin(writer, 5 if isinstance(message, OfCopy) else 4 if isinstance(message, OfHolders) else 3, message.kind)
     write_binary(writer, message.id)
     write_integer(writer, message.aux)
     if isinstance(message, OfCopy):
@@ -452,6 +436,12 @@ def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
         write_integer(writer, message.returns)
     elif isinstance(message, OfHolders):
         _write_names(writer, message.holders)
+
+
+def _write_jobs(writer: BytesWriter, images: list[JobImage]) -> None:
+    write_array(writer, len(images))
+    for image in images:
+        _write_job(writer, image)
 
 
 def _write_job(writer: BytesWriter, image: JobImage) -> None:
@@ -481,8 +471,7 @@ def _write_names(writer: BytesWriter, names: list[bytes]) -> None:
 
 
 def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
-    write_array(writer, 8)
-    write_integer(writer, said.kind)
+    _begin(writer, 8, said.kind)
     write_text(writer, said.host.encode())
     for number in (said.port, said.bus_port, said.flags, said.epoch):
         write_integer(writer, number)
@@ -497,8 +486,8 @@ def _write_greeting(writer: BytesWriter, said: Greeting) -> None:
 
 
 def _write_papers(writer: BytesWriter, papers: Papers) -> None:
-    write_array(writer, 11)
-    for number in (papers.kind, papers.number, papers.epoch, papers.door, papers.groups, papers.grace):
+    _begin(writer, 11, papers.kind)
+    for number in (papers.number, papers.epoch, papers.door, papers.groups, papers.grace):
         write_integer(writer, number)
     for text in (papers.user, papers.token, papers.address, papers.name):
         write_binary(writer, text)
@@ -508,12 +497,12 @@ def _write_papers(writer: BytesWriter, papers: Papers) -> None:
 # Bytes into messages
 
 
-def messages(payload: bytes, body_max: i64) -> list[Message]:
+def messages(payload: bytes) -> list[Message]:
     """What is said in a packet. Kinds that this version does not know are passed over."""
     reader = Reader(payload)
     found: list[Message] = []
     for _ in range(reader.length_of_array()):
-        message = _message(reader, body_max)
+        message = _message(reader)
         if message is not None:
             found.append(message)
     if reader.at != reader.end:
@@ -521,7 +510,7 @@ def messages(payload: bytes, body_max: i64) -> list[Message]:
     return found
 
 
-def _message(reader: Reader, body_max: i64) -> Message | None:
+def _message(reader: Reader) -> Message | None:
     count = reader.length_of_array()
     if count < 1:
         raise ProtocolError("a message is empty")
@@ -532,7 +521,7 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
     if kind < FAIL:
         return _greeting(reader, kind, count)
     if kind in (REPLJOB, YOURJOBS):
-        return _jobs(reader, kind, count, body_max)
+        return _jobs(reader, kind, count)
     if kind == FAIL:
         _needs(count, 2)
         node = _node(reader)
@@ -546,7 +535,7 @@ def _message(reader: Reader, body_max: i64) -> Message | None:
     if kind == ASK:
         return _question(reader, kind, count)
     if kind == TOLD:
-        return _told(reader, kind, count, body_max)
+        return _told(reader, kind, count)
     if kind == HOMES:
         _needs(count, 4)
         homes = OfTubes(kind, _number(reader, _COUNT_MAX), [], [])
@@ -612,15 +601,14 @@ def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
     return Greeting(kind, host, port, bus_port, flags, memory, rumours, epoch)
 
 
-def _jobs(reader: Reader, kind: i64, count: i64, body_max: i64) -> OfJobs:
+def _jobs(reader: Reader, kind: i64, count: i64) -> OfJobs:
     _needs(count, 7)
     message = OfJobs(kind, [], _number(reader, 1) == 1)
     message.number = _number(reader, _NUMBER_MAX)
     message.floor = _number(reader, _NUMBER_MAX)
     message.series = _memory(reader)
     message.memory = _memory(reader)
-    for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs")):
-        message.jobs.append(_job(reader, body_max))
+    message.jobs = _images(reader)
     _pass(reader, count - 7)
     return message
 
@@ -638,13 +626,12 @@ def _question(reader: Reader, kind: i64, count: i64) -> Question:
     return question
 
 
-def _told(reader: Reader, kind: i64, count: i64, body_max: i64) -> Told:
+def _told(reader: Reader, kind: i64, count: i64) -> Told:
     _needs(count, 4)
     told = Told(kind, _number(reader, _NUMBER_MAX), [], [])
     for _ in range(_limited(reader.length_of_array(), FIGURES_MAX, "figures")):
         told.figures.append(_number(reader, _NUMBER_MAX))
-    for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs")):
-        told.jobs.append(_job(reader, body_max))
+    told.jobs = _images(reader)
     _pass(reader, count - 4)
     return told
 
@@ -689,15 +676,16 @@ def _papers(reader: Reader, kind: i64, count: i64) -> Papers:
     return papers
 
 
-def _job(reader: Reader, body_max: i64) -> JobImage:
+def _images(reader: Reader) -> list[JobImage]:
+    return [_job(reader) for _ in range(_limited(reader.length_of_array(), JOBS_MAX, "jobs"))]
+
+
+def _job(reader: Reader) -> JobImage:
     fields = reader.length_of_array()
     _needs(fields, 16)
     id = _job_id(reader)
     queue = _queue(reader)
-    body = reader.string()
-    if len(body) > body_max:
-        raise ProtocolError(f"a body of {len(body)} bytes; this node allows {body_max} (max-body)")
-    image = JobImage(id, queue, body)
+    image = JobImage(id, queue, reader.string())
     image.body_kind = _number(reader, 255)
     image.repl = _number(reader, 65_535)
     image.age_ms = _duration(reader)

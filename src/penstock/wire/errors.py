@@ -48,10 +48,11 @@ class TurnedAway(ProtocolError):
 class Elsewhere(NoHome):
     """What a command is about is not here, but on another node: nothing has been done, and the command can go there."""
 
-    def __init__(self, node: bytes, what: str) -> None:
+    def __init__(self, node: bytes, what: str, is_promised: bool = False) -> None:
         super().__init__(f"{what} lives on node {node.decode()}; ask that one")
         self.node = node
         self.what = what
+        self.is_promised = is_promised  # It was to be made there, and nobody knows whether it was.
 
 
 class Spread(Elsewhere):

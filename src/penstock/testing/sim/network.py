@@ -6,10 +6,9 @@ from collections.abc import Callable
 from random import Random
 
 from penstock.cluster.messages import Message
-from penstock.core.limits import BODY_BYTES_MAX
 from penstock.testing.sim.options import Options
 from penstock.testing.sim.schedule import SECOND, Schedule, spread
-from penstock.wire.bus import Frames, Scribe, Seal, opened, packets
+from penstock.wire.bus import PACKET_BYTES_MAX, Frames, Scribe, Seal, opened, packets
 from penstock.wire.bus import messages as read
 
 # A network that takes longer than this has lost a message.
@@ -99,9 +98,9 @@ class Network:
 def _as_they_arrive(messages: list[Message]) -> list[Message]:
     """Messages, written as they are sent and read as they are received."""
     frames, seal = Frames(), Seal(_KEY)
-    frames.bytes_max = 2 * BODY_BYTES_MAX
+    frames.bytes_max = PACKET_BYTES_MAX
     frames.feed(packets(messages, Seal(_KEY), Scribe()))
     arrived: list[Message] = []
     while (frame := frames.next()) is not None:
-        arrived += read(opened(frame, seal), BODY_BYTES_MAX)
+        arrived += read(opened(frame, seal))
     return arrived
