@@ -6,7 +6,6 @@ import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import bronze
-from penstock.pipeline.digest import digest
 from penstock.pipeline.lake import Lake
 from penstock.spark.events_schema import COLUMNS
 
@@ -45,11 +44,83 @@ class History:
         self.rows.append(row)
 
 
-def take_in(spark: SparkSession, lake: Lake, rows: list[dict[str, Any]], digests: bool = True) -> None:
-    """A turn of the pipeline, with these events."""
+def take_in(spark: SparkSession, lake: Lake, rows: list[dict[str, Any]]) -> None:
+    """Let a lake have these events. Silver and gold hear of them in the next turn."""
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
     events = spark.createDataFrame([tuple(row[name] for name, _ in COLUMNS) for row in rows], ddl)
     with lake.writing():
         bronze.append(lake, events)
-        if digests:
-            digest(spark, lake)
+
+
+def first_turn(history: History) -> None:
+    """What each tube is a case of: what there is at first,"""
+    tell = history.tell
+    shared = {"tube": "copied", "order": BY_CREATION, "ttr_ms": 300_000}
+    for job in (1, 2, 3, 4):
+        tell(job, "put staged", "staged", **shared)
+        tell(job, "published", "ready")
+        if job != 3:
+            tell(job, "moved in delayed", "delayed", 0, THERE, **shared, wake=NOON + datetime.timedelta(seconds=338))
+    # Job 3 is wanted on the other node: it comes there, and stays here as a copy.
+    tell(3, "switched to delayed", "delayed", 1, wake=NOON + datetime.timedelta(seconds=339))
+    tell(3, "moved in", "ready", 1, THERE, **shared)
+    tell(3, "taken", "taken", 2, THERE, deliveries=1)
+    # Job 4 is queued again by the other node.
+    tell(4, "delay passed", "ready", 340, THERE)
+    tell(4, "switched to delayed", "delayed", 341, wake=NOON + datetime.timedelta(seconds=700))
+    # Those who are out of their queues by hand are delayed.
+    tell(10, "put", "ready", tube="by hand", order=BY_CREATION, ttr_ms=300_000)
+    tell(10, "switched to delayed", "delayed", 1, wake=NOON + datetime.timedelta(seconds=301))
+    tell(11, "put", "ready", tube="by hand")
+    tell(11, "switched to delayed", "delayed", 1, wake=NOON + datetime.timedelta(seconds=60))
+
+    # Jobs that the lake meets in the middle of their lives.
+    tell(20, "touched", "ready", 1, tube="met", before="ready", before_position=0)
+    tell(21, "doomed", "taken", 1, tube="met", before="taken", before_position=0)
+    tell(20, "taken", "taken", 2, session=5)
+    tell(21, "acked", "gone", 2, session=5)
+
+    # A claim takes what a session had.
+    tell(30, "put", "ready", tube="claimed")
+    tell(30, "taken", "taken", 1, session=5, deliveries=1)
+    tell(30, "released", "ready", 2)
+    tell(30, "claimed", "taken", 3, deliveries=2)
+    tell(31, "put", "ready", tube="claimed")
+    tell(31, "claimed", "taken", 1, deliveries=1)
+
+    # Jobs that fail, and are given up in the end.
+    tell(40, "put", "ready", tube="failed")
+    tell(40, "taken", "taken", 1, session=5)
+    tell(40, "nacked", "ready", 2, reason="no answer")
+    tell(40, "taken", "taken", 3, session=5)
+    tell(40, "ttr passed", "ready", 4)
+    tell(40, "exhausted", "buried", 4, reason="failed 2 times, at last: no answer")
+    for job in (41, 42):
+        tell(job, "put", "ready", tube="failed")
+        tell(job, "taken", "taken", 1, session=5)
+        tell(job, "nacked", "ready", 2, reason="no such street")
+
+
+def second_turn(history: History) -> None:
+    """and what comes of it."""
+    tell = history.tell
+    tell(1, "taken", "taken", 342, deliveries=1)
+    tell(1, "acked", "gone", 343, session=7)
+    tell(1, "acked", "gone", 343, THERE)
+    tell(3, "acked", "gone", 343, THERE, session=7)
+    tell(3, "acked", "gone", 343)
+    tell(4, "taken", "taken", 344, THERE, deliveries=1)
+    tell(4, "acked", "gone", 345, session=7)
+    tell(4, "acked", "gone", 345, THERE)
+
+    tell(30, "acked", "gone", 40)
+    tell(31, "claim ended", "ready", 60)
+    tell(31, "claimed", "taken", 61, deliveries=2)
+    tell(31, "undelivered", "ready", 62, deliveries=1)
+    tell(31, "taken", "taken", 63, deliveries=2, session=5)
+    tell(31, "snatched", "ready", 64)
+
+    # The turn has ended between a failure and what follows from it.
+    tell(41, "moved out", "gone", 2)
+    tell(41, "moved in", "ready", 2, tube="graveyard")
+    tell(42, "exhausted", "buried", 2, reason="failed 1 time, at last: no such street")
