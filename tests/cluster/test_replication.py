@@ -47,6 +47,16 @@ def test_when_too_few_answer_others_are_asked_one_every_50_ms() -> None:
     assert {number for number in (3, 4) if guild[number].jobs()} == {3, 4}
 
 
+def test_a_large_job_has_time_to_arrive_before_it_is_sent_again() -> None:
+    guild = Guild(3)
+    guild.cut |= {(0, 1), (0, 2)}
+    guild[0].connect().ask("addjob", "q", "x" * (4 << 20), 5000)
+    guild.run(200)
+    assert guild.sent[m.REPLJOB] == 2
+    guild.run(100)
+    assert guild.sent[m.REPLJOB] == 4
+
+
 def test_a_node_that_gave_its_copy_back_does_not_count() -> None:
     guild = Guild(3)
     guild.cut |= {(0, 2)}

@@ -1,8 +1,8 @@
 """Copies on other nodes before a producer is told that its job is safe.
 
 As many nodes as are needed are asked to hold a copy (REPLJOB), chosen by chance among those that can be reached.
-Whoever does says so (GOTJOB). While too few have, one more is asked every 50 ms, and those that are silent are asked
-again, less and less often. When the producer's patience is over, all who were asked are told to forget the job.
+Whoever does says so (GOTJOB). While too few have, one more is asked every 50 ms (of a large job less often: it takes
+its time to arrive), and those that are silent are asked again, less and less often. When the producer's patience is over, all who were asked are told to forget the job.
 
 A node that is leaving, or short of memory, keeps no copy of its own: when enough others have one, one of these is
 told to queue it (ENQUEUE). A job that may be delivered once has one holder at any time, and is handed over instead:
@@ -24,13 +24,15 @@ from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.copying import end_wait, hold, let_in, put, withdraw
 from penstock.core.deadlines import Timed
+from penstock.core.errors import CommandError
 from penstock.core.job import Copy, Draft, Job
 from penstock.core.limits import NEVER
 from penstock.core.tube import Tube
 from penstock.core.waits import CopyWait
 
-# So often one more node is asked, while too few have a copy.
+# So often one more node is asked, while too few have a copy; and so much less often for so many bytes.
 RETRY_MS: Final = 50
+_BYTES_A_TIME: Final = 1024 * 1024
 # Those that are silent are asked again after 1, 2, 4 … such times, up to so many.
 _SILENT_MAX: Final = 32
 # Where nobody waits for it, it is tried less and less often: the time doubles so many times.
@@ -48,6 +50,7 @@ class Replication(Timed):
     confirmed: list[bytes]  # and those who do.
     needed: i64  # How many have to.
     external: bool  # No copy stays here.
+    period_ms: i64  # How long to wait before one more is asked.
     tries: i64
     again_at: i64  # Which try asks those that are silent again.
     wait: CopyWait | None  # Who waits for it.
@@ -60,6 +63,7 @@ class Replication(Timed):
         self.confirmed = []
         self.needed = needed
         self.external = external
+        self.period_ms = RETRY_MS * (1 + job.body_length() // _BYTES_A_TIME)
         self.tries = 0
         self.again_at = 1
         self.wait = None
@@ -93,7 +97,7 @@ class Replications:
         started = Replication(job, place.id_of(job), asked, needed, external)
         self.by_id[started.id] = started
         self._ask(started, asked, False, now)
-        place.deadlines.set(started, now + RETRY_MS)
+        place.deadlines.set(started, now + started.period_ms)
         return started
 
     def start_async(self, tube: Tube, draft: Draft, repl: i64, now: i64) -> Job:
@@ -185,13 +189,18 @@ class Replications:
             # Those who have one should know of the new one.
             self._ask(started, started.confirmed, True, now)
         # Nobody's patience ends where nobody waits.
-        period = RETRY_MS if started.wait is not None else RETRY_MS << min(started.tries, _DOUBLED_MAX)
-        place.deadlines.set(started, now + period)
+        doubled = 0 if started.wait is not None else min(started.tries, _DOUBLED_MAX)
+        place.deadlines.set(started, now + (started.period_ms << doubled))
 
     def _ask(self, started: Replication, nodes: list[bytes], quiet: bool, now: i64) -> None:
-        if nodes:
+        if not nodes:
+            return
+        try:
             image = image_of(self._place, started.job, now)
-            self._place.send_all(nodes, OfJobs(REPLJOB, [image], quiet))
+        except CommandError:
+            # Its body cannot be read any more. Whoever waits is told so in the end: there are too few copies.
+            return
+        self._place.send_all(nodes, OfJobs(REPLJOB, [image], quiet))
 
     def _succeed(self, started: Replication, now: i64) -> None:
         place = self._place
