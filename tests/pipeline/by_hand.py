@@ -12,22 +12,22 @@ import pyarrow.parquet as pq
 
 from penstock.pipeline.gold_reader import schema_of
 from penstock.pipeline.lake import Lake, Manifest
-from penstock.pipeline.tables import gold_table
+from penstock.pipeline.tables import JOBS, gold_table
 
 Rows = list[dict[str, Any]]
 
 
 def make_lake(root: Path, days: dict[str, dict[str, Rows]], grain: str = "minute") -> Lake:
-    """A lake with these rows, by day and table of gold."""
+    """A lake with these rows, by day and table: of gold, or jobs."""
     manifest = Manifest(commits=1, grain=grain)
     for day, tables in days.items():
         for name, rows in tables.items():
-            table = gold_table(name)
-            file = f"date={day}/00000001-0.parquet"
-            path = root / table.path / file
-            path.parent.mkdir(parents=True)
+            table = JOBS if name == JOBS.name else gold_table(name)
+            file = f"{table.by}={day}/00000001-0.parquet"
+            path = Lake(root).path(table, file)
+            path.parent.mkdir(parents=True, exist_ok=True)
             pq.write_table(pa.Table.from_pylist(rows, schema_of(table)), path)
             manifest.files.setdefault(table.path, {})[file] = len(rows)
-    (root / "_state").mkdir()
+    (root / "_state").mkdir(exist_ok=True)
     (root / "_state" / "manifest.json").write_text(json.dumps(dataclasses.asdict(manifest)))
     return Lake(root)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +21,13 @@ from penstock.pipeline.bronze import append
 from penstock.pipeline.compact import compact
 from penstock.pipeline.errors import LakeInUse, NoLake
 from penstock.pipeline.lake import NO_DAY, Lake
-from penstock.pipeline.nodes import recall
+from penstock.pipeline.nodes import learn, recall
 from penstock.pipeline.source import Source
-from penstock.pipeline.stream import once
+from penstock.pipeline.stream import Intake, once
 from penstock.pipeline.tables import EVENTS, GOLD, JOBS, Table, gold_table
 from tests.server.serving import Server
 from tests.spark.conftest import url_of
+from tests.spark.made_up import HERE, THERE, History, first_turn, second_turn, take_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,22 +47,31 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def source(server: Server) -> Source:
-    """Its log."""
-    return Source((url_of(server),))
+    """Its log. Nodes that are made up are gone, and may be."""
+    return Source((url_of(server),), gaps=True)
 
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, server: Server, source: Source, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A lake that was made in two turns, the first of which a full disk stopped; and what the server counted then."""
+    """A lake that was made in two turns, the first of which a full disk stopped; and what the server counted then.
+
+    It also has events that are made up: of other nodes, in other tubes.
+    """
     root = tmp_path_factory.mktemp("lake")
     with penstock.connect(url_of(server)) as queue:
         held = work(queue)
         stumble(spark, Lake(root), source)
+        made_up = History()
+        first_turn(made_up)
+        seen = len(made_up.rows)
+        take_in(spark, Lake(root), made_up.rows)
         first = once(spark, Lake(root), source)
         # What was taken in the first turn ends in the second.
         held.ack()
         work(queue).ack()
         queue.tube("mail").truncate()
+        second_turn(made_up)
+        take_in(spark, Lake(root), made_up.rows[seen:])
         second = once(spark, Lake(root), source)
         counts = {name: queue.tube(name).transitions() for name in queue.tubes()}
         states = {name: queue.tube(name).stats() for name in queue.tubes()}
@@ -141,7 +153,7 @@ def total(lake: Lake, name: str, *keys: str, **only: Any) -> dict[Any, Counter[s
 
 
 def test_every_event_is_in_bronze_once_though_a_commit_failed(made: Made) -> None:
-    keys = [(row["node"], row["position"]) for row in rows_of(made.lake, EVENTS)]
+    keys = [row["position"] for row in rows_of(made.lake, EVENTS) if row["node"] not in (HERE, THERE)]
     assert len(keys) == len(set(keys)) == sum(made.new)
     assert all(count > 50 for count in made.new)
 
@@ -153,7 +165,8 @@ def test_transitions_are_what_the_server_counts_for_life(made: Made) -> None:
 
 
 def test_silver_has_the_jobs_that_are_there_in_their_states(made: Made) -> None:
-    there = Counter((row["tube"], row["state"]) for row in rows_of(made.lake, JOBS) if row["ended"] == NO_DAY)
+    rows = [row for row in rows_of(made.lake, JOBS) if row["tube"] in made.states and row["ended"] == NO_DAY]
+    there = Counter((row["tube"], row["state"]) for row in rows)
     live = {(tube, state): n for tube, states in made.states.items() for state, n in states.items() if n}
     assert there == live
 
@@ -171,7 +184,7 @@ def test_silver_tells_the_life_of_a_job(made: Made) -> None:
 
 def test_gold_adds_up_what_happened(made: Made) -> None:
     lake = made.lake
-    rates = total(lake, "rates", "tube")
+    rates = {tube: sums for tube, sums in total(lake, "rates", "tube").items() if tube[0] in made.states}
     assert rates["mail",] == {"puts": 42, "takes": 26, "acks": 22, "fails": 4}
     assert total(lake, "redeliveries", tube="mail")[()]["redeliveries"] == 2
     reasons = total(lake, "failures", "reason", tube="mail")
@@ -183,8 +196,8 @@ def test_gold_adds_up_what_happened(made: Made) -> None:
     assert keys["site 0",]["jobs"] == keys["site 1",]["jobs"] == 6
     takes = Counter({tube: sums["takes"] for (tube,), sums in rates.items()})
     waits = {tube: sums["count"] for (tube,), sums in total(lake, "durations", "tube", kind="wait").items()}
-    assert waits == takes
-    workers = total(lake, "workers", "session").values()
+    assert waits.items() >= takes.items()
+    workers = [sums for (node, _), sums in total(lake, "workers", "node", "session").items() if node != HERE]
     assert sum(worker["taken"] for worker in workers) == takes.total() - takes["orders"]  # Those are nobody's.
     assert sum(worker["acked"] for worker in workers) == sum(sums["acks"] for sums in rates.values())
 
@@ -202,20 +215,69 @@ def test_gold_shows_percentiles_and_levels(made: Made) -> None:
         assert [levels[tube][kind] for kind in kinds] == [states[kind] for kind in kinds]
 
 
+def last_level(lake: Lake, tube: str) -> dict[str, int]:
+    """How many jobs of a tube are in which state at the end, where there are any."""
+    rows = [row for row in rows_of(lake, gold_table("backlog")) if row["tube"] == tube]
+    last = max(rows, key=lambda row: row["minute"])
+    return {state: last[state] for state in ("ready", "taken", "delayed", "buried", "kept") if last[state]}
+
+
+def outcomes(lake: Lake, tube: str) -> Counter[tuple[str, str]]:
+    """What became of the jobs of a tube, on which node."""
+    return Counter((row["node"], row["outcome"]) for row in rows_of(lake, JOBS) if row["tube"] == tube)
+
+
+def sums(lake: Lake, name: str, tube: str) -> dict[str, Any]:
+    """A tally of a tube, where it is not 0."""
+    return {measure: count for measure, count in total(lake, name, tube=tube)[()].items() if count}
+
+
+def test_a_job_of_a_cluster_counts_once_however_many_nodes_have_copies(made: Made) -> None:
+    lake = made.lake
+    assert sums(lake, "rates", "copied") == {"puts": 4, "takes": 3, "acks": 3}
+    assert last_level(lake, "copied") == {"ready": 1}
+    found = {(HERE, "acked"): 1, (THERE, "acked"): 2, (HERE, "open"): 1, (HERE, "copy"): 2, (THERE, "copy"): 2}
+    assert outcomes(lake, "copied") == found
+    assert last_level(lake, "by hand") == {"delayed": 2}
+
+
+def test_a_job_that_the_lake_meets_is_counted_in_the_state_it_was_found_in(made: Made) -> None:
+    lake = made.lake
+    assert last_level(lake, "met") == {"taken": 1}
+
+
+def test_what_a_claim_did_is_no_work_of_the_session_before_it(made: Made) -> None:
+    lake = made.lake
+    workers = total(lake, "workers", "session", node=HERE)
+    assert set(workers) == {(5,)}
+    claimed = next(row for row in rows_of(lake, JOBS) if row["job"] == 30)
+    assert (claimed["session"], claimed["run_ms"], claimed["outcome"]) == (None, 37_000, "acked")
+    of_others = {"met": 1, "failed": 4, "claimed": 2}
+    assert workers[5,]["taken"] == sum(of_others.values())
+    assert workers[5,]["acked"] == 0  # The one it took it gave back; the other it had before the lake begins.
+
+
+def test_why_a_job_came_back_is_told_of_claims_and_of_deliveries_that_failed(made: Made) -> None:
+    lake = made.lake
+    why = {"claim_ended": 1, "undelivered": 1, "snatched": 1, "released": 1}
+    assert sums(lake, "redeliveries", "claimed") == {"takes": 5, "redeliveries": 3, **why}
+
+
+def test_what_is_given_up_stands_beside_the_failures_it_was_given_up_for(made: Made) -> None:
+    lake = made.lake
+    found = {reason: dict(counts) for (reason,), counts in total(lake, "failures", "reason", tube="failed").items()}
+    assert found == {
+        "no answer": {"count": 1, "dead_letters": 0},
+        "ttr passed": {"count": 1, "dead_letters": 1},
+        "no such street": {"count": 2, "dead_letters": 2},
+    }
+
+
 def test_turns_come_to_what_one_look_at_everything_does(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     again = Lake(shutil.copytree(made.root, tmp_path / "lake"))
     backfill(spark, again, None)
     for table in (JOBS, *GOLD):
         assert sorted(map(repr, rows_of(again, table))) == sorted(map(repr, rows_of(made.lake, table))), table.path
-
-
-def test_a_lake_without_its_checkpoint_takes_nothing_twice(
-    spark: SparkSession, made: Made, source: Source, tmp_path: Path
-) -> None:
-    copy = Lake(shutil.copytree(made.root, tmp_path / "lake"))
-    shutil.rmtree(copy.checkpoint)
-    assert once(spark, copy, source) == 0
-    assert Lake(copy.root).rows(EVENTS) == made.lake.rows(EVENTS)
 
 
 def test_compaction_leaves_fewer_files_and_the_same_rows(spark: SparkSession, made: Made, tmp_path: Path) -> None:
@@ -228,21 +290,70 @@ def test_compaction_leaves_fewer_files_and_the_same_rows(spark: SparkSession, ma
         assert all(len(copy.files(table, [day])) == 1 for day in copy.days(table))
 
 
-def test_an_audit_of_a_true_history_finds_every_promise_kept(
+def test_an_audit_of_a_true_history_finds_every_promise_kept_and_takes_nothing_twice(
     spark: SparkSession, made: Made, source: Source, tmp_path: Path
 ) -> None:
-    verdict = audit(spark, Lake(shutil.copytree(made.root, tmp_path / "lake")), source)
+    copy = Lake(shutil.copytree(made.root, tmp_path / "lake"))
+    shutil.rmtree(copy.checkpoint)
+    verdict = audit(spark, copy, source)
     assert [finding.name for finding in verdict.findings] == [*PROMISES, "counts"]
-    assert verdict.kept and not any(finding.unjudged for finding in verdict.findings)
-    assert verdict.events == made.lake.rows(EVENTS)
+    assert all(finding.kept for finding in verdict.findings)
+    assert {finding.name for finding in verdict.findings if finding.unjudged} == {"keys", "strangers"}
+    assert verdict.events == Lake(copy.root).rows(EVENTS) == made.lake.rows(EVENTS)
+
+
+def test_a_queue_in_which_nothing_happened_has_a_lake_and_nothing_to_judge(
+    spark: SparkSession, start: Callable[..., Server], tmp_path: Path
+) -> None:
+    verdict = audit(spark, Lake(tmp_path / "lake"), Source((url_of(start()),)))
+    assert verdict.kept and verdict.events == 0
+    assert {finding.kept for finding in verdict.findings if finding.name in PROMISES} == {None}
+
+
+def test_tubes_that_are_made_while_it_runs_are_heard_of(server: Server, source: Source, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    with lake.writing():
+        learn(lake, source)
+        intake = Intake(str(tmp_path), source, digests=True)
+        for name in ("late", "later"):
+            server.connect().call("TUBE", "CREATE", name, "TYPE", "utube")
+            intake.ask(lake)
+            (node,) = recall(lake).values()
+            assert "late" in node["tubes"] and "later" not in node["tubes"]  # Once a minute is enough.
 
 
 def test_an_audit_finds_every_broken_promise(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     lake, planted = plant(spark, made, tmp_path / "lake")
+    older = leave_a_gap(spark, lake)
     verdict = audit(spark, lake)
     assert not verdict.kept
     found = {finding.name: {row["job"] for row in finding.examples} for finding in verdict.findings}
     assert found == planted
+    left_out = f"without {older} events from before a gap in history"
+    assert all(finding.unjudged.startswith(left_out) for finding in verdict.findings)
+    times = {(row["node"], row["position"]): row["time"] for row in rows_of(lake, EVENTS)}
+    for row in (row for finding in verdict.findings for row in finding.examples):
+        assert row["time"] == times[row["node"], row["position"]] and row["time"].utcoffset() == timedelta(0)
+
+
+def leave_a_gap(spark: SparkSession, lake: Lake) -> int:
+    """The history of another node, of which a part was trimmed before it was read. How many events are before that."""
+    history, node = History(tube="gapped", key=b"k"), "c" * 40
+    history.tell(1, "put", "ready", node=node)
+    history.tell(1, "taken", "taken", session=5, node=node)
+    history.tell(2, "put", "ready", node=node)
+    history.tell(3, "put", "ready", key=b"z", node=node)
+    history.tell(3, "taken", "taken", session=5, node=node)
+    older = len(history.rows)
+    # Nobody knows that job 1 was acked, and that job 3 was given back and taken by another.
+    history.tell(2, "taken", "taken", session=6, before_position=30, position=51, node=node)
+    history.tell(2, "acked", "gone", session=6, node=node)
+    history.tell(3, "acked", "gone", session=9, before_position=40, node=node)
+    take_in(spark, lake, history.rows)
+    promise = {"owned": True, "cancels": False, "key_limit": 1}
+    known = {**recall(lake), node: {"since": 51, "tubes": {"gapped": promise}}}
+    (lake.state / "nodes.json").write_text(json.dumps(known))
+    return older
 
 
 def plant(spark: SparkSession, made: Made, root: Path) -> tuple[Lake, dict[str, set[int]]]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (column("tube"), column("job"), column("position"), column("time"), Column("what", lambda row: row["what"]))
 
+_STATES = {True: "kept", False: "broken", None: "not judged"}
+
 
 @bundled
 def audit(
@@ -36,24 +38,24 @@ def audit(
     source = nodes.source() if live or nodes.urls else None
     with opened(lake, master, makes=source is not None) as (spark, found), stages_bar() as told:
         verdict = work(spark, found, source, told)
-    _show(verdict, out)
+    show(verdict, out)
     if not verdict.kept:
         raise typer.Exit(ERROR)
 
 
-def _show(verdict: Verdict, out: Output) -> None:
+def show(verdict: Verdict, out: Output) -> None:
+    """Say of each promise whether it was kept; of one that was not, by what it is known."""
     for finding in verdict.findings:
-        state = "broken" if finding.broken else "kept"
         out.done(
-            f"{state:<7} {finding.promise}" + (f" ({finding.unjudged})" if finding.unjudged else ""),
+            f"{_STATES[finding.kept]:<10} {finding.promise}" + (f" ({finding.unjudged})" if finding.unjudged else ""),
             promise=finding.name,
-            kept=not finding.broken,
+            kept=finding.kept,
             broken=finding.broken,
             unjudged=finding.unjudged,
             examples=finding.examples,
         )
         if finding.broken and not out.json:
-            typer.echo(f"        {finding.broken:,} times; the first of them:")
+            typer.echo(f"           {finding.broken:,} times; the first of them:")
             out.table(finding.examples, _EXAMPLES, "")
     if not out.json:
         typer.echo(f"Judged by {verdict.events:,} events of {verdict.jobs:,} jobs.")

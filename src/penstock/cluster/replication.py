@@ -2,7 +2,8 @@
 
 As many nodes as are needed are asked to hold a copy (REPLJOB), chosen by chance among those that can be reached.
 Whoever does says so (GOTJOB). While too few have, one more is asked every 50 ms (of a large job less often: it takes
-its time to arrive), and those that are silent are asked again, less and less often. When the producer's patience is over, all who were asked are told to forget the job.
+its time to arrive), and those that are silent are asked again, less and less often. When the producer's patience is
+over, all who were asked are told to forget the job.
 
 A node that is leaving, or short of memory, keeps no copy of its own: when enough others have one, one of these is
 told to queue it (ENQUEUE). A job that may be delivered once has one holder at any time, and is handed over instead:

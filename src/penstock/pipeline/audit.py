@@ -7,12 +7,14 @@ says is compared with what they count themselves.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client import commands
 from penstock.core import states as s
-from penstock.pipeline import nodes
+from penstock.pipeline import bronze, nodes
 from penstock.pipeline.errors import spoken
 from penstock.pipeline.lake import Lake
 from penstock.pipeline.queries import sql
@@ -51,7 +53,15 @@ class Finding:
     promise: str
     broken: int
     examples: list[dict[str, Any]]
-    unjudged: str = ""  # What it could not be judged by, and why.
+    unjudged: str = ""  # What was not judged, and why.
+    judged: bool = True  # Whether anything was.
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether it was kept, as far as it was judged; None if it was not."""
+        if self.broken:
+            return False
+        return True if self.judged else None
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether every promise was."""
+        """Whether every promise was that was judged."""
         return not any(finding.broken for finding in self.findings)
 
 
@@ -77,13 +87,17 @@ def audit(spark: SparkSession, lake: Lake, source: Source | None = None, told: T
     lake.must_be_there()
     told("judging events", 0, lake.rows(EVENTS))
     with spoken(), sized(prepared(spark), lake.rows(EVENTS)):
-        lake.read(spark, EVENTS).drop("body").createOrReplaceTempView("events")
-        spark.createDataFrame(_tubes(lake), _TUBES).createOrReplaceTempView("tubes")
+        known = nodes.recall(lake)
+        since = {node: mine["since"] for node, mine in known.items()}
+        events = lake.read(spark, EVENTS).drop("body")
+        # What is older than a gap does not go together with what is newer.
+        bronze.from_positions(events, since).createOrReplaceTempView("events")
+        spark.createDataFrame(_tubes(known), _TUBES).createOrReplaceTempView("tubes")
         spark.createDataFrame(_rules(), "event string, before string, after string").createOrReplaceTempView("rules")
         holds = spark.sql(sql("audit/holds")).persist()
         try:
             holds.createOrReplaceTempView("holds")
-            findings = _judge(spark)
+            findings = _judge(spark, lake.rows(EVENTS))
         finally:
             holds.unpersist()
     if source is not None:
@@ -91,29 +105,58 @@ def audit(spark: SparkSession, lake: Lake, source: Source | None = None, told: T
     return Verdict(lake.rows(EVENTS), lake.rows(JOBS), findings)
 
 
-def _judge(spark: SparkSession) -> list[Finding]:
+def _judge(spark: SparkSession, rows: int) -> list[Finding]:
     """Ask for each promise what breaks it. One query asks all: most often there is nothing to show."""
     asked = " UNION ALL ".join(f"SELECT '{name}' AS promise, * FROM ({sql(f'audit/{name}')})" for name in PROMISES)
     spark.sql(asked).createOrReplaceTempView("broken")
     counted = "SELECT *, count(*) OVER (PARTITION BY promise) AS total, row_number() OVER nth AS nth FROM broken"
     ranked = f"{counted} WINDOW nth AS (PARTITION BY promise ORDER BY node, position)"
-    found = [row.asDict() for row in spark.sql(f"SELECT * FROM ({ranked}) WHERE nth <= {SHOWN}").collect()]
-    unknown = spark.sql("SELECT tube FROM holds WHERE owned IS NULL GROUP BY tube ORDER BY tube").collect()
-    note = f"not known what these tubes promise: {', '.join(row['tube'] for row in unknown)}" if unknown else ""
+    shown = f"SELECT *, unix_millis(time) AS ms FROM ({ranked}) WHERE nth <= {SHOWN}"
+    found = [row.asDict() for row in spark.sql(shown).collect()]
+    tubes = spark.sql("SELECT tube, bool_or(owned IS NOT NULL) AS known, count(*) AS events FROM holds GROUP BY tube")
+    scope = _Scope(rows, {row["tube"]: (row["known"], row["events"]) for row in tubes.collect()})
     findings = []
     for name, promise in PROMISES.items():
-        rows = sorted((row for row in found if row["promise"] == name), key=lambda row: row["nth"])
-        total = rows[0]["total"] if rows else 0
-        shown = [{key: row[key] for key in ("node", "tube", "job", "position", "time", "what")} for row in rows]
-        findings.append(Finding(name, promise, total, shown, note if name in _BY_TUBE else ""))
+        broken = sorted((row for row in found if row["promise"] == name), key=lambda row: row["nth"])
+        total = broken[0]["total"] if broken else 0
+        unjudged = "; ".join(scope.left_out(name))
+        findings.append(Finding(name, promise, total, list(map(_example, broken)), unjudged, scope.is_judged(name)))
     return findings
 
 
-def _tubes(lake: Lake) -> list[tuple[Any, ...]]:
+def _example(row: dict[str, Any]) -> dict[str, Any]:
+    moment = datetime.fromtimestamp(row["ms"] / 1_000, UTC)
+    return {**{key: row[key] for key in ("node", "tube", "job", "position")}, "time": moment, "what": row["what"]}
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What there was to judge."""
+
+    rows: int  # Events in the lake,
+    tubes: dict[str, tuple[bool, int]]  # and by tube: whether its promises are known, and how many events were judged.
+
+    def is_judged(self, name: str) -> bool:
+        """Whether there was anything that a promise could be judged by."""
+        return any(known or name not in _BY_TUBE for known, _ in self.tubes.values())
+
+    def left_out(self, name: str) -> Iterator[str]:
+        """What a promise was not judged by, and why."""
+        older = self.rows - sum(events for _, events in self.tubes.values())
+        unknown = sorted(tube for tube, (known, _) in self.tubes.items() if not known)
+        if not self.tubes:
+            yield "there are no events"
+        if older:
+            yield f"without {older:,} events from before a gap in history"
+        if unknown and name in _BY_TUBE:
+            yield f"not known what these tubes promise: {', '.join(unknown)}"
+
+
+def _tubes(known: nodes.Nodes) -> list[tuple[Any, ...]]:
     return [
         (node, tube, promise["owned"], promise["cancels"], promise["key_limit"])
-        for node, known in nodes.recall(lake).items()
-        for tube, promise in known["tubes"].items()
+        for node, mine in known.items()
+        for tube, promise in mine["tubes"].items()
     ]
 
 
@@ -129,10 +172,10 @@ def _compare(lake: Lake, source: Source, heads: dict[str, Head] | None) -> Findi
     name, promise = "counts", "Nothing that the nodes have counted is missing from the lake."
     since = nodes.recall(lake)
     if any(since[node]["since"] > 1 for node in heads or ()):
-        return Finding(name, promise, 0, [], "the lake begins later than the nodes")
+        return Finding(name, promise, 0, [], "the lake begins later than the nodes", judged=False)
     live = _live_counts(source)
     if source.heads() != heads:
-        return Finding(name, promise, 0, [], "the nodes were busy meanwhile")
+        return Finding(name, promise, 0, [], "the nodes were busy meanwhile", judged=False)
     counted = _lake_counts(lake)
     wrong = [
         {"tube": tube, "what": f"{change}: {counted[tube, change]:,} in the lake, {count:,} on the nodes"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.pipeline.lake import Lake
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def append(lake: Lake, events: DataFrame) -> int:
     """Add events that are new to bronze, in one commit, and tell how many. Those of a node come in their order."""
-    return _add(lake, _unknown(events, lake.manifest.positions))
+    return _add(lake, from_positions(events, lake.manifest.positions))
 
 
 def fill(lake: Lake, events: DataFrame) -> int:
@@ -40,31 +40,31 @@ def _add(lake: Lake, events: DataFrame) -> int:
     if not reached:
         change.abandon()
         return 0
-    positions = dict(lake.manifest.positions)
-    for node, end in reached.items():
-        positions[node] = max(end, positions.get(node, 0))
-    change.commit(positions, [*lake.manifest.fresh, *names])
+    positions, newest = dict(lake.manifest.positions), dict(lake.manifest.newest)
+    for node, (end, last_ms) in reached.items():
+        if end > positions.get(node, 0):
+            positions[node], newest[node] = end, last_ms
+    change.commit(positions, [*lake.manifest.fresh, *names], newest)
     return lake.rows(EVENTS, names)
 
 
-def _unknown(events: DataFrame, positions: dict[str, int]) -> DataFrame:
-    """Those that are not in bronze yet."""
+def from_positions(events: DataFrame, positions: dict[str, int]) -> DataFrame:
+    """Those at some positions or behind; of other nodes all."""
     for node, position in positions.items():
         events = events.where((events.node != node) | (events.position >= position))
     return events
 
 
-def _ends(paths: list[Path]) -> dict[str, int]:
-    """For each node in some files, the position behind its last."""
-    ends: dict[str, int] = {}
+def _ends(paths: list[Path]) -> dict[str, tuple[int, int]]:
+    """For each node in some files, the position behind its last, and when that happened, in ms."""
+    ends: dict[str, tuple[int, int]] = {}
     for path in paths:
         # The node is the same in most rows, so this is a column of integers to look at, and not of texts.
-        read = pq.read_table(path, columns=["node", "position"], read_dictionary=["node"])
-        for node, last in zip(*_columns(read)):
-            ends[node] = max(ends.get(node, 0), last + 1)
+        read = pq.read_table(path, columns=["node", "position", "time"], read_dictionary=["node"])
+        for node in pc.unique(read["node"]).to_pylist():
+            rows = read.filter(pc.equal(read["node"], node))
+            last = pc.max(rows["position"])
+            happened = rows["time"][pc.index(rows["position"], last).as_py()].as_py()
+            end = (last.as_py() + 1, round(happened.timestamp() * 1_000))
+            ends[node] = max(ends.get(node, (0, 0)), end)
     return ends
-
-
-def _columns(read: pa.Table) -> tuple[list[str], list[int]]:
-    last = read.group_by("node").aggregate([("position", "max")])
-    return last["node"].to_pylist(), last["position_max"].to_pylist()

@@ -56,4 +56,4 @@ def _merge(spark: SparkSession, lake: Lake, table: Table, names: list[str]) -> i
 
 
 def _size(lake: Lake, table: Table, name: str) -> int:
-    return (lake.root / table.path / name).stat().st_size
+    return lake.path(table, name).stat().st_size

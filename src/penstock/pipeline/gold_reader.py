@@ -58,7 +58,7 @@ class GoldReader:
         schema = schema_of(table)
         wanted = pc.field("tube").isin(sorted(self._tubes)) if self._tubes and "tube" in schema.names else None
         for file in self._lake.files(table, days):
-            yield ds.dataset(self._lake.root / table.path / file, schema=schema).to_table(filter=wanted)
+            yield ds.dataset(self._lake.path(table, file), schema=schema).to_table(filter=wanted)
 
     def summed(self, name: str, by: Sequence[str], **how: str) -> list[Row]:
         """A table by fewer columns; of the others, each is brought together as said: `puts="sum"`."""

@@ -3,12 +3,16 @@
     DIR/bronze/events/date=2026-11-16/00000007-0.parquet      what happened, each event once
     DIR/silver/jobs/ended=2026-11-16/00000008-0.parquet       one row a job
     DIR/gold/TABLE/date=2026-11-16/00000008-0.parquet         answers, a day a folder
-    DIR/_state/manifest.json, checkpoint/, staging/, lock
+    DIR/_state/manifest.json, files/, checkpoint/, staging/, lock
 
 The one rule: a file counts if the manifest names it, and it never changes. A commit writes new files, then replaces the
-manifest by one rename, then removes the files that no longer count. So a turn of the pipeline happens whole or not at
-all, whatever is killed when; what a killed one left behind is swept away by the next writer. That is what a table
-format does, without one: Spark alone has none here ([ADR 14](docs/adr/0014-a-lake-is-files-and-a-manifest.md)).
+manifest by one rename. So a turn of the pipeline happens whole or not at all, whatever is killed when; what a killed
+one left behind is swept away by the next writer. That is what a table format does, without one: Spark alone has none
+here ([ADR 14](docs/adr/0014-a-lake-is-files-and-a-manifest.md)).
+
+Whoever goes by the manifest reads `_state/files`, where a file that no longer counts stays for a while: somebody may
+have begun to read it. The folders of the tables have links to what counts and to nothing else, for tools that read
+folders as they are.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -34,7 +39,10 @@ from penstock.pipeline.tables import ALL, Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-VERSION: Final = 1
+VERSION: Final = 2
+
+# So long a file that no longer counts is kept for those who read it.
+KEPT_S: Final = 15 * 60
 
 # What Spark calls the folder of rows that have no value in the column they are partitioned by.
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -47,8 +55,10 @@ class Manifest:
     version: int = VERSION
     commits: int = 0
     positions: dict[str, int] = field(default_factory=dict)  # By node, the first position that is not in bronze yet.
+    newest: dict[str, int] = field(default_factory=dict)  # By node, when the event before it happened, in ms.
     fresh: list[str] = field(default_factory=list)  # Files of bronze that silver and gold do not know yet.
     files: dict[str, dict[str, int]] = field(default_factory=dict)  # By table, rows by file.
+    gone: dict[str, dict[str, int]] = field(default_factory=dict)  # By table, what counts no longer, and since when.
     grain: str = "minute"  # What gold counts by. A short look at a short time may count by the second.
 
 
@@ -83,11 +93,23 @@ class Lake:
         """Let the minutes of gold be seconds, or minutes: that is decided once, before there is anything."""
         if self.manifest.commits and grain != self.manifest.grain:
             raise BadLake(f"{self.root} counts by the {self.manifest.grain}; make another lake to count by the {grain}")
+        self.manifest.grain = grain
+        self.begin()
+
+    def begin(self) -> None:
+        """Be a lake from now on, if only an empty one."""
         if not self.manifest.commits:
-            self.manifest.grain = grain
             self.change().commit()
 
     # Reading
+
+    def folder(self, table: Table) -> Path:
+        """Where the files of a table are, for those who go by the manifest."""
+        return self.state / "files" / table.path
+
+    def path(self, table: Table, name: str) -> Path:
+        """Where a file is."""
+        return self.folder(table) / name
 
     def files(self, table: Table, days: Iterable[str] | None = None) -> list[str]:
         """The files of a table, or of some of its days, oldest first."""
@@ -106,20 +128,19 @@ class Lake:
 
     def bytes(self, table: Table) -> int:
         """How large a table is."""
-        return sum((self.root / table.path / name).stat().st_size for name in self.files(table))
+        return sum(self.path(table, name).stat().st_size for name in self.files(table))
 
     def read(self, spark: SparkSession, table: Table, names: Iterable[str] | None = None) -> DataFrame:
         """A table as it is by the manifest, or some of its files."""
-        folder = self.root / table.path
-        paths = [str(folder / name) for name in (self.files(table) if names is None else names)]
-        return _parquet(spark, table, folder, paths)
+        paths = [str(self.path(table, name)) for name in (self.files(table) if names is None else names)]
+        return _parquet(spark, table, self.folder(table), paths)
 
     def arrow(self, table: Table, days: Iterable[str]) -> list[Any]:
         """Some days of a small table, for Arrow."""
         return [self._arrow_file(table, name) for name in self.files(table, days)]
 
     def _arrow_file(self, table: Table, name: str) -> Any:
-        found = pq.ParquetFile(self.root / table.path / name).read()
+        found = pq.ParquetFile(self.path(table, name)).read()
         day = pa.scalar(date.fromisoformat(day_of(name)), pa.date32())
         return found.append_column(table.by, pa.repeat(day, len(found))).select(table.arrow.names).cast(table.arrow)
 
@@ -156,14 +177,21 @@ class Lake:
         self.manifest = _read_manifest(self.state / "manifest.json")
 
     def _sweep(self) -> None:
-        """Remove what a killed writer left behind."""
+        """Remove what a killed writer left behind, and finish what it began to show."""
         shutil.rmtree(self.state / "staging", ignore_errors=True)
         for table in ALL:
-            folder = self.root / table.path
             counted = self.manifest.files.get(table.path, {})
-            for path in folder.glob("*/*.parquet"):
-                if str(path.relative_to(folder)) not in counted:
-                    path.unlink()
+            kept = {*counted, *self.manifest.gone.get(table.path, ())}
+            _remove(self.folder(table), _found(self.folder(table)) - kept)
+            shown = _found(self.root / table.path)
+            self.show_files(table, counted.keys() - shown, shown - counted.keys())
+
+    def show_files(self, table: Table, came: Iterable[str], gone: Iterable[str]) -> None:
+        """Let the folder that everybody sees have files, or not have them any more."""
+        folder = self.root / table.path
+        for name in came:
+            _link(self.path(table, name), folder / name)
+        _remove(folder, gone)
 
 
 class Change:
@@ -225,24 +253,48 @@ class Change:
         """Let nothing come of it."""
         shutil.rmtree(self._staging, ignore_errors=True)
 
-    def commit(self, positions: dict[str, int] | None = None, fresh: list[str] | None = None) -> None:
+    def commit(
+        self,
+        positions: dict[str, int] | None = None,
+        fresh: list[str] | None = None,
+        newest: dict[str, int] | None = None,
+    ) -> None:
         """Let it all count at once."""
-        lake = self._lake
-        new = Manifest(VERSION, self._number, grain=lake.manifest.grain)
-        new.positions = lake.manifest.positions if positions is None else positions
-        new.fresh = lake.manifest.fresh if fresh is None else fresh
-        for path in (table.path for table in ALL):
-            kept = lake.manifest.files.get(path, {})
-            new.files[path] = {name: rows for name, rows in kept.items() if name not in self._gone.get(path, ())}
-            for name, staged in self._came.get(path, {}).items():
-                new.files[path][name] = pq.read_metadata(staged).num_rows
-                _settle(staged, lake.root / path / name)
-        _write_manifest(new, lake.state / "manifest.json")
+        lake, old = self._lake, self._lake.manifest
+        now = int(time.time())
+        new = Manifest(VERSION, self._number, grain=old.grain)
+        new.positions = old.positions if positions is None else positions
+        new.newest = old.newest if newest is None else newest
+        new.fresh = old.fresh if fresh is None else fresh
+        over: dict[Table, list[str]] = {}
+        for table in ALL:
+            came, gone = self._came.get(table.path, {}), self._gone.get(table.path, set())
+            kept = old.files.get(table.path, {})
+            new.files[table.path] = {name: rows for name, rows in kept.items() if name not in gone}
+            new.files[table.path] |= {name: pq.read_metadata(staged).num_rows for name, staged in came.items()}
+            went = old.gone.get(table.path, {}) | dict.fromkeys(gone, now)
+            new.gone[table.path] = {name: since for name, since in went.items() if since > now - KEPT_S}
+            over[table] = list(went.keys() - new.gone[table.path].keys())
+        self._settle()
+        write_json(lake.state / "manifest.json", asdict(new))
         lake.manifest = new
-        for path, names in self._gone.items():
-            for name in names:
-                (lake.root / path / name).unlink(missing_ok=True)
+        for table in ALL:
+            lake.show_files(table, self._came.get(table.path, {}), self._gone.get(table.path, ()))
+            _remove(lake.folder(table), over[table])
         self.abandon()
+
+    def _settle(self) -> None:
+        """Bring files to their places, and see that all of it is on disk before the manifest names them."""
+        folders: set[Path] = set()
+        for path, came in self._came.items():
+            for name, staged in came.items():
+                place = self._lake.state / "files" / path / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                sync(staged)
+                staged.rename(place)
+                folders |= {folder for folder in place.parents if folder.is_relative_to(self._lake.root)}
+        for folder in folders:
+            sync(folder)
 
 
 def day_of(name: str) -> str:
@@ -256,13 +308,44 @@ def _parquet(spark: SparkSession, table: Table, folder: Path, paths: list[str]) 
     return spark.read.schema(table.ddl).option("basePath", str(folder)).parquet(*paths)
 
 
-def _settle(staged: Path, place: Path) -> None:
-    """Bring a file to its place, and see that it is on disk before the manifest names it."""
+def _found(folder: Path) -> set[str]:
+    """The files of a table that are in a folder, by their names."""
+    return {str(path.relative_to(folder)) for path in folder.glob("*/*.parquet")}
+
+
+def _link(file: Path, place: Path) -> None:
+    """Let a file be found at another place, too. Where there are no links, it is a copy."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(staged, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
-    staged.rename(place)
+    place.unlink(missing_ok=True)
+    try:
+        os.link(file, place)
+    except OSError:
+        shutil.copyfile(file, place)
+
+
+def _remove(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """See that a file, or which files a folder has, is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file of the lake's state: what was there before, or this, whatever is killed when."""
+    new = path.with_suffix(".new")
+    with open(new, "w") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
+    sync(path.parent)
 
 
 def _read_manifest(path: Path) -> Manifest:
@@ -272,18 +355,7 @@ def _read_manifest(path: Path) -> Manifest:
         return Manifest()
     except ValueError as error:
         raise BadLake(f"{path} is no manifest ({error}); remove the lake and make it again with `backfill`") from None
-    if found["version"] > VERSION:
-        raise BadLake(f"{path} was written by a newer version; use that one, or make the lake again elsewhere")
+    if found["version"] != VERSION:
+        other = "a newer" if found["version"] > VERSION else "an older"
+        raise BadLake(f"{path} was written by {other} version; use that one, or make the lake again elsewhere")
     return Manifest(**found)
-
-
-def _write_manifest(manifest: Manifest, path: Path) -> None:
-    new = path.with_suffix(".new")
-    with open(new, "w") as file:
-        json.dump(asdict(manifest), file)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    os.fsync(folder)
-    os.close(folder)

@@ -7,19 +7,34 @@ was changed, the weaker is kept: nobody is accused by a rule that did not hold t
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 from penstock.core.policy import ANYONE, KEYS_LIMITED, TubePolicy
-from penstock.pipeline.lake import Lake
+from penstock.pipeline.errors import BadLake
+from penstock.pipeline.lake import Lake, write_json
 from penstock.pipeline.source import Source
 
 # By node: `since`, the position from which on the lake has everything, and `tubes`, what they promise by their names.
 Nodes = dict[str, dict[str, Any]]
 
 
+def check(lake: Lake, source: Source) -> None:
+    """Refuse a node whose log is not the one that the lake has the beginning of.
+
+    One that was restored to an earlier position uses the positions after it again. What is at them now would be taken
+    for what the lake has already.
+    """
+    positions, newest = lake.manifest.positions, lake.manifest.newest
+    for node in source.strayed({node: (end - 1, newest[node]) for node, end in positions.items()}):
+        raise BadLake(
+            f"node {node} was restored, or has lost the end of its log: at position {positions[node] - 1} it has not "
+            f"what {lake.root} has, so the two do not go together any more; make a new lake"
+        )
+
+
 def learn(lake: Lake, source: Source, from_first: bool = False) -> None:
     """Ask the nodes, and remember it. `from_first`: all that they keep is about to be read."""
+    check(lake, source)
     known = recall(lake)
     for node, head in source.heads().items():
         mine = known.setdefault(node, {"since": head.first, "tubes": {}})
@@ -32,15 +47,18 @@ def learn(lake: Lake, source: Source, from_first: bool = False) -> None:
         for tube, policy in policies.items():
             tubes[tube] = _weaker(tubes.get(tube), _promise(policy))
     lake.state.mkdir(parents=True, exist_ok=True)
-    new = lake.state / "nodes.new"
-    new.write_text(json.dumps(known))
-    os.replace(new, lake.state / "nodes.json")
+    write_json(lake.state / "nodes.json", known)
 
 
 def recall(lake: Lake) -> Nodes:
     """What was learnt."""
     path = lake.state / "nodes.json"
-    found: Nodes = json.loads(path.read_text()) if path.exists() else {}
+    try:
+        found: Nodes = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise BadLake(f"{path} cannot be read ({error}); remove it, and the next `once` asks the nodes again") from None
     return found
 
 

@@ -162,7 +162,7 @@ class _Maker:
         return self._section("failures", "Failures", columns, rows, figure)
 
     def redeliveries(self) -> Section:
-        whys = {"nacked": "nacked", "ttr_passed": "ttr passed", "disconnected": "disconnected", "released": "released"}
+        whys = ("nacked", "ttr_passed", "disconnected", "released", "claim_ended", "snatched", "undelivered")
         counts = dict.fromkeys(("takes", "redeliveries", *whys), "sum")
         rows = self._by_tube(self._gold.summed("redeliveries", ["tube"], **counts))
         share = Column(
@@ -172,7 +172,7 @@ class _Maker:
         return self._section(
             "redeliveries",
             "Taken again",
-            [*columns, *(column(field, name) for field, name in whys.items())],
+            [*columns, *map(column, whys)],
             rows,
             self._counts("redeliveries", {"redeliveries": "taken again"}),
             self._note(),

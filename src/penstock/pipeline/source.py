@@ -12,6 +12,7 @@ from penstock.client import commands
 from penstock.core.errors import UnknownTube
 from penstock.core.policy import TubePolicy
 from penstock.spark.events_options import NAME
+from penstock.spark.events_range import time_at
 from penstock.spark.node import Head, Node
 
 if TYPE_CHECKING:
@@ -48,6 +49,18 @@ class Source:
                 head = node.head()
                 found[head.node] = head
         return found
+
+    def strayed(self, known: dict[str, tuple[int, int]]) -> Iterator[str]:
+        """The nodes that do not have what is known of them: something at a position, that happened at a moment in ms.
+
+        What a node does not keep any more is not looked at.
+        """
+        for url in self.urls:
+            with Node(url) as node:
+                head = node.head()
+                position, moment = known.get(head.node, (0, 0))
+                if position >= head.end or (position >= head.first and time_at(node, position) not in (moment, None)):
+                    yield head.node
 
     def policies(self) -> dict[str, dict[str, TubePolicy]]:
         """What each tube of each node promises now."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,9 @@ Told = Callable[[str, int, int], None]
 # How often somebody who waits for a stream looks at it.
 _LOOK_S: Final = 1
 
+# How often the nodes are asked what their tubes promise: that is a question for each tube.
+_LEARN_S: Final = 60
+
 
 def quiet(what: str, done: int, total: int) -> None:
     """Tell nobody."""
@@ -37,13 +41,15 @@ def quiet(what: str, done: int, total: int) -> None:
 
 @dataclass
 class Intake:
-    """What Spark calls with each batch, maybe in a process of its own: it is not more than the name of the lake."""
+    """What Spark calls with each batch, maybe in a process of its own: it is little more than names."""
 
     root: str
+    source: Source
     digests: bool  # Whether silver and gold follow each batch.
     told: Told = field(default=quiet)
     total: int = 0
     done: int = 0
+    learn_at: float = 0  # When to ask the nodes again what their tubes promise, on the monotonic clock.
     error: Exception | None = None  # What it failed with: Spark would tell of it in a stack of Java.
 
     def __call__(self, events: DataFrame, batch: int) -> None:
@@ -56,21 +62,33 @@ class Intake:
 
     def _take(self, events: DataFrame) -> None:
         lake = Lake(self.root)
+        self.ask(lake)
         self.done += bronze.append(lake, events)
         self.told("reading events", self.done, self.total)
         if self.digests:
             digest(events.sparkSession, lake)
             compact(events.sparkSession, lake, only_many=True)
 
+    def ask(self, lake: Lake) -> None:
+        """Hear of tubes that are new; and of a node that is not what it was, before any of its events is taken."""
+        now = time.monotonic()
+        if now >= self.learn_at:
+            nodes.learn(lake, self.source)
+            self.learn_at = now + _LEARN_S
+        else:
+            nodes.check(lake, self.source)
+
 
 def once(spark: SparkSession, lake: Lake, source: Source, told: Told = quiet) -> int:
     """Bring the lake up to what the logs hold now, and tell how many events were new."""
-    intake = Intake(str(lake.root), False, told, behind(lake, source))
+    intake = Intake(str(lake.root), source, False, told, behind(lake, source))
     told("reading events", 0, intake.total)
     with lake.writing(), spoken():
         nodes.learn(lake, source)
+        intake.learn_at = time.monotonic() + _LEARN_S
         _wait(_writer(spark, lake, source, intake).trigger(availableNow=True).start(), intake)
         lake.reload()
+        lake.begin()
         digest(spark, lake, lambda done, total: told("silver and gold", done, total))
         compact(spark, lake, only_many=True)
     return intake.done
@@ -78,9 +96,10 @@ def once(spark: SparkSession, lake: Lake, source: Source, told: Told = quiet) ->
 
 def run(spark: SparkSession, lake: Lake, source: Source, every_s: float, told: Told = quiet) -> None:
     """Follow the logs until it is stopped. A turn begins every so many seconds, or when the last one has ended."""
-    intake = Intake(str(lake.root), True, told)
+    intake = Intake(str(lake.root), source, True, told)
     with lake.writing(), spoken():
         nodes.learn(lake, source)
+        lake.begin()
         # What an earlier run had read, and was stopped before it became silver.
         digest(spark, lake, lambda done, total: told("silver and gold", done, total))
         _wait(_writer(spark, lake, source, intake).trigger(processingTime=f"{every_s} seconds").start(), intake)

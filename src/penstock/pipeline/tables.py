@@ -76,7 +76,11 @@ DURATIONS: Final = _tally("durations", f"{_MINUTE}, kind string, bucket int", "c
 FLOWS: Final = _tally("flows", _MINUTE, "ready taken delayed buried kept")
 TALLIES: Final = (
     _tally("rates", _MINUTE, "puts takes acks fails"),
-    _tally("redeliveries", _MINUTE, "takes redeliveries nacked ttr_passed disconnected released"),
+    _tally(
+        "redeliveries",
+        _MINUTE,
+        "takes redeliveries nacked ttr_passed disconnected released claim_ended snatched undelivered",
+    ),
     _tally("transitions", "tube string, before string, after string", "count"),
     _tally("failures", "tube string, reason string", "count dead_letters"),
     _tally("fairness", "tube string, key string", "jobs deliveries acks wait_ms wait_ms_max"),

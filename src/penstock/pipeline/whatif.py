@@ -65,9 +65,9 @@ class Outcome:
 
 def histories(lake: Lake, tube: str | None, since: datetime.date | None, until: datetime.date | None) -> list[History]:
     """The tubes in which jobs were finished in these days, or one of them."""
-    # Jobs that are kept or buried are finished, but have no day of their end.
-    days = [*days_between(lake.must_be_there(), JOBS, since, until), NO_DAY]
-    files = [str(lake.root / JOBS.path / name) for name in lake.files(JOBS, days)]
+    # Jobs that were kept or buried are finished, but have no day of their end, or a later one.
+    days = [*days_between(lake.must_be_there(), JOBS, since, None), NO_DAY]
+    files = [str(lake.path(JOBS, name)) for name in lake.files(JOBS, days)]
     table = ds.dataset(files).to_table(columns=list(_COLUMNS), filter=_finished(since, until)) if files else None
     if table is None or not table.num_rows:
         raise PipelineError(f"no job that {lake.root} knows was taken and finished in these days")

@@ -168,6 +168,15 @@ def _knows(node: Node, tube: str) -> bool:
     return True
 
 
+def time_at(node: Node, position: int) -> int | None:
+    """When what a log has at a position happened, in ms; None if it is not kept."""
+    piece = node.read(position, 1, False)
+    frame = Frame(piece.frames, 0)
+    if not frame.position <= position < frame.position + frame.rows:
+        return None
+    return int(integer_at(piece.frames, frame.rows_at + (position - frame.position) * frame.row_bytes + _TIME_AT))
+
+
 def _first_since(node: Node, head: Head, moment_ms: int) -> int:
     """The position of the first event not before a moment. Frames are in the order of time, so it halves its way."""
     low, high = head.first, head.end

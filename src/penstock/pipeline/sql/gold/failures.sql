@@ -1,10 +1,7 @@
 -- Why did jobs of each tube fail, how often, and how many were given up for it: buried, dropped or sent elsewhere?
 SELECT
   date, tube,
-  CASE
-    WHEN event IN ('ttr passed', 'disconnected') THEN event
-    ELSE coalesce(nullif(reason, ''), 'no reason given')
-  END AS reason,
+  cause AS reason,
   count_if(kind = 'fail') AS count,
   count_if(event = 'buried' OR given_up) AS dead_letters
 FROM steps

@@ -6,7 +6,10 @@ SELECT
   count_if(event = 'nacked') AS nacked,
   count_if(event = 'ttr passed') AS ttr_passed,
   count_if(event = 'disconnected') AS disconnected,
-  count_if(event IN ('released', 'requeued', 'postponed')) AS released
+  count_if(event IN ('released', 'requeued', 'postponed')) AS released,
+  count_if(event = 'claim ended') AS claim_ended,
+  count_if(event IN ('snatched', 'snatched delayed')) AS snatched,
+  count_if(event = 'undelivered') AS undelivered
 FROM steps
-WHERE kind IN ('take', 'fail') OR event IN ('released', 'requeued', 'postponed')
+WHERE kind = 'take' OR NOT carried AND before = 'taken' AND after IN ('ready', 'delayed') AND NOT aside
 GROUP BY date, tube, minute

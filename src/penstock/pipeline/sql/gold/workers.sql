@@ -13,5 +13,6 @@ FROM (
   FROM steps
   WHERE NOT carried AND (kind = 'take' OR before = 'taken' AND after <> 'taken')
 )
-WHERE session IS NOT NULL
+-- What claims take, and jobs that anybody may ack, are no session's.
+WHERE session > 0
 GROUP BY ALL

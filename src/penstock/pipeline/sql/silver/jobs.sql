@@ -16,7 +16,7 @@ WITH summed AS (
     max(held_from) AS last_take_at,
     max(wait_ms) AS wait_ms,
     bool_or(once) AS once,
-    max_by(taker, position) FILTER (WHERE taker IS NOT NULL) AS session,
+    nullif(max_by(taker, position) FILTER (WHERE taker IS NOT NULL), 0) AS session,
     max_by(body_bytes, position) FILTER (WHERE body_bytes IS NOT NULL) AS body_bytes,
     bool_or(whole) AS whole,
     max(ready_from) AS ready_since,
@@ -28,9 +28,9 @@ WITH summed AS (
 SELECT
   node, job, last.tube, last.key, last.after AS state, decided.outcome, last.reason, put_at, ready_at, first_take_at,
   last_take_at,
-  IF(decided.outcome = 'open', NULL, decided.finished_at) AS finished_at,
+  IF(decided.outcome IN ('open', 'copy'), NULL, decided.finished_at) AS finished_at,
   IF(whole, coalesce(wait_ms, unix_millis(first_take_at) - unix_millis(ready_at)), NULL) AS wait_ms,
-  IF(decided.outcome = 'open', NULL, decided.run_ms) AS run_ms,
+  IF(decided.outcome IN ('open', 'copy'), NULL, decided.run_ms) AS run_ms,
   last.deliveries, last.nacks, last.returns, once, session, body_bytes, whole, ready_since, last.event, position,
   -- A job that moved to another tube comes right behind; one that has not come by the next turn is in a temporary tube.
   IF(last.after = 'gone' AND (last.event <> 'moved out' OR last.carried), to_date(newest), NULL) AS ended

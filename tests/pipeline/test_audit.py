@@ -1,0 +1,31 @@
+"""What an audit says of what it could not judge."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.cli import audit as command
+from penstock.cli.output import Output
+from penstock.pipeline.audit import Finding, Verdict
+
+
+@pytest.mark.parametrize(
+    ("finding", "kept", "words"),
+    [
+        (Finding("lost", "Nothing is lost.", 0, []), True, "kept       Nothing is lost."),
+        (Finding("lost", "Nothing is lost.", 2, []), False, "broken     Nothing is lost."),
+        (Finding("keys", "One a key.", 0, [], "why", judged=False), None, "not judged One a key. (why)"),
+        (Finding("keys", "One a key.", 0, [], "of some"), True, "kept       One a key. (of some)"),
+    ],
+)
+def test_kept_is_said_only_of_what_was_judged(
+    finding: Finding, kept: bool | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdict = Verdict(1, 1, [finding])
+    assert verdict.kept is (kept is not False)
+    command.show(verdict, Output(json=False))
+    assert capsys.readouterr().out.startswith(words)
+    command.show(verdict, Output(json=True))
+    assert json.loads(capsys.readouterr().out)["kept"] is kept

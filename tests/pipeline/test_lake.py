@@ -1,0 +1,154 @@
+"""What a lake promises to those who read it, and to those who were killed while they wrote it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import penstock
+from penstock.cli.main import app
+from penstock.pipeline import lake as lakes
+from penstock.pipeline import nodes
+from penstock.pipeline.errors import BadLake
+from penstock.pipeline.gold_reader import GoldReader
+from penstock.pipeline.lake import Lake
+from penstock.pipeline.source import Source
+from penstock.pipeline.tables import gold_table
+from penstock.pipeline.whatif import histories
+from penstock.spark.events_range import time_at
+from penstock.spark.node import Node
+from tests.server.serving import Server
+
+from .by_hand import make_lake
+from .test_report import minutes
+
+RATES = gold_table("rates")
+DAY = "2026-11-16"
+
+
+def put(lake: Lake, puts: int) -> None:
+    """A turn that writes the day anew."""
+    rows = [{**row, "date": datetime.date(2026, 11, 16)} for row in minutes(1, puts=puts)]
+    with lake.writing():
+        change = lake.change()
+        change.replace(RATES, pa.Table.from_pylist(rows, RATES.arrow), [DAY])
+        change.commit()
+
+
+def puts(gold: GoldReader) -> int:
+    return int(gold.summed("rates", [], puts="sum")[0]["puts"])
+
+
+def folder(root: Path) -> list[dict[str, Any]]:
+    """What a tool sees that reads the folder as it is."""
+    return [row for path in (root / RATES.path).glob("*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
+
+
+def test_who_has_begun_to_read_goes_on_while_turns_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path)
+    put(lake, 1)
+    began = GoldReader(Lake(tmp_path))
+    put(lake, 2)
+    put(lake, 3)
+    assert puts(began) == 1 and puts(GoldReader(Lake(tmp_path))) == 3
+    assert [row["puts"] for row in folder(tmp_path)] == [3]
+
+    # Nobody reads for as long as that.
+    monkeypatch.setattr(lakes, "KEPT_S", -1)
+    put(lake, 4)
+    assert len(list(lake.folder(RATES).glob("*/*.parquet"))) == 1
+
+
+def test_what_a_killed_writer_did_not_show_is_shown_by_the_next(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    put(lake, 1)
+    old = next((tmp_path / RATES.path).glob("*/*.parquet"))
+    body = old.read_bytes()
+    put(lake, 2)
+    next((tmp_path / RATES.path).glob("*/*.parquet")).unlink()
+    old.write_bytes(body)
+    began = GoldReader(Lake(tmp_path))
+    with lake.writing():
+        assert [row["puts"] for row in folder(tmp_path)] == [2]
+    assert puts(began) == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("manifest.json", "{", "is no manifest"),
+        ("manifest.json", '{"version": 1}', "was written by an older version; use that one, or make the lake again"),
+        ("manifest.json", '{"version": 99}', "was written by a newer version"),
+        ("nodes.json", "{", "remove it, and the next `once` asks the nodes again"),
+    ],
+)
+def test_a_damaged_lake_is_refused_in_a_sentence(tmp_path: Path, file: str, text: str, words: str) -> None:
+    (tmp_path / "_state").mkdir()
+    (tmp_path / "_state" / file).write_text(text)
+    with pytest.raises(BadLake, match=words):
+        nodes.recall(Lake(tmp_path))
+
+
+def test_a_node_that_uses_positions_again_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path / "queue", jobs=20) as source:
+        (head,) = source.heads().values()
+        lake = Lake(tmp_path / "lake")
+        with Node(source.urls[0]) as node, lake.writing():
+            moment = time_at(node, head.end - 1)
+            assert moment is not None
+            lake.change().commit({head.node: head.end}, newest={head.node: moment})
+        nodes.learn(lake, source)
+    do("backup", tmp_path / "queue", tmp_path / "backup")
+
+    do("restore", tmp_path / "backup", tmp_path / "whole")
+    with serving(tmp_path / "whole", jobs=1) as source:
+        nodes.learn(lake, source)  # It has all that the lake has.
+
+    do("restore", tmp_path / "backup", tmp_path / "part", "--to-position", 10)
+    with serving(tmp_path / "part", jobs=1) as source:
+        for _ in range(2):  # Its log ends before what the lake has, and then behind it.
+            with pytest.raises(BadLake, match=f"node {head.node} was restored, or .* make a new lake"):
+                nodes.learn(lake, Source(source.urls, gaps=True))
+            put_jobs(source, 30)
+
+
+@contextmanager
+def serving(directory: Path, jobs: int) -> Iterator[Source]:
+    """The log of a server in which so many jobs are put."""
+    server = Server(directory.parent, "--dir", str(directory))
+    source = Source((f"penstock://127.0.0.1:{server.port}",))
+    try:
+        put_jobs(source, jobs)
+        yield source
+    finally:
+        server.stop()
+
+
+def put_jobs(source: Source, count: int) -> None:
+    with penstock.connect(source.urls[0]) as queue:
+        tube = queue.tube("t", "fifottl")
+        for number in range(count):
+            tube.put(str(number))
+
+
+def do(*words: object) -> None:
+    result = CliRunner().invoke(app, [*map(str, words)])
+    assert result.exit_code == 0, result.output
+
+
+def test_whatif_knows_jobs_that_were_kept_and_removed_on_a_later_day(tmp_path: Path) -> None:
+    noon = datetime.datetime(2026, 11, 16, 12, tzinfo=datetime.UTC)
+    done = {"tube": "t", "outcome": "acked", "wait_ms": 5, "run_ms": 7, "node": "n", "session": 1, "ready_at": noon}
+    row = {**done, "first_take_at": noon, "finished_at": noon + datetime.timedelta(seconds=1)}
+    lake = make_lake(tmp_path, {"2026-11-18": {"jobs": [row]}})
+    day = datetime.date(2026, 11, 16)
+    (history,) = histories(lake, None, day, day)
+    assert history.waited_ms == [5]

@@ -1,0 +1,126 @@
+"""Events that are made up, for what a real server shows rarely, or only together with others."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipeline import bronze
+from penstock.pipeline.lake import Lake
+from penstock.spark.events_schema import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOON = datetime.datetime(2026, 11, 16, 12, tzinfo=datetime.UTC)
+HERE, THERE = "a" * 40, "b" * 40
+
+# A place in a tube whose jobs are in the order of their creation, as `disque` tubes are.
+BY_CREATION = 1_794_843_021_663_000_000
+
+
+class History:
+    """What happened, in its order: a node counts its own positions, and every event names the one of its job before."""
+
+    def __init__(self, **known: Any) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._known = known
+        self._last: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def tell(self, job: int, event: str, after: str, at_s: float = 0, node: str = HERE, **fields: Any) -> None:
+        """An event of a job, so many seconds after noon. What is not said is as it was."""
+        last = self._last.get((node, job)) or {
+            **dict.fromkeys(name for name, _ in COLUMNS),
+            **{"node": node, "job": job, "after": "gone", "created": NOON, "position": 0, "origin": 0, "body_kind": 0},
+            **{"priority": 0, "order": job, "deliveries": 0, "nacks": 0, "returns": 0, "ttl_minutes": 0, "once": False},
+            **self._known,
+        }
+        row = {**last, "event": event, "before": last["after"], "after": after, "session": None, **fields}
+        before = max((each["position"] for each in self.rows if each["node"] == node), default=0)
+        row["position"] = fields.get("position", before + 1)
+        row["before_position"] = fields.get("before_position", last["position"])
+        row["time"] = NOON + datetime.timedelta(seconds=at_s)
+        self._last[node, job] = row
+        self.rows.append(row)
+
+
+def take_in(spark: SparkSession, lake: Lake, rows: list[dict[str, Any]]) -> None:
+    """Let a lake have these events. Silver and gold hear of them in the next turn."""
+    ddl = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
+    events = spark.createDataFrame([tuple(row[name] for name, _ in COLUMNS) for row in rows], ddl)
+    with lake.writing():
+        bronze.append(lake, events)
+
+
+def first_turn(history: History) -> None:
+    """What each tube is a case of: what there is at first,"""
+    tell = history.tell
+    shared = {"tube": "copied", "order": BY_CREATION, "ttr_ms": 300_000}
+    for job in (1, 2, 3, 4):
+        tell(job, "put staged", "staged", **shared)
+        tell(job, "published", "ready")
+        if job != 3:
+            tell(job, "moved in delayed", "delayed", 0, THERE, **shared, wake=NOON + datetime.timedelta(seconds=338))
+    # Job 3 is wanted on the other node: it comes there, and stays here as a copy.
+    tell(3, "switched to delayed", "delayed", 1, wake=NOON + datetime.timedelta(seconds=339))
+    tell(3, "moved in", "ready", 1, THERE, **shared)
+    tell(3, "taken", "taken", 2, THERE, deliveries=1)
+    # Job 4 is queued again by the other node.
+    tell(4, "delay passed", "ready", 340, THERE)
+    tell(4, "switched to delayed", "delayed", 341, wake=NOON + datetime.timedelta(seconds=700))
+    # Those who are out of their queues by hand are delayed.
+    tell(10, "put", "ready", tube="by hand", order=BY_CREATION, ttr_ms=300_000)
+    tell(10, "switched to delayed", "delayed", 1, wake=NOON + datetime.timedelta(seconds=301))
+    tell(11, "put", "ready", tube="by hand")
+    tell(11, "switched to delayed", "delayed", 1, wake=NOON + datetime.timedelta(seconds=60))
+
+    # Jobs that the lake meets in the middle of their lives.
+    tell(20, "touched", "ready", 1, tube="met", before="ready", before_position=0)
+    tell(21, "doomed", "taken", 1, tube="met", before="taken", before_position=0)
+    tell(20, "taken", "taken", 2, session=5)
+    tell(21, "acked", "gone", 2, session=5)
+
+    # A claim takes what a session had.
+    tell(30, "put", "ready", tube="claimed")
+    tell(30, "taken", "taken", 1, session=5, deliveries=1)
+    tell(30, "released", "ready", 2)
+    tell(30, "claimed", "taken", 3, deliveries=2)
+    tell(31, "put", "ready", tube="claimed")
+    tell(31, "claimed", "taken", 1, deliveries=1)
+
+    # Jobs that fail, and are given up in the end.
+    tell(40, "put", "ready", tube="failed")
+    tell(40, "taken", "taken", 1, session=5)
+    tell(40, "nacked", "ready", 2, reason="no answer")
+    tell(40, "taken", "taken", 3, session=5)
+    tell(40, "ttr passed", "ready", 4)
+    tell(40, "exhausted", "buried", 4, reason="failed 2 times, at last: no answer")
+    for job in (41, 42):
+        tell(job, "put", "ready", tube="failed")
+        tell(job, "taken", "taken", 1, session=5)
+        tell(job, "nacked", "ready", 2, reason="no such street")
+
+
+def second_turn(history: History) -> None:
+    """and what comes of it."""
+    tell = history.tell
+    tell(1, "taken", "taken", 342, deliveries=1)
+    tell(1, "acked", "gone", 343, session=7)
+    tell(1, "acked", "gone", 343, THERE)
+    tell(3, "acked", "gone", 343, THERE, session=7)
+    tell(3, "acked", "gone", 343)
+    tell(4, "taken", "taken", 344, THERE, deliveries=1)
+    tell(4, "acked", "gone", 345, session=7)
+    tell(4, "acked", "gone", 345, THERE)
+
+    tell(30, "acked", "gone", 40)
+    tell(31, "claim ended", "ready", 60)
+    tell(31, "claimed", "taken", 61, deliveries=2)
+    tell(31, "undelivered", "ready", 62, deliveries=1)
+    tell(31, "taken", "taken", 63, deliveries=2, session=5)
+    tell(31, "snatched", "ready", 64)
+
+    # The turn has ended between a failure and what follows from it.
+    tell(41, "moved out", "gone", 2)
+    tell(41, "moved in", "ready", 2, tube="graveyard")
+    tell(42, "exhausted", "buried", 2, reason="failed 1 time, at last: no such street")
