@@ -239,13 +239,13 @@ class Nemeses:
     def slow_disk(self) -> Undo | None:
         """Let syncs take long."""
         node = self._random.choice(self._world.nodes)
-        before = node.sync_us
         fault = self._begin_fault("slow disk", node.number)
         node.sync_us = self._random.choice((50 * MS, 500 * MS, 2 * SECOND))
 
         def mend() -> None:
             self._end_fault(fault)
-            node.sync_us = before
+            # Not what it was before: that may have been slow, too.
+            node.sync_us = self._world.options.sync_us
 
         return mend
 
