@@ -4,7 +4,7 @@ local fiber = require('fiber')
 local json = require('json')
 local address = '127.0.0.1:' .. arg[1]
 local c = net.connect(address, arg[2] and { user = arg[2], password = arg[3] } or nil)
-assert(c:ping(), 'ping')
+assert(c:ping(), c.error or c.state)
 
 local function tell(...)
     print(json.encode({ ... }))

@@ -7,6 +7,7 @@ import select
 import socket
 import struct
 import subprocess
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ Dial = Callable[[Server], IprotoWire]
 def test_a_client_is_greeted_as_by_tarantool(iproto: IprotoWire) -> None:
     first, second, _ = iproto.greeting.split(b"\n")
     assert first.startswith(b"Tarantool 2.11.0 (Binary) ") and len(first) == len(second) == 63
+    assert uuid.UUID(first[26:62].decode()).version == 4, "others are no greeting for Tarantool's own client"
     assert len(iproto.salt) == 20
 
 

@@ -82,7 +82,8 @@ class Door:
         self.server = server
         self.is_15 = is_15
         self.entropy = entropy
-        self.uuid = str(uuid.UUID(hex=server.node_id[:32]))
+        # With a version in it: net.box hangs up on one of eight ids that are only random.
+        self.uuid = str(uuid.UUID(hex=server.node_id[:32], version=4))
         self.calls = functions(server, is_15, self._log_in)
 
     def accept(self) -> asyncio.BaseProtocol:
