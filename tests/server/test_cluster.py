@@ -429,6 +429,13 @@ def test_seven_nodes_in_a_chain_become_a_mesh_and_two_may_go(tmp_path: Path) -> 
             wire.close()
 
 
+def test_a_large_job_has_its_copies_though_logs_need_another_segment_for_it(three: Cluster) -> None:
+    first, second, third = (node.connect() for node in three.nodes)
+    id = first.call("ADDJOB", "long", bytes(40 << 20), 20_000, "REPLICATE", 3)
+    assert [wire.state(id) for wire in (first, second, third)] == [b"queued", b"active", b"active"]
+    assert first.call("FASTACK", id) == 1
+
+
 def test_a_network_that_is_cut_in_two_costs_copies_and_no_jobs(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         proxies = [Proxy() for _ in range(3)]

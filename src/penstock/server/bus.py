@@ -13,12 +13,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.cluster.members import NODES_MAX
-from penstock.cluster.messages import TUNNEL, Message
+from penstock.cluster.messages import TUNNEL, JobImage, Message, OfJobs
 from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
 from penstock.core.engine import shown
 from penstock.core.limits import NEVER
+from penstock.core.moves import puts_bytes
 from penstock.server.links import HANDSHAKE_S, TOO_MANY, Inbound, Link, Outbound
 from penstock.server.node import Node, Post
 from penstock.server.tunnels import Tunnels
@@ -231,10 +232,18 @@ class Bus(Post):
             self.members.host = link.own_host
         for message in said:
             if message.kind < TUNNEL:
+                if isinstance(message, OfJobs):
+                    self._have_room(message.jobs)
                 self._cluster.receive(link.node, message, node.now)
             elif self.tunnels is not None and self.members.is_member(link.node):
                 self.tunnels.hear(link.node, message)
         node.keep_frames_small()
+
+    def _have_room(self, jobs: list[JobImage]) -> None:
+        """Try to have room in the log for jobs that come from another node, as for those of clients."""
+        needed = puts_bytes(len(jobs), sum(len(job.body) for job in jobs))
+        if needed > self._node.engine.room_bytes:
+            self._node.host.make_room_now(needed)
 
     def is_open(self, link: Outbound, found: bytes) -> None:
         """A link of ours leads to a node that has proven who it is."""
