@@ -46,6 +46,17 @@ def test_a_job_that_was_lost_on_its_way_comes_back() -> None:
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
 
 
+def test_a_copy_that_is_to_be_queued_shows_what_became_of_the_other() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 3)
+    guild[0].ask("getjob", "from", "q")
+    guild.lost.add(m.QUEUED)
+    guild[0].ask("nack", id)
+    assert guild[1].ask("getjob", "withcounters", "from", "q") == [
+        [b"q", id, b"body", b"nacks", 1, b"additional-deliveries", 0]
+    ]
+
+
 def test_a_stream_needs_few_questions() -> None:
     guild = Guild(2)
     ids = [guild[0].ask("addjob", "q", number, 1000, "replicate", 1) for number in range(300)]

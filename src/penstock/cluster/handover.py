@@ -19,7 +19,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.acks import Acks
-from penstock.cluster.images import image_of, merge_holders, take_in
+from penstock.cluster.images import count, image_of, merge_holders, take_in
 from penstock.cluster.messages import HOLDERS, NOTTAKEN, TAKENOVER, YOURJOBS, JobImage, OfHolders, OfJobs, Receipt
 from penstock.cluster.place import Place, retry_ms
 from penstock.cluster.requeue import Requeue
@@ -472,6 +472,7 @@ class Handovers:
         copy = job.copy()
         if copy is not None:
             merge_holders(self._place, copy, image.holders)
+        count(job, image.nacks, image.returns)
         if job.state != s.DELAYED:
             return
         if image.state == s.BURIED:

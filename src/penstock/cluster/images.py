@@ -104,3 +104,11 @@ def merge_holders(place: Place, copy: Copy, nodes: list[bytes]) -> None:
         if node not in copy.holders:
             copy.holders.append(place.node(node))
             copy.logged = False
+
+
+def count(job: Job, nacks: i64, returns: i64) -> None:
+    """Let a job's counters be no less than another holder says."""
+    if i64(job.nacks) < nacks <= NACKS_MAX:
+        job.nacks = i32(nacks)
+    if i64(job.returns) < returns <= NACKS_MAX:
+        job.returns = i32(returns)

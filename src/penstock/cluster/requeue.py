@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i32, i64
+from mypy_extensions import i64
 
 from penstock.cluster.acks import Acks
-from penstock.cluster.images import merge_holders
+from penstock.cluster.images import count, merge_holders
 from penstock.cluster.messages import (
     ASKED_FOR,
     DELJOB,
@@ -32,7 +32,7 @@ from penstock.cluster.place import Place, fingerprint, has_others, retry_ms
 from penstock.core import states as s
 from penstock.core.copying import postpone, queue, set_aside
 from penstock.core.job import Copy, Job
-from penstock.core.limits import DURATION_MS_MAX, NACKS_MAX, NEVER
+from penstock.core.limits import DURATION_MS_MAX, NEVER
 
 # How long before it queues a job again a node says so.
 WARNING_MS: Final = 500
@@ -184,7 +184,7 @@ class Requeue:
         if job is None or job.once or job.state == s.STAGED:
             return
         copy = self._copy_of(job, sender)
-        count(job, message)
+        count(job, message.nacks, message.returns)
         if keeps_it_out(job) and message.aux != ASKED_FOR:
             self._say_working(job, copy, [sender], now)
         elif job.state == s.READY and not wins(sender, place.myself, message.id):
@@ -200,7 +200,7 @@ class Requeue:
         if job is None or job.once or job.state == s.STAGED:
             return
         copy = self._copy_of(job, sender)
-        count(job, message)
+        count(job, message.nacks, message.returns)
         if job.state == s.TAKEN:
             wake = now + min(message.aux, retry_ms(job)) - warning_ms(job)
             if wake > job.wake:
@@ -288,14 +288,6 @@ def warning_ms(job: Job) -> i64:
 def half_or_warning(retry: i64) -> i64:
     """Half a second, unless that is more than half of the time to retry."""
     return retry // 2 if retry < 2 * WARNING_MS else WARNING_MS
-
-
-def count(job: Job, message: OfCopy) -> None:
-    """Let a job's counters be no less than another holder says."""
-    if i64(job.nacks) < message.nacks <= NACKS_MAX:
-        job.nacks = i32(message.nacks)
-    if i64(job.returns) < message.returns <= NACKS_MAX:
-        job.returns = i32(message.returns)
 
 
 def wins(node: bytes, other: bytes, id: bytes) -> bool:

@@ -238,13 +238,18 @@ def _counters(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]
         # When it was acked it was gone: a copy that comes back from elsewhere has a past of its own.
         acked = min((ack.invoked for ack in world.history.acks.get(id, [])), default=NEVER)
         last: dict[int, Delivery] = {}
-        for delivery in deliveries:
+        # Two that were sent in one turn, to two clients, arrive in any order.
+        for delivery in sorted(deliveries, key=_when_and_counters):
             before = last.get(delivery.node)
             last[delivery.node] = delivery
             if before is None or delivery.sent > acked or _forgot(world, delivery.node):
                 continue
             if delivery.nacks < before.nacks or delivery.returns < before.returns:
                 yield f"C8: {id!r} shows fewer nacks or deliveries at node {delivery.node} than before"
+
+
+def _when_and_counters(delivery: Delivery) -> tuple[int, int, int]:
+    return delivery.sent, delivery.nacks, delivery.returns
 
 
 # What nodes hold
