@@ -45,6 +45,18 @@ def test_what_is_taken_is_waited_for() -> None:
     assert guild[0].cluster.registered() == 0
 
 
+@pytest.mark.parametrize("state", [["done"], ["zombie", "delay", "900s"]])
+@pytest.mark.parametrize(("replicate", "retry"), [(1, 0), (1, 2), (3, 2)])
+def test_what_was_switched_to_done_goes_and_comes_back_nowhere(replicate: int, retry: int, state: list[str]) -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", replicate, "retry", retry)
+    assert guild[0].ask("job", "switch", id, *state) == b"OK"
+    leave(guild, 0)
+    guild.run(20_000)
+    assert guild[0].cluster.registered() == 0
+    assert guild.queued("q") == [0, 0, 0] and not any(node.jobs() for node in guild.nodes)
+
+
 @pytest.mark.parametrize("refuses", [True, False])
 def test_a_delay_that_nobody_takes_over_goes_on(refuses: bool) -> None:
     guild = Guild(2)

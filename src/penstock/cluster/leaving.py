@@ -1,8 +1,8 @@
 """A node that leaves gives all it has to others: whether anybody asks for it or not, until it has nothing.
 
 What is taken is waited for: it is acknowledged, or comes back and goes then. What is buried goes, and stays so. What
-was delivered once, and may not be again, is of no use to anybody and goes. Acknowledgements go when somebody else has
-them.
+was delivered once, and may not be again, is of no use to anybody and goes; so is what was switched to done, and whoever
+has a copy hears so. Acknowledgements go when somebody else has them.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ class Leaving(Timed):
                 if now - self._delivered.setdefault(job.id, now) >= _DELIVERED_MS:
                     del self._delivered[job.id]
                     finish(place.engine, job, s.DELETED, now)
+            elif job.state == s.DONE or job.state == s.ZOMBIE:
+                self._let_go(job, now)
             if body_bytes > _SLICE_BYTES:
                 break
         for heir, bundle in bundles.items():
@@ -93,6 +95,14 @@ class Leaving(Timed):
             there = place.engine.jobs
             self._delivered = {job: since for job, since in self._delivered.items() if there.find(job) is not None}
         place.deadlines.set(self, now + (_PAUSE_MS if jobs else _AGAIN_MS))
+
+    def _let_go(self, job: Job, now: i64) -> None:
+        """Let a job be gone that is done, everywhere."""
+        id = self._place.id_of(job)
+        copy = job.copy()
+        finish(self._place.engine, job, s.DELETED, now)
+        if copy is not None and not job.once:
+            self._acks.begin(id, copy.holders, job.expiry, now)
 
     def _let_acks_go(self, now: i64) -> None:
         """Let acknowledgements go that others have, too, or that nobody could be asked about."""
