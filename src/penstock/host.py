@@ -488,7 +488,7 @@ class Host:
             replace(identity(self.disk), leaving=leaving).write(self.disk)
 
     def node_epoch(self) -> int:
-        """How often a standby has become this node."""
+        """Greater each time that a standby becomes this node."""
         return 0 if self.disk is None else identity(self.disk).node_epoch
 
     def rename(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,9 @@ def has_all(node: Node, home: Path) -> bool:
     return len(data) > 4_096 and there.startswith(data) and not there[len(data) :].strip(b"\0")
 
 
-def rehome(home: Path, via: Node, *words: str) -> Result:
-    return CliRunner().invoke(app, ["cluster", "rehome", "--dir", str(home), "--via", f"127.0.0.1:{via.port}", *words])
+def rehome(home: Path, via: Node | None, *words: str) -> Result:
+    others = [] if via is None else ["--via", f"127.0.0.1:{via.port}"]
+    return CliRunner().invoke(app, ["cluster", "rehome", "--dir", str(home), *others, *words])
 
 
 def fill(node: Node) -> tuple[dict[str, bytes], bytes]:
@@ -102,10 +104,12 @@ def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -
         old.kill()
         wait_for(lambda: {node.flags_of(id) for node in (first, second)} == {"fail"})
         would = rehome(home, second, "--dry-run")
-        assert would.exit_code == 0 and f"would become node {id.decode()}, in epoch 1" in would.stdout
+        assert would.exit_code == 0 and f"would become node {id.decode()}, after epoch 0, as it was" in would.stdout
         assert identity(RealDisk(str(home))).standby and first.ask("CLUSTER", "EPOCH", id) == 0
         done = rehome(home, second)
         assert done.exit_code == 0, done.stderr
+        epoch = first.ask("CLUSTER", "EPOCH", id)
+        assert epoch > 0 and f"is node {id.decode()}, in epoch {epoch}, as it was" in done.stdout
         assert re.search(rf"penstock serve --dir \S+ --port {old.port} --cluster-port {old.bus_port}", done.stdout)
 
         # Even before the new one is there, the old one does not serve among those who know.
@@ -122,7 +126,7 @@ def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -
         stack.callback(new.stop)
         assert new.id == id
         wait_for(lambda: all(node.reaches() == 3 for node in (first, second, old, new)))
-        assert {node.flags_of(id) for node in (first, second, old)} == {"epoch=1"}
+        assert {node.flags_of(id) for node in (first, second, old)} == {f"epoch={epoch}"}
         # Whether it was delivered nobody knows: it is buried, which Disque calls active.
         assert states(new, jobs) == before | {"once": b"active"}
         client = new.connect()
@@ -134,7 +138,7 @@ def test_a_standby_becomes_the_node_and_the_old_one_steps_down(tmp_path: Path) -
         assert client.call("JOB", "NAMED", "orders", "by name") is not None
         # Others find the tube where it is now, and so does the one on which it was.
         for node in (first, old):
-            assert [b"orders", id, 1] in wait_for(lambda node=node: node.ask("CLUSTER", "HOMES"))
+            assert [b"orders", id, epoch] in wait_for(lambda node=node: node.ask("CLUSTER", "HOMES"))
             assert node.ask("PUT", "orders", "through another").startswith(b"D-" + id[:8])
         # And ids that it gives out are none that the old one has.
         assert client.call("PUT", "orders", "new") != tail
@@ -170,14 +174,15 @@ def test_a_backup_becomes_its_node_where_that_one_was_forgotten(tmp_path: Path) 
         words = ("--cluster-config-file", "others.conf")
         done = [json.loads(rehome(home, other, "--json", *words).stdout) for _ in range(2)]
         # Each time another epoch, whoever asks.
-        assert [each["epoch"] for each in done] == [1, 2] and other.ask("CLUSTER", "EPOCH", id) == 2
+        epochs = [each["epoch"] for each in done]
+        assert 0 < epochs[0] < epochs[1] == other.ask("CLUSTER", "EPOCH", id)
         assert done[0]["node"] == id and done[0]["position"] > 1
         assert done[0]["start"] == f"penstock serve --dir {home} {' '.join(words)}"
         assert f"127.0.0.1:{other.port}@{other.bus_port} invited" in (home / "others.conf").read_text()
         assert done[0]["missed"] == []
-        with pytest.raises(Refusal, match="is in epoch 2 already: choose a greater one"):
-            other.ask("CLUSTER", "EPOCH", id, 2)
-        for wrong in ("0", "-1", str(1 << 31)):
+        with pytest.raises(Refusal, match=f"is in epoch {epochs[1]} already: choose a greater one"):
+            other.ask("CLUSTER", "EPOCH", id, epochs[1])
+        for wrong in ("0", "-1", str(1 << 53)):
             with pytest.raises(Refusal, match="an epoch is 1 to"):
                 other.ask("CLUSTER", "EPOCH", id, wrong)
         itself = rehome(other.home, other)
@@ -186,4 +191,28 @@ def test_a_backup_becomes_its_node_where_that_one_was_forgotten(tmp_path: Path) 
         log.write_bytes(log.read_bytes()[:4_000])
         damaged = rehome(home, other, "--force")
         assert damaged.exit_code == 1 and "it cannot be opened" in damaged.stderr
-        assert identity(RealDisk(str(home))).node_epoch == 2
+        assert identity(RealDisk(str(home))).node_epoch == epochs[1]
+
+
+def test_of_two_that_became_one_node_where_neither_could_know_one_steps_down(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        old = Node(tmp_path / "one")
+        stack.callback(old.stop)
+        old.ask("PUT", "orders", "order")
+        id = old.id
+        old.kill()
+        shutil.copytree(old.home, tmp_path / "other")
+        heirs = {}
+        for home in (old.home, tmp_path / "other"):
+            epoch = json.loads(rehome(home, None, "--force", "--json").stdout)["epoch"]
+            heirs[epoch] = LastingNode(home)
+            stack.callback(heirs[epoch].stop)
+        assert len(heirs) == 2
+        lesser, greater = (heirs[epoch] for epoch in sorted(heirs))
+        assert lesser.id == greater.id == id
+        # It is to start again by itself.
+        lesser.kill()
+        lesser.start_again()
+        lesser.meet(greater, greater.bus_port)
+        wait_for(lambda: "This node goes on as" in lesser.log() and lesser.answers() and lesser.id != id)
+        assert greater.id == id and greater.ask("TUBE", "INFO", "orders")

@@ -8,6 +8,7 @@ or not. Only then does the directory become the node.
 from __future__ import annotations
 
 import datetime
+import secrets
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 # The old one may have been opened so often since, without giving out an id that the new one gives out, too.
 _EPOCHS_APART: Final = 1_000
+
+# By how much an epoch of the node is greater than the last one: by chance, so that two who do this at once, and cannot
+# reach the same nodes, do not choose the same. Then the lesser one steps down when they meet.
+_LEAP_MAX: Final = 1_000_000
 
 
 def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: bool, out: Output) -> None:
@@ -47,9 +52,9 @@ def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: 
             why_not = cluster.why_not()
             if why_not and not force:
                 fail(f"node {who.node} may still be there: {'; '.join(why_not)}. If you know better: --force", REFUSED)
-            epoch = cluster.next_epoch(who.node_epoch)
+            epoch = cluster.last_epoch(who.node_epoch)
             if not dry_run:
-                epoch = cluster.agree_on(epoch)
+                epoch = cluster.agree_on_next(epoch)
                 disk.replace(nodes_file, cluster.table().encode())
                 _become(disk, who, epoch)
         finally:
@@ -58,9 +63,9 @@ def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: 
     start = f"penstock serve --dir {directory}{cluster.ports()}"
     if nodes_file != NODES_FILE:
         start += f" --cluster-config-file {nodes_file}"
-    done = "would become" if dry_run else "is"
+    done = f"would become node {who.node}, after epoch" if dry_run else f"is node {who.node}, in epoch"
     out.done(
-        f"{directory} {done} node {who.node}, in epoch {epoch}, as it was at {moment}, position {position:,}. "
+        f"{directory} {done} {epoch}, as it was at {moment}, position {position:,}. "
         f"{cluster.told_missed()}Start it with the settings of the old one: {start}",
         node=who.node,
         epoch=epoch,
@@ -184,18 +189,20 @@ class Cluster:
         _, port, bus_port = address_of(lost["address"])
         return f" --port {port}" + "".join(f" --cluster-port {each}" for each in bus_port)
 
-    def next_epoch(self, own: int) -> int:
-        """One that is greater than any that somebody knows."""
-        return 1 + max([own, *(self._ask(node) for node in self.nodes.values())])
+    def last_epoch(self, own: int) -> int:
+        """The greatest one that somebody knows."""
+        return max([own, *(self._ask(node) for node in self.nodes.values())])
 
-    def agree_on(self, epoch: int) -> int:
-        """Let every node that can be reached know of an epoch; of a greater one, if somebody else was given it."""
+    def agree_on_next(self, last: int) -> int:
+        """Let every node that can be reached know of an epoch that nobody has had."""
         # Nodes tell each other at once: so who was first is decided by one of them, the same whoever asks. All have to
         # know of this one then: somebody who asked others first may have been given a greater one meanwhile.
         nodes = [self.nodes[id] for id in sorted(self.nodes)]
-        while nodes and not (self._raise(nodes[0], epoch) and all(self._knows(node, epoch) for node in nodes)):
-            epoch = self.next_epoch(epoch)
-        return epoch
+        while True:
+            epoch = last + 1 + secrets.randbelow(_LEAP_MAX)
+            if not nodes or (self._raise(nodes[0], epoch) and all(self._knows(node, epoch) for node in nodes)):
+                return epoch
+            last = self.last_epoch(epoch)
 
     def _knows(self, node: Record, epoch: int) -> bool:
         """Tell a node of an epoch; False if it knows of a greater one."""

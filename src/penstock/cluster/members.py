@@ -70,7 +70,7 @@ class Members:
     """The table of nodes, and how it comes to agree with that of the others."""
 
     myself: bytes
-    epoch: i64  # How often a standby has become this node.
+    epoch: i64  # Greater each time that a standby becomes this node.
     superseded: i64  # In which greater epoch another is this node now; 0: none is.
     memory: bytes  # Changes whenever this node forgot its jobs.
     host: str  # Where this node is, as far as it knows.

@@ -144,7 +144,7 @@ class Greeting(Message):
     flags: i64
     memory: bytes  # Changes whenever the node forgot its jobs: 16 bytes.
     rumours: list[Rumour]
-    epoch: i64  # How often a standby has become this node.
+    epoch: i64  # Greater each time that a standby becomes this node.
 
     def __init__(
         self,

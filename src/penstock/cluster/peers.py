@@ -23,7 +23,7 @@ class Peer:
     port: i64  # Where its clients connect,
     bus_port: i64  # and where nodes do.
     flags: i64
-    epoch: i64  # How often a standby has become this node: an older one of the same id is not it.
+    epoch: i64  # Greater each time that a standby becomes this node: an older one of the same id is not it.
     memory: bytes  # Changes when it forgot its jobs; empty until it has said so.
     added: i64  # When we came to know of it.
     ping_sent: i64  # Since when it owes us an answer, or cannot even be asked; 0: it does not.

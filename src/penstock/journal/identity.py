@@ -26,7 +26,7 @@ class Identity:
     epoch: int = 0  # The first one, of those in ids, that this directory may use.
     leaving: bool = False  # The node was told to leave its cluster.
     doubtful: bool = False  # The log may lack its newest rows, and no open has dealt with that to its end.
-    node_epoch: int = 0  # How often a standby has become this node: of two directories of one node, the greater counts.
+    node_epoch: int = 0  # Greater each time that a standby becomes this node: of two directories, that one counts.
     log: str = ""  # What the files of the log call their node: the one that it was before its id was changed.
     standby: bool = False  # The directory follows that of a node, and is not to be opened.
     superseded: int = 0  # In which epoch another is this node: what is here is to be put aside, not to be opened.

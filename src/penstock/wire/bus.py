@@ -108,8 +108,8 @@ PATTERNS_MAX: Final = 10_000  # Of tubes that a user may use: no user has more, 
 # What goes through a tunnel in one message.
 TUNNEL_BYTES_MAX: Final = 256 * 1024
 
-# How often a standby may become one node.
-EPOCH_MAX: Final = (1 << 31) - 1
+# The epoch of a node in which a standby becomes it is greater than the last by up to a million.
+EPOCH_MAX: Final = (1 << 53) - 1
 
 _HEX_DIGITS: Final = b"0123456789abcdef"
 
