@@ -46,6 +46,19 @@ def test_a_job_that_was_lost_on_its_way_comes_back() -> None:
     assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
 
 
+def test_whoever_gave_a_job_knows_that_it_is_taken_as_soon_as_it_comes() -> None:
+    guild = Guild(2)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", 10)
+    assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+    assert guild.sent[m.WORKING] == 0
+    # Its time at the giver began when it was given: longer ago than that, and it is told.
+    guild.run(5_000)
+    assert guild[1].ask("nack", id) == 1
+    assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+    guild.run(8_000)
+    assert guild.queued("q") == [0, 0]
+
+
 def test_a_copy_that_is_to_be_queued_shows_what_became_of_the_other() -> None:
     guild = Guild(2)
     id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 3)

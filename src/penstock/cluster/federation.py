@@ -302,8 +302,11 @@ class Federation:
             return True
         if not place.members.leaving:
             tube = place.shared_tube(image.queue, now)
-            if tube is not None and not tube.paused_in and take_in(place, image, tube, NEVER, True, now) is not None:
-                return True
+            if tube is not None and not tube.paused_in:
+                job = take_in(place, image, tube, NEVER, True, now)
+                if job is not None:
+                    self._requeue.was_given(job, now)
+                    return True
         # It has a copy of its own to queue.
         place.mail.send(sender, OfJob(ENQUEUE, image.id))
         return False

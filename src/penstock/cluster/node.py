@@ -459,12 +459,11 @@ class Cluster(CopyKeeper):
         if state == s.GONE:
             if event == s.MOVED_OUT:
                 return
-            id = self.place.id_of(job)
             if copy.foreign:
-                self.place.foreign.pop(id, None)
+                self.place.foreign.pop(copy.foreign, None)
             self.handovers.gone(job, now)
             if event == s.ACKED and not self.place.quiet and not job.once:
-                self.acks.begin(id, copy.holders, job.expiry, now)
+                self.acks.begin(self.place.id_of(job), copy.holders, job.expiry, now)
         elif event == s.TOOK or event == s.CLAIMED:
             self.requeue.delivered(job, copy, now)
             if tube.count_in(s.READY) == 0:

@@ -89,6 +89,12 @@ class Requeue:
                 postpone(self._place.engine, job, job.wake - warning_ms(job))
                 copy.warned = False
 
+    def was_given(self, job: Job, now: i64) -> None:
+        """A job came to be queued here: the time of whoever gave it began just now."""
+        copy = job.copy()
+        if copy is not None and len(copy.holders) == 2:
+            copy.told = now
+
     def queued(self, job: Job, copy: Copy, event: i64, now: i64) -> None:
         """A copy is ready to be had. The others hear so unless it never was before, anywhere."""
         copy.warned = False
