@@ -39,7 +39,7 @@ SYNC_INLINE_MAX_S: Final = 0.0005
 _SYNC_WEIGHT: Final = 0.2
 
 # A slice of a long command is followed by so many times its own length for everybody else, if they have need of it.
-_REST: Final = 3
+_REST: Final = 9
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
