@@ -1,32 +1,53 @@
-"""What a user does on a cluster, as a program of its own: `python -m tests.spark.cluster_work MASTER URL DIRECTORY`.
+"""What users do on a cluster, as a program of its own: `python -m tests.spark.cluster_work MASTER URL DIRECTORY`.
 
-It puts jobs, processes them as a stream, and reads what happened. In between one of the executors is killed.
+A driver puts jobs, processes them as a stream, and reads what happened. In between one of the executors is killed. Then
+somebody else does the same over Spark Connect, through that driver: the same program, with its address as the master.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.spark import session
+from tests.server.serving import free_port
 from tests.spark.conftest import QUERIES
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+    from pyspark.sql import SparkSession
 
 JOBS = 2_000
 
-# Of the cluster, for whoever starts the driver.
-EXECUTORS = {"spark.executor.memory": "512m"}
-
 
 def main(master: str, url: str, directory: str) -> None:
-    """Do it, and say what came of it."""
-    spark = session(master, **QUERIES, **({} if master.startswith("sc://") else EXECUTORS))
+    """Do it, and let it be done."""
+    if master.startswith("sc://"):
+        work(session(master, **QUERIES), "connect", url, directory)
+        return
+    port = free_port()
+    spark = session(
+        master,
+        **QUERIES,
+        **{
+            "spark.executor.memory": "512m",
+            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": port,
+        },
+    )
+    work(spark, "driver", url, directory)
+    subprocess.run([sys.executable, "-m", __spec__.name, f"sc://127.0.0.1:{port}", url, directory], check=True)
+    spark.stop()
+
+
+def work(spark: SparkSession, who: str, url: str, directory: str) -> None:
+    """Put, process and look, and say what came of it."""
     marker = Path(directory, "killed")
 
     def dies_once(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
@@ -38,22 +59,21 @@ def main(master: str, url: str, directory: str) -> None:
             os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
         yield from batches
 
-    there = {"url": url, "tube": "work"}
+    there = {"url": url, "tube": who}
     rows = spark.range(0, JOBS, 1, 4).selectExpr("cast(id as string) as value").mapInArrow(dies_once, "value string")
     rows.write.format("penstock").mode("append").options(**there).save()
     stream = spark.readStream.format("penstock").options(**there).option("rowsPerPartition", 500).load()
     query = (
         stream.selectExpr("cast(body as string) as value")
         .writeStream.format("parquet")
-        .option("checkpointLocation", f"{directory}/checkpoint")
+        .option("checkpointLocation", f"{directory}/{who}-checkpoint")
         .trigger(availableNow=True)
-        .start(f"{directory}/done")
+        .start(f"{directory}/{who}")
     )
     query.awaitTermination(120)
-    done = spark.read.parquet(f"{directory}/done")
+    done = spark.read.parquet(f"{directory}/{who}")
     events = spark.read.format("penstock_events").options(**there).load().groupBy("event").count().collect()
-    print("done", done.count(), done.distinct().count(), sorted((row[0], row[1]) for row in events))
-    spark.stop()
+    print(who, done.count(), done.distinct().count(), sorted((row[0], row[1]) for row in events), flush=True)
 
 
 if __name__ == "__main__":

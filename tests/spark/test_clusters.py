@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,9 +17,8 @@ import penstock
 from penstock.spark.java import java_home
 from tests.server.serving import Server, free_port, wait_for
 
-from .cluster_work import EXECUTORS, JOBS
+from .cluster_work import JOBS
 from .conftest import SHORT_LIVED, url_of
-from .killed_driver import IS_DEEP
 
 ROOT = Path(__file__).parent.parent.parent
 EVENTS = [("acked", JOBS), ("claimed", JOBS), ("published", JOBS), ("put staged", JOBS)]
@@ -59,7 +57,7 @@ def run(tmp_path: Path, needs: Callable[[object, str], None]) -> Iterator[Callab
         process.wait(30)
 
 
-def test_spark_connect_on_two_workers_one_of_which_dies_does_the_work_once_on_the_java_of_the_wheel(
+def test_a_driver_and_connect_on_two_workers_one_of_which_dies_do_their_work_once_on_the_java_of_the_wheel(
     run: Callable[..., subprocess.Popen[bytes]],
     start: Callable[..., Server],
     tmp_path: Path,
@@ -72,24 +70,16 @@ def test_spark_connect_on_two_workers_one_of_which_dies_does_the_work_once_on_th
     monkeypatch.setenv("PATH", "/bin/none")
     home = str(java_home())
     monkeypatch.undo()
+    server = start()
+    for tube in ("driver", "connect"):
+        server.connect().call("TUBE", "CREATE", tube, "TYPE", "fifottl")
     master = cluster(run, tmp_path, JAVA_HOME=home)
-    port = free_port()
-    settings = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        **EXECUTORS,
-    }
-    words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    connect = spark_program("sbin/start-connect-server.sh")
-    run(connect, "--master", master, *words, JAVA_HOME=home, SPARK_NO_DAEMONIZE="1")
-    work(run, f"sc://127.0.0.1:{port}", start(), tmp_path)
-
-
-@pytest.mark.skipif(not IS_DEEP, reason="what Spark Connect runs there is a driver, too: PENSTOCK_HYPOTHESIS=deep")
-def test_a_driver_on_two_workers_one_of_which_dies_does_the_work_once(
-    run: Callable[..., subprocess.Popen[bytes]], start: Callable[..., Server], tmp_path: Path
-) -> None:
-    work(run, cluster(run, tmp_path), start(), tmp_path)
+    words = ("-m", "tests.spark.cluster_work", master, url_of(server), str(tmp_path))
+    code = run(sys.executable, *words, JAVA_HOME=home).wait(480)
+    said = "\n".join(path.read_text() for path in sorted(tmp_path.glob("*.log")))
+    assert code == 0, said[-8_000:]
+    assert {f"{who} {JOBS} {JOBS} {EVENTS}" for who in ("driver", "connect")} <= set(said.splitlines())
+    assert (tmp_path / "killed").exists()
 
 
 def cluster(run: Callable[..., subprocess.Popen[bytes]], directory: Path, **environment: str) -> str:
@@ -111,19 +101,6 @@ def spark_program(name: str) -> str:
     import pyspark
 
     return str(Path(pyspark.__file__).parent / name)
-
-
-def work(run: Any, master: str, server: Server, directory: Path) -> None:
-    """Let the work be done, and look at what it says in the end."""
-    server.connect().call("TUBE", "CREATE", "work", "TYPE", "fifottl")
-    host, _, port = master.rpartition("//")[2].partition(":")
-    wait_for_port(host, int(port))
-    driver = run(sys.executable, "-m", "tests.spark.cluster_work", master, url_of(server), str(directory))
-    code = driver.wait(480)
-    said = "\n".join(path.read_text() for path in sorted(directory.glob("*.log")))
-    assert code == 0, said[-8_000:]
-    assert f"done {JOBS} {JOBS} {EVENTS}" in said.splitlines()
-    assert (directory / "killed").exists()
 
 
 def wait_for_port(host: str, port: int) -> None:
