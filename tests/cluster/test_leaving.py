@@ -57,6 +57,22 @@ def test_what_was_switched_to_done_goes_and_comes_back_nowhere(replicate: int, r
     assert guild.queued("q") == [0, 0, 0] and not any(node.jobs() for node in guild.nodes)
 
 
+def test_what_a_node_kept_for_others_is_known_to_be_there_after_a_restart() -> None:
+    guild = Guild(2, disks=True)
+    leave(guild, 0)
+    guild.lost.add(m.GOTJOB)
+    client = guild[0].connect()
+    assert client.ask("addjob", "q", "body", 0, "replicate", 1, "retry", 5) is None
+    guild[0].cluster.set_leaving(False, guild.now)
+    guild.restart(0)
+    guild.lost.clear()
+    # Nobody knows whether the producer was answered: so it is in, and the copy on the other node, too.
+    [[_, id, _]] = guild[0].ask("getjob", "nohang", "from", "q")
+    assert guild[1].ask("ackjob", id) == 1
+    guild.run(20_000)
+    assert not any(node.jobs() or node.cluster.acks.by_id for node in guild.nodes)
+
+
 @pytest.mark.parametrize("refuses", [True, False])
 def test_a_delay_that_nobody_takes_over_goes_on(refuses: bool) -> None:
     guild = Guild(2)

@@ -17,7 +17,7 @@ from penstock.cluster.federation import Federation, Want, Wishes
 from penstock.cluster.founding import Claim, ClaimWait, Founding
 from penstock.cluster.handover import Handing, Handovers
 from penstock.cluster.homes import Homes, Telling
-from penstock.cluster.images import ttl_minutes
+from penstock.cluster.images import merge_holders, ttl_minutes
 from penstock.cluster.leaving import Leaving
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
@@ -111,8 +111,12 @@ class Cluster(CopyKeeper):
         self.members.memory = place.engine.notes.get(MEMORY_NOTE, self.members.memory)
         for job in place.engine.jobs.scan(0, NEVER):
             copy = job.copy()
-            if copy is not None and copy.foreign:
+            if copy is None:
+                continue
+            if copy.foreign:
                 place.foreign[copy.foreign] = job.id
+            # One that was to be held by others only, when the log broke off, is in here now.
+            merge_holders(place, copy, [place.myself])
         self.acks.restore(now)
         self.handovers.restore(now)
         self.homes.restore()

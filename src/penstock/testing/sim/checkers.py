@@ -235,14 +235,17 @@ def _known_at(world: World, acked: int, fast: bool) -> int:
 def _counters(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
     """C8: what a node shows of a job's past never gets less, unless it forgot."""
     for id, deliveries in by_id.items():
-        # When it was acked it was gone: a copy that comes back from elsewhere has a past of its own.
+        # When it was acked, or its ttl was over, it was gone: a copy that comes back has a past of its own.
         acked = min((ack.invoked for ack in world.history.acks.get(id, [])), default=NEVER)
+        add = world.history.adds.get(deliveries[0].body)
         last: dict[int, Delivery] = {}
         # Two that were sent in one turn, to two clients, arrive in any order.
         for delivery in sorted(deliveries, key=_when_and_counters):
             before = last.get(delivery.node)
             last[delivery.node] = delivery
             if before is None or delivery.sent > acked or _forgot(world, delivery.node):
+                continue
+            if add is not None and _is_over(add, delivery):
                 continue
             if delivery.nacks < before.nacks or delivery.returns < before.returns:
                 yield f"C8: {id!r} shows fewer nacks or deliveries at node {delivery.node} than before"
