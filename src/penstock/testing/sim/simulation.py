@@ -145,7 +145,7 @@ class Simulation(World):
 
     def _traffic(self) -> None:
         """The cluster is whole again: it says so, and takes jobs."""
-        self._until(self._is_whole, self._whole_after(), "C12: the nodes do not agree who is there")
+        self._until(self._is_whole_again, self._whole_after(), "C12: the nodes do not agree who is there")
         # Only now: what was said to close a queue may have been under way until a moment ago.
         self.schedule.run(self.schedule.now + _UNDER_WAY_MAX)
         for number in range(self.options.queues):
@@ -208,6 +208,13 @@ class Simulation(World):
 
     def _is_whole(self) -> bool:
         return checkers.views_agree(self)
+
+    def _is_whole_again(self) -> bool:
+        # Whoever met a node that waited for its disk until now has given up, and is to meet it once more.
+        for node in self.nodes[1:]:
+            if not node.cluster.members.peers:
+                self.introduce(node)
+        return self._is_whole()
 
     def _is_quiet(self) -> bool:
         return all(checkers.is_empty(node) for node in self.nodes)
