@@ -42,6 +42,9 @@ from penstock.wire.bus import MEMORY_BYTES
 # A little more than what has to fit in the log at any time: an open looks at all of it.
 _SEGMENT_BYTES = RESERVE_BYTES + 256 * 1024
 
+# No sync takes longer than this.
+SYNC_MAX = 5 * SECOND
+
 _NODES_FILE = "nodes.conf"
 
 CLIENT_PORT = 7711
@@ -426,7 +429,7 @@ class SimNode:
     def _begin_sync(self) -> None:
         self._syncing = True
         life = self.life
-        self.world.schedule.after(spread(self._random, self.sync_us, 5 * SECOND), lambda: self._synced(life))
+        self.world.schedule.after(spread(self._random, self.sync_us, SYNC_MAX), lambda: self._synced(life))
         if self.on_sync is not None:
             self.on_sync()
 

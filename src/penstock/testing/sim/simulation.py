@@ -17,6 +17,7 @@ from penstock.testing.sim import checkers
 from penstock.testing.sim.clients import Client, Consumer, Producer
 from penstock.testing.sim.history import Violation
 from penstock.testing.sim.nemeses import Nemeses
+from penstock.testing.sim.node import SYNC_MAX
 from penstock.testing.sim.options import Options, draw
 from penstock.testing.sim.schedule import MS, SECOND
 from penstock.testing.sim.world import World
@@ -24,8 +25,8 @@ from penstock.testing.sim.world import World
 # An ack that was not collected is tried again after three minutes at most; twice that, and everything must be quiet.
 QUIET_AFTER = 400 * SECOND
 
-# How long what was said before may still be under way.
-_UNDER_WAY_MAX = 3 * SECOND
+# How long what was said before may still be under way: on the network, or waiting for a disk that was slow.
+_UNDER_WAY_MAX = 3 * SECOND + SYNC_MAX
 
 # How long a cluster that is whole may take to say so, beside the time it takes to notice who is gone.
 _WHOLE_AFTER = 15 * SECOND
@@ -145,7 +146,7 @@ class Simulation(World):
 
     def _traffic(self) -> None:
         """The cluster is whole again: it says so, and takes jobs."""
-        self._until(self._is_whole_again, self._whole_after(), "C12: the nodes do not agree who is there")
+        self._until(self._is_whole, self._whole_after(), "C12: the nodes do not agree who is there")
         # Only now: what was said to close a queue may have been under way until a moment ago.
         self.schedule.run(self.schedule.now + _UNDER_WAY_MAX)
         for number in range(self.options.queues):
@@ -207,14 +208,11 @@ class Simulation(World):
         return _WHOLE_AFTER + 4 * self.options.node_timeout_ms * MS
 
     def _is_whole(self) -> bool:
-        return checkers.views_agree(self)
-
-    def _is_whole_again(self) -> bool:
-        # Whoever met a node that waited for its disk until now has given up, and is to meet it once more.
+        # Whoever met a node and heard nothing, because that was lost or waits for a disk, is to meet it once more.
         for node in self.nodes[1:]:
-            if not node.cluster.members.peers:
+            if node.joined and not node.cluster.members.peers:
                 self.introduce(node)
-        return self._is_whole()
+        return checkers.views_agree(self)
 
     def _is_quiet(self) -> bool:
         return all(checkers.is_empty(node) for node in self.nodes)
