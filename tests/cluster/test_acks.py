@@ -26,6 +26,43 @@ def test_an_ack_waits_for_a_holder_that_cannot_be_reached() -> None:
     assert nothing_left(guild)
 
 
+def test_a_job_that_is_acked_is_shown_until_every_holder_knows() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600, "ttl", 3600)
+    names = guild[0].ask("show", id)[::2]
+    assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+    guild.isolate(2)
+    guild[0].ask("ackjob", id)
+    guild.run(500)
+    shown = guild[0].ask("show", id)
+    assert shown[::2] == names
+    told = dict(zip(names, shown[1::2], strict=True))
+    holders = {node.id for node in guild.nodes}
+    assert (told[b"id"], told[b"state"], told[b"queue"], told[b"body"]) == (id, b"acked", None, None)
+    assert (set(told[b"nodes-delivered"]), told[b"nodes-confirmed"]) == (holders, [guild[1].id])
+    assert (told[b"repl"], told[b"ttl"], told[b"next-requeue-within"]) == (3, 3600, None)
+    assert 0 < told[b"next-awake-within"] <= 2_500
+    assert guild[1].ask("show", id)[5] == b"acked"
+    guild.heal()
+    guild.run(10_000)
+    assert [node.ask("show", id) for node in guild.nodes] == [None, None, None]
+
+
+def test_an_ack_of_a_job_that_was_never_here_is_not_shown_nor_any_to_who_may_not_use_every_tube() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 2)
+    stranger = next(node for node in guild.nodes if not node.jobs())
+    guild.isolate(0)
+    guild.isolate(stranger.number)
+    stranger.ask("ackjob", id)
+    assert stranger.cluster.acks.dummies == 1 and stranger.ask("show", id) is None
+    guild[0].ask("ackjob", id)
+    assert guild[0].ask("show", id)[5] == b"acked"
+    restricted = guild[0].connect()
+    restricted.any_tube = False
+    assert restricted.ask("show", id) is None
+
+
 def test_a_holder_that_comes_back_hears_of_the_ack_before_it_queues() -> None:
     guild = Guild(3)
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 3)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
+from penstock.cluster.acks import Ack
 from penstock.cluster.node import Cluster
 from penstock.core import states as s
 from penstock.core.copying import is_shared
@@ -393,11 +394,26 @@ class Disque:
 
     def show(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """SHOW id"""
-        job = self.site.find(caller, self._sought(caller, args[1]), now)
-        if job is None:
-            caller.reply.null()
-        else:
+        id = args[1]
+        job = self.site.find(caller, self.number(id), now)
+        if job is not None:
             self.write_shown(caller.reply, job, now)
+            return
+        ack = self._ack_of(caller, id)
+        if ack is not None:
+            self._write_acked(caller.reply, ack, now)
+            return
+        self._sought(caller, id)
+        caller.reply.null()
+
+    def _ack_of(self, caller: Caller, id: bytes) -> Ack | None:
+        """What is left of a job that was here, and is acked, while other nodes do not know.
+
+        Its queue is not kept: only those who may use every one are told of it.
+        """
+        cluster = self.site.cluster
+        ack = None if cluster is None or not caller.any_tube else cluster.acks.by_id.get(id)
+        return None if ack is None or ack.is_dummy() else ack
 
     def write_shown(self, reply: Reply, job: Job, now: i64) -> None:
         """Everything about a job, as SHOW and JSCAN tell it."""
@@ -428,6 +444,30 @@ class Disque:
         _write_within(reply, job.due, now)
         reply.bulk(b"body")
         self.site.write_plain(reply, job)
+
+    def _write_acked(self, reply: Reply, ack: Ack, now: i64) -> None:
+        """The same of a job of which nothing but its ack is left: what that does not know is null, or 0."""
+        reply.array(30)
+        reply.bulk(b"id")
+        reply.bulk(ack.id)
+        reply.bulk(b"queue")
+        reply.null()
+        reply.bulk(b"state")
+        reply.bulk(STATE_WORDS[s.DONE])
+        self._write_pair(reply, b"repl", len(ack.holders))
+        self._write_pair(reply, b"ttl", _seconds_left(ack.expiry, now))
+        for name in (b"ctime", b"delay", b"retry", b"nacks", b"additional-deliveries"):
+            self._write_pair(reply, name, 0)
+        reply.bulk(b"nodes-delivered")
+        reply.bulks(ack.holders)
+        reply.bulk(b"nodes-confirmed")
+        reply.bulks(list(ack.confirmed))
+        reply.bulk(b"next-requeue-within")
+        reply.null()
+        reply.bulk(b"next-awake-within")
+        _write_within(reply, ack.due, now)
+        reply.bulk(b"body")
+        reply.null()
 
     def _write_pair(self, reply: Reply, name: bytes, value: int) -> None:
         reply.bulk(name)
