@@ -4,6 +4,7 @@ from penstock.cluster import messages as m
 from penstock.cluster.federation import WANTS_BYTES_MAX, WISHES_BYTES_MAX
 from penstock.core.job import Draft
 from penstock.core.policy import DISQUE, FIFO
+from penstock.dialects.scans import QueueScan, parse_query
 
 from .guild import Guild, Node
 
@@ -127,6 +128,28 @@ def test_the_statistics_of_a_queue_tell_where_jobs_come_from() -> None:
     told = guild[1].ask("qstat", "q")
     told = dict(zip(told[::2], told[1::2], strict=True))
     assert told[b"import-from"] == [guild[0].id] and told[b"import-rate"] > 0
+
+
+def test_a_scan_of_queues_finds_those_that_jobs_of_other_nodes_come_to() -> None:
+    guild = Guild(2)
+    here, client = guild[1], guild[1].client
+
+    def found(rate: int) -> list:
+        query = parse_query([b"qscan", b"importrate", b"%d" % rate], jobs=False)
+        here.site.run(client, QueueScan(here.engine, here.disque, query), guild.now)
+        return sorted(client.answer_so_far()[1])
+
+    here.ask("addjob", "here", "body", 1000, "replicate", 1)
+    for _ in range(10):
+        guild[0].ask("addjob", "there", "body", 1000, "replicate", 1)
+    for _ in range(10):
+        assert here.ask("getjob", "from", "there") is not None
+        guild.run(100)
+    rate = dict(zip(*[iter(here.ask("qstat", "there"))] * 2, strict=True))[b"import-rate"]
+    assert rate >= 5
+    assert [found(least) for least in (0, 1, rate, rate + 1)] == [[b"here", b"there"], [b"there"], [b"there"], []]
+    guild.run(10_000)
+    assert (found(0), found(1)) == ([b"here", b"there"], [])
 
 
 def test_a_job_that_cannot_be_taken_goes_back_at_once() -> None:

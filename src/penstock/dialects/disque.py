@@ -497,14 +497,19 @@ class Disque:
         self._write_pair(reply, b"age", (now - tube.created) // 1000)
         self._write_pair(reply, b"idle", (now - tube.used) // 1000)
         self._write_pair(reply, b"blocked", tube.line.length)
-        federation = None if self.site.cluster is None else self.site.cluster.federation
+        cluster = self.site.cluster
         reply.bulk(b"import-from")
-        reply.bulks([] if federation is None else federation.sources(tube.name, now))
-        self._write_pair(reply, b"import-rate", 0 if federation is None else federation.rate(tube.name, now))
+        reply.bulks([] if cluster is None else cluster.federation.sources(tube.name, now))
+        self._write_pair(reply, b"import-rate", self.import_rate(tube, now))
         self._write_pair(reply, b"jobs-in", _sum(counts, _IN_RULES))
         self._write_pair(reply, b"jobs-out", _sum(counts, _OUT_RULES))
         reply.bulk(b"pause")
         reply.bulk(_pause_word(tube))
+
+    def import_rate(self, tube: Tube, now: i64) -> int:
+        """How many jobs of a queue come from other nodes in a second, as QSTAT and QSCAN tell it."""
+        cluster = self.site.cluster
+        return 0 if cluster is None else cluster.federation.rate(tube.name, now)
 
     def oldest(self, caller: Caller, name: bytes, count: int, now: i64) -> None:
         """QPEEK queue count; `Newest` is for a negative count."""

@@ -137,10 +137,12 @@ class QueueScan(_Found):
     """QSCAN"""
 
     _engine: Engine
+    _disque: Disque
 
-    def __init__(self, engine: Engine, query: Query) -> None:
+    def __init__(self, engine: Engine, disque: Disque, query: Query) -> None:
         super().__init__(query)
         self._engine = engine
+        self._disque = disque
 
     def look(self, caller: Caller, now: i64) -> bool:
         """Look at the next queues."""
@@ -149,7 +151,7 @@ class QueueScan(_Found):
         tubes, self.cursor = self._engine.scan_tubes(self.cursor, LOOK_SLICE if query.busyloop else query.count)
         for tube in tubes:
             length = tube.count_in(s.READY)
-            if query.len_min <= length <= query.len_max and query.import_rate <= 0:
+            if query.len_min <= length <= query.len_max and self._disque.import_rate(tube, now) >= query.import_rate:
                 if caller.any_tube or caller.may_use(tube.name):
                     if not self.fits(page, len(tube.name), query.busyloop):
                         self.cursor = tube.number

@@ -17,7 +17,8 @@ class ScanCommands:
 
     def qscan(self, caller: Connection, args: list[bytes], now: int) -> None:
         """QSCAN [cursor] [COUNT n] [BUSYLOOP] [MINLEN n] [MAXLEN n] [IMPORTRATE n]"""
-        self._server.site.run(caller, QueueScan(self._server.node.engine, parse_query(args, jobs=False)), now)
+        query = parse_query(args, jobs=False)
+        self._server.site.run(caller, QueueScan(self._server.node.engine, self._server.disque, query), now)
 
     def jscan(self, caller: Connection, args: list[bytes], now: int) -> None:
         """JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q] [STATE s ...] [REPLY all|id]"""
