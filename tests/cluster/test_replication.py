@@ -84,6 +84,23 @@ def test_when_the_time_is_over_the_producer_is_told_and_copies_are_deleted() -> 
     assert guild[0].cluster.replications.given_up == 1
 
 
+def test_a_producer_who_gives_copies_hardly_any_time_gives_them_a_tenth_of_a_second() -> None:
+    guild = Guild(3)
+    guild.lost.add(m.REPLJOB)
+    late, hopeless = guild[0].connect(), guild[0].connect()
+    assert late.ask("addjob", "q", "body", 1, "replicate", 3) is None
+    guild.run(20)
+    guild.lost.clear()
+    guild.run(40)
+    assert late.answer_so_far().startswith(b"D-")
+    guild.isolate(2)
+    assert hopeless.ask("addjob", "q", "body", 1, "replicate", 3) is None
+    guild.run(99)
+    assert hopeless.answer_so_far() is None
+    guild.run(1)
+    assert hopeless.answer_so_far().startswith("NOREPL")
+
+
 def test_a_producer_that_goes_away_takes_its_job_along() -> None:
     guild = Guild(3)
     guild.cut |= {(0, 2)}

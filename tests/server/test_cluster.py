@@ -132,6 +132,12 @@ def test_more_copies_than_nodes_are_refused(wires: list[Wire]) -> None:
         wires[0].call("ADDJOB", "q", "b", 0, "REPLICATE", 4)
 
 
+def test_copies_are_made_for_a_producer_that_waits_for_a_millisecond(wires: list[Wire]) -> None:
+    """Most of the time: a busy machine may take longer than they have."""
+    answers = [wires[0].ask("ADDJOB", "hasty", "b", 1, "REPLICATE", 3) for _ in range(20)]
+    assert sum(answer.startswith(b"+D-") for answer in answers) > 10
+
+
 def test_a_body_that_a_node_does_not_allow_costs_its_copy_and_no_link(three: Cluster, wires: list[Wire]) -> None:
     home, other, _ = wires
     before = int(three.nodes[1].cluster_info()["cluster_stats_refused"])

@@ -37,6 +37,10 @@ from penstock.wire.bodies import to_plain
 from penstock.wire.errors import NOT_AN_INTEGER, SYNTAX, Refused
 from penstock.wire.reply import Reply
 
+# Other nodes have this long to take their copies of a job, ms, however short the timeout: Disque looks at timeouts ten
+# times a second, so there are producers that say 1 and count on it.
+_COPIES_MS_MIN: Final = 100
+
 # By the number of the state. A delayed job, and one that was set aside, are active for Disque.
 # One that is staged is Disque's job that waits for its replicas: it is there, and nobody gets it yet.
 STATE_WORDS: Final = [b"acked", b"queued", b"active", b"active", b"active", b"acked", b"acked", b"wait-repl"]
@@ -175,7 +179,7 @@ class Disque:
         elif asynchronous:
             caller.reply.simple(cluster.replicate_async(tube, draft, replicate, external, now))
         else:
-            patience = NEVER if timeout == 0 else timeout
+            patience = NEVER if timeout == 0 else max(timeout, _COPIES_MS_MIN)
             wait = cluster.replicate(caller.connection, tube, draft, replicate, external, patience, caller, now)
             caller.waits(wait, self._adding)
 
