@@ -228,6 +228,18 @@ def test_one_who_always_hangs_up_is_called_more_and_more_rarely(node: Node) -> N
         assert node.ask("CLUSTER", "FORGET", called.name) == b"OK"
 
 
+def test_a_link_of_a_node_keeps_nobody_from_listening_on_its_port(node: Node) -> None:
+    """Ports of links are any that are free: also the one of a node that is down and wants it when it is back."""
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as door:
+        door.settimeout(PATIENCE_S)
+        node.ask("CLUSTER", "MEET", "127.0.0.1", 7, door.getsockname()[1])
+        called = Callee(door)
+        called.answer()
+        with called.socket:
+            socket.create_server(called.socket.getpeername()).close()
+        assert node.ask("CLUSTER", "FORGET", called.name) == b"OK"
+
+
 def test_a_node_that_was_replaced_is_refused_by_name(node: Node) -> None:
     """Whoever has proven to be in an epoch is believed, and whoever comes in a lesser one is not talked to."""
     name = b"e" * 40

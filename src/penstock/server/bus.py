@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from penstock.cluster.members import NODES_MAX
@@ -28,6 +29,9 @@ from penstock.wire.bus import Scribe
 _log = logging.getLogger("penstock")
 
 Letters = dict[bytes, list[Message]]
+
+# As getaddrinfo tells them.
+Addresses = Iterable[tuple[int, int, int, str, Any]]
 
 # How many may be in the middle of a handshake: more than any cluster has nodes that come at once. Who comes then takes
 # the place of the first of them, so that those who say nothing keep nobody out.
@@ -352,9 +356,8 @@ class Bus(Post):
         security: dict[str, Any] = {}
         if self.tls is not None:
             security = {"ssl": self.tls, "server_hostname": "", "ssl_handshake_timeout": self.patience_s()}
-        dial = self._node.loop.create_connection(lambda: link, link.host, link.port, **security)
         try:
-            await asyncio.wait_for(dial, self.patience_s())
+            await asyncio.wait_for(_dial(self._node.loop, link, security), self.patience_s())
         except (TimeoutError, OSError) as error:
             if isinstance(error, ssl.SSLError):
                 self.refused(link, f"TLS: {error}")
@@ -387,6 +390,38 @@ class Bus(Post):
                 self._cluster.place.shown(other),
                 "that one" if other < self.node else "this one",
             )
+
+
+async def _dial(loop: asyncio.AbstractEventLoop, link: Outbound, security: dict[str, Any]) -> None:
+    addresses = await loop.getaddrinfo(link.host, link.port, type=socket.SOCK_STREAM)
+    await loop.create_connection(lambda: link, sock=await connected(loop, addresses), **security)
+
+
+async def connected(loop: asyncio.AbstractEventLoop, addresses: Addresses) -> socket.socket:
+    """A socket to the first of these addresses that can be reached. Raises what the last of them failed with.
+
+    Its own port is any that is free, perhaps that of a node which is down: that one may listen on it when it is back,
+    though we use it, since both sides allow that.
+    """
+    failure = OSError("there is no such address")
+    for family, kind, protocol, _, address in addresses:
+        try:
+            made = socket.socket(family, kind, protocol)
+        except OSError as error:
+            failure = error
+            continue
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setblocking(False)
+            await loop.sock_connect(made, address)
+            return made
+        except OSError as error:
+            made.close()
+            failure = error
+        except BaseException:
+            made.close()
+            raise
+    raise failure
 
 
 def is_loopback(host: str) -> bool:
