@@ -97,6 +97,46 @@ def test_jobs_do_not_go_to_and_fro() -> None:
     assert guild[1].cluster.federation.exported == given == 0
 
 
+def test_a_job_stays_where_it_is_though_somebody_elsewhere_has_looked_for_one() -> None:
+    guild = Guild(2)
+    assert guild[1].ask("getjob", "nohang", "from", "q") is None
+    guild.run(100)
+    guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
+    assert guild.queued("q") == [1, 0]
+
+
+def test_whoever_looks_again_and_again_is_given_one() -> None:
+    guild = Guild(2)
+    for _ in range(15):
+        assert guild[1].ask("getjob", "nohang", "from", "q") is None
+        guild.run(100)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
+    assert guild[1].ask("getjob", "nohang", "from", "q") == [[b"q", id, b"body"]]
+
+
+def test_a_job_that_went_to_one_who_is_gone_comes_to_one_who_waits() -> None:
+    guild = Guild(2)
+    client = guild[1].connect()
+    assert client.ask("getjob", "from", "q") is None
+    guild.run(4_000)
+    own = guild[1].ask("addjob", "q", "own", 1000, "replicate", 1)
+    assert client.answer_so_far() == [[b"q", own, b"own"]]
+    guild.run(1_000)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
+    assert guild[0].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+
+
+def test_a_node_that_had_jobs_from_others_gives_its_own_to_who_waits() -> None:
+    guild = Guild(2)
+    acked(guild[0], [[b"q", guild[1].ask("addjob", "q", "first", 1000, "replicate", 1), b""]])
+    guild[1].ask("addjob", "q", "second", 1000, "replicate", 1)
+    acked(guild[0], guild[0].ask("getjob", "from", "q"))
+    client = guild[1].connect()
+    assert client.ask("getjob", "from", "q") is None
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)
+    assert client.answer_so_far() == [[b"q", id, b"body"]]
+
+
 def test_a_queue_paused_for_takes_gives_nothing_away() -> None:
     guild = Guild(2)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 1)

@@ -97,7 +97,7 @@ def test_a_giver_that_lost_its_memory_begins_another_series() -> None:
 def test_one_may_go_there_and_back() -> None:
     guild = Guild(2)
     id = put_once(guild)
-    guild[1].cluster.federation.want(b"q", guild.now)
+    guild[1].cluster.federation.want(b"q", 1_000, guild.now)
     guild.settle()
     assert guild.queued("q") == [0, 1]
     guild.run(6_000)
@@ -166,7 +166,7 @@ def test_a_job_that_cannot_be_read_any_more_is_not_on_its_way(retry: int) -> Non
     for _ in range(2):
         guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", retry)
     guild[0].cluster.set_leaving(True, guild.now)
-    guild.settle()
+    guild.run(1_000)
     handovers = guild[0].cluster.handovers
     assert len(handovers.by_job) == 2
     damaged = guild[0].jobs()[0]

@@ -107,7 +107,7 @@ def test_a_holder_asks_those_too_whom_only_another_holder_knows_of() -> None:
     guild = Guild(4)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "retry", 2)
     stranger = next(node for node in guild.nodes if not node.jobs())
-    stranger.cluster.federation.want(b"q", guild.now)
+    stranger.cluster.federation.want(b"q", 1_000, guild.now)
     guild.settle()
     assert stranger.ask("qlen", "q") == 1
     guild.run(20_000)

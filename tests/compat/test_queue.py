@@ -116,6 +116,7 @@ def test_statistics_sessions_and_settings(below: Any, queue: Queue) -> None:
     assert told["tasks"] == {"ready": 1, "taken": 0, "buried": 0, "delayed": 0, "total": 1, "done": 1}
     assert (told["calls"]["put"], told["calls"]["take"], told["calls"]["ack"]) == (2, 1, 1)
     assert queue.stats() == {"q": told}
+    queue.cfg({"ttr": 60 * 10**9})
     queue.cfg({"ttr": 60}, in_replicaset=True)
     assert refused(queue.cfg, {"ttr": -1}) == "Invalid value of ttr: -1"
     assert refused(queue.cfg, {"in_replicaset": 1}) == "Invalid value of in_replicaset: 1"

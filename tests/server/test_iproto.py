@@ -326,8 +326,6 @@ def test_answers_leave_when_they_are_durable_and_what_was_put_is_there_after_a_c
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + b"x" * 100,
         b"*1\r\n$4\r\nPING\r\n" + b"x" * 100,
         request(PING)[:-1] + b"\xc1",
-        b"\x06" + pack({0: 64, 1: 0}) + b"\xc0",
-        struct.pack(">BI", 0xCE, 60) + pack({0: 10, 1: 1}) + b"\x81\x21" + b"\x91" * 53 + b"\x01",
     ],
 )
 def test_nonsense_is_told_and_closed_and_nobody_else_is_harmed(
@@ -340,6 +338,26 @@ def test_nonsense_is_told_and_closed_and_nobody_else_is_harmed(
     assert (code, sync) == (0x8000 | 20, 0) and body[0x31].startswith("Invalid MsgPack - ")
     assert other.is_closed()
     assert iproto.ask(PING) == (0, {})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x06" + pack({0: 64, 1: 5}) + b"\xc0",
+        b"\x09" + pack({0: 10, 1: 5}) + b"\x81\x21\xc0\xc0",
+        struct.pack(">BI", 0xCE, 61) + pack({0: 10, 1: 5}) + b"\x81\x21" + b"\x91" * 53 + b"\x01",
+    ],
+)
+def test_a_body_that_makes_no_sense_is_refused_and_its_client_keeps_what_it_has(
+    iproto: IprotoWire, data: bytes
+) -> None:
+    iproto.call("queue.create_tube", "q", "fifo", {"if_not_exists": True})
+    iproto.call("queue.tube.q:put", "mine")
+    [[task, *_]] = iproto.call("queue.tube.q:take")
+    iproto.send_raw(data)
+    code, sync, body = iproto.read()
+    assert (code, sync) == (0x8000 | 20, 5) and body[0x31].startswith("Invalid MsgPack - ")
+    assert iproto.call("queue.tube.q:ack", task) == [[task, "-", "mine"]]
 
 
 @pytest.mark.parametrize(

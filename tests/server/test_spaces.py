@@ -75,7 +75,7 @@ def test_tubes_who_waits_and_what_is_taken_can_be_read(iproto: IprotoWire, iprot
     other.call("queue.state")
     waiting = [row for row in call("box.space._queue_consumers:select")[0] if row[2] == told["tube_id"]]
     assert len(waiting) == 2 and {row[0] for row in waiting} != {session}
-    assert [row[3] - row[4] for row in waiting] == [100_000_000, CENTURY_US]
+    assert [row[3] - row[4] for row in waiting] == [100_001_000, CENTURY_US]
     assert call("box.space._queue:select", None, {"limit": 1, "offset": 1}) == [tubes[1:2]]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -53,6 +54,31 @@ def test_tarantool_python_calls_everything(server: Server) -> None:
             call("queue.tube.nope:ack", (0,))
         assert refused.value.args == (33, "Procedure 'queue.tube.nope:ack' is not defined")
         assert call("queue.tube.py:truncate").data == [] and call("queue.tube.py:drop").data == [True]
+
+
+def test_a_pool_of_tarantool_python_finds_that_the_server_can_be_written_to(server: Server) -> None:
+    with closing(tarantool.ConnectionPool(addrs=[{"host": "127.0.0.1", "port": server.iproto_port}])) as pool:
+        assert pool.call("queue.state", mode=tarantool.Mode.RW).data == ["RUNNING"]
+        [info] = pool.call("box.info", mode=tarantool.Mode.ANY).data
+        assert (info["status"], info["ro"], info["package"]) == ("running", False, "Penstock")
+
+
+def test_tubes_are_also_found_in_box_where_the_queue_was_once(server: Server) -> None:
+    with closing(tarantool.Connection("127.0.0.1", server.iproto_port)) as connection:
+        connection.call("queue.create_tube", ("box.queue.tube.old", "fifo"))
+        connection.call("queue.create_tube", ("old", "fifo"))
+        assert connection.call("box.queue.tube.old:put", ("body",)).data == [[0, "r", "body"]]
+        assert connection.call("queue.tube.old:take", (0,)).data == [[0, "t", "body"]]
+        assert connection.call("queue.tube.box.queue.tube.old:take", (0,)).data == []
+
+
+def test_no_wait_ends_before_its_time(server: Server) -> None:
+    with closing(tarantool.Connection("127.0.0.1", server.iproto_port)) as connection:
+        connection.call("queue.create_tube", ("waits", "fifo"))
+        for _ in range(20):
+            began = time.perf_counter()
+            assert connection.call("queue.tube.waits:take", (0.003,)).data == []
+            assert time.perf_counter() - began >= 0.003
 
 
 def test_tarantool_python_speaks_the_1_5_api(server: Server) -> None:

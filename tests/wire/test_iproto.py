@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.wire.iproto import UNKNOWN_PACKET_BYTES_MAX, Answers, IprotoParser, Request, greeting
+from penstock.wire.iproto import BROKEN, UNKNOWN_PACKET_BYTES_MAX, Answers, IprotoParser, Request, greeting
 
 PACKET_MAX = 100_000
 BUFFER_MAX = 1_000_000
@@ -92,16 +92,9 @@ def test_requests_are_read_however_they_come(data: bytes, meant: list[tuple[Any,
         packet({0: 10, 1: 1.0}),
         packet({0: 10, "x": 1}),
         packet([0, 10]),
-        packet({0: 10, 1: 1}, [1]),
-        packet({0: 10, 1: 1}, {0x22: 5, 0x21: []}),
-        packet({0: 10, 1: 1}, {0x22: "x", 0x21: {}}),
-        packet({0: 1, 1: 1}, {0x10: "x"}),
-        # A length that is too short for the body, and one that is too long.
+        # A length that is too short for the header.
         b"\x02" + pack({0: 64, 1: 0}),
-        b"\x06" + pack({0: 64, 1: 0}) + b"\xc0",
-        b"\x07" + pack({0: 64, 1: 0}) + b"\x80\xc0",
         packet({0: 10, 1: 1})[:-1] + b"\xc1",
-        struct.pack(">BI", 0xCE, 60) + pack({0: 10, 1: 1}) + b"\x81\x21" + b"\x91" * 53 + b"\x01",
     ],
 )
 def test_nonsense_ends_the_connection_and_what_came_before_counts(data: bytes) -> None:
@@ -109,6 +102,27 @@ def test_nonsense_ends_the_connection_and_what_came_before_counts(data: bytes) -
         found, error = parsed(chunks)
         assert found == [PUT]
         assert error.startswith(b"Invalid MsgPack - ")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        packet({0: 10, 1: 9}, [1]),
+        packet({0: 10, 1: 9}, {0x22: 5, 0x21: []}),
+        packet({0: 10, 1: 9}, {0x22: "x", 0x21: {}}),
+        packet({0: 10, 1: 9}, {0x22: "x", 0x21: None}),
+        packet({0: 1, 1: 9}, {0x10: "x"}),
+        # A length that is too long for the body.
+        b"\x06" + pack({0: 64, 1: 9}) + b"\xc0",
+        b"\x07" + pack({0: 64, 1: 9}) + b"\x80\xc0",
+        struct.pack(">BI", 0xCE, 61) + pack({0: 10, 1: 9}) + b"\x81\x21" + b"\x91" * 53 + b"\x01",
+    ],
+)
+def test_a_body_that_makes_no_sense_is_a_request_that_does_not(data: bytes) -> None:
+    for chunks in ([CALL + data + CALL], [CALL, data, CALL], bytewise(CALL + data + CALL)):
+        [before, (code, sync, why, args, space), behind], error = parsed(chunks)
+        assert before == behind == PUT and not error
+        assert (code, sync, args, space) == (BROKEN, 9, [], -1) and why.startswith(b"Invalid MsgPack - ")
 
 
 def test_a_packet_may_be_as_long_as_it_may_be() -> None:

@@ -38,10 +38,13 @@ _SOURCE_MS: Final = 25
 _SOURCE_MS_MAX: Final = 2_000
 _SOURCE_REMEMBERED_MS: Final = 5_000
 
-# What was asked for is wanted for a little longer than until it is asked for again.
+# What was asked for is wanted for a little longer than until it is asked for again; but only while somebody waits, or
+# looks for it as often as this: a job is not to leave a node for one where nobody takes it.
 _OVERLAP_MS: Final = 500
+_POLLED_MS: Final = 1_000
 
-# How many jobs those are asked for who had some, by how fast they come.
+# How many jobs all are asked for, on behalf of somebody who waits; and those who had some, by how fast they come.
+_ASKED_ALL: Final = 1
 _ASKED_MIN: Final = 5
 _ASKED_MAX: Final = 100
 
@@ -73,6 +76,7 @@ class Want(Timed):
     sources_tries: i64  # and how often in vain.
     all_at: i64  # The same, of all nodes.
     all_tries: i64
+    all_until: i64  # How long they know that one is wanted.
     _window: i64  # When the present window began, how many came in it, and in the one before.
     _came: i64
     _came_before: i64
@@ -86,6 +90,7 @@ class Want(Timed):
         self.sources_tries = 0
         self.all_at = 0
         self.all_tries = 0
+        self.all_until = 0
         self._window = now
         self._came = 0
         self._came_before = 0
@@ -113,8 +118,8 @@ class Want(Timed):
         counted = self._came + self._came_before
         if counted == 0:
             return 0
-        elapsed = now - self._window + (_WINDOW_MS if self._came_before else 0)
-        return (counted * 1_000 + elapsed) // max(elapsed, 50)
+        elapsed = max(50, now - self._window + (_WINDOW_MS if self._came_before else 0))
+        return (counted * 1_000 + elapsed - 1) // elapsed
 
     def live_sources(self, now: i64) -> list[bytes]:
         """Who had jobs lately."""
@@ -189,8 +194,8 @@ class Federation:
 
     # Wanting
 
-    def want(self, queue: bytes, now: i64) -> None:
-        """A client found a queue empty."""
+    def want(self, queue: bytes, patience_ms: i64, now: i64) -> None:
+        """A client found a queue empty, and waits for so long; not at all, if that is 0."""
         place = self._place
         tube = place.engine.tubes.get(queue)
         if place.members.leaving or not place.members.peers:
@@ -203,8 +208,11 @@ class Federation:
             self.wants[queue] = want
             if tube is None:
                 self._is_bare(queue)
+        is_polled = want.all_tries > 0 and now - want.used <= _POLLED_MS
+        if is_polled or (tube is not None and tube.line.length > 0):
+            patience_ms = NEVER
         want.used = now
-        self._ask(want, now)
+        self._ask(want, patience_ms, now)
 
     def _is_bare(self, queue: bytes) -> None:
         """No memory was counted for a queue that is wanted. If there are too many such, the oldest are forgotten."""
@@ -240,20 +248,22 @@ class Federation:
         tube = self._place.engine.tubes.get(want.queue)
         if tube is not None and tube.line.length > 0 and not tube.paused_in and not self._place.members.leaving:
             want.used = now
-            self._ask(want, now)
+            self._ask(want, NEVER, now)
         elif now - want.used >= _IDLE_MS:
             self._forget(want)
         else:
             self._place.deadlines.set(want, want.used + _IDLE_MS)
 
-    def _ask(self, want: Want, now: i64) -> None:
-        """Ask whoever it is time to ask."""
+    def _ask(self, want: Want, patience_ms: i64, now: i64) -> None:
+        """Ask whoever it is time to ask. If somebody waits for long, and nobody knows that any more, it is time."""
         if want.live_sources(now) and now - want.sources_at >= want.sources_ms():
             self._ask_sources(want, now)
-        if now - want.all_at >= want.all_ms():
+        if now - want.all_at >= want.all_ms() or (patience_ms >= _OVERLAP_MS and want.all_until <= now):
             want.all_at = now
             want.all_tries += 1
-            self._place.broadcast(OfQueue(NEEDJOBS, want.queue, 1, want.all_ms() + _OVERLAP_MS))
+            wanted_ms = min(want.all_ms() + _OVERLAP_MS, patience_ms)
+            want.all_until = now + wanted_ms
+            self._place.broadcast(OfQueue(NEEDJOBS, want.queue, _ASKED_ALL, wanted_ms))
         due = want.all_at + want.all_ms()
         if want.sources:
             due = min(due, want.sources_at + want.sources_ms())
@@ -332,7 +342,7 @@ class Federation:
         tube = self._place.engine.tubes.get(message.queue)
         left = message.aux
         if tube is not None:
-            left -= self._give(tube, sender, message.aux, now)
+            left -= self._give(tube, sender, message.aux, message.ms > 0 and message.aux == _ASKED_ALL, now)
         wishes = self.wishes.get(message.queue)
         if left <= 0 or message.ms <= 0:
             if wishes is not None:
@@ -376,19 +386,19 @@ class Federation:
                 continue
             for node, wish in list(wishes.by_node.items()):
                 if wish.until > now:
-                    wish.count -= self._give(tube, node, wish.count, now)
+                    wish.count -= self._give(tube, node, wish.count, wish.count == _ASKED_ALL, now)
                 if wish.count <= 0 or wish.until <= now:
                     del wishes.by_node[node]
 
-    def _give(self, tube: Tube, node: bytes, wanted: i64, now: i64) -> i64:
+    def _give(self, tube: Tube, node: bytes, wanted: i64, waits: bool, now: i64) -> i64:
         """Send jobs of a queue to a node: about half of what there is, and no more than it wants."""
         length: i64 = tube.count_in(s.READY)
         if length == 0 or tube.paused_out or tube.line.length > 0 or not is_shared(tube):
             return 0
         if not self._place.can_take(node):
             return 0
-        if self.rate(tube.name, now) > 0 and not self._place.members.leaving:
-            # It wants jobs itself; they would only go to and fro.
+        if not waits and self.rate(tube.name, now) > 0 and not self._place.members.leaving:
+            # Some came from others lately: they would only go to and fro.
             return 0
         count = min(wanted, _ASKED_MAX)
         if length < 2 * count:

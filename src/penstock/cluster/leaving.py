@@ -54,7 +54,8 @@ class Leaving(Timed):
         """Begin, or go on."""
         self._next = 0
         self._delivered = {}
-        self._place.deadlines.set(self, now)
+        # Whoever takes here, and has not heard of it yet, gets what there is.
+        self._place.deadlines.set(self, now + _AGAIN_MS)
 
     def stop(self) -> None:
         """Stay after all. What is under way goes all the same."""

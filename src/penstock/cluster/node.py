@@ -427,9 +427,9 @@ class Cluster(CopyKeeper):
                 return peer.id
         return b""
 
-    def wants(self, queue: bytes, now: i64) -> None:
-        """A client found a queue empty, or waits for it."""
-        self.federation.want(queue, now)
+    def wants(self, queue: bytes, patience_ms: i64, now: i64) -> None:
+        """A client found a queue empty, and waits for so long; not at all, if that is 0."""
+        self.federation.want(queue, patience_ms, now)
 
     def set_leaving(self, leaving: bool, now: i64) -> None:
         """Leave the cluster: give away everything, and take nothing; or stay."""

@@ -34,6 +34,7 @@ from penstock.core.errors import (
     Unsupported,
     WrongType,
 )
+from penstock.core.limits import DURATION_MS_MAX
 from penstock.dialects.tarantool import CALLS, STATE_LETTERS
 from penstock.drivers import register_driver
 from penstock.embedded import Job as EmbeddedJob
@@ -131,7 +132,8 @@ class Queue:
             if name == "ttr":
                 if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
                     raise QueueError(f"Invalid value of ttr: {value}")
-                self._over.identify(grace=value)
+                # Some clients mean nanoseconds: that is as long as can be.
+                self._over.identify(grace=min(value, DURATION_MS_MAX // 1_000))
             elif name != "in_replicaset":
                 raise QueueError(f"Unknown option {name}")
             elif not isinstance(value, bool):

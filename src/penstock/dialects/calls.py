@@ -45,6 +45,9 @@ _SCHEMA_SPACES: Final = frozenset([272, 276, 277, 280, 281, 288, 289, 296, 297, 
 # How many names of functions are remembered with what they mean.
 _ROUTES_MAX: Final = 4_096
 
+# What the methods of a tube are called by. Some clients look for the queue in `box`, where it was once.
+_TUBES: Final = (b"queue.tube.", b"box.queue.tube.")
+
 # A name of a function is no longer: a tube's may have 65,535 bytes.
 _NAME_BYTES_MAX: Final = 66_000
 
@@ -377,6 +380,8 @@ class Calls:
             answers_of(caller).body(request.sync, _IDENTITY)
         elif code == iproto.AUTH:
             self.log_in(caller, request)
+        elif code == iproto.BROKEN:
+            raise BoxError(iproto.ER_INVALID_MSGPACK, request.name.decode())
         else:
             raise BoxError(iproto.ER_UNKNOWN_REQUEST, f"Unknown request type {code}")
 
@@ -399,8 +404,8 @@ class Calls:
             family, _, last = name.partition(b".")
             found = self.families.get(family)
             method = None if found is None else found.method(b"", last)
-        elif owner.startswith(b"queue.tube."):
-            owner = owner[11:]
+        elif owner.startswith(_TUBES):
+            owner = owner[owner.index(b".tube.") + 6 :]
             method = self.tubes.method(owner, last)
         elif owner.startswith(b"box.space."):
             owner = owner[10:]

@@ -253,8 +253,9 @@ class Disque:
                 self.deliver(caller, jobs, counters, now)
                 return
         if self.site.cluster is not None:
+            patience = 0 if nohang else NEVER if timeout == 0 else timeout
             for name in names:
-                self.site.cluster.wants(name, now)
+                self.site.cluster.wants(name, patience, now)
         if nohang:
             caller.reply.null_array()
             return

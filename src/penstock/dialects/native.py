@@ -149,7 +149,7 @@ class Native:
         if len(args) == 2:
             job = engine.take(session, tube, now)
             if job is None:
-                self._send_for([tube], now)
+                self._send_for([tube], 0, now)
             self.deliver(caller, [] if job is None else [job], now)
             return
         tubes = [tube]
@@ -174,7 +174,7 @@ class Native:
                 raise words.unknown(_TAKE_WORDS)
         jobs = self.site.take(caller, tubes, min(count, SLICE), now, key, ttr)
         if not jobs:
-            self._send_for(tubes, now)
+            self._send_for(tubes, timeout, now)
         if jobs or timeout == 0:
             self.deliver(caller, jobs, now)
             return
@@ -193,11 +193,11 @@ class Native:
         self.site.seek([args[1], *args[at + 1 :]])
         return self._engine.tube(args[1])
 
-    def _send_for(self, tubes: list[Tube], now: i64) -> None:
+    def _send_for(self, tubes: list[Tube], patience_ms: i64, now: i64) -> None:
         """Let other nodes know that jobs are wanted which are not here, of tubes that are spread over nodes."""
         if self.site.cluster is not None:
             for tube in tubes:
-                self.site.cluster.wants(tube.name, now)
+                self.site.cluster.wants(tube.name, patience_ms, now)
 
     def _tubes(self, caller: Caller, first: Tube, words: Words) -> list[Tube]:
         """All tubes of a take of several."""

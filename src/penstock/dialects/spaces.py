@@ -22,7 +22,7 @@ from penstock.core.limits import BATCH_JOBS_MAX, NEVER
 from penstock.core.policy import KEYS_NONE
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import Waiting
-from penstock.dialects.calls import Family, LongCall, Method, argument, one, run_long
+from penstock.dialects.calls import Family, Functions, LongCall, Method, argument, one, run_long
 from penstock.dialects.command import READ, SLICE, Caller
 from penstock.dialects.site import Site
 from penstock.dialects.tarantool import STATE_LETTERS, Tasks, description, read_options
@@ -203,14 +203,14 @@ def _refuse_writing(caller: Caller, call: Request, name: bytes, now: i64) -> byt
     )
 
 
-class Box(Family):
-    """The functions of `box`: none, but those that would make a database are refused by name."""
+class Box(Functions):
+    """The functions of `box`: few, and those that would make a database are refused by name."""
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """A function that refuses, for what makes or configures spaces."""
+        """A function; one that refuses, for what makes or configures spaces."""
         if name == b"cfg" or name.startswith((b"schema.", b"execute", b"sql.")):
             return Method(READ, _refuse_database)
-        return None
+        return super().method(owner, name)
 
 
 def _refuse_database(caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:

@@ -6,11 +6,13 @@ Only `queue.statistics` means two things: the map of today's queue, or the flat 
 
 from __future__ import annotations
 
+import uuid
 from typing import Final
 
+from penstock.core.limits import DURATION_MS_MAX
 from penstock.dialects.call_command import CallCommand
-from penstock.dialects.calls import Calls, Functions, LogIn, Method, argument
-from penstock.dialects.command import ADMIN, EVERYTHING, Caller
+from penstock.dialects.calls import Calls, Functions, LogIn, Method, argument, one
+from penstock.dialects.command import ADMIN, EVERYTHING, READ, Caller
 from penstock.dialects.spaces import Box, Spaces
 from penstock.dialects.tarantool import Queue, TubeMethods, read_options, shown
 from penstock.dialects.xqueue_calls import Module, SpaceMethods
@@ -24,8 +26,8 @@ from penstock.wire.msgpack import NO_VALUES
 _ER_NO_SUCH_USER: Final = 45
 _ER_NO_SUCH_ROLE: Final = 82
 
-# No session lasts longer without a connection.
-_GRACE_S_MAX: Final = 1_000 * 365 * 86_400
+# What clients are told that this is. From 2.10 on they ask for features (ID); below 1.7 they read answers otherwise.
+VERSION: Final = "2.11.0"
 
 
 def functions(server: Server, is_15: bool, log_in: LogIn) -> Calls:
@@ -40,7 +42,8 @@ def functions(server: Server, is_15: bool, log_in: LogIn) -> Calls:
     for name, method in queue15.items():
         if is_15 or name != b"statistics":
             queue.add(name, method)
-    families = {b"queue": queue, b"queue15": Functions(queue15), b"xqueue": Module(server.spaces), b"box": Box()}
+    box = Box({b"info": Method(READ, administration.info)})
+    families = {b"queue": queue, b"queue15": Functions(queue15), b"xqueue": Module(server.spaces), b"box": box}
     spaces = SpaceMethods(server.spaces, Spaces(server.site))
     return Calls(server.desk, families, tubes, spaces, log_in)
 
@@ -64,19 +67,40 @@ def _no_log_in(caller: Caller, request: Request) -> None:
     raise NotImplementedError
 
 
+def uuid_of(node: str) -> str:
+    """What a node is called where ids are UUIDs."""
+    # With a version in it: net.box hangs up on one of eight ids that are only random.
+    return str(uuid.UUID(hex=node[:32], version=4))
+
+
 class Administration:
     """The functions of the queue that are about the server: who may use which tube, how long sessions last."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
+    def info(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
+        """box.info(): by this a pool of connections learns whom it may send what"""
+        server = self._server
+        return one(
+            {
+                "id": 1,
+                "package": "Penstock",
+                "version": VERSION,
+                "uuid": uuid_of(server.node_id),
+                "status": "running",
+                "ro": server.site.leaving,
+            }
+        )
+
     def cfg(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
         """queue.cfg({ttr, in_replicaset}): how long a session outlives its last connection; the rest has no effect"""
         for name, value in read_options(call.args[0]).items() if call.args else ():
             if name == "ttr":
-                if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _GRACE_S_MAX:
+                if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
                     raise LuaError(f"Invalid value of ttr: {value}")
-                self._server.config.change("session-grace", f"{value:.3f}")
+                # Some clients mean nanoseconds: that is as long as can be.
+                self._server.config.change("session-grace", f"{min(value, DURATION_MS_MAX // 1_000):.3f}")
                 self._server.apply("session_grace")
             elif name == "in_replicaset":
                 if not isinstance(value, bool):

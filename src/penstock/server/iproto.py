@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-import uuid
 from collections.abc import Callable
 from typing import Final
 
@@ -17,15 +16,12 @@ from penstock.dialects.calls import CallInbox, Pending, answers_of
 from penstock.dialects.command import Caller
 from penstock.server.access import ANYBODY, SLOW_ANSWER_S
 from penstock.server.connection import Connection
-from penstock.server.functions import functions
+from penstock.server.functions import VERSION, functions, uuid_of
 from penstock.server.server import Server
 from penstock.wire import iproto
 from penstock.wire.errors import Refused
 from penstock.wire.iproto import Answers, IprotoParser, Request
 from penstock.wire.msgpack import Reader
-
-# What clients are told that this is. From 2.10 on they ask for features (ID); below 1.7 they read answers otherwise.
-_VERSION: Final = "2.11.0"
 
 # Whom nobody needs a password for.
 _GUEST: Final = "guest"
@@ -51,7 +47,7 @@ class IprotoConnection(Connection):
         self.reply = Answers()
         salt = iproto_door.entropy(32)
         self.salt = salt[: iproto.SALT_BYTES]
-        self._greeting = iproto.greeting(_VERSION, iproto_door.uuid, salt) if greets else b""
+        self._greeting = iproto.greeting(VERSION, iproto_door.uuid, salt) if greets else b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """It is there."""
@@ -82,8 +78,7 @@ class Door:
         self.server = server
         self.is_15 = is_15
         self.entropy = entropy
-        # With a version in it: net.box hangs up on one of eight ids that are only random.
-        self.uuid = str(uuid.UUID(hex=server.node_id[:32], version=4))
+        self.uuid = uuid_of(server.node_id)
         self.calls = functions(server, is_15, self._log_in)
 
     def accept(self) -> asyncio.BaseProtocol:

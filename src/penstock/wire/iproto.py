@@ -3,8 +3,9 @@
     length  header map {0: request, 1: sync, …}  body map {…}            a packet; the length is any msgpack number
 
 Requests are answered in whatever order they end: an answer has the sync of its request. Any bytes give requests, or an
-`error` after which nothing more is read. The arguments of a call stay as they came (msgpack), each by itself: whoever
-needs one decodes it, and a body is never decoded at all.
+`error` after which nothing more is read; a body that makes no sense is a request by itself, and what is behind it
+counts. The arguments of a call stay as they came (msgpack), each by itself: whoever needs one decodes it, and a body is
+never decoded at all.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ EVAL: Final = 8
 CALL: Final = 10
 PING: Final = 64
 ID: Final = 73
+
+# Ours: a packet whose body makes no sense. Its name says why.
+BROKEN: Final = -1
 
 # What is in a body.
 _SPACE: Final = 0x10
@@ -190,7 +194,7 @@ class IprotoParser:
         return True
 
     def _fail(self, why: str) -> None:
-        self.error = f"Invalid MsgPack - {why}".encode()
+        self.error = _why(why)
         self._buffer = b""
         self._pos = 0
         self._behind = bytearray()
@@ -212,6 +216,15 @@ def _request(reader: Reader) -> Request:
     if code < 0:
         raise ProtocolError("packet header")
     request = Request(code, sync)
+    try:
+        _read_body(reader, request)
+    except ProtocolError as error:
+        request = Request(BROKEN, sync)
+        request.name = _why(str(error))
+    return request
+
+
+def _read_body(reader: Reader, request: Request) -> None:
     if reader.at < reader.end:
         for _ in range(reader.length_of_map()):
             key = reader.unsigned()
@@ -225,7 +238,11 @@ def _request(reader: Reader) -> Request:
                 reader.skip()
     if reader.at != reader.end:
         raise ProtocolError("there are bytes behind a packet's body")
-    return request
+
+
+def _why(error: str) -> bytes:
+    """What is said of bytes that make no sense."""
+    return f"Invalid MsgPack - {error}".encode()
 
 
 def encode(request: Request) -> bytes:
