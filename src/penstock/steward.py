@@ -43,8 +43,10 @@ _OVERDUE: Final = 2
 # after it as history is looked at anyway.
 _WORTH_BYTES: Final = SEGMENT_BYTES
 
-# How long to let others work, as a multiple of one's own work; and how long that is about, at a time.
-_PAUSE_SHARE: Final = 3
+# How long to let others work, as a multiple of one's own work: while they do, and while nobody does. And how long one's
+# own is about, at a time.
+_PAUSE_BUSY: Final = 9
+_PAUSE_IDLE: Final = 1
 _PAUSE_MIN_S: Final = 0.0005
 _WORK_S: Final = 0.001
 
@@ -89,6 +91,7 @@ class Steward:
         self._due.ring()
         self._queue = weakref.ref(served, lambda _: self._due.ring())
         self._seen = 0  # The segment that was written to when everything was last in order.
+        self._written = 0  # How far the log was written when others were last let work.
         self._indexed: set[str] = set()  # Segments whose index is known to be good, or that can have none.
         self._turned = threading.Condition()
         self._asked = 0  # How often somebody asked for a snapshot, and how many of those were answered.
@@ -314,8 +317,11 @@ class Steward:
         disk.replace(index, made.encode(lambda: self._pause(_WORK_S)))
 
     def _pause(self, spent: float) -> None:
-        """Let others work."""
-        if self._stopping.wait(max(_PAUSE_MIN_S, spent * _PAUSE_SHARE)):
+        """Let others work; for longer if they do, which the log tells."""
+        served = self._queue()
+        before, self._written = self._written, 0 if served is None else served.log.written
+        share = _PAUSE_IDLE if before == self._written else _PAUSE_BUSY
+        if self._stopping.wait(max(_PAUSE_MIN_S, spent * share)):
             raise _Stopped
 
     @contextlib.contextmanager
