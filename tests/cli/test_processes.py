@@ -81,6 +81,12 @@ def test_on_a_terminal_what_is_said_while_a_bar_runs_stands_above_it(env: dict[s
     assert re.search(r"(^|[\nK])penstock: line 2: ", shown), "it stands behind the bar"
 
 
+def test_on_a_terminal_simulations_show_how_many_are_through(env: dict[str, str]) -> None:
+    small = ["--set", "nodes=1", "--set", "jobs=5", "--set", "replicate=1", "--set", "nemeses="]
+    shown, code = on_terminal(["sim", "--seed", "3", "--seeds", "2", *small], env)
+    assert code == 0 and "2/2" in shown.partition("2 seeds, 0 failed")[0]
+
+
 def test_a_reader_that_has_read_enough_is_no_error(empty_server: str, env: dict[str, str]) -> None:
     with penstock.connect(empty_server) as queue:
         queue.tube("many").put_many(["x" * 1_000] * 500)

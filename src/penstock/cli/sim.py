@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.exits import ERROR, USAGE, fail
+from penstock.cli.progress import count_bar
 
 if TYPE_CHECKING:
     from penstock.testing.sim import Report
@@ -39,11 +40,14 @@ def sim(
 
     def tell(report: Report) -> None:
         if not report.passed:
-            typer.echo(report.shown(given))
+            # Not by typer, which goes round a bar.
+            print(report.shown(given))
         elif seeds == 1:
             typer.echo(f"seed {seed} passed; options: {options.shown()}\ndigest: {report.digest}")
+        progress(1 + report.seed - seed, seeds)
 
-    tally = run_seeds(seed, seeds, given, workers, tell)
+    with count_bar("simulating") as progress:
+        tally = run_seeds(seed, seeds, given, workers, tell)
     typer.echo("\n".join(tally.shown()))
     if tally.failed:
         fail(f"{len(tally.failed):,} of {tally.seeds:,} seeds failed", ERROR)
