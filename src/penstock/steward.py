@@ -2,8 +2,9 @@
 
 It sleeps until the log has grown by part of a segment, or history may have grown too old. Then it does what is due: it
 makes the next segment, an index of each full one and a snapshot once the log is long, and removes what is not to be
-kept. A snapshot is taken in slices of a fraction of a millisecond under the queue's lock, with pauses three times as
-long; only one that is long overdue, because no open of the queue lasted until it was done, is taken at once.
+kept. A snapshot is taken in slices of a fraction of a millisecond under the queue's lock, with pauses as long, and nine
+times as long while others work; only one that is long overdue, because no open of the queue lasted until it was done,
+is taken at once.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def test_a_long_command_goes_on_at_once_while_nobody_else_wants_anything(clock: 
     asyncio.run(main())
 
 
-def test_a_long_command_leaves_others_three_times_the_time_that_it_takes(clock: Clock) -> None:
+def test_a_long_command_leaves_others_nine_times_the_time_that_it_takes(clock: Clock) -> None:
     async def main() -> None:
         node = a_node(Host(0, NEVER))
         long, other = Slices(clock, 10), Sent(2, node, [])
@@ -215,7 +215,7 @@ def test_a_long_command_leaves_others_three_times_the_time_that_it_takes(clock: 
         node.run(other)  # Begins with a slice: nobody was there before.
         await turns(node, other)
         assert long.left == 9
-        clock.now += 2.9
+        clock.now += 8.9
         await turns(node, other)
         assert long.left == 9
         clock.now += 0.1
