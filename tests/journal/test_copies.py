@@ -74,6 +74,7 @@ def test_what_a_snapshot_has_replaced_cannot_be_restored_and_the_first_position_
 def test_a_backup_of_a_queue_in_use_holds_everything_that_was_acknowledged_before_it_began(tmp_path: Path) -> None:
     """While it works, and takes one snapshot after the other, and keeps nothing but the newest."""
     stop = threading.Event()
+    noting = threading.Lock()  # What is in the log is in these lists, too.
     with penstock.open(tmp_path / "queue", fsync="never", history_bytes=0) as queue:
         tube = queue.tube("t", "fifottl")
         acked: set[str] = set()
@@ -82,11 +83,13 @@ def test_a_backup_of_a_queue_in_use_holds_everything_that_was_acknowledged_befor
         def work() -> None:
             number = 0
             while not stop.is_set():
-                put.append(tube.put(f"body {number}").id)
+                with noting:
+                    put.append(tube.put(f"body {number}").id)
                 number += 1
                 if number > 200 and (job := tube.take()) is not None:
-                    job.ack()
-                    acked.add(job.id)
+                    with noting:
+                        job.ack()
+                        acked.add(job.id)
 
         def shorten() -> None:
             while not stop.is_set():
@@ -103,7 +106,8 @@ def test_a_backup_of_a_queue_in_use_holds_everything_that_was_acknowledged_befor
                 expected, gone = set(put), set(acked)
                 target = tmp_path / f"backup-{round}"
                 copy_log(source, RealDisk(str(target)))
-                later = set(put), set(acked)
+                with noting:
+                    later = set(put), set(acked)
                 assert not check_log(source, boot_id()).damaged
                 assert examine(source, boot_id()) == []
                 with penstock.open(target) as restored:
