@@ -91,6 +91,12 @@ find_redis_cli() {
         "(Debian: apt-get install redis-tools)."
 }
 
+# In CI alone: Debian starts the server that it installs, which nobody else has asked for.
+find_redis_server() {
+  [ "${CI:-}" != true ] || command -v redis-server >/dev/null || apt_install redis-server ||
+    say "redis-server is not here and cannot be installed, so what our clients say to one cannot be tested."
+}
+
 find_tarantool() {
   command -v tarantool >/dev/null || apt_install tarantool ||
     say "tarantool is not here and cannot be installed, so its own client will not be tried" \
@@ -145,6 +151,7 @@ tools() {
   {
     find_compiler "$python"
     find_redis_cli
+    find_redis_server
     find_tarantool
     find_tmux
     find_openssl

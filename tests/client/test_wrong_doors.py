@@ -91,9 +91,7 @@ def test_a_redis_is_no_penstock(tmp_path: Path, needs: Callable[[object, str], N
         ["redis-server", "--port", str(port), "--save", ""], cwd=tmp_path, stdout=subprocess.DEVNULL
     )
     try:
-        wait_for(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0) if False else wait_for(
-            lambda: _listens(port)
-        )
+        wait_for(lambda: _listens(port))
         for error in errors_of(f"penstock://127.0.0.1:{port}"):
             assert isinstance(error, WrongServer) and "is redis, not Penstock" in str(error)
     finally:
