@@ -218,3 +218,54 @@ def test_who_is_told_elsewhere_that_a_job_of_a_strict_tube_is_done_does_not_beli
         guild[1].ask(word, id)
         guild.run(3_000)
         assert guild[0].jobs() == [job] and job.state == s.TAKEN
+
+
+def unacquainted() -> Guild:
+    """Three nodes, of which one came late, is cut off from another, and has not heard of it."""
+    guild = Guild(3)
+    guild.cut |= {(1, 2), (2, 1)}
+    del guild[1].members.peers[guild[2].id]
+    return guild
+
+
+def test_an_ack_waits_for_a_holder_that_its_node_has_never_met() -> None:
+    guild = unacquainted()
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
+    assert guild[1].ask("ackjob", id) == 1
+    guild.run(10_000)
+    assert nothing_left(guild)  # Whoever knows all of them has told all of them.
+
+
+def test_who_does_not_know_all_holders_leaves_the_ack_to_those_who_do() -> None:
+    guild = unacquainted()
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
+    guild.down.add(2)
+    assert guild[1].ask("ackjob", id) == 1
+    guild.run(120_000)
+    assert [len(guild[number].cluster.acks.by_id) for number in (0, 1)] == [1, 0]
+    guild.down.clear()
+    guild.restart(2)
+    guild.run(10_000)
+    assert nothing_left(guild)
+
+
+def test_who_alone_knows_of_an_ack_waits_for_a_holder_that_it_has_never_met() -> None:
+    guild = unacquainted()
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
+    guild.down.add(0)
+    assert guild[1].ask("ackjob", id) == 1
+    guild.run(200_000)
+    assert id in guild[1].cluster.acks.by_id
+
+
+def test_a_member_that_was_forgotten_is_not_waited_for_not_even_after_a_restart() -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
+    guild.isolate(2)
+    for number in (0, 1):
+        assert guild[number].members.forget(guild[2].id, guild.now)
+    past = dict(guild[1].members.past)
+    guild.run(100_000)  # Longer than anybody is kept from coming back.
+    guild[1].members.restore([], guild.now, past)
+    assert guild[1].ask("ackjob", id) == 1
+    assert not any(guild[number].cluster.acks.by_id for number in (0, 1))

@@ -5,6 +5,7 @@ import pytest
 from penstock.cluster import messages as m
 from penstock.cluster.requeue import wins
 from penstock.core import states as s
+from penstock.core.copying import postpone
 from penstock.core.job import BodyRef
 
 from .guild import Guild
@@ -239,3 +240,20 @@ def test_a_job_that_is_switched_to_done_is_queued_by_none_and_may_be_acked_elsew
     assert guild[1].ask("ackjob", id) == 1
     guild.run(20_000)
     assert not any(node.jobs() for node in guild.nodes)
+
+
+def test_of_two_that_are_about_to_queue_a_job_one_lets_the_other() -> None:
+    """Before it is queued: what is queued may be handed out before the other hears of it."""
+    guild = Guild(3)
+    guild[0].ask("addjob", "q", "body", 1000, "retry", 60)
+    guild[0].ask("getjob", "from", "q")
+    guild.down.add(0)
+    guild.lost.add(m.QUEUED)
+    for number in (1, 2):
+        engine = guild[number].engine
+        postpone(engine, guild[number].jobs()[0], guild.now + 10)
+    guild.run(510)
+    assert sorted(guild.queued("q")[1:]) == [0, 1]
+    guild.down.add(guild.queued("q").index(1))
+    guild.run(60_000)  # But not for ever, if nothing comes of it.
+    assert guild.queued("q")[1:] == [1, 1]

@@ -3,7 +3,8 @@
 Whoever is told by a client that a job is done tells all holders it knows of (SETACK), again and again, less and less
 often. A holder lets its copy go, keeps the acknowledgement likewise, and says so (GOTACK), with the holders that it
 knows of if they are others. When all know, all are told to forget it (DELJOB). Whoever does not hear that begins to
-collect by itself after a while; so any one of those who know is enough.
+collect by itself after a while; so any one of those who know is enough. Whoever has never met one of the holders leaves
+that to those who have.
 
 An acknowledgement of a job that nobody here has heard of is kept, too (a *dummy*): the job may be on a node that
 cannot be reached now. All nodes are asked then, and the first that knows the job takes it over.
@@ -26,6 +27,9 @@ from penstock.core.job import Job
 # After each attempt to collect it, an acknowledgement waits twice as long for the next, up to three minutes.
 _PERIOD_MS: Final = 1_000
 _PERIOD_MS_MAX: Final = 180_000
+
+# After so many attempts, about a minute, whoever does not know a holder forgets what others know who may.
+_ATTEMPTS_UNMET: Final = 5
 
 # How many dummies there may be: whoever acknowledges what nobody knows must not fill the memory. About 50 MB.
 DUMMIES_MAX: Final = 100_000
@@ -280,13 +284,19 @@ class Acks:
     def _collect_if_known(self, ack: Ack, now: i64) -> bool:
         """Let an acknowledgement go when all who have to know do. Nodes that are members no more are not waited for."""
         members = self._place.members
+        unmet = False
         for node in members.everybody() if ack.is_dummy() else ack.holders:
-            if node != self._place.myself and node not in ack.confirmed and members.is_member(node):
-                return False
-        message = OfJob(DELJOB, ack.id)
-        for node, had in ack.confirmed.items():
-            if had:
-                self._place.mail.send(node, message)
+            if node != self._place.myself and node not in ack.confirmed:
+                if members.is_member(node):
+                    return False
+                unmet = unmet or not members.has_left(node)
+        if not unmet:
+            message = OfJob(DELJOB, ack.id)
+            for node, had in ack.confirmed.items():
+                if had:
+                    self._place.mail.send(node, message)
+        elif ack.attempts <= _ATTEMPTS_UNMET or True not in ack.confirmed.values():
+            return False
         self.collected += 1
         self._drop(ack, now)
         return True

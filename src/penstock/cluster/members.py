@@ -58,8 +58,8 @@ _GREET_MS: Final = 1_000
 _TICK_MS_MIN: Final = 100
 _TICK_MS_MAX: Final = 1_000
 
-# Of how many nodes that are not known any more something is remembered: the epoch of those that were replaced at all,
-# and that the operator has given them up.
+# Of how many nodes that are not known any more something is remembered: that they were, in which epoch, and that the
+# operator has given them up.
 _PAST_MAX: Final = NODES_MAX
 
 # What is learned from a node, whose word alone moves nobody else.
@@ -82,7 +82,7 @@ class Members:
     peers: dict[bytes, Peer]
     changes: i64  # Raised when something changed that has to survive a restart.
     moves: i64  # Raised when there is another address to link to, or one fewer.
-    past: dict[bytes, i64]  # The epochs of nodes that are in the table no more: none comes back in a lesser one.
+    past: dict[bytes, i64]  # Members of before, with their epochs: none comes back in a lesser one.
     given_up: list[bytes]  # Whom the operator has told this node to forget, as long as they have not come back.
     strangers: i64  # How many messages came from nodes that are not known here.
     next_due: i64
@@ -146,6 +146,10 @@ class Members:
         """Whether a node is one of us, dead or alive: from others nothing about jobs is believed."""
         peer = self.peers.get(node)
         return peer is not None and peer.is_member()
+
+    def has_left(self, node: bytes) -> bool:
+        """Whether a node was one of us, and is no more. Of others whom we do not know, others may."""
+        return node in self.past and not self.is_member(node)
 
     def size(self) -> int:
         """How many members the cluster has, dead or alive; this node is one."""
@@ -337,7 +341,7 @@ class Members:
     def _add(self, peer: Peer, now: i64) -> bool:
         if len(self.peers) >= NODES_MAX or self._handshakes() >= HANDSHAKES_MAX:
             return False
-        peer.epoch = max(peer.epoch, self.past.pop(peer.id, 0))
+        peer.epoch = max(peer.epoch, self.past.get(peer.id, 0))
         self.peers[peer.id] = peer
         self.moves += 1
         if self.next_due == NEVER:
@@ -349,12 +353,13 @@ class Members:
 
     def _remove(self, node: bytes) -> None:
         peer = self.peers.pop(node)
-        if peer.epoch:
+        if peer.is_member() or peer.epoch:
             self._remember(node, peer.epoch)
         self.moves += 1
 
     def _remember(self, node: bytes, epoch: i64) -> None:
         """Keep the epoch of a node that is not in the table."""
+        self.past.pop(node, None)
         self.past[node] = epoch
         if len(self.past) > _PAST_MAX:
             del self.past[next(iter(self.past))]
@@ -388,7 +393,7 @@ class Members:
             return False
         self._forgotten.pop(found, None)
         peer.id = found
-        peer.epoch = self.past.pop(found, 0)
+        peer.epoch = self.past.get(found, 0)
         self.peers[found] = peer
         return True
 
@@ -398,6 +403,7 @@ class Members:
             return
         peer.flags &= ~HANDSHAKE
         peer.pong_received = now
+        self.past.pop(peer.id, None)
         if peer.id in self.given_up:
             self.given_up.remove(peer.id)
         self.changes += 1

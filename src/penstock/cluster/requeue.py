@@ -2,8 +2,8 @@
 
 A holder that is about to queue a copy says so half a second ahead (WILLQUEUE). Who has it queued, handed out or buried,
 or knows that it is done, objects; if nobody does, it is queued, and all holders hear so (QUEUED): their timers begin
-anew. If two have it queued, the one keeps it whose id, mixed with that of the job, is the greater. A delivery is told,
-too (WORKING), so the time to retry counts from the delivery on every node.
+anew. If two are about to queue it, or have done so, the one does or keeps it whose id, mixed with that of the job, is
+the greater. A delivery is told, too (WORKING), so the time to retry counts from the delivery on every node.
 """
 
 from __future__ import annotations
@@ -164,9 +164,13 @@ class Requeue:
             self._say(QUEUED, job, [sender], STILL)
         elif keeps_it_out(job):
             self._say_working(job, copy, [sender], now)
-        elif message.aux != fingerprint(copy.holders):
-            # One whom the sender does not know of may have it queued.
-            place.mail.send(sender, OfHolders(HOLDERS, id, 0, list(copy.holders)))
+        else:
+            if message.aux != fingerprint(copy.holders):
+                # One whom the sender does not know of may have it queued.
+                place.mail.send(sender, OfHolders(HOLDERS, id, 0, list(copy.holders)))
+            if job.state == s.DELAYED and copy.warned and wins(sender, place.myself, id):
+                # We are about to, too; it could be handed out by both before either hears of the other.
+                self._stand_back(job, copy, warning_ms(job), now)
 
     def receive_holders(self, sender: bytes, message: OfHolders, now: i64) -> None:
         """A holder tells of others."""

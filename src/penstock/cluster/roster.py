@@ -44,7 +44,7 @@ class Roster:
 
     myself: bytes
     peers: list[Peer]
-    past: dict[bytes, i64]  # The epochs of nodes that are in the table no more.
+    past: dict[bytes, i64]  # Members of before, with their epochs.
     given_up: list[bytes]  # Those that the operator has told the node to forget.
 
     def __init__(self, myself: bytes) -> None:

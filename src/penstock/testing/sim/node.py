@@ -500,7 +500,8 @@ class SimNode:
         members.port, members.bus_port = CLIENT_PORT, BUS_PORT
         members.leaving = self.leaving
         if _NODES_FILE in self.disk.names():
-            members.restore(read_file(self.disk.read(_NODES_FILE).decode()).peers, self.now())
+            roster = read_file(self.disk.read(_NODES_FILE).decode())
+            members.restore(roster.peers, self.now(), roster.past)
         self._table_changes = members.changes
 
     def _hear(self, sender: int, messages: list[Message], now: int) -> None:
