@@ -435,6 +435,21 @@ def test_seven_nodes_in_a_chain_become_a_mesh_and_two_may_go(tmp_path: Path) -> 
             wire.close()
 
 
+def test_two_nodes_that_are_one_by_their_directories_are_told_of(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 2) as two:
+        first, second = two.nodes
+        first.kill()
+        shutil.copytree(first.home, tmp_path / "copy")
+        first.start_again()
+        copy = Node(tmp_path / "copy")
+        try:
+            wait_for(lambda: f"node {first.id.decode()} is at 127.0.0.1:" in second.log())
+            wait_for(lambda: "two nodes have one id" in second.log())
+        finally:
+            copy.stop()
+        two.gather()
+
+
 def test_a_large_job_has_its_copies_though_logs_need_another_segment_for_it(three: Cluster) -> None:
     first, second, third = (node.connect() for node in three.nodes)
     id = first.call("ADDJOB", "long", bytes(40 << 20), 20_000, "REPLICATE", 3)
