@@ -457,6 +457,18 @@ def test_a_large_job_has_its_copies_though_logs_need_another_segment_for_it(thre
     assert first.call("FASTACK", id) == 1
 
 
+def test_a_body_that_is_allowed_goes_to_other_nodes_however_large(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 2, "--max-body", "100mb", "--no-journal") as two:
+        first, second = (node.connect() for node in two.nodes)
+        body = bytes(90 << 20)
+        id = first.call("ADDJOB", "huge", body, 30_000, "REPLICATE", 2)
+        assert second.call("ACKJOB", id) == 1
+        first.call("ADDJOB", "wanted", body, 0, "REPLICATE", 1)
+        [[_, id, got]] = second.call("GETJOB", "TIMEOUT", 30_000, "FROM", "wanted")
+        assert got == body and second.call("ACKJOB", id) == 1
+        assert not any("does not read" in node.log() for node in two.nodes)
+
+
 def test_a_network_that_is_cut_in_two_costs_copies_and_no_jobs(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         proxies = [Proxy() for _ in range(3)]

@@ -37,8 +37,10 @@ Addresses = Iterable[tuple[int, int, int, str, Any]]
 # the place of the first of them, so that those who say nothing keep nobody out.
 _UNKNOWN_MAX: Final = 64
 
-# A peer that has not read so much of what it was told is hung up on; what it missed is said again.
+# A peer that has not read so much of what it was told, and beside that so many of the largest bodies, is hung up on;
+# what it missed is said again. A body goes out as a whole, and once more before one who is slow has read all of it.
 _UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
+_UNSENT_BODIES_MAX: Final = 2
 
 # How long to wait before an address is tried a third time, seconds, and at most: the second time comes at once.
 _AGAIN_S: Final = 0.1
@@ -159,6 +161,7 @@ class Bus(Post):
     def send(self, letters: Letters) -> None:
         """Say what was taken."""
         scribe = Scribe()
+        unsent_max = _UNSENT_BYTES_MAX + _UNSENT_BODIES_MAX * self._node.engine.body_bytes_max
         for node, said in letters.items():
             link = self._outbound.get(node)
             if link is None or link.seal is None or link.transport is None:
@@ -167,7 +170,7 @@ class Bus(Post):
             self.sent += len(said)
             self.packets_out += 1
             link.post(said, scribe)
-            if link.unsent() > _UNSENT_BYTES_MAX:
+            if link.unsent() > unsent_max:
                 link.fail("it does not read what it is told")
 
     def say(self, node: bytes, message: Message) -> None:
