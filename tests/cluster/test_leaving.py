@@ -89,6 +89,54 @@ def test_a_delay_that_nobody_takes_over_goes_on(refuses: bool) -> None:
     assert guild.queued("q") == [1, 0]
 
 
+@pytest.mark.parametrize(("copies", "retry"), [(1, 0), (1, 300), (2, 300), (3, 300)])
+def test_a_delay_is_over_when_it_would_have_been_though_the_job_went_to_another(copies: int, retry: int) -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", copies, "delay", 20, "retry", retry)
+    leave(guild, 0)
+    guild.run(5_000)
+    assert guild[0].cluster.registered() == 0
+    lengths = guild[1].ask("global", "qlen", "q")
+    assert lengths["delayed"] == 1 and lengths["copies"] == min(copies, 2) - 1
+    guild.run(14_900)
+    assert guild.queued("q") == [0, 0, 0]
+    guild.run(200)
+    assert sum(guild.queued("q")) == 1
+    [[_, got, _, _, nacks, _, more]] = guild[1].ask("getjob", "withcounters", "from", "q") or (
+        guild[2].ask("getjob", "withcounters", "from", "q")
+    )
+    assert (got, nacks, more) == (id, 0, 0)
+
+
+def test_a_delay_that_was_refused_goes_on_as_if_nobody_had_been_asked() -> None:
+    guild = Guild(2, disks=True)
+    guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "delay", 20, "retry", 300)
+    guild[1].ask("pause", "q", "in")
+    leave(guild, 0)
+    guild.run(5_000)
+    guild[0].cluster.set_leaving(False, guild.now)
+    guild.restart(0)
+    guild.run(14_900)
+    assert guild.queued("q") == [0, 0]
+    guild.run(200)
+    assert guild.queued("q") == [1, 0]
+
+
+def test_nodes_that_take_nothing_are_asked_less_and_less_often_and_get_all_when_they_do() -> None:
+    guild = Guild(2)
+    for number in range(1_000):
+        guild[0].ask("addjob", "q", number, 1000, "replicate", 1)
+    guild[1].ask("pause", "q", "in")
+    leave(guild, 0)
+    guild.run(10_000)
+    guild.sent.clear()
+    guild.run(60_000)
+    assert 20 <= guild.sent[m.YOURJOBS] <= 40
+    guild[1].ask("pause", "q", "none")
+    guild.run(5_000)
+    assert guild[0].cluster.registered() == 0
+
+
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_job_of_a_tube_that_lives_on_one_node_stays_there(leaves: bool) -> None:
     guild = Guild(3)

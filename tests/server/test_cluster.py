@@ -435,11 +435,38 @@ def test_seven_nodes_in_a_chain_become_a_mesh_and_two_may_go(tmp_path: Path) -> 
             wire.close()
 
 
+def test_two_nodes_that_are_one_by_their_directories_are_told_of(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 2) as two:
+        first, second = two.nodes
+        first.kill()
+        shutil.copytree(first.home, tmp_path / "copy")
+        first.start_again()
+        copy = Node(tmp_path / "copy")
+        try:
+            wait_for(lambda: f"node {first.id.decode()} is at 127.0.0.1:" in second.log())
+            wait_for(lambda: "two nodes have one id" in second.log())
+        finally:
+            copy.stop()
+        two.gather()
+
+
 def test_a_large_job_has_its_copies_though_logs_need_another_segment_for_it(three: Cluster) -> None:
     first, second, third = (node.connect() for node in three.nodes)
     id = first.call("ADDJOB", "long", bytes(40 << 20), 20_000, "REPLICATE", 3)
     assert [wire.state(id) for wire in (first, second, third)] == [b"queued", b"active", b"active"]
     assert first.call("FASTACK", id) == 1
+
+
+def test_a_body_that_is_allowed_goes_to_other_nodes_however_large(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 2, "--max-body", "100mb", "--no-journal") as two:
+        first, second = (node.connect() for node in two.nodes)
+        body = bytes(90 << 20)
+        id = first.call("ADDJOB", "huge", body, 30_000, "REPLICATE", 2)
+        assert second.call("ACKJOB", id) == 1
+        first.call("ADDJOB", "wanted", body, 0, "REPLICATE", 1)
+        [[_, id, got]] = second.call("GETJOB", "TIMEOUT", 30_000, "FROM", "wanted")
+        assert got == body and second.call("ACKJOB", id) == 1
+        assert not any("does not read" in node.log() for node in two.nodes)
 
 
 def test_a_network_that_is_cut_in_two_costs_copies_and_no_jobs(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
+from penstock.core.errors import NoHome
 
 from .clustering import TIMEOUT_MS, Cluster, Node, cluster_of
 from .iproto_wire import CALL_16, PING, IprotoWire, pack
@@ -301,6 +302,38 @@ def test_a_home_that_stands_still_is_given_up_in_time(three: Cluster) -> None:
     wait_for(lambda: _is_there(wire, "still"))
     # It was done once, or not at all.
     assert wire.call("QLEN", "still") <= 1
+
+
+def test_a_home_that_leaves_sends_nobody_to_other_nodes_who_came_from_there(three: Cluster) -> None:
+    home, entry, _ = three.nodes
+    home.ask("TUBE", "CREATE", "left")
+    why = f"^NOHOME the tube lives on node {home.id.decode()}, which is leaving the cluster"
+    wire, call = entry.connect(), IprotoWire(entry.iproto_port)
+    wire.send("TAKE", "left", "TIMEOUT", "60s")
+    wait_for(lambda: pairs(home.ask("TUBE", "STATS", "left"))[b"waiting"] == 1)  # type: ignore[arg-type]
+    try:
+        home.ask("CLUSTER", "LEAVING", "yes")
+        with pytest.raises(Refusal, match=why):
+            raise decoded(wire.read())
+        for words in (["PUT", "left", "more"], ["TAKE", "left", "TIMEOUT", "60s"], ["GETJOB", "FROM", "left"]):
+            with pytest.raises(Refusal, match=why):
+                wire.call(*words)
+        for function, argument in (("put", "more"), ("take", 60)):
+            with pytest.raises(CallRefusal, match=why.removeprefix("^NOHOME ")):
+                call.call(f"queue.tube.left:{function}", argument)
+        with pytest.raises(Refusal, match=r"^LEAVING This node is leaving the cluster"):
+            home.ask("PUT", "left", "more")
+        url = f"penstock://127.0.0.1:{home.port}"
+        said = CliRunner().invoke(app, ["cluster", "leave", "--url", url, "--json"], prog_name="penstock").stdout
+        assert "left" in json.loads(said)["tubes"]
+        # A client that hears that goes to another node, and no further.
+        with penstock.connect(url) as queue, pytest.raises(NoHome):
+            queue.tube("left").put("more")
+    finally:
+        home.ask("CLUSTER", "LEAVING", "no")
+        call.close()
+        wire.close()
+    three.gather()
 
 
 def test_nobody_waits_for_an_answer_that_cannot_come(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ app = typer.Typer(help="See the cluster, and change it.", no_args_is_help=True)
 # How often something is asked that is waited for, seconds.
 _ASK_S: Final = 0.05
 
+# How many tubes are told of by name.
+_SHOWN: Final = 5
+
 # A node that shows one of these was not met, or is lost.
 _NOT_THERE: Final = {"handshake", "noaddr", "fail", "fail?"}
 
@@ -74,10 +77,7 @@ def nodes(*, target: Target, out: Output) -> None:
 def homes(*, target: Target, out: Output) -> None:
     """List the tubes that are on one node, and that node, as the one that answers knows them."""
     addresses = {node["node"]: node["address"].partition("@")[0] for node in _nodes(target)}
-    rows = [
-        {"tube": tube.decode("utf-8", "backslashreplace"), "node": node.decode(), "epoch": epoch}
-        for tube, node, epoch in ask(target, "CLUSTER", "HOMES")
-    ]
+    rows = _homes(target)
     for row in rows:
         row["address"] = addresses.get(row["node"], "")
     out.table(rows, [column("tube"), column("node"), column("address"), column("epoch")], "no tube is on one node only")
@@ -130,7 +130,11 @@ def leave(
     target: Target,
     out: Output,
 ) -> None:
-    """Let a node leave: it takes no new jobs, and hands over what it holds. It can be stopped when it holds nothing."""
+    """Let a node leave: it takes no new jobs, and hands over what it holds. It can be stopped when it holds nothing.
+
+    Tubes that live on one node, which is this one, do not go to another; it says which these are.
+    """
+    known = _nodes(target)
     ask(target, "CLUSTER", "LEAVING", "no" if stay else "yes")
     if stay:
         out.done("it stays", leaving=False)
@@ -142,10 +146,14 @@ def leave(
 
     _wait_for(lambda: held() == 0, wait)
     left = held()
-    words = (
-        f"it leaves, and still holds {jobs_text(left)}" if left else "it leaves, and holds nothing: it can be stopped"
-    )
-    out.done(words, leaving=True, jobs=left)
+    tubes = [row["tube"] for row in _homes(target) if row["node"] == known[0]["node"]]
+    words = f"it leaves, and still holds {jobs_text(left)}" if left else "it leaves, and holds nothing"
+    if tubes:
+        more = f" and {len(tubes) - _SHOWN} more" if len(tubes) > _SHOWN else ""
+        words += f"; tubes that live on it stay there, with their jobs: {', '.join(tubes[:_SHOWN])}{more}"
+    elif not left:
+        words += ": it can be stopped"
+    out.done(words, leaving=True, jobs=left, tubes=tubes)
     if left and wait:
         raise typer.Exit(NOTHING)
 
@@ -291,6 +299,14 @@ def _nodes(target: Target) -> list[Record]:
             return [_node_in(place)]
     with target.open() as queue:
         return nodes_of(queue)
+
+
+def _homes(target: Target) -> list[Record]:
+    """Every tube that is on one node, and that node."""
+    return [
+        {"tube": tube.decode("utf-8", "backslashreplace"), "node": node.decode(), "epoch": epoch}
+        for tube, node, epoch in ask(target, "CLUSTER", "HOMES")
+    ]
 
 
 def _info_of(queue: Any) -> dict[str, int]:

@@ -62,7 +62,9 @@ class Handing(Timed):
     heir: bytes
     memory: bytes  # What the heir had said of its memory.
     jobs: list[Job]
-    due_at: dict[int, int]  # When those that were not ready are to be queued, by their numbers.
+    # When those that were not ready are to be queued, by their numbers; negative: for the first time, when the delay
+    # is over that their producers asked for.
+    due_at: dict[int, int]
     tries: i64
 
     def __init__(
@@ -113,6 +115,8 @@ class Handovers:
     under_way: dict[int, Handing]  # By number, the first first.
     by_job: dict[int, Handing]
     lost: i64  # Jobs that were given up because their heirs forgot whether they had taken them.
+    accepted: i64  # How many handings-over were taken,
+    refused: i64  # and how many were not.
     _taken: dict[bytes, Taken]  # By giver and series.
     _waits: dict[int, CopyWait]  # Producers who wait until their jobs are taken over, by the number of the job.
     _next: i64
@@ -125,6 +129,8 @@ class Handovers:
         self.under_way = {}
         self.by_job = {}
         self.lost = 0
+        self.accepted = 0
+        self.refused = 0
         self._taken = {}
         self._waits = {}
         self._next = 1
@@ -182,7 +188,7 @@ class Handovers:
         for job in jobs:
             copy = job.copy()
             if copy is None:
-                copy = Copy(b"", 1, [place.myself], True)
+                copy = Copy(b"", 1, [place.myself], job.state != s.DELAYED)
                 job.rare().copy = copy
             try:
                 place.body_of(job)
@@ -194,13 +200,17 @@ class Handovers:
             if buried:
                 due_at[job.id] = _BURIED
             elif job.state == s.DELAYED:
-                due_at[job.id] = job.wake
+                due_at[job.id] = job.wake if copy.announces or job.once else -job.wake
             if job.once:
                 take_out(place.engine, job, now)
                 continue
             merge_holders(place, copy, [heir])
             if not buried:
-                set_aside(place.engine, job, self._back_at(job, due_at.get(job.id, 0), now), now)
+                if not copy.announces:
+                    # If it is ever queued here, the heir may have done so before.
+                    copy.announces = True
+                    copy.logged = False
+                set_aside(place.engine, job, self._back_at(job, abs(due_at.get(job.id, 0)), now), now)
         if given:
             handing = Handing(self._number(now), place.members.memory, place.node(heir), memory, given, due_at)
             self._know(handing)
@@ -251,6 +261,7 @@ class Handovers:
         """The heir has them: they are its own."""
         handing = self.under_way.get(number)
         if handing is not None and handing.heir == sender:
+            self.accepted += 1
             self._over(handing, now)
             for job in handing.jobs:
                 if not job.once:
@@ -262,6 +273,7 @@ class Handovers:
         handing = self.under_way.get(number)
         if handing is None or handing.heir != sender:
             return
+        self.refused += 1
         self._over(handing, now)
         place = self._place
         for job in handing.jobs:
@@ -281,6 +293,8 @@ class Handovers:
         elif job.state == s.DELAYED:
             if due == 0:
                 self._requeue.queue_quietly(job, now)
+            elif due < _BURIED:
+                self._requeue.delay(job, -due, now)
             else:
                 postpone(engine, job, due)
 
@@ -336,13 +350,13 @@ class Handovers:
                 continue
             image.holders = [node for node in image.holders if node != place.myself]
             due = handing.due_at.get(job.id, 0)
-            image.delay_ms = max(0, due - now)
-            image.state = s.BURIED if due == _BURIED else s.READY
+            image.delay_ms = max(0, abs(due) - now)
+            image.state = s.BURIED if due == _BURIED else s.DELAYED if due < _BURIED else s.READY
             if job.once:
                 # Taken out it was, delivered by that it was not.
                 image.deliveries -= 1
             else:
-                postpone(place.engine, job, self._back_at(job, due, now))
+                postpone(place.engine, job, self._back_at(job, abs(due), now))
             images.append(image)
         if not images:
             return
@@ -461,7 +475,7 @@ class Handovers:
             take_in(place, image, tube, wake, True, now, buried)
         elif not self._acks.object_to(sender, image.id):
             if job is None:
-                take_in(place, image, tube, wake, True, now, buried)
+                take_in(place, image, tube, wake, image.state != s.DELAYED, now, buried)
             else:
                 self.import_known(job, image, now)
             # Whoever gave it is about to be gone, and nobody else knows that we have it.
@@ -479,6 +493,8 @@ class Handovers:
             bury(self._place.engine, job, image.reason, now)
         elif image.delay_ms == 0:
             self._requeue.queue_quietly(job, now)
+        elif image.state == s.DELAYED:
+            self._requeue.delay(job, now + image.delay_ms, now)
 
 
 def _giver_of(key: bytes) -> bytes:

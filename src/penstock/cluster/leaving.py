@@ -25,8 +25,10 @@ _SLICE_JOBS: Final = 256
 _UNDER_WAY_MAX: Final = 2_000
 _SLICE_BYTES: Final = 1024 * 1024
 
-# How long to wait where there is nothing to do but wait, and before all is looked at again.
+# How long to wait where there is nothing to do but wait, and before all is looked at again. Where nobody takes what is
+# given, for want of room or because its queue is paused, twice as long each time, up to so long.
 _PAUSE_MS: Final = 50
+_PAUSE_MS_MAX: Final = 2_000
 _AGAIN_MS: Final = 500
 
 # What was delivered once goes after so long: until then the answer may not have been written, and it would come back.
@@ -41,6 +43,9 @@ class Leaving(Timed):
     _handovers: Handovers
     _next: i64  # The number of the job to go on with.
     _delivered: dict[int, i64]  # Jobs that were delivered once, by number: since when that is known.
+    _pause_ms: i64  # How long to wait before more is given away.
+    _accepted: i64  # What others have taken, and have not, when it was last looked at.
+    _refused: i64
 
     def __init__(self, place: Place, acks: Acks, handovers: Handovers) -> None:
         super().__init__()
@@ -49,11 +54,15 @@ class Leaving(Timed):
         self._handovers = handovers
         self._next = 0
         self._delivered = {}
+        self._pause_ms = _PAUSE_MS
+        self._accepted = 0
+        self._refused = 0
 
     def start(self, now: i64) -> None:
         """Begin, or go on."""
         self._next = 0
         self._delivered = {}
+        self._pause_ms = _PAUSE_MS
         # Whoever takes here, and has not heard of it yet, gets what there is.
         self._place.deadlines.set(self, now + _AGAIN_MS)
 
@@ -95,7 +104,18 @@ class Leaving(Timed):
             self._next = 0
             there = place.engine.jobs
             self._delivered = {job: since for job, since in self._delivered.items() if there.find(job) is not None}
-        place.deadlines.set(self, now + (_PAUSE_MS if jobs else _AGAIN_MS))
+        self._look_who_takes()
+        place.deadlines.set(self, now + (self._pause_ms if jobs else _AGAIN_MS))
+
+    def _look_who_takes(self) -> None:
+        """Go on slowly while all that was given away comes back."""
+        handovers = self._handovers
+        if handovers.accepted != self._accepted:
+            self._pause_ms = _PAUSE_MS
+        elif handovers.refused != self._refused:
+            self._pause_ms = min(2 * self._pause_ms, _PAUSE_MS_MAX)
+        self._accepted = handovers.accepted
+        self._refused = handovers.refused
 
     def _let_go(self, job: Job, now: i64) -> None:
         """Let a job be gone that is done, everywhere."""

@@ -218,7 +218,7 @@ class Questions:
 def is_mere_copy(job: Job) -> bool:
     """Whether a job only waits here in case that another node, which has it, does not get it done."""
     copy = job.copy()
-    return copy is not None and copy.announces and job.state == s.DELAYED
+    return copy is not None and copy.announces and job.state == s.DELAYED and not job.once
 
 
 def _lengths(tube: Tube) -> list[int]:

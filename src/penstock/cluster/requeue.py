@@ -227,12 +227,18 @@ class Requeue:
         copy = job.copy()
         if copy is None or not copy.announces:
             return
-        copy.announces = False
-        copy.logged = False
         if 0 < delay_ms <= DURATION_MS_MAX:
-            set_aside(self._place.engine, job, now + delay_ms, now)
+            self.delay(job, now + delay_ms, now)
         else:
             self.queue_quietly(job, now)
+
+    def delay(self, job: Job, until: i64, now: i64) -> None:
+        """Let a copy be the one that is queued when the delay is over: for the first time, which is no news."""
+        copy = job.copy()
+        if copy is not None:
+            copy.announces = False
+            copy.logged = False
+        set_aside(self._place.engine, job, until, now)
 
     def queue_quietly(self, job: Job, now: i64) -> None:
         """Queue a copy because another node said so: that is no news to anybody."""

@@ -305,7 +305,7 @@ class Leaving(CommandError):
 
 
 class NoHome(CommandError):
-    """The tube lives on a node that cannot be reached, or may do so; wait until it is back, and try again."""
+    """The tube lives on a node that cannot be reached or leaves, or may do so; wait until it is back, and try again."""
 
     code: ClassVar[str] = "NOHOME"
 

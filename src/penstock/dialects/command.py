@@ -56,6 +56,7 @@ class Caller:
     abroad: i64  # How many of its commands are under way on other nodes.
     closing: bool  # It is to be closed when what it was answered has been sent.
     muted: i64  # Whether it is answered.
+    entry: bytes  # The node that its client is connected to, if that is another one.
     last_command: bytes  # The name of the command that it sent last.
     answer: Answer | None  # How what it waits for is to be answered.
     unsent: list[Job]  # Handed to it in answers that were not sent yet,
@@ -75,6 +76,7 @@ class Caller:
         self.abroad = 0
         self.closing = False
         self.muted = ANSWERED
+        self.entry = b""
         self.last_command = b""
         self.answer = None
         self.unsent = []

@@ -49,7 +49,6 @@ STATE_WORDS: Final = [b"acked", b"queued", b"active", b"active", b"active", b"ac
 NOT_A_NUMBER: Final = 1 << 70
 _INTEGER_MAX: Final = (1 << 63) - 1
 
-LEAVING: Final = b"LEAVING This node is leaving the cluster, please connect to a different one"
 _NOREPL: Final = b"NOREPL Not enough reachable nodes for the requested replication level"
 _UNABLE: Final = b", since I'm unable to hold a copy of the message for the following reason: "
 _NOREPL_IN_TIME: Final = b"NOREPL Timeout reached before replicating to the requested number of nodes"
@@ -260,7 +259,7 @@ class Disque:
             caller.reply.null_array()
             return
         if self.site.leaving:
-            raise Refused(LEAVING)
+            raise self.site.leaves(caller)
         missing = [name for name in names if name not in engine.tubes]
         if missing:
             self.site.check_new(list(dict.fromkeys(missing)), DISQUE)

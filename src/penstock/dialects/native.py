@@ -27,10 +27,9 @@ from penstock.core.retry import THEN_MOVE, RetryPolicy
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import PutWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
-from penstock.dialects.disque import LEAVING, NOT_A_NUMBER, parse_integer
+from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.site import ANSWER_BYTES_MAX, Site
 from penstock.dialects.words import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_put
-from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
 _PUT_WORDS: Final = [*PUT_OPTIONS, "EXISTING", "TIMEOUT"]
@@ -128,7 +127,7 @@ class Native:
     def _check_put(self, caller: Caller, name: bytes) -> None:
         check_tube(caller, name)
         if self.site.leaving:
-            raise Refused(LEAVING)
+            raise self.site.leaves(caller)
 
     def was_put(self, caller: Caller, wait: PutWait) -> None:
         """Answer a put that waited for room."""
@@ -179,7 +178,7 @@ class Native:
             self.deliver(caller, jobs, now)
             return
         if self.site.leaving:
-            raise Refused(LEAVING)
+            raise self.site.leaves(caller)
         wait = engine.wait(
             caller.connection, tubes, now, timeout, min(count, SLICE), key, ttr, caller, ANSWER_BYTES_MAX
         )

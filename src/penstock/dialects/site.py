@@ -24,7 +24,7 @@ from penstock.core.tube import Tube
 from penstock.core.waits import Waiting
 from penstock.dialects.command import Caller, Long, check_tube
 from penstock.wire.bodies import to_plain
-from penstock.wire.errors import AskFirst, Elsewhere, Sought, Spread, Unclaimed
+from penstock.wire.errors import AskFirst, Elsewhere, Refused, Sought, Spread, Unclaimed
 from penstock.wire.reply import Reply
 
 # An answer holds no more bytes of bodies than this, whatever COUNT says; there is always one job in it.
@@ -35,6 +35,8 @@ _ANSWER_MS: Final = 1_000
 
 # What clients that left had asked for is forgotten when there is so much of it.
 _SOUGHT_MAX: Final = 4_096
+
+_LEAVING: Final = b"LEAVING This node is leaving the cluster, please connect to a different one"
 
 # Its first argument is a caller, of whatever kind the shell has.
 StartLong = Callable[[Any, Long], None]
@@ -75,6 +77,12 @@ class Site:
         self._sought = {}
         self._make_room = make_room
         self._body_of = body_of
+
+    def leaves(self, caller: Caller) -> Refused:
+        """Why this node, which leaves, does not do what a caller wants. Whoever came from another is not sent there."""
+        if not caller.entry:
+            return Refused(_LEAVING)
+        return Refused(b"NOHOME the tube lives on node " + self.node + b", which is leaving the cluster")
 
     def id_of(self, job: Job) -> bytes:
         """The id of a job in 40 characters."""

@@ -26,11 +26,10 @@ from penstock.core.tube import Tube
 from penstock.core.waits import PutWait, Wait, Waiting
 from penstock.dialects.calls import Family, LongCall, Method, Pending, argument, one, run_long
 from penstock.dialects.command import ADMIN, READ, SLICE, WRITE, Caller, check_tube
-from penstock.dialects.disque import LEAVING
 from penstock.dialects.site import Site
 from penstock.options import altered
 from penstock.wire.bodies import from_value, name_value, to_value, write_name
-from penstock.wire.errors import BoxError, LuaError, NoProcedure, Refused
+from penstock.wire.errors import BoxError, LuaError, NoProcedure
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import (
     DEPTH_MAX,
@@ -347,7 +346,7 @@ class TubeMethods(Family):
         if len(args) > 1 and args[1] != b"\x80":
             timeout = read_put(draft, read_options(args[1]))
         if self._site.leaving:
-            raise Refused(LEAVING)
+            raise self._site.leaves(caller)
         self._site.have_room(len(draft.body))
         try:
             job = self._engine.put(tube, draft, now)
@@ -375,7 +374,7 @@ class TubeMethods(Family):
         if timeout == 0:
             return NO_VALUES
         if self._site.leaving:
-            raise Refused(LEAVING)
+            raise self._site.leaves(caller)
         pending = _Take(self.tasks, caller, call)
         pending.begin(self._site, self._engine.wait(caller.connection, [tube], now, timeout, 1, key, UNSET, pending))
         return None

@@ -25,11 +25,10 @@ from penstock.core.tube import Tube
 from penstock.core.waits import Wait, Waiting
 from penstock.dialects.calls import LongCall, Method, Pending, argument, one, run_long
 from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
-from penstock.dialects.disque import LEAVING
 from penstock.dialects.site import Site
 from penstock.dialects.tarantool import Emptying, Kicking
 from penstock.wire.bodies import fields_count, from_fields, name_value, to_fields, write_name
-from penstock.wire.errors import LuaError, Refused
+from penstock.wire.errors import LuaError
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import NIL, NO_VALUES, write_array, write_text
 
@@ -256,7 +255,7 @@ class Queue15:
         draft.urgent = urgent and draft.delay_ms == 0
         draft.same_body = unique
         if self._site.leaving:
-            raise Refused(LEAVING)
+            raise self._site.leaves(caller)
         tube = self._engine.tubes.get(name)
         if tube is None:
             tube = self._site.new_tube(name, QUEUE15, [draft], now)
@@ -310,7 +309,7 @@ class Queue15:
             self.count(tube, "take_timeout")
             return NO_VALUES
         if self._site.leaving:
-            raise Refused(LEAVING)
+            raise self._site.leaves(caller)
         pending = _Take(self, tube, space, caller, call)
         pending.begin(self._site, self._engine.wait(caller.connection, [tube], now, timeout, 1, None, UNSET, pending))
         return None

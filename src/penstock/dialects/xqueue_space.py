@@ -22,7 +22,6 @@ from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import EndWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Caller
-from penstock.dialects.disque import LEAVING
 from penstock.dialects.site import Site
 from penstock.dialects.xqueue import space_stats
 from penstock.dialects.xqueue_arguments import (
@@ -47,7 +46,6 @@ from penstock.dialects.xqueue_options import (
 from penstock.dialects.xqueue_rows import Row, Rows, id_of_uuid, key_name, key_text, made_key, named_key, tube_key
 from penstock.dialects.xqueue_tasks import Changes, Task
 from penstock.dialects.xqueue_updates import updated
-from penstock.wire.errors import Refused
 
 _DUPLICATE: Final = 3  # Tarantool's number for a key that is there already.
 
@@ -130,7 +128,7 @@ class Space:
         if key is not None:
             draft.name = key_name(key, self.options)
             self._check_free(key)
-        self._check_staying()
+        self._check_staying(caller)
         self.site.have_room_for([draft])
         try:
             job = self._engine.put(self.tube, draft, now)
@@ -197,7 +195,7 @@ class Space:
             return self._deliver(caller, [job], now)
         if timeout_ms == 0:
             return []
-        self._check_staying()
+        self._check_staying(caller)
         wait = engine.wait(caller.connection, [self.tube], now, timeout_ms, 1, key, ttr_ms, tag)
         return Waits(wait, lambda ended, when: self._taken(caller, ended, when))
 
@@ -431,9 +429,9 @@ class Space:
 
     # What the methods share
 
-    def _check_staying(self) -> None:
+    def _check_staying(self, caller: Caller) -> None:
         if self.site.leaving:
-            raise Refused(LEAVING)
+            raise self.site.leaves(caller)
 
     def _need(self, feature: str) -> None:
         if getattr(self.options, feature) is False:

@@ -37,8 +37,10 @@ Addresses = Iterable[tuple[int, int, int, str, Any]]
 # the place of the first of them, so that those who say nothing keep nobody out.
 _UNKNOWN_MAX: Final = 64
 
-# A peer that has not read so much of what it was told is hung up on; what it missed is said again.
+# A peer that has not read so much of what it was told, and beside that so many of the largest bodies, is hung up on;
+# what it missed is said again. A body goes out as a whole, and once more before one who is slow has read all of it.
 _UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
+_UNSENT_BODIES_MAX: Final = 2
 
 # How long to wait before an address is tried a third time, seconds, and at most: the second time comes at once.
 _AGAIN_S: Final = 0.1
@@ -49,6 +51,19 @@ _LASTING_S: Final = 5.0
 
 # How often the log says that somebody was refused, seconds.
 _TELL_S: Final = 1.0
+
+# A node that comes back to where it was so soon is two, seconds; and so often the log says that.
+_TO_AND_FRO_S: Final = 10.0
+
+
+class _Whereabouts:
+    """Where a node was last."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.before = ""
+        self.moved = 0.0
+        self.told = -_TO_AND_FRO_S  # When the log said that there are two of it.
 
 
 class Bus(Post):
@@ -82,7 +97,8 @@ class Bus(Post):
         self._moves = -1  # Of the table, as far as links were opened for it.
         self._changes = 0  # Of the table, as far as it was kept.
         self._disputes = 0  # As far as the log has told of them.
-        self._shown: dict[bytes, str] = {}  # What the log has said of whom.
+        self._shown: dict[bytes, str] = {}  # What the log has said of whom,
+        self._places: dict[bytes, _Whereabouts] = {}  # and where they were.
         self._told = 0.0
         self._closed = False
 
@@ -145,6 +161,7 @@ class Bus(Post):
     def send(self, letters: Letters) -> None:
         """Say what was taken."""
         scribe = Scribe()
+        unsent_max = _UNSENT_BYTES_MAX + _UNSENT_BODIES_MAX * self._node.engine.body_bytes_max
         for node, said in letters.items():
             link = self._outbound.get(node)
             if link is None or link.seal is None or link.transport is None:
@@ -153,7 +170,7 @@ class Bus(Post):
             self.sent += len(said)
             self.packets_out += 1
             link.post(said, scribe)
-            if link.unsent() > _UNSENT_BYTES_MAX:
+            if link.unsent() > unsent_max:
                 link.fail("it does not read what it is told")
 
     def say(self, node: bytes, message: Message) -> None:
@@ -375,10 +392,34 @@ class Bus(Post):
                 _log.info("node %s at %s is in the cluster", node.decode(), _place(self.members.peers[node]))
             elif before != flags:
                 _log.info("node %s at %s: %s", node.decode(), _place(self.members.peers[node]), flags or "reachable")
+            self._tell_place(self.members.peers[node])
         for node in self._shown:
             if node not in shown:
                 _log.info("node %s is in the cluster no more", node.decode())
+                self._places.pop(node, None)
         self._shown = shown
+
+    def _tell_place(self, peer: Peer) -> None:
+        """Let the log say where a node is now; if it goes to and fro, that there are two of it."""
+        place, now = _place(peer), self._node.loop.time()
+        known = self._places.setdefault(peer.id, _Whereabouts(place))
+        if place == known.place:
+            return
+        is_back = place == known.before and now - known.moved < _TO_AND_FRO_S
+        known.place, known.before, known.moved = place, known.place, now
+        if now - known.told < _TO_AND_FRO_S:
+            return
+        if is_back:
+            known.told = now
+            _log.warning(
+                "node %s is at %s and at %s: two nodes have one id, as if the directory of one were a copy of the "
+                "other's; stop one of them for good",
+                peer.id.decode(),
+                known.before,
+                place,
+            )
+        else:
+            _log.info("node %s is at %s now", peer.id.decode(), place)
 
     def _tell_disputes(self) -> None:
         """Let the log say which tubes live on two nodes."""

@@ -75,7 +75,6 @@ class Connection(Client):
         self.is_local = False  # It came from this machine.
         self.created = node.now
         self.active = node.now  # When it last sent something.
-        self.entry = b""  # The node that its client is connected to, if that is another one.
         self.is_monitor = False
         self.bulk_max = 0  # What an argument may have once it is known who it is, bytes.
         self._eof = False  # It sends no more.

@@ -18,7 +18,7 @@ from penstock.core.limits import NEVER, duration_ms
 from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
 from penstock.dialects.command import Desk
-from penstock.dialects.disque import LEAVING, Disque
+from penstock.dialects.disque import Disque
 from penstock.dialects.jobs import Jobs
 from penstock.dialects.native import Native
 from penstock.dialects.site import Site
@@ -229,7 +229,7 @@ class Server:
         self.membership.set_leaving(leaving)
         if leaving:
             for connection in self.clients:
-                self.node.end_waits(connection, LEAVING)
+                self.node.end_waits(connection, self.site.leaves(connection).line)
 
     # Housekeeping
 
