@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from . import serving
 from .serving import Refusal, Server, Wire, bulks, command, configured, decoded, pairs, wait_for
 
 SYNTAX = "ERR syntax error"
@@ -383,6 +384,30 @@ def test_no_more_clients_than_maxclients(server: Server, wire: Wire) -> None:
     again = Wire(server.port)
     assert again.ask("PING") == b"+PONG\r\n"
     again.close()
+
+
+def test_clients_leave_enough_open_files_for_the_journal(
+    start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Disque, there are fewer of them where the system allows few files."""
+    limited = ["sh", "-c", 'ulimit -n 120; exec "$@"', "sh"]
+    monkeypatch.setattr(serving, "PENSTOCK", [*limited, *serving.PENSTOCK])
+    server = start()
+    assert "no more than 56 clients" in server.log()
+    admin = server.connect()
+    crowd = [server.connect() for _ in range(55)]
+    assert crowd[-1].ask("PING") == b"+PONG\r\n"
+    assert server.connect().read() == b"-ERR max number of clients reached\r\n"
+    assert admin.ask("BGREWRITEAOF") == b"+Background append only file rewriting started\r\n"
+    wait_for(lambda: admin.info()["aof_rewrite_in_progress"] == "0")
+    assert admin.info()["aof_last_bgrewrite_status"] == "ok"
+    refusal = b"-ERR The operating system is not able to handle the specified number of clients, try with 56\r\n"
+    assert admin.ask("CONFIG", "SET", "maxclients", 57) == refusal
+    assert admin.ask("CONFIG", "GET", "maxclients") == bulks("maxclients", "10000")
+    assert admin.ask("CONFIG", "SET", "maxclients", 56) == b"+OK\r\n"
+    for wire in crowd:
+        wire.close()
+    wait_for(lambda: admin.info()["connected_clients"] == "1")
 
 
 def test_config_resetstat_counts_anew(wire: Wire) -> None:

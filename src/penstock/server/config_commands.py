@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.errors import CommandError
+from penstock.core.errors import PenstockError
 from penstock.server.config import BadValue, UnknownSetting
 from penstock.server.connection import Connection
 from penstock.server.server import Server
@@ -53,7 +53,7 @@ class ConfigCommands:
             raise Refused(b"ERR Invalid argument '%s' for CONFIG SET '%s'" % (value[:64], name[:64])) from None
         try:
             self._server.apply(setting.name)
-        except (CommandError, OSError) as error:
+        except (PenstockError, OSError) as error:
             # What cannot be done does not stand in the configuration.
             for directive, text in before:
                 config.change(directive, text)

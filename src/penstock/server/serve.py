@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import gc
 import logging
 import os
-import resource
 import signal
 import ssl
 import sys
@@ -28,6 +26,7 @@ from penstock.server import table
 from penstock.server.bus import is_loopback
 from penstock.server.clients import Handshake
 from penstock.server.config import Config, ConfigError
+from penstock.server.descriptors import clients_that_fit
 from penstock.server.forwarding import open_tunnels
 from penstock.server.http import Answer, HttpConnection, Pages
 from penstock.server.info import SAMPLE_S, Info
@@ -40,9 +39,6 @@ from penstock.server.stepping_down import go_on_as_another
 _log = logging.getLogger("penstock")
 
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-
-# Descriptors that the process needs beside those of its clients.
-_OWN_DESCRIPTORS: Final = 64
 
 # How long clients get to fetch their last answers when the server stops.
 _DRAIN_S: Final = 2.0
@@ -75,7 +71,8 @@ def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
     if config.aof_enqueue_jobs_once:
         _be_ordinary_again(config, host)
     sys.setswitchinterval(_SWITCH_S)
-    _raise_descriptor_limit(config.max_clients)
+    if (fit := clients_that_fit(config.max_clients)) < config.max_clients:
+        _log.warning("the system allows so few open files that no more than %d clients are served at a time", fit)
     # What there is now stays: nobody need look whether it is garbage. Jobs are never looked at.
     gc.collect()
     gc.freeze()
@@ -247,7 +244,7 @@ async def _listen(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio
     setting, port = "http-port", config.http_port  # What is being opened.
     try:
         if config.http_port:
-            watch = partial(HttpConnection, _pages(server))
+            watch = partial(HttpConnection, _pages(server), set())
             listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         listeners += await _listen_iproto(server, iproto_doors)
         listeners += await _listen_bus(server)
@@ -371,17 +368,6 @@ def _tls_context(config: Config) -> ssl.SSLContext:
         config.tls_auth_clients
     ]
     return context
-
-
-def _raise_descriptor_limit(clients: int) -> None:
-    """Let the process have as many files open as it may have clients."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = clients + _OWN_DESCRIPTORS
-    if soft < wanted:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
-    if hard < wanted:
-        _log.warning("the system allows %d open files, so no more than %d clients", hard, hard - _OWN_DESCRIPTORS)
 
 
 def _tell_progress() -> Callable[[int, int], None]:
