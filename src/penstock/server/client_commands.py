@@ -62,7 +62,7 @@ class ClientCommands:
     def _line(self, connection: Connection) -> str:
         now = self._server.node.now
         flags = ("O" if connection.is_monitor else "") + ("b" if connection.is_waiting else "")
-        flags += "c" if connection.closing else ""
+        flags += ("c" if connection.closing else "") + ("" if connection.local_address or connection.entry else "U")
         pending, unsent = int(connection.inbox.parser.pending()), connection.buffered()
         command = connection.last_command[:32].decode("ascii", "replace").lower() or "NULL"
         return (

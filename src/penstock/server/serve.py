@@ -128,6 +128,8 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
             task.cancel()
         for listener in listeners:
             listener.close()
+        if config.unixsocket:
+            config.within_dir(config.unixsocket).unlink(missing_ok=True)
     if code == 0:
         await _stop(server)
         code = _failure(server)
@@ -241,22 +243,18 @@ async def _listen(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio
     config, loop = server.config, server.loop
     listeners: list[asyncio.AbstractServer] = []
     accept, backlog = server.clients.accept, config.tcp_backlog
-    setting, port = "http-port", config.http_port  # What is being opened.
+    setting, port, where = "http-port", config.http_port, config.http_bind  # What is being opened.
     try:
         if config.http_port:
             watch = partial(HttpConnection, _pages(server), set())
             listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         listeners += await _listen_iproto(server, iproto_doors)
         listeners += await _listen_bus(server)
-        setting, port = "tls-port", config.tls_port
+        setting, port, where = "tls-port", config.tls_port, config.bind
         if config.tls_port:
             listeners.append(await _listen_tls(server, accept, config.tls_port))
         if config.unixsocket:
-            path = config.within_dir(config.unixsocket)
-            path.unlink(missing_ok=True)
-            listeners.append(await loop.create_unix_server(accept, str(path), backlog=backlog))
-            if config.unixsocketperm:
-                path.chmod(config.unixsocketperm)
+            listeners.append(await _listen_unix(server))
         # The last one: where it answers, all others are open.
         setting, port = "port", config.port
         if config.port:
@@ -267,8 +265,24 @@ async def _listen(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio
         why = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
             why = f"somebody else listens on port {port}; stop them, or choose another with --{setting}"
-        raise ConfigError(f"cannot listen on {', '.join(config.bind)}: {why}") from None
+        raise ConfigError(f"cannot listen on {', '.join(where)}: {why}") from None
     return listeners
+
+
+async def _listen_unix(server: Server) -> asyncio.AbstractServer:
+    """Open the Unix socket. One that a crash has left behind makes way; any other file is somebody's."""
+    config = server.config
+    path = config.within_dir(config.unixsocket)
+    try:
+        if path.exists() and not path.is_socket():
+            raise ConfigError(f"cannot listen on {config.unixsocket}: there is a file of this name, and no socket")
+        path.unlink(missing_ok=True)
+        listener = await server.loop.create_unix_server(server.clients.accept, str(path), backlog=config.tcp_backlog)
+        if config.unixsocketperm:
+            path.chmod(config.unixsocketperm)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {config.unixsocket}: {error.strerror or error}") from None
+    return listener
 
 
 async def _listen_tls(server: Server, accept: Callable[[], asyncio.BaseProtocol], port: int) -> asyncio.AbstractServer:
