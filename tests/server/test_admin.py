@@ -419,6 +419,22 @@ def test_config_resetstat_counts_anew(wire: Wire) -> None:
     assert "cmdstat_qlen" not in told
 
 
+def test_no_rate_is_below_nothing_when_counting_begins_anew(wire: Wire) -> None:
+    def rate() -> int:
+        return int(wire.info("stats")["instantaneous_ops_per_sec"])
+
+    wait_for(lambda: rate() > 0)
+    wire.send_raw(command("PING") * 5_000)
+    assert all(wire.read() == b"+PONG\r\n" for _ in range(5_000))
+    # Until all that is remembered is of after that.
+    wait_for(lambda: rate() > 1_000)
+    wait_for(lambda: rate() < 1_000)
+    assert wire.ask("CONFIG", "RESETSTAT") == b"+OK\r\n"
+    seen: list[int] = []
+    wait_for(lambda: seen.append(rate()) or len(seen) == 60)  # More than two of the samples that it is the mean of.
+    assert min(seen) >= 0
+
+
 # ---- COMMAND ---------------------------------------------------------------------------------------------------------
 
 DISQUE_COMMANDS = """

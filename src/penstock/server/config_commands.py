@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.core.errors import PenstockError
 from penstock.server.config import BadValue, UnknownSetting
 from penstock.server.connection import Connection
+from penstock.server.info import Info
 from penstock.server.server import Server
 from penstock.server.words import to_bytes, to_text
 from penstock.wire.errors import Refused
@@ -13,8 +14,9 @@ from penstock.wire.errors import Refused
 class ConfigCommands:
     """CONFIG"""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, info: Info) -> None:
         self._server = server
+        self._info = info
 
     def config(self, caller: Connection, args: list[bytes], now: int) -> None:
         """CONFIG GET pattern | SET name value | RESETSTAT | REWRITE"""
@@ -31,6 +33,7 @@ class ConfigCommands:
             self._set(args[2], args[3])
         elif word == b"RESETSTAT":
             self._server.reset_statistics()
+            self._info.forget_rates()
         else:
             self._rewrite()
         caller.reply.ok()
