@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from . import serving
-from .serving import Refusal, Server, Wire, bulks, command, configured, decoded, pairs, wait_for
+from .serving import Refusal, Server, Wire, bulks, command, configured, decoded, free_port, pairs, refusals, wait_for
 
 SYNTAX = "ERR syntax error"
 WRONG_CLUSTER = "ERR Wrong CLUSTER subcommand or number of arguments"
@@ -618,6 +619,33 @@ def test_debug_sleep_holds_everybody_up(wire: Wire) -> None:
     began = time.monotonic()
     assert wire.ask("DEBUG", "SLEEP", "0.05") == b"+OK\r\n"
     assert time.monotonic() - began >= 0.05
+
+
+# ---- Names of commands -----------------------------------------------------------------------------------------------
+
+
+def test_a_command_goes_by_its_new_name_only(start: Callable[..., Server]) -> None:
+    server = start("--no-journal", "--rename-command", "config", "hidden", "--rename-command", "DEBUG", "")
+    wire = server.connect()
+    assert wire.ask("CONFIG", "GET", "port") == b"-ERR unknown command 'CONFIG'\r\n"
+    assert wire.ask("DEBUG", "FLUSHALL") == b"-ERR unknown command 'DEBUG'\r\n"
+    assert wire.ask("HIDDEN", "GET", "port") == bulks("port", str(server.port))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["flushx", ""], "there is no command flushx"),
+        (["config", "ping"], "there is a command ping already"),
+    ],
+)
+def test_a_command_that_cannot_be_renamed_keeps_the_server_from_starting(
+    tmp_path: Path, words: list[str], why: str
+) -> None:
+    """Whoever believes a command to be out of reach must not be wrong."""
+    ports = ["--port", str(free_port()), "--iproto-port", "0", "--cluster-port", str(free_port())]
+    told = f"penstock: flag --rename-command: rename-command: {why}\n"
+    assert refusals(tmp_path, [*ports, "--rename-command", *words]) == [(1, told)]
 
 
 # ---- Passwords -------------------------------------------------------------------------------------------------------

@@ -116,7 +116,12 @@ class Server:
             self.apply(name)
         for old, new in self.config.rename_command.items():
             command = self.desk.remove(to_bytes(old))
-            if command is not None and new:
+            why = f"there is no command {old}" if command is None else ""
+            if to_bytes(new) in self.desk.commands:
+                why = f"there is a command {new} already"
+            if command is None or why:
+                raise ConfigError(f"{self.config.origin('rename_command')}: rename-command: {why}")
+            if new:
                 self.desk.add(command, to_bytes(new))
 
     def make_spaces(self) -> None:
