@@ -403,7 +403,8 @@ def test_clients_leave_enough_open_files_for_the_journal(
     wait_for(lambda: admin.info()["aof_rewrite_in_progress"] == "0")
     assert admin.info()["aof_last_bgrewrite_status"] == "ok"
     refusal = b"-ERR The operating system is not able to handle the specified number of clients, try with 56\r\n"
-    assert admin.ask("CONFIG", "SET", "maxclients", 57) == refusal
+    for name in ("maxclients", "max_clients", "MAXCLIENTS"):
+        assert admin.ask("CONFIG", "SET", name, 57) == refusal
     assert admin.ask("CONFIG", "GET", "maxclients") == bulks("maxclients", "10000")
     assert admin.ask("CONFIG", "SET", "maxclients", 56) == b"+OK\r\n"
     for wire in crowd:

@@ -47,7 +47,7 @@ class ConfigCommands:
 
     def _set(self, name: bytes, value: bytes) -> None:
         config = self._server.config
-        before = config.shown(to_text(name).lower())
+        undo = config.way_back(to_text(name))
         try:
             setting = config.change(to_text(name), to_text(value))
         except UnknownSetting:
@@ -58,8 +58,7 @@ class ConfigCommands:
             self._server.apply(setting.name)
         except (PenstockError, OSError) as error:
             # What cannot be done does not stand in the configuration.
-            for directive, text in before:
-                config.change(directive, text)
+            undo()
             if isinstance(error, OSError):
                 raise Refused(b"ERR " + str(error).encode("utf-8", "backslashreplace")) from None
             raise
