@@ -79,6 +79,16 @@ def test_a_file_that_is_no_socket_is_not_removed_for_one(tmp_path: Path) -> None
     assert (tmp_path / "precious").read_text() == "do not touch"
 
 
+def test_the_log_tells_where_clients_find_the_server_and_who_ended_it(start: Start) -> None:
+    server = start("--bind", "127.0.0.1", "::1", "--no-journal")
+    wire = server.connect()
+    assert f" serves 127.0.0.1:{server.port}, [::1]:{server.port}, " in server.log()
+    wire.send("SHUTDOWN")
+    address = wire.address
+    assert server.ended() == 0
+    assert f"SHUTDOWN from {address}: stopping\n" in server.log()
+
+
 def test_a_client_is_told_where_the_node_is_announced(start: Start) -> None:
     server = start("--cluster-announce-ip", "192.0.2.7", "--cluster-announce-port", "7711", "--no-journal")
     wire = server.connect()

@@ -63,9 +63,9 @@ class Membership:
         config = self._config
         host, _, port = found_at.rpartition(":")
         if not found_at:
-            host = "127.0.0.1" if config.bind[0] in _EVERYWHERE else _bracketed(config.bind[0])
+            host = "127.0.0.1" if config.bind[0] in _EVERYWHERE else bracketed(config.bind[0])
             port = str(config.port or config.tls_port)
-        return f"{_bracketed(self.members.announced) or host}:{config.cluster_announce_port or port}"
+        return f"{bracketed(self.members.announced) or host}:{config.cluster_announce_port or port}"
 
     def apply(self) -> None:
         """Let settings that can change take effect."""
@@ -142,7 +142,7 @@ def bus_port_of(config: Config) -> int:
     return usual if config.port and usual <= _PORT_MAX else 0
 
 
-def _bracketed(host: str) -> str:
+def bracketed(host: str) -> str:
     """An address as it stands before a port."""
     return f"[{host}]" if ":" in host else host
 

@@ -32,7 +32,7 @@ from penstock.server.http import Answer, HttpConnection, Pages
 from penstock.server.info import SAMPLE_S, Info
 from penstock.server.iproto import Door, doors
 from penstock.server.links import HANDSHAKE_S
-from penstock.server.membership import tls_contexts
+from penstock.server.membership import bracketed, tls_contexts
 from penstock.server.server import Server, start_again
 from penstock.server.stepping_down import go_on_as_another
 
@@ -229,13 +229,14 @@ def _check_doors(config: Config) -> None:
 
 def _doors(config: Config) -> str:
     """Where clients find the server, for people."""
-    doors = [f"{address}:{config.port}" for address in config.bind if config.port]
-    doors += [f"{address}:{config.iproto_port} (IPROTO)" for address in config.bind if config.iproto_port]
-    doors += [f"{address}:{config.iproto15_port} (IPROTO, 1.5)" for address in config.bind if config.iproto15_port]
-    doors += [f"{address}:{config.http_port} (HTTP)" for address in config.http_bind if config.http_port]
-    doors += [f"{address}:{config.tls_port} (TLS)" for address in config.bind if config.tls_port]
+    bind = [bracketed(address) for address in config.bind]
+    doors = [f"{address}:{config.port}" for address in bind if config.port]
+    doors += [f"{address}:{config.iproto_port} (IPROTO)" for address in bind if config.iproto_port]
+    doors += [f"{address}:{config.iproto15_port} (IPROTO, 1.5)" for address in bind if config.iproto15_port]
+    doors += [f"{bracketed(address)}:{config.http_port} (HTTP)" for address in config.http_bind if config.http_port]
+    doors += [f"{address}:{config.tls_port} (TLS)" for address in bind if config.tls_port]
     for port in (config.iproto_tls_port, config.iproto15_tls_port):
-        doors += [f"{address}:{port} (IPROTO, TLS)" for address in config.bind if port]
+        doors += [f"{address}:{port} (IPROTO, TLS)" for address in bind if port]
     return ", ".join([*doors, config.unixsocket] if config.unixsocket else doors)
 
 
