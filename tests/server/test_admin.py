@@ -165,6 +165,14 @@ def lines_of_clients(wire: Wire) -> dict[str, dict[str, str]]:
     return {each["addr"]: each for each in fields}
 
 
+def test_nobody_forges_lines_of_client_list(wire: Wire, wires: Callable[[], Wire]) -> None:
+    other = wires()
+    for name in (b"x\nid=1 addr=9.9.9.9:1", b"x user=admin held=9", b"\x1b[2J\xff\r\x00"):
+        assert other.ask(name)[:20] == b"-ERR unknown command"
+        lines = wire.call("CLIENT", "LIST").decode("ascii").split("\n")
+        assert all(re.fullmatch(r"id=\d+ addr=[^ ]+ fd=.* cmd=[!-~]+ user=default held=0 .*|", line) for line in lines)
+
+
 def test_client_list_tells_who_is_connected_and_what_they_do(wire: Wire, wires: Callable[[], Wire]) -> None:
     waiting, watching, idle = wires(), wires(), wires()
     waiting.send("GETJOB", "FROM", "client-list")
