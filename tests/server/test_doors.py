@@ -89,6 +89,16 @@ def test_the_log_tells_where_clients_find_the_server_and_who_ended_it(start: Sta
     assert f"SHUTDOWN from {address}: stopping\n" in server.log()
 
 
+def test_a_log_that_was_moved_away_begins_anew(start: Start) -> None:
+    """As logrotate does with those of Disque, without a word to the server."""
+    server = start("--dir", ".", "--logfile", "node.log", "--no-journal")
+    log = server.home / "node.log"
+    log.rename(server.home / "node.log.1")
+    wire = server.connect()
+    assert wire.ask("AUTH", "nobody", "x")[:10] == b"-WRONGPASS"
+    assert "a wrong password came from 127.0.0.1\n" in log.read_text()
+
+
 def test_a_client_is_told_where_the_node_is_announced(start: Start) -> None:
     server = start("--cluster-announce-ip", "192.0.2.7", "--cluster-announce-port", "7711", "--no-journal")
     wire = server.connect()

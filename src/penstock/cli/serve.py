@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -98,7 +99,8 @@ def daemonize() -> None:
 
 def set_up_logging(form: str, file: str) -> None:
     """Let the log go to a file or to standard output, for people or for programs."""
-    handler = logging.FileHandler(file) if file else logging.StreamHandler(sys.stdout)
+    # Whoever moves the file away, as logrotate does, need not tell us.
+    handler = WatchedFileHandler(file) if file else logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines() if form == "json" else Lines())
     _log.handlers[:] = [handler]
 
