@@ -288,7 +288,8 @@ class Server:
             self.last_rewrite_ok = True
         except (CommandError, OSError) as error:
             self.last_rewrite_ok = False
-            self.log.warning("the journal could not be shortened: %s", error)
+            if not self.stopping.done():
+                self.log.warning("the journal could not be shortened: %s", error)
         finally:
             self.rewriting = False
             self.last_rewrite_s = int(time.monotonic() - began)
