@@ -630,6 +630,13 @@ def test_debug_sleep_holds_everybody_up(wire: Wire) -> None:
     assert time.monotonic() - began >= 0.05
 
 
+def test_who_says_get_as_to_redis_is_no_browser(wire: Wire) -> None:
+    assert wire.ask("GET", "key") == wire.ask("GET") == b"-ERR unknown command 'GET'\r\n"
+    assert wire.ask("PING") == b"+PONG\r\n"
+    assert wire.ask("GET", "/key")[:28] == b"-ERR this is not a web serve"
+    assert wire.read() == b""
+
+
 # ---- Names of commands -----------------------------------------------------------------------------------------------
 
 
