@@ -20,7 +20,7 @@ from penstock.core.job import Draft
 from penstock.core.limits import NEVER
 from penstock.embedded import Queue
 from penstock.host import Host, Session, Store
-from penstock.journal.disk import UNFINISHED, RealFile
+from penstock.journal.disk import UNFINISHED, RealDisk, RealFile
 from penstock.journal.log import SEGMENT_BYTES, Log
 from penstock.journal.recovery import open_log
 from penstock.journal.retention import Retention
@@ -468,6 +468,25 @@ def test_an_error_that_nobody_thought_of_is_told_to_who_waits_for_the_checkpoint
         waiting.start()
         waiting.join(3)
         assert len(told) == 1
+
+
+def test_a_steward_that_may_open_no_file_for_a_while_goes_on_when_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with penstock.open(tmp_path) as queue:
+        steward = queue._host.has_journal()._steward
+        looked = threading.Event()
+        queue.checkpoint()
+
+        def too_many(self: RealDisk) -> list[str]:
+            looked.set()
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(RealDisk, "names", too_many)
+            steward.wake()
+            assert looked.wait(20)
+        queue.checkpoint()
 
 
 def test_a_closed_queue_takes_no_checkpoint(tmp_path: Path) -> None:

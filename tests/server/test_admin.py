@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from .serving import Refusal, Server, Wire, bulks, command, configured, decoded, pairs, wait_for
+from . import serving
+from .serving import Refusal, Server, Wire, bulks, command, configured, decoded, free_port, pairs, refusals, wait_for
 
 SYNTAX = "ERR syntax error"
 WRONG_CLUSTER = "ERR Wrong CLUSTER subcommand or number of arguments"
@@ -161,6 +163,14 @@ def lines_of_clients(wire: Wire) -> dict[str, dict[str, str]]:
     lines = wire.call("CLIENT", "LIST").decode().splitlines()
     fields = [dict(field.split("=", 1) for field in line.split(" ")) for line in lines]
     return {each["addr"]: each for each in fields}
+
+
+def test_nobody_forges_lines_of_client_list(wire: Wire, wires: Callable[[], Wire]) -> None:
+    other = wires()
+    for name in (b"x\nid=1 addr=9.9.9.9:1", b"x user=admin held=9", b"\x1b[2J\xff\r\x00"):
+        assert other.ask(name)[:20] == b"-ERR unknown command"
+        lines = wire.call("CLIENT", "LIST").decode("ascii").split("\n")
+        assert all(re.fullmatch(r"id=\d+ addr=[^ ]+ fd=.* cmd=[!-~]+ user=default held=0 .*|", line) for line in lines)
 
 
 def test_client_list_tells_who_is_connected_and_what_they_do(wire: Wire, wires: Callable[[], Wire]) -> None:
@@ -385,6 +395,31 @@ def test_no_more_clients_than_maxclients(server: Server, wire: Wire) -> None:
     again.close()
 
 
+def test_clients_leave_enough_open_files_for_the_journal(
+    start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Disque, there are fewer of them where the system allows few files."""
+    limited = ["sh", "-c", 'ulimit -n 120; exec "$@"', "sh"]
+    monkeypatch.setattr(serving, "PENSTOCK", [*limited, *serving.PENSTOCK])
+    server = start()
+    assert "no more than 56 clients" in server.log()
+    admin = server.connect()
+    crowd = [server.connect() for _ in range(55)]
+    assert crowd[-1].ask("PING") == b"+PONG\r\n"
+    assert server.connect().read() == b"-ERR max number of clients reached\r\n"
+    assert admin.ask("BGREWRITEAOF") == b"+Background append only file rewriting started\r\n"
+    wait_for(lambda: admin.info()["aof_rewrite_in_progress"] == "0")
+    assert admin.info()["aof_last_bgrewrite_status"] == "ok"
+    refusal = b"-ERR The operating system is not able to handle the specified number of clients, try with 56\r\n"
+    for name in ("maxclients", "max_clients", "MAXCLIENTS"):
+        assert admin.ask("CONFIG", "SET", name, 57) == refusal
+    assert admin.ask("CONFIG", "GET", "maxclients") == bulks("maxclients", "10000")
+    assert admin.ask("CONFIG", "SET", "maxclients", 56) == b"+OK\r\n"
+    for wire in crowd:
+        wire.close()
+    wait_for(lambda: admin.info()["connected_clients"] == "1")
+
+
 def test_config_resetstat_counts_anew(wire: Wire) -> None:
     wire.call("QLEN", "q")
     assert wire.ask("CONFIG", "RESETSTAT") == b"+OK\r\n"
@@ -392,6 +427,22 @@ def test_config_resetstat_counts_anew(wire: Wire) -> None:
     assert int(told["total_commands_processed"]) <= 2
     assert told["total_connections_received"] == "0"
     assert "cmdstat_qlen" not in told
+
+
+def test_no_rate_is_below_nothing_when_counting_begins_anew(wire: Wire) -> None:
+    def rate() -> int:
+        return int(wire.info("stats")["instantaneous_ops_per_sec"])
+
+    wait_for(lambda: rate() > 0)
+    wire.send_raw(command("PING") * 5_000)
+    assert all(wire.read() == b"+PONG\r\n" for _ in range(5_000))
+    # Until all that is remembered is of after that.
+    wait_for(lambda: rate() > 1_000)
+    wait_for(lambda: rate() < 1_000)
+    assert wire.ask("CONFIG", "RESETSTAT") == b"+OK\r\n"
+    seen: list[int] = []
+    wait_for(lambda: seen.append(rate()) or len(seen) == 60)  # More than two of the samples that it is the mean of.
+    assert min(seen) >= 0
 
 
 # ---- COMMAND ---------------------------------------------------------------------------------------------------------
@@ -577,6 +628,40 @@ def test_debug_sleep_holds_everybody_up(wire: Wire) -> None:
     began = time.monotonic()
     assert wire.ask("DEBUG", "SLEEP", "0.05") == b"+OK\r\n"
     assert time.monotonic() - began >= 0.05
+
+
+def test_who_says_get_as_to_redis_is_no_browser(wire: Wire) -> None:
+    assert wire.ask("GET", "key") == wire.ask("GET") == b"-ERR unknown command 'GET'\r\n"
+    assert wire.ask("PING") == b"+PONG\r\n"
+    assert wire.ask("GET", "/key")[:28] == b"-ERR this is not a web serve"
+    assert wire.read() == b""
+
+
+# ---- Names of commands -----------------------------------------------------------------------------------------------
+
+
+def test_a_command_goes_by_its_new_name_only(start: Callable[..., Server]) -> None:
+    server = start("--no-journal", "--rename-command", "config", "hidden", "--rename-command", "DEBUG", "")
+    wire = server.connect()
+    assert wire.ask("CONFIG", "GET", "port") == b"-ERR unknown command 'CONFIG'\r\n"
+    assert wire.ask("DEBUG", "FLUSHALL") == b"-ERR unknown command 'DEBUG'\r\n"
+    assert wire.ask("HIDDEN", "GET", "port") == bulks("port", str(server.port))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["flushx", ""], "there is no command flushx"),
+        (["config", "ping"], "there is a command ping already"),
+    ],
+)
+def test_a_command_that_cannot_be_renamed_keeps_the_server_from_starting(
+    tmp_path: Path, words: list[str], why: str
+) -> None:
+    """Whoever believes a command to be out of reach must not be wrong."""
+    ports = ["--port", str(free_port()), "--iproto-port", "0", "--cluster-port", str(free_port())]
+    told = f"penstock: flag --rename-command: rename-command: {why}\n"
+    assert refusals(tmp_path, [*ports, "--rename-command", *words]) == [(1, told)]
 
 
 # ---- Passwords -------------------------------------------------------------------------------------------------------

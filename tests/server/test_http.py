@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from .serving import PATIENCE_S, Server, free_port
+from penstock.server.http import CONNECTIONS_MAX
+
+from .serving import PATIENCE_S, Server, free_port, wait_for
 
 Start = Callable[..., Server]
 
@@ -94,3 +96,11 @@ def watched_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     server = Server(tmp_path_factory.mktemp("http"), "--no-journal", "--http-port", str(port))
     yield port
     server.stop()
+
+
+def test_those_who_ask_nothing_do_not_use_up_the_open_files(watched_shared: int) -> None:
+    silent = [socket.create_connection(("127.0.0.1", watched_shared), PATIENCE_S) for _ in range(CONNECTIONS_MAX)]
+    assert raw(watched_shared, b"").startswith(b"HTTP/1.1 503 ")
+    for connection in silent:
+        connection.close()
+    wait_for(lambda: get(watched_shared, "/livez")[0] == 200)

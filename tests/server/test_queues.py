@@ -83,12 +83,20 @@ def test_jobs_in_and_out_count_every_move(wire: Wire, queue: bytes) -> None:
     id = wire.add(queue, "", "DELAY", 60)
     assert (wire.stat(queue)[b"jobs-in"], wire.stat(queue)[b"jobs-out"]) == (0, 0)
     wire.call("ENQUEUE", id)
-    wire.call("DEQUEUE", id)
     assert (wire.stat(queue)[b"jobs-in"], wire.stat(queue)[b"jobs-out"]) == (1, 0)
+    wire.call("DEQUEUE", id)
+    assert (wire.stat(queue)[b"jobs-in"], wire.stat(queue)[b"jobs-out"]) == (1, 1)
     wire.call("ENQUEUE", id)
     wire.get(queue)
     wire.call("ACKJOB", id)
-    assert (wire.stat(queue)[b"jobs-in"], wire.stat(queue)[b"jobs-out"]) == (2, 1)
+    assert (wire.stat(queue)[b"jobs-in"], wire.stat(queue)[b"jobs-out"]) == (2, 2)
+    wire.call("ACKJOB", wire.add(queue))
+    wire.call("DELJOB", wire.add(queue))
+    wire.call("WORKING", wire.add(queue))
+    wire.add(queue)
+    # Whatever became of them: what is left is what came in and did not go out.
+    told = wire.stat(queue)
+    assert (told[b"len"], told[b"jobs-in"], told[b"jobs-out"]) == (1, 6, 5)
 
 
 # ---- PAUSE -----------------------------------------------------------------------------------------------------------

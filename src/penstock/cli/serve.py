@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ import typer
 
 from penstock.cli.exits import fail
 from penstock.core.errors import PenstockError
+
+_log = logging.getLogger("penstock")
 
 
 def serve(
@@ -41,23 +44,47 @@ def serve(
 
     flags = list(words or [])
     file = flags.pop(0) if flags and not flags[0].startswith("--") else None
+    pidfile: PidFile | None = None
     try:
         config = load(file, flags, os.environ, Path.cwd())
         config.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        set_up_logging(config.log_format, str(config.within_dir(config.logfile)) if config.logfile else "")
         if config.daemonize:
             daemonize()
-        set_up_logging(config.log_format, str(config.within_dir(config.logfile)) if config.logfile else "")
-        pidfile = config.within_dir(config.pidfile) if config.daemonize and config.pidfile else None
-        if pidfile is not None:
-            pidfile.write_text(f"{os.getpid()}\n")
+            pidfile = PidFile(config.within_dir(config.pidfile) if config.pidfile else None)
         try:
-            code = run(config)
+            code = run(config, None if pidfile is None else pidfile.write)
         finally:
             if pidfile is not None:
-                pidfile.unlink(missing_ok=True)
+                pidfile.remove()
     except (PenstockError, OSError) as error:
+        if pidfile is not None:
+            # In the background nobody reads what it says but by its log.
+            _log.error("%s", error)
         fail(str(error))
     raise typer.Exit(code)
+
+
+class PidFile:
+    """Where a server in the background tells its process id, while it serves."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._is_ours = False
+
+    def write(self, _: object) -> None:
+        """It serves. That it cannot tell is no reason not to, as in Disque."""
+        if self._path is not None:
+            try:
+                self._path.write_text(f"{os.getpid()}\n")
+                self._is_ours = True
+            except OSError as error:
+                _log.warning("the process id is not in a file: %s", error)
+
+    def remove(self) -> None:
+        """It serves no more. What another server has told is left alone."""
+        if self._path is not None and self._is_ours:
+            self._path.unlink(missing_ok=True)
 
 
 def daemonize() -> None:
@@ -72,10 +99,10 @@ def daemonize() -> None:
 
 def set_up_logging(form: str, file: str) -> None:
     """Let the log go to a file or to standard output, for people or for programs."""
-    handler = logging.FileHandler(file) if file else logging.StreamHandler(sys.stdout)
+    # Whoever moves the file away, as logrotate does, need not tell us.
+    handler = WatchedFileHandler(file) if file else logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines() if form == "json" else Lines())
-    log = logging.getLogger("penstock")
-    log.handlers[:] = [handler]
+    _log.handlers[:] = [handler]
 
 
 class Lines(logging.Formatter):

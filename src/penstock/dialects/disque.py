@@ -55,8 +55,9 @@ _NOREPL_IN_TIME: Final = b"NOREPL Timeout reached before replicating to the requ
 _BAD_ID: Final = b"BADID Invalid Job ID format."
 _SECONDS_MAX: Final = DURATION_MS_MAX // 1000
 
+# What Disque calls in and out of a queue, for whatever reason.
 _IN_RULES: Final = [rule for rule, (_, source, target) in enumerate(s.TRANSITIONS) if target == s.READY != source]
-_OUT_RULES: Final = [rule for rule, (event, _, _) in enumerate(s.TRANSITIONS) if event in (s.TOOK, s.CLAIMED)]
+_OUT_RULES: Final = [rule for rule, (_, source, target) in enumerate(s.TRANSITIONS) if source == s.READY != target]
 
 # What a command does to each job it names.
 _ACK: Final = 0

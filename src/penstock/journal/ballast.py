@@ -17,8 +17,8 @@ _NAME: Final = "ballast"
 
 def take_on(disk: Disk) -> None:
     """Have the ballast, if there is room for it."""
-    if _NAME not in disk.names():
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        if _NAME not in disk.names():
             disk.create(_NAME, BALLAST_BYTES, b"").close()
 
 

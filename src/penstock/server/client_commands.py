@@ -15,6 +15,7 @@ from penstock.server.server import Server
 from penstock.server.settings import find
 from penstock.server.words import to_text
 from penstock.wire.errors import SYNTAX, Refused
+from penstock.wire.resp import printable
 
 # What is about others is for administrators.
 _ADMINISTRATIVE: Final = frozenset([b"LIST", b"KILL", b"PAUSE"])
@@ -62,9 +63,10 @@ class ClientCommands:
     def _line(self, connection: Connection) -> str:
         now = self._server.node.now
         flags = ("O" if connection.is_monitor else "") + ("b" if connection.is_waiting else "")
-        flags += "c" if connection.closing else ""
+        flags += ("c" if connection.closing else "") + ("" if connection.local_address or connection.entry else "U")
         pending, unsent = int(connection.inbox.parser.pending()), connection.buffered()
-        command = connection.last_command[:32].decode("ascii", "replace").lower() or "NULL"
+        # Of one that does not exist it is whatever its client says, and must not look like more than a name.
+        command = printable(connection.last_command[:32]).replace(b" ", b"?").decode().lower() or "NULL"
         return (
             f"id={connection.number} addr={connection.address} fd={connection.fileno()} "
             f"name={connection.name.decode()} age={(now - connection.created) // 1000} "

@@ -124,8 +124,13 @@ class Clients:
         """A connection was made, if it may stay."""
         transport = connection.transport
         self.accepted += 1
-        connection.address, connection.is_local = _address(transport.get_extra_info("peername"))
-        connection.local_address, _ = _address(transport.get_extra_info("sockname"))
+        found_at = transport.get_extra_info("sockname")
+        if isinstance(found_at, tuple):
+            connection.address, connection.is_local = _address(transport.get_extra_info("peername"))
+            connection.local_address, _ = _address(found_at)
+        else:
+            # As Redis and Disque tell it: all have one address, that of the socket.
+            connection.address, connection.is_local = f"{found_at}:0", True
         transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH if connection.known else _UNKNOWN_UNSENT_BYTES)
         _keep_alive(transport.get_extra_info("socket"), self.limits.keepalive_s)
         if len(self) > self.limits.clients:
@@ -261,4 +266,5 @@ def _address(name: object) -> tuple[str, bool]:
         host, port = name[0], name[1]
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return shown, ipaddress.ip_address(host.split("%")[0]).is_loopback
-    return str(name or "unix"), True
+    # It is gone already.
+    return "unknown:0", False

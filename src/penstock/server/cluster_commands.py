@@ -33,7 +33,8 @@ class ClusterCommands:
         word, count = args[1].upper(), len(args)
         reply = caller.reply
         if word == b"NODES" and count == 2:
-            reply.bulk(nodes_text(self._server.membership.members, caller.local_address).encode())
+            membership = self._server.membership
+            reply.bulk(nodes_text(membership.members, membership.address_for(caller.local_address)).encode())
         elif word == b"HOMES" and count == 2:
             self._server.site.run(caller, _Homes(self._server.membership.cluster), now)
         elif word == b"MYID" and count == 2:

@@ -8,7 +8,7 @@ The table of settings is settings.py. A value is an attribute here, by the setti
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -190,6 +190,14 @@ class Config:
             raise UnknownSetting(directive, f"CONFIG SET {cited(directive)}: {hint}")
         self.give(setting, directive, text, Origin(Source.CHANGED, "CONFIG SET"))
         return setting
+
+    def way_back(self, directive: str) -> Callable[[], None]:
+        """What lets a setting be what it is now, and come from where it does, after a change that cannot be."""
+        setting = find(directive)
+        if setting is None:
+            return lambda: None
+        value, origin = self.value(setting), self._origins[setting.name]
+        return lambda: self._keep(setting, value, origin)
 
     def give(self, setting: Setting, word: str, given: object, origin: Origin) -> None:
         """Let a setting have what was given for it, in a form that `Kind.take` takes, by whoever calls it `word`."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.core.errors import CommandError
+from penstock.core.errors import PenstockError
 from penstock.server.config import BadValue, UnknownSetting
 from penstock.server.connection import Connection
+from penstock.server.info import Info
 from penstock.server.server import Server
 from penstock.server.words import to_bytes, to_text
 from penstock.wire.errors import Refused
@@ -13,8 +14,9 @@ from penstock.wire.errors import Refused
 class ConfigCommands:
     """CONFIG"""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, info: Info) -> None:
         self._server = server
+        self._info = info
 
     def config(self, caller: Connection, args: list[bytes], now: int) -> None:
         """CONFIG GET pattern | SET name value | RESETSTAT | REWRITE"""
@@ -31,6 +33,7 @@ class ConfigCommands:
             self._set(args[2], args[3])
         elif word == b"RESETSTAT":
             self._server.reset_statistics()
+            self._info.forget_rates()
         else:
             self._rewrite()
         caller.reply.ok()
@@ -44,7 +47,7 @@ class ConfigCommands:
 
     def _set(self, name: bytes, value: bytes) -> None:
         config = self._server.config
-        before = config.shown(to_text(name).lower())
+        undo = config.way_back(to_text(name))
         try:
             setting = config.change(to_text(name), to_text(value))
         except UnknownSetting:
@@ -53,10 +56,9 @@ class ConfigCommands:
             raise Refused(b"ERR Invalid argument '%s' for CONFIG SET '%s'" % (value[:64], name[:64])) from None
         try:
             self._server.apply(setting.name)
-        except (CommandError, OSError) as error:
+        except (PenstockError, OSError) as error:
             # What cannot be done does not stand in the configuration.
-            for directive, text in before:
-                config.change(directive, text)
+            undo()
             if isinstance(error, OSError):
                 raise Refused(b"ERR " + str(error).encode("utf-8", "backslashreplace")) from None
             raise

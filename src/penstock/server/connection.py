@@ -71,7 +71,7 @@ class Connection(Client):
         self.library = b""
         self.library_version = b""
         self.address = ""
-        self.local_address = ""
+        self.local_address = ""  # Where it has found us; empty if by a Unix socket.
         self.is_local = False  # It came from this machine.
         self.created = node.now
         self.active = node.now  # When it last sent something.

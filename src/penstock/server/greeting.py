@@ -83,14 +83,14 @@ class Greeting:
         reply.array(0)
 
     def _introduce(self, caller: Connection) -> None:
-        """Say who this node is and whom it knows. Its address is the one under which this client has found it."""
+        """Say who this node is and whom it knows."""
         reply, members = caller.reply, self._server.membership.members
         known = [peer for peer in members.peers.values() if peer.is_member()]
         reply.array(3 + len(known))
         reply.integer(1)
         node = self._server.node_id.encode()
         reply.bulk(node)
-        host, _, port = caller.local_address.rpartition(":")
+        host, _, port = self._server.membership.address_for(caller.local_address).rpartition(":")
         reply.bulks([node, host.strip("[]").encode(), port.encode(), b"100" if self._server.site.leaving else b"1"])
         for peer in known:
             reply.bulks([peer.id, peer.host.encode(), b"%d" % int(peer.port), b"%d" % _priority(peer)])

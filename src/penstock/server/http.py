@@ -13,6 +13,10 @@ _REQUEST_BYTES_MAX: Final = 16 * 1024
 _HEADERS_MAX: Final = 100
 _REQUEST_S: Final = 10.0
 
+# So many are served at a time: each is an open file that the journal and the clients may need, and nobody is asked here
+# who they are.
+CONNECTIONS_MAX: Final = 16
+
 TEXT: Final = "text/plain; charset=utf-8"
 _REASONS: Final = {
     200: "OK",
@@ -49,17 +53,22 @@ Pages = dict[str, Callable[[], Answer]]
 class HttpConnection(asyncio.Protocol):
     """One request."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: Pages, all_of_them: set[HttpConnection]) -> None:
         self._pages = pages
+        self._all = all_of_them  # That are open now.
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # It is one in all but its class: uvloop has classes of its own.
         self._transport = cast(asyncio.Transport, transport)
         self._timeout = asyncio.get_running_loop().call_later(_REQUEST_S, self._transport.abort)
+        self._all.add(self)
+        if len(self._all) > CONNECTIONS_MAX:
+            self._send(Answer(503, "too many are being answered; try again\n"))
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timeout.cancel()
+        self._all.discard(self)
 
     def data_received(self, data: bytes) -> None:
         if self._transport.is_closing():

@@ -56,6 +56,10 @@ class Info:
                 parts.append("".join(line + "\r\n" for line in lines))
         caller.reply.bulk(to_bytes("\r\n".join(parts)))
 
+    def forget_rates(self) -> None:
+        """What grows is counted anew."""
+        self._samples.clear()
+
     def sample(self) -> None:
         """Look at what grows, for the rates."""
         clients, desk = self._server.clients, self._server.desk

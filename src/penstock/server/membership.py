@@ -24,6 +24,9 @@ _log = logging.getLogger("penstock")
 
 _PORT_MAX: Final = 65_535
 
+# Where a server listens on every address of its machine.
+_EVERYWHERE: Final = ("0.0.0.0", "::", "*")
+
 
 class Membership:
     """Who a server is to other nodes."""
@@ -54,6 +57,15 @@ class Membership:
     def is_alone(self) -> bool:
         """Whether it knows no other node."""
         return not self.members.peers
+
+    def address_for(self, found_at: str) -> str:
+        """Where clients find this node: where it is announced, else where one has found it; "" is a Unix socket."""
+        config = self._config
+        host, _, port = found_at.rpartition(":")
+        if not found_at:
+            host = "127.0.0.1" if config.bind[0] in _EVERYWHERE else bracketed(config.bind[0])
+            port = str(config.port or config.tls_port)
+        return f"{bracketed(self.members.announced) or host}:{config.cluster_announce_port or port}"
 
     def apply(self) -> None:
         """Let settings that can change take effect."""
@@ -128,6 +140,11 @@ def bus_port_of(config: Config) -> int:
         return config.cluster_port
     usual = config.port + BUS_OFFSET
     return usual if config.port and usual <= _PORT_MAX else 0
+
+
+def bracketed(host: str) -> str:
+    """An address as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
 
 
 def announced_ip(config: Config) -> str:

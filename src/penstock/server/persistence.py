@@ -33,6 +33,7 @@ class Persistence:
                 self._server.log.warning("what is in memory cannot be kept, so the server does not stop: %s", error)
                 raise Refused(b"ERR Errors trying to SHUTDOWN. Check logs.") from None
         caller.busy = True
+        self._server.log.info("SHUTDOWN from %s: stopping", caller.address)
         self._server.stop()
 
     def loadjob(self, caller: Connection, args: list[bytes], now: int) -> None:

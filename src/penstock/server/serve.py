@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import gc
 import logging
 import os
-import resource
 import signal
 import ssl
 import sys
@@ -28,21 +26,19 @@ from penstock.server import table
 from penstock.server.bus import is_loopback
 from penstock.server.clients import Handshake
 from penstock.server.config import Config, ConfigError
+from penstock.server.descriptors import clients_that_fit
 from penstock.server.forwarding import open_tunnels
 from penstock.server.http import Answer, HttpConnection, Pages
 from penstock.server.info import SAMPLE_S, Info
 from penstock.server.iproto import Door, doors
 from penstock.server.links import HANDSHAKE_S
-from penstock.server.membership import tls_contexts
+from penstock.server.membership import bracketed, tls_contexts
 from penstock.server.server import Server, start_again
 from penstock.server.stepping_down import go_on_as_another
 
 _log = logging.getLogger("penstock")
 
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-
-# Descriptors that the process needs beside those of its clients.
-_OWN_DESCRIPTORS: Final = 64
 
 # How long clients get to fetch their last answers when the server stops.
 _DRAIN_S: Final = 2.0
@@ -75,7 +71,8 @@ def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
     if config.aof_enqueue_jobs_once:
         _be_ordinary_again(config, host)
     sys.setswitchinterval(_SWITCH_S)
-    _raise_descriptor_limit(config.max_clients)
+    if (fit := clients_that_fit(config.max_clients)) < config.max_clients:
+        _log.warning("the system allows so few open files that no more than %d clients are served at a time", fit)
     # What there is now stays: nobody need look whether it is garbage. Jobs are never looked at.
     gc.collect()
     gc.freeze()
@@ -131,6 +128,8 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
             task.cancel()
         for listener in listeners:
             listener.close()
+        if config.unixsocket:
+            config.within_dir(config.unixsocket).unlink(missing_ok=True)
     if code == 0:
         await _stop(server)
         code = _failure(server)
@@ -230,13 +229,14 @@ def _check_doors(config: Config) -> None:
 
 def _doors(config: Config) -> str:
     """Where clients find the server, for people."""
-    doors = [f"{address}:{config.port}" for address in config.bind if config.port]
-    doors += [f"{address}:{config.iproto_port} (IPROTO)" for address in config.bind if config.iproto_port]
-    doors += [f"{address}:{config.iproto15_port} (IPROTO, 1.5)" for address in config.bind if config.iproto15_port]
-    doors += [f"{address}:{config.http_port} (HTTP)" for address in config.http_bind if config.http_port]
-    doors += [f"{address}:{config.tls_port} (TLS)" for address in config.bind if config.tls_port]
+    bind = [bracketed(address) for address in config.bind]
+    doors = [f"{address}:{config.port}" for address in bind if config.port]
+    doors += [f"{address}:{config.iproto_port} (IPROTO)" for address in bind if config.iproto_port]
+    doors += [f"{address}:{config.iproto15_port} (IPROTO, 1.5)" for address in bind if config.iproto15_port]
+    doors += [f"{bracketed(address)}:{config.http_port} (HTTP)" for address in config.http_bind if config.http_port]
+    doors += [f"{address}:{config.tls_port} (TLS)" for address in bind if config.tls_port]
     for port in (config.iproto_tls_port, config.iproto15_tls_port):
-        doors += [f"{address}:{port} (IPROTO, TLS)" for address in config.bind if port]
+        doors += [f"{address}:{port} (IPROTO, TLS)" for address in bind if port]
     return ", ".join([*doors, config.unixsocket] if config.unixsocket else doors)
 
 
@@ -244,22 +244,18 @@ async def _listen(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio
     config, loop = server.config, server.loop
     listeners: list[asyncio.AbstractServer] = []
     accept, backlog = server.clients.accept, config.tcp_backlog
-    setting, port = "http-port", config.http_port  # What is being opened.
+    setting, port, where = "http-port", config.http_port, config.http_bind  # What is being opened.
     try:
         if config.http_port:
-            watch = partial(HttpConnection, _pages(server))
+            watch = partial(HttpConnection, _pages(server), set())
             listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
         listeners += await _listen_iproto(server, iproto_doors)
         listeners += await _listen_bus(server)
-        setting, port = "tls-port", config.tls_port
+        setting, port, where = "tls-port", config.tls_port, config.bind
         if config.tls_port:
             listeners.append(await _listen_tls(server, accept, config.tls_port))
         if config.unixsocket:
-            path = config.within_dir(config.unixsocket)
-            path.unlink(missing_ok=True)
-            listeners.append(await loop.create_unix_server(accept, str(path), backlog=backlog))
-            if config.unixsocketperm:
-                path.chmod(config.unixsocketperm)
+            listeners.append(await _listen_unix(server))
         # The last one: where it answers, all others are open.
         setting, port = "port", config.port
         if config.port:
@@ -270,8 +266,24 @@ async def _listen(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio
         why = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
             why = f"somebody else listens on port {port}; stop them, or choose another with --{setting}"
-        raise ConfigError(f"cannot listen on {', '.join(config.bind)}: {why}") from None
+        raise ConfigError(f"cannot listen on {', '.join(where)}: {why}") from None
     return listeners
+
+
+async def _listen_unix(server: Server) -> asyncio.AbstractServer:
+    """Open the Unix socket. One that a crash has left behind makes way; any other file is somebody's."""
+    config = server.config
+    path = config.within_dir(config.unixsocket)
+    try:
+        if path.exists() and not path.is_socket():
+            raise ConfigError(f"cannot listen on {config.unixsocket}: there is a file of this name, and no socket")
+        path.unlink(missing_ok=True)
+        listener = await server.loop.create_unix_server(server.clients.accept, str(path), backlog=config.tcp_backlog)
+        if config.unixsocketperm:
+            path.chmod(config.unixsocketperm)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {config.unixsocket}: {error.strerror or error}") from None
+    return listener
 
 
 async def _listen_tls(server: Server, accept: Callable[[], asyncio.BaseProtocol], port: int) -> asyncio.AbstractServer:
@@ -371,17 +383,6 @@ def _tls_context(config: Config) -> ssl.SSLContext:
         config.tls_auth_clients
     ]
     return context
-
-
-def _raise_descriptor_limit(clients: int) -> None:
-    """Let the process have as many files open as it may have clients."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = clients + _OWN_DESCRIPTORS
-    if soft < wanted:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
-    if hard < wanted:
-        _log.warning("the system allows %d open files, so no more than %d clients", hard, hard - _OWN_DESCRIPTORS)
 
 
 def _tell_progress() -> Callable[[int, int], None]:

@@ -30,6 +30,7 @@ from penstock.journal.retention import Retention
 from penstock.server.access import Accounts, chap_of
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config, ConfigError
+from penstock.server.descriptors import clients_that_fit
 from penstock.server.membership import Membership
 from penstock.server.node import Node
 from penstock.server.words import to_bytes
@@ -115,7 +116,12 @@ class Server:
             self.apply(name)
         for old, new in self.config.rename_command.items():
             command = self.desk.remove(to_bytes(old))
-            if command is not None and new:
+            why = f"there is no command {old}" if command is None else ""
+            if to_bytes(new) in self.desk.commands:
+                why = f"there is a command {new} already"
+            if command is None or why:
+                raise ConfigError(f"{self.config.origin('rename_command')}: rename-command: {why}")
+            if new:
                 self.desk.add(command, to_bytes(new))
 
     def make_spaces(self) -> None:
@@ -161,6 +167,12 @@ class Server:
                 self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes, chap)
         elif name == "max_memory":
             self.host.engine.memory_max = config.max_memory or NEVER
+        elif name == "max_clients":
+            fit = clients_that_fit(config.max_clients)
+            if fit < config.max_clients:
+                raise Refused(
+                    b"ERR The operating system is not able to handle the specified number of clients, try with %d" % fit
+                )
         elif name == "session_grace":
             self.host.engine.session_grace_ms = int(config.session_grace * 1000)
         elif name == "queue15_pri_mode":
@@ -186,7 +198,8 @@ class Server:
 
     def _limit_clients(self) -> None:
         config, limits = self.config, self.clients.limits
-        limits.clients = config.max_clients
+        # More would leave no file for the journal.
+        limits.clients = clients_that_fit(config.max_clients)
         limits.bulk_max = config.max_body + _ENVELOPE_BYTES
         limits.buffer_max = config.max_query_buffer
         limits.output_hard, limits.output_soft, limits.output_soft_s = config.output_limit
@@ -275,7 +288,8 @@ class Server:
             self.last_rewrite_ok = True
         except (CommandError, OSError) as error:
             self.last_rewrite_ok = False
-            self.log.warning("the journal could not be shortened: %s", error)
+            if not self.stopping.done():
+                self.log.warning("the journal could not be shortened: %s", error)
         finally:
             self.rewriting = False
             self.last_rewrite_s = int(time.monotonic() - began)

@@ -161,7 +161,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     "Limits of a client": (
         Setting(
             *("max_clients", "maxclients", Whole(1, 1_000_000), "10000"),
-            "How many clients may be connected at a time.",
+            "How many clients may be connected at a time, if the system allows that many open files and 64 more.",
             changeable=True,
         ),
         Setting(
@@ -351,7 +351,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             *("cluster_announce_ip", "cluster-announce-ip", Text(45), ""),
-            "The address where other nodes find this one, if that is not the one that it is seen to come from.",
+            "The address where other nodes and clients find this one, if that is not the one that they see.",
         ),
         Setting(
             *("cluster_announce_port", "cluster-announce-port", PORT, "0"),

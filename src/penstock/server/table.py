@@ -40,10 +40,10 @@ def commands_of(rows: list[Row]) -> list[Command]:
 
 def install(server: Server) -> Info:
     """Give a server its commands; one of them wants to look at its figures now and then."""
-    greeting, clients, config = Greeting(server), ClientCommands(server), ConfigCommands(server)
+    greeting, clients, info = Greeting(server), ClientCommands(server), Info(server)
     cluster, debugging, persistence = ClusterCommands(server), Debugging(server), Persistence(server)
-    slowlog, latency, scans, info = Slowlog(server), Latency(server), ScanCommands(server), Info(server)
-    disque = server.disque
+    slowlog, latency, scans = Slowlog(server), Latency(server), ScanCommands(server)
+    config, disque = ConfigCommands(server, info), server.disque
     ids = "id [id ...]"
     rows: list[Row] = [
         # Jobs

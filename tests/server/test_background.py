@@ -1,0 +1,64 @@
+"""Servers that go into the background: `daemonize yes`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .serving import PATIENCE_S, PENSTOCK, Wire, environment, free_port, wait_for
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A directory with a configuration. Whoever serves from it is ended."""
+    ports = f"port {free_port()}\ncluster-port {free_port()}\n"
+    (tmp_path / "node.conf").write_text(f"{ports}daemonize yes\npidfile node.pid\nlogfile node.log\ndir .\n")
+    yield tmp_path
+    for line in (tmp_path / "lock").read_text().split():
+        if is_there(int(line)):
+            os.kill(int(line), signal.SIGKILL)
+
+
+def start(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [*PENSTOCK, "serve", "node.conf", *words]
+    return subprocess.run(
+        command, check=False, cwd=home, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S
+    )
+
+
+def is_there(process: int) -> bool:
+    """Whether a process runs; one that has ended may not have been noticed by whoever has to."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_its_pidfile_is_there_while_it_serves_whoever_else_tries_to(home: Path) -> None:
+    assert start(home).returncode == 0
+    process = int(wait_for(lambda: (home / "node.pid").exists() and (home / "node.pid").read_text()))
+    assert start(home).returncode == 0
+    wait_for(lambda: "is open in another process" in (home / "node.log").read_text())
+    assert int((home / "node.pid").read_text()) == process
+    os.kill(process, signal.SIGTERM)
+    wait_for(lambda: not is_there(process))
+    assert not (home / "node.pid").exists()
+
+
+def test_it_serves_also_where_it_may_not_say_its_process_id(home: Path) -> None:
+    assert start(home, "--pidfile", "nowhere/node.pid").returncode == 0
+    wait_for(lambda: (home / "node.log").exists() and "nowhere/node.pid" in (home / "node.log").read_text())
+    wire = Wire(int((home / "node.conf").read_text().split()[1]))
+    assert wire.ask("PING") == b"+PONG\r\n"
+    wire.close()
+
+
+def test_what_is_wrong_with_its_log_is_told_before_it_goes(home: Path) -> None:
+    (home / "lock").write_text("")
+    ended = start(home, "--logfile", "nowhere/node.log")
+    assert ended.returncode == 1 and "nowhere/node.log" in ended.stderr

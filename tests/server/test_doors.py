@@ -1,0 +1,115 @@
+"""Where clients come in, and where they are told to: Unix sockets, and servers that are elsewhere from outside."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .serving import PATIENCE_S, Server, Wire, free_port, refusals
+
+Start = Callable[..., Server]
+
+
+class UnixWire(Wire):
+    """A connection by a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(PATIENCE_S)
+        self.socket.connect(str(path))
+        self._file = self.socket.makefile("rb")
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a server has its Unix socket; tests may be in directories whose names are too long for one."""
+    monkeypatch.chdir(tmp_path)
+    return Path("data/node.sock")
+
+
+def test_a_client_of_a_unix_socket_is_told_where_others_find_the_node(start: Start, path: Path) -> None:
+    server = start("--dir", "data", "--unixsocket", path.name, "--no-journal")
+    wire = UnixWire(path)
+    node = wire.call("CLUSTER", "MYID")
+    port = b"%d" % server.port
+    assert wire.call("HELLO") == [1, node, [node, b"127.0.0.1", port, b"1"]]
+    assert wire.call("CLUSTER", "NODES").startswith(node + b" 127.0.0.1:" + port + b"@")
+    wire.close()
+
+
+def test_clients_of_a_unix_socket_are_seen_as_such(start: Start, path: Path) -> None:
+    server = start("--dir", "data", "--unixsocket", path.name, "--no-journal", "--requirepass", "x", password="x")
+    wire, admin = UnixWire(path), server.connect()
+    assert wire.ask("AUTH", "wrong") == b"-ERR invalid password\r\n"
+    whole = (server.home / path).resolve()
+    assert f"a wrong password came from {whole}\n" in server.log()
+    [line] = [line for line in admin.call("CLIENT", "LIST").decode().splitlines() if ".sock" in line]
+    assert f" addr={whole}:0 " in line and " flags=U " in line
+    assert admin.ask("CLIENT", "KILL", f"{whole}:0") == b"+OK\r\n"
+    assert wire.read() == b""
+    wire.close()
+
+
+def test_a_unix_socket_has_its_permissions_and_goes_with_its_server(start: Start, path: Path) -> None:
+    server = start("--dir", "data", "--unixsocket", path.name, "--unixsocketperm", "700", "--no-journal")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    server.kill()
+    # What a crash has left behind is in nobody's way.
+    assert path.exists()
+    server.start_again()
+    wire = UnixWire(path)
+    assert wire.ask("PING") == b"+PONG\r\n"
+    wire.close()
+    server.stop()
+    assert not path.exists()
+
+
+def test_a_file_that_is_no_socket_is_not_removed_for_one(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("do not touch")
+    words = ["--port", str(free_port()), "--iproto-port", "0", "--cluster-port", str(free_port()), "--dir", "."]
+    [(code, said), (_, elsewhere)] = refusals(
+        tmp_path, [*words, "--unixsocket", "precious"], ["--dir", "b", *words[:-2], "--unixsocket", "nosuch/s"]
+    )
+    assert code == 1 and said == "penstock: cannot listen on precious: there is a file of this name, and no socket\n"
+    assert elsewhere == "penstock: cannot listen on nosuch/s: No such file or directory\n"
+    assert (tmp_path / "precious").read_text() == "do not touch"
+
+
+def test_the_log_tells_where_clients_find_the_server_and_who_ended_it(start: Start) -> None:
+    server = start("--bind", "127.0.0.1", "::1", "--no-journal")
+    wire = server.connect()
+    assert f" serves 127.0.0.1:{server.port}, [::1]:{server.port}, " in server.log()
+    wire.send("SHUTDOWN")
+    address = wire.address
+    assert server.ended() == 0
+    assert f"SHUTDOWN from {address}: stopping\n" in server.log()
+
+
+def test_a_log_that_was_moved_away_begins_anew(start: Start) -> None:
+    """As logrotate does with those of Disque, without a word to the server."""
+    server = start("--dir", ".", "--logfile", "node.log", "--no-journal")
+    log = server.home / "node.log"
+    log.rename(server.home / "node.log.1")
+    wire = server.connect()
+    assert wire.ask("AUTH", "nobody", "x")[:10] == b"-WRONGPASS"
+    assert "a wrong password came from 127.0.0.1\n" in log.read_text()
+
+
+def test_a_client_is_told_where_the_node_is_announced(start: Start) -> None:
+    server = start("--cluster-announce-ip", "192.0.2.7", "--cluster-announce-port", "7711", "--no-journal")
+    wire = server.connect()
+    node = wire.call("CLUSTER", "MYID")
+    assert wire.call("HELLO") == [1, node, [node, b"192.0.2.7", b"7711", b"1"]]
+    assert wire.call("CLUSTER", "NODES").startswith(node + b" 192.0.2.7:7711@")
+
+
+def test_a_port_that_is_taken_is_named_with_its_address(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        port = str(somebody.getsockname()[1])
+        words = ["--port", str(free_port()), "--iproto-port", "0", "--cluster-port", str(free_port())]
+        [(code, said)] = refusals(tmp_path, [*words, "--http-port", port, "--http-bind", "127.0.0.1", "--bind", "::1"])
+    assert code == 1 and said.startswith(f"penstock: cannot listen on 127.0.0.1: somebody else listens on port {port};")
