@@ -214,6 +214,7 @@ def test_a_call_in_the_old_form_wraps_what_is_no_tuple(iproto: IprotoWire, tube:
         ("queue.tube(...)", ["nope"], [False]),
         ("local name = ... ; return queue.tube[name] ~= nil", ["{tube}"], [True]),
         ("local name = ... ; return queue.tube[name] ~= null", ["nope"], [False]),
+        ("return queue.state()", [], ["RUNNING"]),
     ],
 )
 def test_texts_that_clients_have_evaluated_are_understood(
@@ -226,6 +227,8 @@ def test_texts_that_clients_have_evaluated_are_understood(
 def test_a_method_is_called_by_a_text_that_passes_its_arguments_on(iproto: IprotoWire, tube: str) -> None:
     code, body = iproto.ask(EVAL, {0x27: f"return queue.tube.{tube}:put(...)", 0x21: ["x"]})
     assert (code, body) == (0, {0x30: [[0, "r", "x"]]})
+    # What a text does not pass on is no argument.
+    assert iproto.ask(EVAL, {0x27: f"return queue.tube.{tube}:kick( );", 0x21: ["nope"]}) == (0, {0x30: [0]})
 
 
 def test_a_tube_is_created_by_the_text_of_go_tarantool(iproto: IprotoWire, queue: bytes) -> None:
