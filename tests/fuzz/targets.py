@@ -345,7 +345,7 @@ _QUEUE_FUNCTIONS = b"""
     put put_unique urgent take ack release requeue bury done dig kick touch delete truncate peek meta statistics stats
     tube identify cfg create_tube nope
     """
-_SPACE_METHODS = b"q:select q:get q:len u:count q:insert _queue:select _queue_taken:select _queue_consumers:count"
+_SPACE_METHODS = b"q:select q:get q:len u:count q:insert _queue:select _queue_taken_2:select _queue_consumers:count"
 _FUNCTIONS = [
     *[b"queue.tube." + tube + b":" + name for name in _TUBE_METHODS.split() for tube in (b"q", b"u")],
     *[b"queue." + name for name in _QUEUE_FUNCTIONS.split()],

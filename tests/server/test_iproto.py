@@ -127,7 +127,8 @@ def test_wrong_passwords_read_alike_and_who_guesses_often_is_answered_late(guard
     code, body = wire.log_in("hashed", "secret")
     assert code == 0x8000 | 47 and "only the SHA-256" in body[0x31]
     for user, password in (("default", "wrong"), ("nobody", "main"), ("guest", "")):
-        assert wire.log_in(user, password) == (0x8000 | 47, {0x31: f"Incorrect password supplied for user '{user}'"})
+        refused = (0x8000 | 47, {0x31: "User not found or supplied credentials are invalid"})
+        assert wire.log_in(user, password) == refused
     for nonsense in ([], ["chap-sha1"], ["chap-sha1", b""], ["pap-sha256", "main"], ["chap-sha1", 5]):
         assert wire.ask(AUTH, {0x23: "default", 0x21: nonsense})[0] == 0x8000 | 47
     # A wrong password changes nothing for one who is known.
@@ -213,6 +214,7 @@ def test_a_call_in_the_old_form_wraps_what_is_no_tuple(iproto: IprotoWire, tube:
         ("queue.tube(...)", ["nope"], [False]),
         ("local name = ... ; return queue.tube[name] ~= nil", ["{tube}"], [True]),
         ("local name = ... ; return queue.tube[name] ~= null", ["nope"], [False]),
+        ("return queue.state()", [], ["RUNNING"]),
     ],
 )
 def test_texts_that_clients_have_evaluated_are_understood(
@@ -225,6 +227,8 @@ def test_texts_that_clients_have_evaluated_are_understood(
 def test_a_method_is_called_by_a_text_that_passes_its_arguments_on(iproto: IprotoWire, tube: str) -> None:
     code, body = iproto.ask(EVAL, {0x27: f"return queue.tube.{tube}:put(...)", 0x21: ["x"]})
     assert (code, body) == (0, {0x30: [[0, "r", "x"]]})
+    # What a text does not pass on is no argument.
+    assert iproto.ask(EVAL, {0x27: f"return queue.tube.{tube}:kick( );", 0x21: ["nope"]}) == (0, {0x30: [0]})
 
 
 def test_a_tube_is_created_by_the_text_of_go_tarantool(iproto: IprotoWire, queue: bytes) -> None:

@@ -175,6 +175,18 @@ def test_a_transaction_is_refused_and_harms_nothing(client: redis.Redis, queue: 
     assert client.ping()
 
 
+def test_what_is_no_command_here_is_refused_and_costs_no_connection(client: redis.Redis) -> None:
+    me = client.client_id()
+    # GET, HEAD, OPTIONS and PRI are also what a browser begins with.
+    for ask in (client.get, client.delete, client.incr):
+        with pytest.raises(redis.ResponseError, match="unknown command"):
+            ask("key")
+    for word in ("HEAD", "OPTIONS", "PRI", "SUBSCRIBE", "SELECT"):
+        with pytest.raises(redis.ResponseError, match=f"unknown command '{word}'"):
+            client.execute_command(word, "0")
+    assert client.client_id() == me
+
+
 def test_text_instead_of_bytes(server: Server, options: dict[str, Any]) -> None:
     with redis.Redis.from_url(f"redis://localhost:{server.port}", decode_responses=True, **options) as client:
         id = client.execute_command("ADDJOB", "text", "ä", 0)

@@ -69,6 +69,22 @@ def test_a_scan_of_queues_meets_every_queue(wire: Wire, count: int) -> None:
     assert set(wire.call("QSCAN", "COUNT", count, "BUSYLOOP")[1]) == set(names)
 
 
+def test_a_page_of_a_scan_is_as_long_as_count_says(wire: Wire) -> None:
+    wire.send_raw(b"".join(command("ADDJOB", f"q{number}", "", 0) for number in range(120)))
+    ids = [wire.read()[1:-2] for _ in range(120)]
+    for scan, found in (("JSCAN", ids), ("QSCAN", [b"q%d" % number for number in range(120)])):
+        first, page = wire.call(scan, "COUNT", 5)
+        assert page == found[:5]
+        second, page = wire.call(scan, first, "COUNT", 5)
+        assert page == found[5:10]
+        third, page = wire.call(scan, second)
+        assert (page, third == b"0") == (found[10:110], False)
+        assert wire.call(scan, third) == [b"0", found[110:]]
+    cursor, page = wire.call("JSCAN", "STATE", "queued", "COUNT", 7)
+    assert page == ids[:7]
+    assert wire.call("JSCAN", cursor, "QUEUE", "q7", "COUNT", 7) == [b"0", ids[7:8]]
+
+
 @pytest.mark.parametrize("count", [1, 3, 100])
 def test_a_scan_of_jobs_meets_every_job(wire: Wire, count: int) -> None:
     wire.send_raw(command("ADDJOB", "q", "", 0) * 150)

@@ -70,6 +70,12 @@ def test_tubes_who_waits_and_what_is_taken_can_be_read(iproto: IprotoWire, iprot
     ((session, _, task, taken),) = mine
     assert task == 0 and before - 1 <= taken / 1e6 <= time.time() + 1
     other = iprotos()
+    # The same in the order of today's releases. Whoever knows the uuid of a session may join it: only its own is told.
+    (uuid,) = call("queue.identify")
+    for reader, token in ((iproto, uuid), (other, None)):
+        rows = [row for row in reader.call("box.space._queue_taken_2:select")[0] if row[0] == told["tube_id"]]
+        assert rows == [[told["tube_id"], 0, session, token, taken]]
+    assert call("box.space._queue_taken_2:count") == call("box.space._queue_taken:count")
     other.start("queue.tube.about:take", 100)
     other.start("queue.tube.about:take")
     other.call("queue.state")

@@ -79,13 +79,33 @@ def test_what_cannot_be_created_is_refused(iproto: IprotoWire) -> None:
     assert create("x", "nope") == (32, "Unknown tube type nope")
     assert create("x") == (32, "Unknown tube type nil")
     assert create(5, "fifo")[0] == create("", "fifo")[0] == create("x" * 65_536, "fifo")[0] == 32
-    assert "has no ttl" in create("x", "fifo", {"ttl": 5})[1]
     assert "capacity" in create("x", "fifo", {"capacity": 5})[1]
     assert "unknown option" in create("x", "fifo", {"nope": 5})[1]
     assert "in process only" in create("x", "fifo", {"on_task_change": 5})[1]
     for wrong in ({"ttl": "x"}, {"ttl": float("nan")}, {"ttl": -1}, {"pri": 1.5}, {"temporary": 1}, {1: 2}, 5, "x"):
         assert create("x", "fifottl", wrong)[0] == 32, wrong
     assert iproto.call("queue.tube", "x") == [False]
+
+
+@pytest.mark.parametrize("type", ["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube"])
+def test_options_that_a_type_lacks_mean_nothing_as_clients_send_them_to_every_type(
+    make: Make, iproto: IprotoWire, type: str
+) -> None:
+    every = {"ttl": 60.0, "ttr": 50.0, "delay": 20.0, "pri": 1}
+    tube = make(type, temporary=True, if_not_exists=False, utube="u", **every)
+    timed, keyed = type.endswith("ttl"), type[1:].startswith("tube")
+    [told] = [row[4] for row in iproto.call("box.space._queue:select")[0] if row[0] == tube.name]
+    defaults = {"ttl": 60.0, "ttr": 50.0, "pri": 1} if timed else {}
+    assert {name: told.get(name) for name in defaults} == defaults and ("ttl" in told) == timed
+    assert tube("put", "a", {"utube": "k", **every}) == [0, "~" if timed else "r", "a"]
+    assert tube("put", "b", {"utube": "k", "ttl": 60, "ttr": 50, "pri": 2}) == [1, "r", "b"]
+    fields = iproto.call(f"box.space.{tube.name}:get", 0)[0]
+    assert ("k" in fields) == keyed and (60_000_000 + 20_000_000 in fields) == timed
+    taken = tube("take", 0, {"stube": "k"}) if type == "stube" else tube("take", 0)
+    assert taken[0] == (1 if timed else 0)
+    delayed = tube("release", taken[0], {"delay": 5, "ttl": 70, "pri": 0})
+    assert delayed[1] == ("~" if timed else "r")
+    assert refused(tube, "put", "c", {"delya": 5})[0] == refused(tube, "release", 0, {"delya": 5})[0] == 32
 
 
 @pytest.mark.parametrize("type", ["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube"])
@@ -287,7 +307,7 @@ def test_wrong_arguments_are_refused(make: Make) -> None:
     assert refused(tube, "take", 0, {"nope": 1})[0] == 32
     assert refused(tube, "release", 0, {"nope": 1})[0] == 32
     assert refused(tube, "nope") == (33, f"Procedure 'queue.tube.{tube.name}:nope' is not defined")
-    assert "has no ttl" in refused(make("fifo"), "put", 1, {"ttl": 5})[1]
+    assert "has no key" in refused(make("disque"), "put", 1, {"utube": "x"})[1]
 
 
 # ---- Many tasks ------------------------------------------------------------------------------------------------------

@@ -54,9 +54,9 @@ _NAME_BYTES_MAX: Final = 66_000
 # The answer to ID: version 3 of the protocol, and none of its optional features.
 _IDENTITY: Final = b"\x82\x54\x03\x55\x90"
 
-# Texts that clients have evaluated. One that only passes its arguments on is a call; go-tarantool creates tubes and
-# asks for them in words of its own.
-_PASSING_ON: Final = re.compile(rb"(?:return )?([\w.]+(?::\w+)?) ?\( ?\.\.\. ?\) ?;?")
+# Texts that clients have evaluated. One that only passes its arguments on, or none, is a call; go-tarantool creates
+# tubes and asks for them in words of its own.
+_PASSING_ON: Final = re.compile(rb"(?:return )?([\w.]+(?::\w+)?) ?\( ?(\.\.\.)? ?\) ?;?")
 _CREATING: Final = re.compile(
     rb"local (\w+), (\w+), (\w+) = \.\.\. ?; ?(?:return )?(queue\.(?:schema\.)?create_tube) ?\(\1, \2, \3\) ?;?"
 )
@@ -442,6 +442,8 @@ def _understand(request: Request) -> None:
     passing_on = _PASSING_ON.fullmatch(text)
     if passing_on is not None:
         request.name = passing_on.group(1)
+        if passing_on.group(2) is None:
+            request.args = []
         return
     creating = _CREATING.fullmatch(text)
     if creating is not None:

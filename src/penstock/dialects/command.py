@@ -38,8 +38,9 @@ SILENT: Final = 3
 # With so many bytes of answers a caller has got enough for one turn, however many commands it has sent.
 ANSWERS_BYTES_MAX: Final = 1024 * 1024
 
-# Words of browsers: a page that makes one talk to us must not get far.
-_HTTP_WORDS: Final = frozenset([HTTP_REQUEST, b"POST", b"GET", b"HEAD", b"OPTIONS", b"HOST:", b"PRI"])
+# Words of browsers: a page that makes one talk to us must not get far. GET and HEAD are none by themselves: clients of
+# Redis say GET, and what a browser sends is known by the rest of its line.
+_HTTP_WORDS: Final = frozenset([HTTP_REQUEST, b"POST", b"HOST:"])
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -190,6 +190,10 @@ class JobScan(_Found):
             name = self._engine.tube_of(job).name
             if not caller.any_tube and not caller.may_use(name):
                 continue
+            if self.found == query.count and not query.busyloop:
+                # The table of jobs is looked at in whole pages of its own.
+                self.cursor = job.id
+                break
             length = _SHOWN_BYTES + len(name) + job.body_length() if query.whole else LONG_ID_BYTES
             if not self.fits(page, length, query.busyloop):
                 self.cursor = job.id

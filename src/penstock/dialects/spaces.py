@@ -5,8 +5,8 @@ A row of a tube has the fields of the original, in their order, times in microse
     fifo       id state data                            fifottl    id state next_event ttl ttr pri created data
     utube      id state utube data                      utubettl   id state next_event ttl ttr pri created utube data
 
-`_queue`, `_queue_consumers` and `_queue_taken` tell of tubes, of who waits, and of what is taken. There are no other
-spaces, and none can be written: this is no database.
+`_queue`, `_queue_consumers` and `_queue_taken` tell of tubes, of who waits, and of what is taken; `_queue_taken_2` is
+the last in the order of today's releases. There are no other spaces, and none can be written: this is no database.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from penstock.core.engine import Engine
 from penstock.core.job import Job
 from penstock.core.limits import BATCH_JOBS_MAX, NEVER
 from penstock.core.policy import KEYS_NONE
+from penstock.core.sessions import Session
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import Waiting
 from penstock.dialects.calls import Family, Functions, LongCall, Method, argument, one, run_long
@@ -34,7 +35,9 @@ from penstock.wire.msgpack import NIL, pack, write_array, write_integer, write_t
 QUEUE: Final = b"_queue"
 CONSUMERS: Final = b"_queue_consumers"
 TAKEN: Final = b"_queue_taken"
-_ABOUT_TUBES: Final = frozenset([QUEUE, CONSUMERS, TAKEN])
+TAKEN_2: Final = b"_queue_taken_2"
+_ABOUT_TUBES: Final = frozenset([QUEUE, CONSUMERS, TAKEN, TAKEN_2])
+_ABOUT_TAKEN: Final = frozenset([TAKEN, TAKEN_2])
 
 # What the original has for "no end": a hundred years.
 _CENTURY_US: Final = 3_153_600_000_000_000
@@ -165,13 +168,14 @@ class Spaces(Family):
             write_name(writer, key_of(tube, job))
         writer.write(self.tasks.data(job))
 
-    def rows_about(self, name: bytes, tube: Tube, start: i64) -> list[bytes]:
+    def rows_about(self, caller: Caller, name: bytes, tube: Tube, start: i64) -> list[bytes]:
         """Rows that tell of a tube, from one on, no more than a slice."""
         if name == QUEUE:
             told = description(tube)
             return [pack([told["name"], told["tube_id"], told["name"], told["type"], told["opts"]])]
-        if name == TAKEN:
-            return [self._taken(tube, job) for job in tube.taken.items[start : start + SLICE]]
+        if name in _ABOUT_TAKEN:
+            reader = caller.connection.session if name == TAKEN_2 else None
+            return [self._taken(tube, job, reader) for job in tube.taken.items[start : start + SLICE]]
         rows: list[bytes] = []
         for line in [tube.line, *tube.key_lines.values()]:
             link = line.head
@@ -182,12 +186,18 @@ class Spaces(Family):
                 break
         return rows
 
-    def _taken(self, tube: Tube, job: Job) -> bytes:
+    def _taken(self, tube: Tube, job: Job, reader: Session | None) -> bytes:
+        """A row of `_queue_taken`; for a reader, of `_queue_taken_2`."""
         session = self._engine.session_number(job.holder) if job.holder >= 0 else None
         id: object = job.local if job.local >= 0 else name_value(self.tasks.id_text(job))
         # When a task was taken is known by when its time to run will be over.
         known = job.wake != NEVER and job.ttr != NEVER
-        return pack([session, tube.number, id, (job.wake - job.ttr) * 1000 if known else None])
+        since = (job.wake - job.ttr) * 1000 if known else None
+        if reader is None:
+            return pack([session, tube.number, id, since])
+        # Whoever knows the uuid of a session may join it, so nobody is told that of another.
+        uuid = name_value(reader.token) if session == reader.number else None
+        return pack([tube.number, id, session, uuid, since])
 
 
 def _waiting(tube: Tube, wait: Waiting) -> bytes:
@@ -343,10 +353,10 @@ class _AboutTubes(_Selecting):
             tube = self._tubes[0]
             rows: list[bytes] = []
             if self.wants_more() and not tube.dropped and (caller.any_tube or caller.may_use(tube.name)):
-                rows = self._spaces.rows_about(self._name, tube, self._at)
+                rows = self._spaces.rows_about(caller, self._name, tube, self._at)
             self._add(rows)
             written += 1 + len(rows)
-            if len(rows) == SLICE and self._name == TAKEN:
+            if len(rows) == SLICE and self._name in _ABOUT_TAKEN:
                 self._at += SLICE
             else:
                 self._at = 0

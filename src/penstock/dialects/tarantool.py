@@ -88,10 +88,15 @@ _TRUE: Final = b"\x91\xc3"
 _TUBES_SLICE: Final = 200
 _TASKS_BYTES_MAX: Final = 16 * 1024 * 1024
 
-# Types of tubes that can be made.
+# Types of tubes that can be made, and those that are the original's. Clients of it send the same options to each of
+# them (go-tarantool does, and its own tests): what one lacks means nothing, as there.
 _TYPES: Final = frozenset([*p.PRESETS]) - {"xqueue"}
+_ITS_TYPES: Final = frozenset(["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube"])
 # Options of `create_tube` that are about storage, and mean nothing here.
 _STORAGE_OPTIONS: Final = frozenset(["engine", "storage_mode"])
+# Options of tasks, which a tube has no defaults of; and those of which only tubes with a ttl have defaults.
+_PUT_OPTIONS: Final = frozenset(["delay", "utube", "stube"])
+_DEFAULTS: Final = frozenset(["ttl", "ttr", "pri"])
 _TIME_OPTIONS: Final = frozenset(["ttl", "ttr"])
 _WHOLE_OPTIONS: Final = frozenset(["pri", "capacity"])
 
@@ -178,6 +183,23 @@ def read_put(draft: Draft, options: dict[object, object]) -> int:
         else:
             raise LuaError(f"unknown option {name!r} of put; there are ttl, ttr, delay, pri, utube, stube and timeout")
     return timeout
+
+
+def leave_out(draft: Draft, tube: Tube) -> None:
+    """Take out of a draft what a type of the original's lacks."""
+    policy = tube.policy
+    if policy.type not in _ITS_TYPES:
+        return
+    if not policy.has_ttl:
+        draft.ttl_ms = UNSET
+    if not policy.has_ttr:
+        draft.ttr_ms = UNSET
+    if not policy.has_delay:
+        draft.delay_ms = 0
+    if not tube.by_priority:
+        draft.priority = PRIORITY_UNSET
+    if tube.keys is None:
+        draft.key = None
 
 
 def _priority(value: object) -> int:
@@ -345,6 +367,7 @@ class TubeMethods(Family):
         timeout = 0
         if len(args) > 1 and args[1] != b"\x80":
             timeout = read_put(draft, read_options(args[1]))
+            leave_out(draft, tube)
         if self._site.leaving:
             raise self._site.leaves(caller)
         self._site.have_room(len(draft.body))
@@ -409,6 +432,9 @@ class TubeMethods(Family):
                     priority = _priority(value)
                 else:
                     raise LuaError(f"unknown option {option!r} of release; there are delay, ttl and pri")
+            if tube.policy.type in _ITS_TYPES and not tube.policy.has_delay:
+                # Those that have no delays have no ttl and no priorities.
+                delay, ttl, priority = 0, UNSET, PRIORITY_UNSET
         job = self.tasks.find(tube, call, now)
         if job is None or self._engine.release(caller.connection.session, job, now, delay, ttl, priority) != OK:
             raise LuaError(_NOT_TAKEN)
@@ -803,6 +829,8 @@ def policy_from_options(base: TubePolicy, options: dict[object, object]) -> Tube
         if name == "on_task_change" and value is not None:
             raise LuaError("on_task_change: functions cannot be sent; it works in process only (penstock.compat.queue)")
         if value is None or name in _STORAGE_OPTIONS or name in ("if_not_exists", "on_task_change"):
+            continue
+        if base.type in _ITS_TYPES and (name in _PUT_OPTIONS or (name in _DEFAULTS and not base.has_ttl)):
             continue
         if name == "capacity" and base.type != "limfifottl":
             raise LuaError(f"a {base.type} tube has no capacity; a limfifottl tube has")

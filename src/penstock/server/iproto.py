@@ -107,7 +107,7 @@ class Door:
             return
         address = caller.address.rpartition(":")[0]
         server.log.warning("a wrong password came from %s", address)
-        text = f"Incorrect password supplied for user '{name[:64]}'"
+        text = "User not found or supplied credentials are invalid"
         if server.accounts.has_no_scramble(name):
             text = f"User '{name[:64]}' cannot log in over IPROTO: the server has only the SHA-256 of its password"
         if server.accounts.was_wrong(address, time.monotonic()):
