@@ -89,6 +89,20 @@ FOUND = {
         "working_share=0.1 chaos_ms=11849 nemeses=one_way,kill,pause,clock_jump,slow_disk,memory,leave,join "
         "faults_every_ms=300",
     ),
+    "two that were about to queue a job both did, and handed it out": (
+        12_006_812,
+        "nodes=4 node_timeout_ms=3000 journal=always sync_us=8000 turn_us=20 drift_ppm=0 delay_us=2000 loss=0 "
+        "duplication=0 encoded=0 producers=2 consumers=5 queues=2 jobs=30 replicate=2,4 retry_s=5 ttl_s=30 delay_s=3 "
+        "body_bytes=1,4000 async_share=0.5 nack_share=0.3 drop_share=0.3 elsewhere_share=1 fast_share=0 "
+        "working_share=0 chaos_ms=3674 nemeses= faults_every_ms=300",
+    ),
+    "an ack was given up by a node that had not met a holder": (
+        12_009_090,
+        "nodes=5 node_timeout_ms=3000 journal=always sync_us=50 turn_us=100 drift_ppm=1000 delay_us=200 loss=0 "
+        "duplication=0.5 encoded=0 producers=4 consumers=5 queues=1 jobs=60 replicate=3 retry_s=5,20 ttl_s=86400 "
+        "delay_s=0 body_bytes=0,1 async_share=0 nack_share=0.1 drop_share=0 elsewhere_share=0.2 fast_share=0 "
+        "working_share=0 chaos_ms=5389 nemeses=partition,join,set_aside faults_every_ms=300",
+    ),
 }
 
 
