@@ -139,6 +139,7 @@ def test_a_reader_gets_over_a_lost_connection(node: Server) -> None:
     [
         (lambda: StreamOptions.read({"tube": "t", "lease": "1ms"}), "lease is a second or more, and ends some time"),
         (lambda: WriteOptions.read({"stageExpire": "forever"}), "stageExpire is a second or more, and ends some time"),
+        (lambda: WriteOptions.read({"errors": "s3://b/refused"}), "errors is a directory that the driver can write to"),
         (lambda: EventsOptions.read({"maxRowsPerTrigger": "7"}, streaming=False), "a batch has no maxRowsPerTrigger"),
         (lambda: EventsOptions.read({"startingOffsets": "{}"}, streaming=True), "startingOffsets is earliest, latest"),
     ],
