@@ -79,6 +79,56 @@ def test_a_long_history_of_many_tubes_is_still_a_page(tmp_path: Path) -> None:
     assert [row["key"] for row in section(report, "fairness").rows[:2]] == ["key 4999", "key 4998"]
 
 
+def levels(tube: str, *ready: tuple[int, int]) -> Rows:
+    """How many jobs were ready in a tube, from which minute on."""
+    nothing = {"taken": 0, "delayed": 0, "buried": 0, "kept": 0}
+    moments = [(DAY + datetime.timedelta(minutes=minute), count) for minute, count in ready]
+    return [{"tube": tube, "minute": moment, "ready": count, **nothing} for moment, count in moments]
+
+
+def test_a_level_lasts_until_the_end_of_the_chart(tmp_path: Path) -> None:
+    rows = [*levels("emails", (0, 0), (2, 5)), *levels("quiet", (0, 3), (1, 7))]
+    happened = [*minutes(10, puts=1), *minutes(1, tube="quiet", puts=1)]
+    report = report_of(GoldReader(make_lake(tmp_path, {"2026-11-16": {"backlog": rows, "rates": happened}})))
+    lines = {trace.name: (trace.x, trace.y) for trace in section(report, "backlog").figure.data[:2]}
+    end = DAY + datetime.timedelta(minutes=9)
+    for tube, level in (("emails", 5), ("quiet", 7)):
+        assert (lines[tube][0][-1], lines[tube][1][-1]) == (end, level)
+
+
+def test_a_tube_that_only_gets_what_others_give_up_is_told_of(tmp_path: Path) -> None:
+    moved = {"tube": "morgue", "before": "elsewhere", "after": "ready", "count": 4}
+    flow = {"tube": "morgue", "minute": DAY, "ready": 4, "taken": 0, "delayed": 0, "buried": 0, "kept": 0}
+    gold = {"backlog": levels("morgue", (0, 4)), "flows": [flow], "transitions": [moved]}
+    report = report_of(GoldReader(make_lake(tmp_path, {"2026-11-16": gold}), ["morgue"]))
+    assert report.subtitle.endswith("UTC · morgue")
+    assert [list(trace.y) for trace in section(report, "backlog").figure.data] == [[4], [0], [0]]
+
+
+def test_rows_that_look_alike_have_bars_of_their_own(tmp_path: Path) -> None:
+    done = {"session": 5, "acked": 1, "failed": 0, "busy_ms": 1}
+    workers = [{**done, "node": node * 40, "taken": taken} for node, taken in (("a", 2), ("b", 1))]
+    reasons = [{"tube": "t", "reason": "x" * 70 + end, "count": 1, "dead_letters": 0} for end in "yz"]
+    gold = {"workers": workers, "failures": reasons, "rates": minutes(1)}
+    report = report_of(GoldReader(make_lake(tmp_path, {"2026-11-16": gold})))
+    for name in ("workers", "failures"):
+        figure = section(report, name).figure
+        assert len(set(figure.data[0].y)) == 2 == len(figure.layout.yaxis.ticktext)
+    assert list(section(report, "workers").figure.layout.yaxis.ticktext) == [
+        "aaaaaaaa: session 5",
+        "bbbbbbbb: session 5",
+    ]
+
+
+def test_a_tube_that_the_lake_does_not_know_is_refused(tmp_path: Path) -> None:
+    make_lake(tmp_path, {"2026-11-16": {"rates": minutes(1, puts=1)}})
+    (tmp_path / "_state" / "nodes.json").write_text('{"n": {"since": 1, "tubes": {"idle": {}}}}')
+    asked = ["pipeline", "report", "--lake", str(tmp_path), "--no-page", "--tube"]
+    assert CliRunner().invoke(app, [*asked, "idle"]).exit_code == 0
+    wrong = CliRunner().invoke(app, [*asked, "emials"])
+    assert wrong.exit_code == 1 and "knows no tube 'emials'; there are emails, idle" in wrong.output
+
+
 def test_where_nothing_happened_a_report_says_so(tmp_path: Path) -> None:
     report = report_of(GoldReader(make_lake(tmp_path, {})))
     assert report.subtitle == "Nothing has happened."

@@ -80,12 +80,15 @@ def test_a_write_or_a_stream_that_cannot_begin_is_refused_in_a_sentence(
     assert write(rows.withColumnRenamed("value", "boby"), tube=tube).startswith("a job has no 'boby'; its columns are")
     assert "make text of it with to_json" in write(spark.sql("select struct(1 as a) as value"), tube=tube)
 
-    def stream() -> None:
-        read = spark.readStream.format("penstock").option("url", url).option("tube", "nowhere").load()
-        write = read.writeStream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
-        write.format("noop").start().awaitTermination(180)
+    def stream(source: str, **options: Any) -> str:
+        read = spark.readStream.format(source).option("url", url).options(**options).load()
+        write = read.writeStream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).format("noop")
+        return told(lambda: write.start().awaitTermination(180))
 
-    assert told(stream).startswith("there is no tube 'nowhere'")
+    assert stream("penstock", tube="nowhere").startswith("there is no tube 'nowhere'")
+    # What can be known before the server is asked is refused elsewhere, where Spark would say something of its own.
+    assert stream("penstock", tube=tube, leese="5m").endswith("has no option 'leese'; did you mean lease?")
+    assert stream("penstock_events", endingOffsets="latest").startswith("a stream has no endingOffsets; read a batch")
 
 
 def test_a_log_of_a_newer_version_is_not_guessed_at(url: str, queue: Any, tube: str) -> None:
@@ -136,6 +139,7 @@ def test_a_reader_gets_over_a_lost_connection(node: Server) -> None:
     [
         (lambda: StreamOptions.read({"tube": "t", "lease": "1ms"}), "lease is a second or more, and ends some time"),
         (lambda: WriteOptions.read({"stageExpire": "forever"}), "stageExpire is a second or more, and ends some time"),
+        (lambda: WriteOptions.read({"errors": "s3://b/refused"}), "errors is a directory that the driver can write to"),
         (lambda: EventsOptions.read({"maxRowsPerTrigger": "7"}, streaming=False), "a batch has no maxRowsPerTrigger"),
         (lambda: EventsOptions.read({"startingOffsets": "{}"}, streaming=True), "startingOffsets is earliest, latest"),
     ],

@@ -161,6 +161,30 @@ def test_bodies_that_a_query_makes_are_the_values_they_are(
     assert result.output.startswith("1 job put, in this run or an earlier one of the same name")
 
 
+def test_a_row_that_makes_no_job_is_counted_and_the_rest_goes_on(spark: SparkSession, queue: Any, tube: str) -> None:
+    queue.tube(tube, "fifottl")
+    rows = f"""
+        SELECT * FROM VALUES
+            ('spark has decimals', '{tube}', 1.5, 3, '1h', 1),
+            ('no such time', '{tube}', 0.0, 3, 'soon', 1),
+            ('a time that is over', '{tube}', -1.0, 3, '1h', 1),
+            ('no such kind', '{tube}', 0.0, 3, '1h', 9),
+            ('nowhere', null, 0.0, 3, '1h', 1),
+            ('good', '{tube}', null, null, null, 1)
+        AS (Value, tube, delay, PRIORITY, ttl, body_kind)"""
+    done = replay(as_jobs(spark.sql(rows), None, False), queue, "odd")
+    assert (done.put, done.refused.total()) == (2, 4)
+    assert sorted(done.refused) == [
+        "a row has no tube; say --tube",
+        "body_kind is a number of 0 to 3, not 9",
+        "delay must be 0 to 31622400000 seconds, or none for ever",
+        "ttl must be a time like 30, 1.5, 250ms, 5m or 2h, not 'soon'",
+    ]
+    there = {job.body: job.meta() for state in ("ready", "delayed") for job in queue.tube(tube).jobs(state)}
+    assert set(there) == {"spark has decimals", "good"}
+    assert there["spark has decimals"]["priority"] == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

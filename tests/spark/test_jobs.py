@@ -6,8 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.datasource import EqualTo
 
-from penstock.spark import sentence_of
+import penstock
+from penstock.spark import SourceError, sentence_of
+from penstock.spark.jobs_options import ReadOptions
+from penstock.spark.jobs_read import JobsReader
+from tests.server.clustering import cluster_of
+
+from .conftest import url_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,3 +89,25 @@ def test_rows_with_a_unique_value_are_put_once(spark: SparkSession, url: str, qu
     for _ in range(2):
         write(rows, url, tube)
     assert mine.stats()["ready"] == 5
+
+
+def test_a_tube_of_a_cluster_is_read_where_it_lives_and_not_through_every_node(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 2) as cluster:
+        here, there = map(url_of, cluster.nodes)
+        for url, tube, count in ((here, "orders", 3), (there, "mails", 2)):
+            with penstock.connect(url) as queue:
+                queue.tube(tube).put_many([b"x"] * count)
+
+        def read(urls: str, tube: str = "", where: str = "") -> int:
+            reader = JobsReader(ReadOptions.read({"url": urls, "tube": tube}))
+            if where:
+                list(reader.pushFilters([EqualTo(("tube",), where)]))
+            return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+
+        both = f"{here},{there}"
+        assert read(both) == 5
+        assert (read(both, "orders"), read(both, "mails"), read(both, "orders,mails")) == (3, 2, 5)
+        assert (read(both, where="orders"), read(both, where="nothing")) == (3, 0)
+        assert read(there, "orders") == 3  # One node is asked, and asks the other.
+        with pytest.raises(SourceError, match="there is no tube 'nothing'"):
+            read(both, "orders,nothing")

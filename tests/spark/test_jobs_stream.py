@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from penstock.spark import SourceError
 from penstock.spark.jobs_options import StreamOptions
 from penstock.spark.jobs_stream import JobsStreamReader
 
@@ -86,3 +88,28 @@ def test_a_consumer_that_is_known_begins_behind_what_it_has_finished(url: str, q
     mine.put(b"later")
     assert batches(1) == [3, 4, 4]
     assert there(mine.stats()) == {}
+
+
+def test_a_query_goes_on_though_the_server_has_lost_its_newest_claims(url: str, queue: Any, tube: str) -> None:
+    """The machine has crashed under `fsync everysec`: the checkpoint has a claim that the server does not know."""
+    mine = queue.tube(tube)
+    mine.put_many([b"%d" % number for number in range(3)])
+    reader = JobsStreamReader(StreamOptions.read({"url": url, "tube": tube}))
+    first = reader.initialOffset()
+    lost = {**reader.latestOffset(first, ReadMaxRows(1)), "claim": 7}
+    reader.stop()
+
+    again = JobsStreamReader(StreamOptions.read({"url": url, "tube": tube}))
+    assert again.partitions(first, lost)  # What it was in: read again, as far as it is there.
+    end = again.latestOffset(lost, ReadMaxRows(10))
+    rows = [row for part in again.partitions(lost, end) for batch in again.read(part) for row in batch.to_pylist()]
+    assert sorted(row["body"] for row in rows) == [b"1", b"2"]
+    assert again.latestOffset(end, ReadMaxRows(10)) == end  # There is no more.
+    assert there(mine.stats()) == {}
+    again.stop()
+
+    named = JobsStreamReader(StreamOptions.read({"url": url, "tube": tube, "consumer": tube}))
+    mine.put(b"x")
+    with pytest.raises(SourceError, match=r"the server has 0 claims of consumer .*, and the checkpoint 7: it has lost"):
+        named.latestOffset({"consumer": tube, "claim": 7}, ReadMaxRows(1))
+    named.stop()

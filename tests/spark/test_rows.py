@@ -90,6 +90,41 @@ def test_rows_that_were_refused_are_told_of_once_though_a_batch_of_a_stream_is_d
     assert pq.read_table(file)["value"].to_pylist() == [None]
 
 
+def test_a_row_that_names_no_tube_is_refused_like_any_other(
+    writer: Callable[..., JobsWriter], url: str, queue: Any, tube: str, tmp_path: Path
+) -> None:
+    batch = rows(
+        *({"body": "x", "tube": name} for name in (None, tube, "", f"{tube} nowhere")),
+        body=pa.string(),
+        tube=pa.string(),
+    )
+    options = WriteOptions.read({"url": url, "errors": str(tmp_path)})
+    one = JobsWriter(options, ("body", "tube"))
+    one.commit([one.write(iter([batch]))])
+    assert queue.tube(tube).stats()["ready"] == 1
+    [file] = tmp_path.iterdir()
+    assert sorted(row["error"].partition("]")[0] for row in pq.read_table(file).to_pylist()) == [
+        "[BADNAME",
+        "[BADNAME",
+        "[NOTUBE",
+    ]
+    strict = JobsWriter(replace(options, errors=None), ("body", "tube"))
+    with pytest.raises(SourceError, match=r"a row has no tube; fill the column, or say .option\(\"tube\", …\)"):
+        strict.write(iter([batch]))
+
+
+def test_a_place_for_refused_rows_that_cannot_be_written_to_is_told_in_a_sentence(
+    writer: Callable[..., JobsWriter], queue: Any, tube: str, tmp_path: Path
+) -> None:
+    batch = rows({"value": "good"}, {"value": None}, value=pa.string())
+    (tmp_path / "file").touch()
+    one = writer(batch, errors=str(tmp_path / "file" / "refused"))
+    done = one.write(iter([batch]))
+    with pytest.raises(SourceError, match=r"^errors: .*/file/refused: Not a directory; nothing was published"):
+        one.commit([done])
+    assert queue.tube(tube).stats()["ready"] == 0
+
+
 def test_more_tasks_than_can_be_published_together_are_refused(writer: Callable[..., JobsWriter]) -> None:
     batch = rows(value=pa.string())
     tasks = [Staged(Filled(b"%d" % number, b"t", 1), "", b"") for number in range(10_001)]

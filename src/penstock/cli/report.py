@@ -41,7 +41,8 @@ def report(
         from penstock.pipeline.lake import Lake
         from penstock.pipeline.report import report_of
 
-    found = report_of(GoldReader(Lake(lake), tubes or (), since, until))
+    gold = GoldReader(Lake(lake), tubes or (), since, until)
+    found = report_of(gold.must_know(tubes) if tubes else gold)
     show(found, out)
     if page:
         path = write_page(found, Path(to) if to else Path(lake, "report.html"), f"The lake is {lake}.")

@@ -81,10 +81,11 @@ def over_time(
 def bars(rows: Sequence[Row], name: str, values: dict[str, str], unit: str) -> Figure:
     """A bar for each row, the first one on top; several fields are bars side by side."""
     figure = go.Figure()
+    # By their places: what is called the same, or is after it was cut, would be one bar over the other.
+    places = [str(number) for number in range(len(rows))]
+    labels = [label(row[name]) for row in rows]
     for field, called in values.items():
-        figure.add_bar(
-            y=[label(row[name]) for row in rows], x=[row[field] for row in rows], name=called, orientation="h"
-        )
+        figure.add_bar(y=places, x=[row[field] for row in rows], name=called, orientation="h")
     return _laid_out(
         figure,
         barmode="group",
@@ -92,7 +93,10 @@ def bars(rows: Sequence[Row], name: str, values: dict[str, str], unit: str) -> F
         height=max(160, 90 + BAR_PX * len(rows) * (1 if len(values) == 1 else 1.5)),
         showlegend=len(values) > 1,
         xaxis={"title": {"text": unit}, "rangemode": "tozero"},
-        yaxis={"type": "category", "autorange": "reversed", "gridcolor": "rgba(0,0,0,0)"},
+        yaxis={
+            **{"type": "category", "autorange": "reversed", "gridcolor": "rgba(0,0,0,0)"},
+            **{"tickmode": "array", "tickvals": places, "ticktext": labels},
+        },
     )
 
 

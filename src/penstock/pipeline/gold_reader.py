@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.lake import Lake
 from penstock.pipeline.tables import Table, gold_table
 
@@ -67,14 +68,32 @@ class GoldReader:
     @cached_property
     def tubes(self) -> list[str]:
         """The tubes that there is something about, the busiest first."""
-        rows = self.summed("rates", ["tube"], puts="sum", takes="sum")
-        return [row["tube"] for row in sorted(rows, key=lambda row: (-row["puts"] - row["takes"], row["tube"]))]
+        counts = dict.fromkeys(pc.unique(self._happened["tube"]).to_pylist(), 0)
+        for row in self.summed("rates", ["tube"], puts="sum", takes="sum"):
+            counts[row["tube"]] = row["puts"] + row["takes"]
+        return sorted(counts, key=lambda tube: (-counts[tube], tube))
 
     @cached_property
     def span(self) -> tuple[datetime.datetime, datetime.datetime] | None:
         """The first and the last minute in which something happened."""
-        ends = pc.min_max(self.table("rates")["minute"]).as_py()
+        ends = pc.min_max(self._happened["minute"]).as_py()
         return None if ends["min"] is None else (ends["min"], ends["max"])
+
+    @cached_property
+    def _happened(self) -> pa.Table:
+        """Where and when something happened. What only gets the jobs that others give up has flows, and no rates."""
+        return pa.concat_tables(self.table(name).select(["tube", "minute"]) for name in ("rates", "flows"))
+
+    def must_know(self, tubes: Collection[str]) -> GoldReader:
+        """Refuse tubes that the lake does not know: rather than idle they are misspelt."""
+        from penstock.pipeline import nodes
+
+        known = {tube for node in nodes.recall(self._lake).values() for tube in node["tubes"]}
+        known |= set(GoldReader(self._lake).tubes)
+        for tube in tubes:
+            if tube not in known:
+                raise PipelineError(f"{self._lake.root} knows no tube {tube!r}; there are {', '.join(sorted(known))}")
+        return self
 
 
 def group(table: pa.Table, by: Sequence[str], **how: str) -> pa.Table:

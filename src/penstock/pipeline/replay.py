@@ -7,16 +7,20 @@ can be run again: what it has put already is not put twice, and what is still th
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.core.errors import CommandError, NameTaken
-from penstock.core.job import BODY_JSON
+from penstock.core.durations import NO_DURATION, read_duration
+from penstock.core.errors import CommandError, NameTaken, WrongType
+from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT
+from penstock.core.limits import NEVER
 from penstock.options import EncodedBody
 from penstock.pipeline.errors import PipelineError, spoken
 from penstock.pipeline.lake import Lake
@@ -33,7 +37,12 @@ BATCH_JOBS: Final = 500
 BATCHES_A_SECOND: Final = 10
 
 # What a row may say of its job, by the names that a put has for it.
-OPTIONS: Final = ("key", "priority", "delay", "ttl", "ttr")
+_TIMES: Final = ("delay", "ttl", "ttr")
+OPTIONS: Final = ("key", "priority", *_TIMES)
+_KINDS: Final = (BODY_BYTES, BODY_TEXT, BODY_JSON, BODY_MSGPACK)
+
+# Columns that mean something.
+_OURS: Final = frozenset((*OPTIONS, "tube", "node", "job", "body", "value", "body_kind"))
 
 # A column of ours: which of several equal rows it is.
 _COPY: Final = "__copy"
@@ -85,6 +94,8 @@ def as_jobs(rows: DataFrame, tube: str | None, lake_is_there: bool) -> DataFrame
     """Rows as jobs to be: tube, body, its kind if it comes from a log, options, and the origin that marks each."""
     from pyspark.sql import functions as f
 
+    # Spark does not tell them apart by their case.
+    rows = rows.withColumnsRenamed({name: name.lower() for name in rows.columns if name.lower() in _OURS})
     names = [name.lower() for name in rows.columns]
     if tube is None and "tube" not in names:
         raise PipelineError("the rows have no column tube, so it is not known where to put them; say --tube")
@@ -172,10 +183,14 @@ def replay(
             if row["body"] is None:
                 done.bodiless += 1
                 continue
-            if row["tube"] not in tubes:
+            if row["tube"] is not None and row["tube"] not in tubes:
                 # One that is not there is rather misspelt than wanted.
                 tubes[row["tube"]] = queue.find_tube(row["tube"])
-            answers.append(pipeline.put(tubes[row["tube"]], _body(row), **_options(row, run)))
+            try:
+                answers.append(pipeline.put(_tube(row, tubes), _body(row), **_options(row, run)))
+            except CommandError as error:
+                # It is refused here already; a server would do it.
+                done.refused[str(error)] += 1
         pipeline.send()
         for answer in answers:
             try:
@@ -208,14 +223,36 @@ def _paced(rows: Iterable[Row], rate: float | None) -> Iterator[list[Row]]:
             due = max(due, time.monotonic() - 1) + len(batch) / rate
 
 
+def _tube(row: Row, tubes: dict[str, Tube]) -> Tube:
+    if row["tube"] is None:
+        raise WrongType("a row has no tube; say --tube")
+    return tubes[row["tube"]]
+
+
 def _body(row: Row) -> Any:
-    if row["body_kind"] is not None:
-        return EncodedBody(bytes(row["body"]), row["body_kind"])
-    return row["body"] if isinstance(row["body"], str) else bytes(row["body"])
+    kind = row["body_kind"]
+    if kind is None:
+        return row["body"] if isinstance(row["body"], str) else bytes(row["body"])
+    if kind not in _KINDS:
+        raise WrongType(f"body_kind is a number of 0 to {max(_KINDS)}, not {kind}")
+    return EncodedBody(bytes(row["body"]), kind)
 
 
 def _options(row: Row, run: str) -> dict[str, Any]:
-    given = {name: row[name] for name in OPTIONS if name in row and row[name] is not None}
-    if "key" in given and isinstance(given["key"], bytearray):
-        given["key"] = bytes(given["key"])
+    given = {name: _value(name, row[name]) for name in OPTIONS if name in row and row[name] is not None}
     return {**given, "name": f"replay of {row['origin']}", "dedup": f"{run} {row['origin']}"}
+
+
+def _value(name: str, value: Any) -> Any:
+    """What a row says of its job, as a put takes it."""
+    if isinstance(value, Decimal):
+        # What SQL makes of 1.5, and of a large whole number.
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if name in _TIMES and isinstance(value, str):
+        ms = read_duration(value.encode())
+        if ms == NO_DURATION:
+            raise WrongType(f"{name} must be a time like 30, 1.5, 250ms, 5m or 2h, not {value!r}")
+        return math.inf if ms >= NEVER else ms / 1_000
+    return value

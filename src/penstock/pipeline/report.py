@@ -141,7 +141,7 @@ class _Maker:
         most = {row["tube"]: row["ready"] for row in rows_of(group(table, ["tube"], ready="max"))}
         last = rows_of(group(table, ["tube"], **dict.fromkeys(levels, "last")))
         lines = {"ready": "ready", "taken": "taken", "buried": "buried"}
-        points = sorted(self._over_time("backlog", **dict.fromkeys(lines, "max")), key=lambda row: row["minute"])
+        points = self._lasting(self._over_time("backlog", **dict.fromkeys(lines, "max")), last)
         return self._section(
             "backlog",
             "Backlog",
@@ -192,7 +192,12 @@ class _Maker:
 
     def workers(self) -> Section:
         rows = self._greatest("workers", ["node", "session"], "taken", acked="sum", failed="sum", busy_ms="sum")
-        named = [{**row, "name": f"session {row['session']}"} for row in rows]
+        # Every node numbers its own.
+        several = len({row["node"] for row in rows}) > 1
+        named = [
+            {**row, "name": f"{row['node'][:8]}: session {row['session']}" if several else f"session {row['session']}"}
+            for row in rows
+        ]
         columns = [
             *(Column("node", lambda row: row["node"][:8]), column("session")),
             *(column("taken"), column("acked"), column("failed"), column("busy_ms", "busy, ms")),
@@ -242,6 +247,15 @@ class _Maker:
             for tube in self._shown
             for moment in self._moments
         ]
+
+    def _lasting(self, points: list[Row], last: list[Row]) -> list[Row]:
+        """Points of levels in their order: the last ones last to the end of the chart, though nothing changes there."""
+        if self._gold.span is None:
+            return points
+        end = self._gold.span[1]
+        there = {row["tube"] for row in points if row["minute"] >= end}
+        more = [{**row, "minute": end} for row in last if row["tube"] not in there]
+        return sorted([*points, *more], key=lambda row: row["minute"])
 
     @cached_property
     def _moments(self) -> list[datetime]:

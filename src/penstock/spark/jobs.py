@@ -64,9 +64,9 @@ class JobsSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream: the jobs as they come, each acked when its batch is finished."""
         from penstock.spark.jobs_stream import JobsStreamReader
+        from penstock.spark.refused_stream import made
 
-        with told():
-            return JobsStreamReader(StreamOptions.read(self.options))
+        return made(lambda: JobsStreamReader(StreamOptions.read(self.options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch of rows that become jobs."""

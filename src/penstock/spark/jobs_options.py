@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 from penstock.core.errors import OutOfRange, WrongType
 from penstock.core.limits import NEVER, STAGE_EXPIRE_MS
@@ -90,7 +93,7 @@ class WriteOptions:
     tube: str | None  # None: each row says it.
     kind: str | None  # None: text for text, bytes for bytes.
     stage_expire_ms: int
-    errors: str | None  # Where rows that are refused go; None: they are not tolerated.
+    errors: Path | None  # Where rows that are refused go; None: they are not tolerated.
     errors_max: int
 
     @classmethod
@@ -105,7 +108,7 @@ class WriteOptions:
             tube=options.text("tube"),
             kind=kind,
             stage_expire_ms=_finite(options, "stageExpire", STAGE_EXPIRE_MS),
-            errors=options.text("errors"),
+            errors=_directory(options, "errors"),
             errors_max=options.integer("maxErrors", _ERRORS_MAX, 1, 1_000_000),
         )
 
@@ -122,3 +125,14 @@ def _finite(options: Options, name: str, default: int) -> int:
     if not _FINITE_MS_MIN <= ms < NEVER:
         raise OutOfRange(f"{name} is a second or more, and ends some time")
     return ms
+
+
+def _directory(options: Options, name: str) -> Path | None:
+    """A directory on this machine, named as a path or a file: URL."""
+    path = options.text(name)
+    if path is None:
+        return None
+    parsed = urlparse(path)
+    if parsed.scheme not in ("", "file"):
+        raise WrongType(f"{name} is a directory that the driver can write to, not {path!r}")
+    return Path(url2pathname(parsed.path) if parsed.scheme else path)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
-from penstock.client.commands import Call, find_tube
+from penstock.client.commands import Call, find_tube, tubes
 from penstock.core.errors import UnknownTube
 from penstock.spark.errors import told
 from penstock.spark.jobs_options import ReadOptions
@@ -76,14 +76,18 @@ class JobsReader(DataSourceReader):
         """A task for each tube of each server, or one for all of its tubes."""
         options = self._options
         with told():
-            found: list[InputPartition] = []
-            for url in options.urls:
-                with Node(url) as node:
-                    for tube in self._asked:
+            homes = _homes(options.urls, {*self._asked, *options.tubes})
+            with Node(options.urls[0]) as node:
+                for tube in self._asked:
+                    if not homes.get(tube):
                         node.call(find_tube(tube.encode()))
-                if options.states:
-                    found += [Scan(url, tube) for tube in options.tubes or (None,) if tube != ""]
-            return found
+            if not options.states:
+                return []
+            if not options.tubes:
+                return [Scan(url, None) for url in options.urls]
+            # One that lives on none of them, but on another node of their cluster, is read through the first.
+            named = [tube for tube in options.tubes if tube != ""]
+            return [Scan(url, tube) for tube in named for url in homes.get(tube) or options.urls[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """The jobs of one task; none, where there is none."""
@@ -111,3 +115,15 @@ class JobsReader(DataSourceReader):
                     yield batch(groups, self._options.columns)
                 if cursor == b"0":
                     return
+
+
+def _homes(urls: tuple[str, ...], wanted: set[str]) -> dict[str, list[str]]:
+    """Which of several servers have each tube themselves. In a cluster any node would tell of it, and so each would."""
+    found: dict[str, list[str]] = {tube: [] for tube in wanted}
+    if wanted and len(urls) > 1:
+        for url in urls:
+            with Node(url) as node:
+                theirs: list[str] = node.call(tubes())
+            for tube in wanted.intersection(theirs):
+                found[tube].append(url)
+    return found

@@ -88,10 +88,8 @@ class Rows:
             self._put_some(self._tube(tube), batch.filter(chosen))
 
     def _tube(self, tube: str | None) -> bytes:
-        named = tube if tube is not None else self._options.tube
-        if not named:
-            raise SourceError('a row has no tube; fill the column, or say .option("tube", …)')
-        return named.encode()
+        """The tube of a row that names this one, or none; empty if nobody does."""
+        return ((tube if tube is not None else self._options.tube) or "").encode()
 
     def _put_some(self, tube: bytes, batch: pa.RecordBatch) -> None:
         """Put rows of one tube: those with a value that keeps them single at once, the others into the stage."""
@@ -132,7 +130,7 @@ class Rows:
     def _send(self, rows: _Some, at: int, end: int) -> None:
         """Put some of the rows; of those that are refused, tell which."""
         try:
-            self._check(rows.bodies[at:end])
+            self._check(rows.tube, rows.bodies[at:end])
             self._node.call(self._command(rows, at, end))
             if rows.staged:
                 self.filled = Filled(self._stage, rows.tube, self._staged + end - at)
@@ -146,7 +144,9 @@ class Rows:
             self._send(rows, at, middle)
             self._send(rows, middle, end)
 
-    def _check(self, bodies: list[bytes | None]) -> None:
+    def _check(self, tube: bytes, bodies: list[bytes | None]) -> None:
+        if not tube:
+            raise e.BadName('a row has no tube; fill the column, or say .option("tube", …)')
         for body in bodies:
             if body is None:
                 raise e.WrongType(f"the {self._body} of a row is null; a job has a body, which may be empty")

@@ -23,7 +23,7 @@ from penstock.client import commands
 from penstock.client.commands import Call
 from penstock.core.errors import ClaimGone, PenstockError
 from penstock.core.limits import CLAIMS_OPEN_MAX
-from penstock.spark.errors import told
+from penstock.spark.errors import SourceError, told
 from penstock.spark.jobs_options import StreamOptions
 from penstock.spark.node import Node
 
@@ -58,13 +58,17 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._new_consumer = options.consumer or f"{options.tube}/spark/{uuid.uuid4().hex}"
         self._desk: _Desk | None = None
         self._left: int | None = None  # How many jobs a query that reads what is there may still claim.
+        self._lost: Offset | None = None  # Where the server has lost claims, and we go on as a new consumer.
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get the options; what the driver holds stays there."""
         return {**self.__dict__, "_desk": None}
 
     def _at(self, consumer: str) -> _Desk:
-        if self._desk is None or self._desk.consumer != consumer:
+        if self._desk is not None and self._desk.consumer != consumer:
+            self.stop()
+            self._desk = None
+        if self._desk is None:
             self._desk = _Desk(self._options, consumer)
         return self._desk
 
@@ -84,14 +88,32 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Everything before the start is finished: ack it. Then claim the next jobs."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.rows_per_trigger
         with told():
+            begin = self._finished(start)
+            desk = self._at(begin["consumer"])
+            if self._left is None:
+                newest, _ = desk.claim(begin["claim"], most, True)
+            else:
+                newest, claimed = desk.claim(begin["claim"], min(most, self._left), False)
+                self._left -= claimed
+            return {**begin, "claim": newest} if newest > begin["claim"] else start
+
+    def _finished(self, start: Offset) -> Offset:
+        """Ack what is before a start, and tell where to go on: there, unless the server does not know of it.
+
+        It has crashed and lost its last second, or is another one: the jobs are in their tube, and are claimed anew.
+        """
+        if start != self._lost:
             desk = self._at(start["consumer"])
             desk.ack(start["claim"])
-            if self._left is None:
-                newest, _ = desk.claim(start["claim"], most, True)
-            else:
-                newest, claimed = desk.claim(start["claim"], min(most, self._left), False)
-                self._left -= claimed
-            return {**start, "claim": newest}
+            if desk.newest >= start["claim"]:
+                return start
+            if self._options.consumer is not None:
+                raise SourceError(
+                    f"the server has {desk.newest} claims of consumer {start['consumer']}, and the checkpoint "
+                    f"{start['claim']}: it has lost some, or is another one; begin with a new checkpoint"
+                )
+            self._lost = start
+        return {"consumer": self._new_consumer, "claim": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Claim no more than is there now."""
@@ -145,7 +167,7 @@ class _Desk:
         # Whoever called itself so before is refused from the first command on that changes something.
         self._token = info.token + 1
         self._acked = info.acked
-        self._newest = info.newest
+        self.newest = info.newest  # The number of its newest claim.
         self._sizes: dict[int, tuple[int, int]] = {}  # Of open claims: jobs, and bytes of their bodies.
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -171,7 +193,7 @@ class _Desk:
     def ack(self, upto: int) -> None:
         """All claims up to a number are finished."""
         if upto > self._acked:
-            self._call(commands.ack_claims(self.consumer, min(upto, self._newest), self._token))
+            self._call(commands.ack_claims(self.consumer, min(upto, self.newest), self._token))
             self._acked = upto
             self._sizes = {number: size for number, size in self._sizes.items() if number > upto}
 
@@ -181,8 +203,8 @@ class _Desk:
         Claims that were made before, and perhaps never became a batch, are among them whatever the limit.
         """
         newest, jobs, more = start, 0, 0
-        while newest - start < CLAIMS_OPEN_MAX and (jobs < most or newest < self._newest):
-            is_new = newest >= self._newest
+        while newest - start < CLAIMS_OPEN_MAX and (jobs < most or newest < self.newest):
+            is_new = newest >= self.newest
             size = self._take(newest + 1, min(_CLAIM_JOBS, max(1, most - jobs)))
             if size is not None:
                 jobs += size[0]
@@ -214,7 +236,7 @@ class _Desk:
             return None
         if size is not None:
             self._sizes[number] = size
-            self._newest = max(self._newest, number)
+            self.newest = max(self.newest, number)
         return size
 
     def parts(self, start: int, end: int) -> Iterator[ClaimPart]:

@@ -11,12 +11,9 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlparse
-from urllib.request import url2pathname
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -116,17 +113,22 @@ class _Putting:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        directory = _local(self._options.errors)
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = self._options.errors
         table: Table = pa.concat_tables([pa.ipc.open_stream(each).read_all() for each in refused])
         made = directory / f".{uuid.uuid4().hex}.parquet"
         name = hashlib.sha256(mark.encode()).hexdigest()[:32] if mark else uuid.uuid4().hex
         try:
-            pq.write_table(table, made)
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                pq.write_table(table, made)
+            except OSError as error:
+                why = error.strerror or error
+                raise SourceError(f"errors: {directory}: {why}; nothing was published") from None
             yield
             made.replace(directory / f"part-{name}.parquet")
         finally:
-            made.unlink(missing_ok=True)
+            with suppress(OSError):
+                made.unlink()
 
 
 class JobsWriter(_Putting, DataSourceArrowWriter):
@@ -151,11 +153,3 @@ class JobsStreamWriter(_Putting, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A task failed for good: drop the jobs of this batch."""
         self._discard(messages)
-
-
-def _local(path: str) -> Path:
-    """A directory on this machine, named as a path or a file: URL."""
-    parsed = urlparse(path)
-    if parsed.scheme not in ("", "file"):
-        raise SourceError(f"errors is a directory that the driver can write to, not {path!r}")
-    return Path(url2pathname(parsed.path) if parsed.scheme else path)
