@@ -269,3 +269,18 @@ def test_a_member_that_was_forgotten_is_not_waited_for_not_even_after_a_restart(
     guild[1].members.restore([], guild.now, past)
     assert guild[1].ask("ackjob", id) == 1
     assert not any(guild[number].cluster.acks.by_id for number in (0, 1))
+
+
+def test_nobody_is_told_of_a_holder_that_has_left() -> None:
+    """A node that came later has never met it, and would wait for it."""
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600, "replicate", 2)
+    holder, late = sorted(guild.nodes[1:], key=lambda node: not node.jobs())
+    guild.isolate(holder.number)
+    del late.members.peers[holder.id]
+    assert guild[0].members.forget(holder.id, guild.now)
+    guild[0].cluster.set_leaving(True, guild.now)
+    guild.run(10_000)
+    assert not guild[0].jobs()
+    assert late.ask("ackjob", id) == 1
+    assert not late.jobs() and not late.cluster.acks.by_id

@@ -166,7 +166,7 @@ class Acks:
         if had and message.aux != 0 and sender not in ack.holders:
             ack.holders.append(place.node(sender))
         told = had and message.aux != 0 and message.aux != fingerprint(ack.holders)
-        place.mail.send(sender, OfHolders(GOTACK, id, 1 if had else 0, list(ack.holders) if told else []))
+        place.mail.send(sender, OfHolders(GOTACK, id, 1 if had else 0, place.to_name(ack.holders) if told else []))
 
     def _acked(self, job: Job, id: bytes, sender: bytes, by_dummy: bool, now: i64) -> Ack | None:
         """Another node says that a job which is here is done: keep that, if anybody else may have to know."""

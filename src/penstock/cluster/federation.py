@@ -434,7 +434,7 @@ class Federation:
             copy = Copy(b"", 1, [place.myself], True)
             job.rare().copy = copy
         merge_holders(place, copy, [node])
-        image.holders = list(copy.holders)
+        image.holders = place.to_name(copy.holders)
         images.append(image)
         set_aside(place.engine, job, self._requeue.stand_by(retry_ms(job), retry_ms(job), now), now)
         return True

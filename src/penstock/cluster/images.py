@@ -28,7 +28,7 @@ def outline_of(place: Place, job: Job, now: i64) -> JobImage:
     copy = job.copy()
     image.body_kind = i64(job.body_kind)
     image.repl = 1 if copy is None else i64(copy.repl)
-    image.holders = [place.myself] if copy is None else list(copy.holders)
+    image.holders = [place.myself] if copy is None else place.to_name(copy.holders)
     image.age_ms = max(0, now - job.created)
     image.order = job.order
     image.ttl_ms = NEVER if job.expiry == NEVER else max(0, job.expiry - now)

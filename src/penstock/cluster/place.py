@@ -123,6 +123,13 @@ class Place:
             self._nodes[id] = id
         return id
 
+    def to_name(self, holders: list[bytes]) -> list[bytes]:
+        """The holders of a job that others are told of: who has never met those that have left would wait for them."""
+        members = self.members
+        if not members.past:
+            return list(holders)
+        return [node for node in holders if not members.has_left(node)]
+
     def shown(self, node: bytes) -> str:
         """A node for people: who it is, and where."""
         peer = self.members.peers.get(node)

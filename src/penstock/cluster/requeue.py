@@ -167,7 +167,7 @@ class Requeue:
         else:
             if message.aux != fingerprint(copy.holders):
                 # One whom the sender does not know of may have it queued.
-                place.mail.send(sender, OfHolders(HOLDERS, id, 0, list(copy.holders)))
+                place.mail.send(sender, OfHolders(HOLDERS, id, 0, place.to_name(copy.holders)))
             if job.state == s.DELAYED and copy.warned and wins(sender, place.myself, id):
                 # We are about to, too; it could be handed out by both before either hears of the other.
                 self._stand_back(job, copy, warning_ms(job), now)
