@@ -286,10 +286,11 @@ class Acks:
         members = self._place.members
         unmet = False
         for node in members.everybody() if ack.is_dummy() else ack.holders:
-            if node != self._place.myself and node not in ack.confirmed:
-                if members.is_member(node):
-                    return False
-                unmet = unmet or not members.has_left(node)
+            if node == self._place.myself or node in ack.confirmed or members.has_left(node):
+                continue
+            if members.is_member(node):
+                return False
+            unmet = True
         if not unmet:
             message = OfJob(DELJOB, ack.id)
             for node, had in ack.confirmed.items():

@@ -326,7 +326,7 @@ class Desk:
                     self.on_slow(caller, args, ended - began)
                 began = ended
             else:
-                self._refuse_unknown(caller, args)
+                self._refuse_unknown(caller, name)
             if caller.wait is not None or caller.busy:
                 return at
             if caller.muted != ANSWERED:
@@ -415,11 +415,8 @@ class Desk:
             raise error
         self.on_error(error)
 
-    def _refuse_unknown(self, caller: Caller, args: list[bytes]) -> None:
-        name = args[0]
-        # GET is what clients of Redis say, too; but not of a path.
-        is_redis = name.upper() == b"GET" and (len(args) == 1 or not args[1].startswith(b"/"))
-        if name.upper() in _HTTP_WORDS and not is_redis:
+    def _refuse_unknown(self, caller: Caller, name: bytes) -> None:
+        if name.upper() in _HTTP_WORDS:
             caller.reply.error(b"ERR this is not a web server; it speaks RESP")
             caller.closing = True
             return

@@ -78,8 +78,8 @@ MUTANTS: Final = (
     Mutant(
         "ack-collected-while-a-holder-is-away",
         "cluster.acks",
-        "if node != self._place.myself and node not in ack.confirmed and members.is_member(node):",
-        "if node != self._place.myself and node not in ack.confirmed and node in members.reachable():",
+        "if node == self._place.myself or node in ack.confirmed or members.has_left(node):",
+        "if node == self._place.myself or node in ack.confirmed or node not in members.reachable():",
     ),
     Mutant(
         "old-time-after-nack",
