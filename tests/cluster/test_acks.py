@@ -253,9 +253,12 @@ def test_who_alone_knows_of_an_ack_waits_for_a_holder_that_it_has_never_met() ->
     guild = unacquainted()
     id = guild[0].ask("addjob", "q", "body", 1000, "retry", 600)
     guild.down.add(0)
+    assert guild[1].members.forget(guild[0].id, guild.now)
     assert guild[1].ask("ackjob", id) == 1
     guild.run(200_000)
     assert id in guild[1].cluster.acks.by_id
+    guild.run(200_000)
+    assert not guild[1].cluster.acks.by_id  # Nobody has told of such a node.
 
 
 def test_a_member_that_was_forgotten_is_not_waited_for_not_even_after_a_restart() -> None:

@@ -28,8 +28,10 @@ from penstock.core.job import Job
 _PERIOD_MS: Final = 1_000
 _PERIOD_MS_MAX: Final = 180_000
 
-# After so many attempts, about a minute, whoever does not know a holder forgets what others know who may.
+# After so many attempts, about a minute, whoever has never met a holder forgets what others remember, who may have met
+# it; and after so many, about four minutes, what nobody else does: nobody has told of such a node all the while.
 _ATTEMPTS_UNMET: Final = 5
+_ATTEMPTS_ALONE: Final = 7
 
 # How many dummies there may be: whoever acknowledges what nobody knows must not fill the memory. About 50 MB.
 DUMMIES_MAX: Final = 100_000
@@ -296,7 +298,7 @@ class Acks:
             for node, had in ack.confirmed.items():
                 if had:
                     self._place.mail.send(node, message)
-        elif ack.attempts <= _ATTEMPTS_UNMET or True not in ack.confirmed.values():
+        elif ack.attempts <= (_ATTEMPTS_UNMET if True in ack.confirmed.values() else _ATTEMPTS_ALONE):
             return False
         self.collected += 1
         self._drop(ack, now)
