@@ -287,3 +287,21 @@ def test_nobody_is_told_of_a_holder_that_has_left() -> None:
     assert not guild[0].jobs()
     assert late.ask("ackjob", id) == 1
     assert not late.jobs() and not late.cluster.acks.by_id
+
+
+def test_an_ack_reaches_a_holder_that_was_asked_when_the_log_broke_off() -> None:
+    guild = Guild(3, disks=True)
+    guild.isolate(0)
+    guild.restart(0)  # So it has not heard of anybody yet, and asks nobody at first.
+    guild[0].ask("addjob", "q", "body", 10_000, "retry", 600, "replicate", 3)
+    assert [job.copy().holders for job in guild[0].jobs() if job.copy()] == [[guild[0].id]]
+    guild.heal()
+    guild.lost.add(m.GOTJOB)
+    guild.run(5_000)
+    assert guild[1].jobs() and guild[2].jobs()
+    guild.lost.clear()
+    guild.restart(0)
+    id = guild[0].ask("getjob", "from", "q")[0][1]
+    assert guild[0].ask("ackjob", id) == 1
+    guild.run(10_000)
+    assert nothing_left(guild)

@@ -96,6 +96,13 @@ FOUND = {
         "body_bytes=1,4000 async_share=0.5 nack_share=0.3 drop_share=0.3 elsewhere_share=1 fast_share=0 "
         "working_share=0 chaos_ms=3674 nemeses= faults_every_ms=300",
     ),
+    "an ack did not reach a holder that was asked a moment before a power cut": (
+        16_003_068,
+        "nodes=3 node_timeout_ms=10000 journal=always sync_us=50 turn_us=1000 drift_ppm=0 delay_us=1000 loss=0 "
+        "duplication=0 encoded=0 producers=3 consumers=2 queues=1 jobs=50 replicate=1,3 retry_s=5,20 ttl_s=86400 "
+        "delay_s=0,1 body_bytes=1,100 async_share=0 nack_share=0.1 drop_share=0 elsewhere_share=0.2 fast_share=0 "
+        "working_share=0.1 chaos_ms=8365 nemeses=power_cut,slow_disk,join faults_every_ms=300",
+    ),
     "an ack was given up by a node that had not met a holder": (
         12_009_090,
         "nodes=5 node_timeout_ms=3000 journal=always sync_us=50 turn_us=100 drift_ppm=1000 delay_us=200 loss=0 "
