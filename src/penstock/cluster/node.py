@@ -72,7 +72,7 @@ class Cluster(CopyKeeper):
     homes: Homes
     founding: Founding
     _leaving: Leaving
-    _short: set[int]  # Jobs that the log had with fewer holders than they should have, by number.
+    _began: i64  # When this process took over.
     ignored: i64  # Messages about jobs from nodes that are no members.
     _changes: i64  # Of the table of nodes, as far as the directory of homes follows it.
 
@@ -101,7 +101,7 @@ class Cluster(CopyKeeper):
         self.homes = Homes(self.place)
         self.founding = Founding(self.place, self.homes)
         self._leaving = Leaving(self.place, self.acks, self.handovers)
-        self._short = set()
+        self._began = engine.now
         self.ignored = 0
         self._changes = -1
         engine.copies = self
@@ -119,8 +119,6 @@ class Cluster(CopyKeeper):
                 place.foreign[copy.foreign] = job.id
             # One that was to be held by others only, when the log broke off, is in here now.
             merge_holders(place, copy, [place.myself])
-            if len(copy.holders) < copy.repl:
-                self._short.add(job.id)
         self.acks.restore(now)
         self.handovers.restore(now)
         self.homes.restore()
@@ -470,11 +468,10 @@ class Cluster(CopyKeeper):
             if copy.foreign:
                 self.place.foreign.pop(copy.foreign, None)
             self.handovers.gone(job, now)
-            if self._short and job.id in self._short:
-                # One more node may have been asked to hold it when the log broke off.
-                self._short.remove(job.id)
-                merge_holders(self.place, copy, self.members.everybody())
             if event == s.ACKED and not self.place.quiet and not job.once:
+                if len(copy.holders) < copy.repl and not copy.foreign and job.created <= self._began:
+                    # One more node may have been asked to hold it when the log broke off.
+                    merge_holders(self.place, copy, self.members.everybody())
                 self.acks.begin(self.place.id_of(job), copy.holders, job.expiry, now)
         elif event == s.TOOK or event == s.CLAIMED:
             self.requeue.delivered(job, copy, now)
