@@ -29,7 +29,7 @@ queue = penstock.connect(URL)
 # %% Rows become jobs. All of them are seen at once, when the write is done, however often Spark tries a task.
 orders = queue.tube("orders", "utubettl", ttr=30, max_deliveries=2)  # One order of a customer at a time.
 rows = spark.range(300).select(
-    f.concat(f.lit("customer "), f.col("id") % 10).alias("key"),
+    f.concat(f.lit("customer "), f.col("id") % 100).alias("key"),
     f.to_json(f.struct(f.col("id").alias("order"), (f.col("id") * 7 % 100).alias("euros"))).alias("body"),
 )
 rows.write.format("penstock").mode("append").options(url=URL, tube="orders", kind="json").save()

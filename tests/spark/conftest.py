@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 # Spark is what takes the time here, and it is the same whether our core is compiled: once is enough for `make test`.
 collect_ignore_glob = ["test_*.py"] if os.environ.get("PENSTOCK_EXPECT") == "interpreted" else []
 
-# What makes short queries short, and a Java that does not live for long.
+# What makes short queries short, which take longer to compile than to run, and a Java that does not live for long.
 QUERIES = {
     "spark.sql.shuffle.partitions": 2,
     "spark.sql.adaptive.enabled": False,
     "spark.sql.codegen.wholeStage": False,
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 TUNED = {**QUERIES, "spark.driver.extraJavaOptions": SHORT_LIVED}

@@ -159,7 +159,7 @@ class Operator(Client):
         """Give a command."""
         self.hang_up()
         self.home = node
-        self.ask(args, 2 * SECOND, lambda *_: None)
+        self.ask(args, 2 * SECOND, lambda answer, local_ms, sent: None)
 
 
 class Producer(Client):
@@ -298,7 +298,11 @@ class Consumer(Client):
             history.acks.setdefault(id, []).append(ack)
             acks.append(ack)
         history.note(self.cluster.schedule.now, "ack", self.node.number, jobs)
-        self.ask([b"FASTACK" if fast else b"ACKJOB", *jobs], 2 * SECOND, lambda answer, *_: self._acked(acks, answer))
+        self.ask(
+            [b"FASTACK" if fast else b"ACKJOB", *jobs],
+            2 * SECOND,
+            lambda answer, local_ms, sent: self._acked(acks, answer),
+        )
 
     def _acked(self, acks: list[Ack], answer: object | None) -> None:
         for ack in acks:
@@ -318,7 +322,7 @@ class Consumer(Client):
             self.cluster.history.nacks.setdefault(id, []).append(nack)
             nacks.append(nack)
         self.cluster.history.note(self.cluster.schedule.now, "nack", jobs)
-        self.ask([b"NACK", *jobs], 2 * SECOND, lambda answer, *_: self._nacked(nacks, answer))
+        self.ask([b"NACK", *jobs], 2 * SECOND, lambda answer, local_ms, sent: self._nacked(nacks, answer))
 
     def _nacked(self, nacks: list[Nack], answer: object | None) -> None:
         for nack in nacks:
@@ -326,4 +330,4 @@ class Consumer(Client):
         self.begin()
 
     def _ask_for_time(self, jobs: list[bytes]) -> None:
-        self.ask([b"WORKING", jobs[0]], 2 * SECOND, lambda *_: self._ack(jobs))
+        self.ask([b"WORKING", jobs[0]], 2 * SECOND, lambda answer, local_ms, sent: self._ack(jobs))
