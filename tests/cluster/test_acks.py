@@ -1,5 +1,7 @@
 """What was acknowledged stays so, on every node, and is forgotten when all know."""
 
+import pytest
+
 from penstock.cluster import messages as m
 from penstock.cluster.acks import DUMMIES_MAX, Ack
 from penstock.core import states as s
@@ -305,3 +307,22 @@ def test_an_ack_reaches_a_holder_that_was_asked_when_the_log_broke_off() -> None
     assert guild[0].ask("ackjob", id) == 1
     guild.run(10_000)
     assert nothing_left(guild)
+
+
+@pytest.mark.parametrize("command", ["ackjob", "fastack"])
+def test_an_ack_counts_though_the_maker_still_waits_for_copies(command: str) -> None:
+    """Whoever has a copy and hears nothing for its retry time delivers it, and its client may ack anywhere."""
+    guild = Guild(3)
+    guild.isolate(2)
+    producer = guild[0].connect()
+    assert producer.ask("addjob", "q", "body", 10_000, "replicate", 3, "retry", 1) is None
+    guild.run(4_000)
+    [[_, id, _]] = guild[1].ask("getjob", "from", "q")
+    assert guild[0].jobs()[0].state == s.STAGED and producer.answer_so_far() is None
+    assert guild[0].ask(command, id) == 1
+    assert producer.answer_so_far() == id
+    guild.run(1_000)
+    assert not guild[0].jobs() and not guild[1].jobs()
+    guild.heal()
+    guild.run(20_000)
+    assert nothing_left(guild) and guild.queued("q") == [0, 0, 0]

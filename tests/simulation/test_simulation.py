@@ -110,6 +110,13 @@ FOUND = {
         "delay_s=0 body_bytes=0,1 async_share=0 nack_share=0.1 drop_share=0 elsewhere_share=0.2 fast_share=0 "
         "working_share=0 chaos_ms=5389 nemeses=partition,join,set_aside faults_every_ms=300",
     ),
+    "a job was acked at its maker, which still waited for its copies": (
+        20_097_395,
+        "nodes=3 node_timeout_ms=3000 journal=everysec sync_us=200 turn_us=1000 drift_ppm=50000 delay_us=1000 loss=0.0 "
+        "duplication=0.0 encoded=0 producers=2 consumers=4 queues=3 jobs=60 replicate=3 retry_s=1 ttl_s=1,86400 "
+        "delay_s=0 body_bytes=1 async_share=0.0 nack_share=0.3 drop_share=0.0 elsewhere_share=1.0 fast_share=0.2 "
+        "working_share=0.1 chaos_ms=8325 nemeses=swizzle,kill,failing_disk,memory,set_aside faults_every_ms=300",
+    ),
 }
 
 

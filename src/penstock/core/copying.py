@@ -55,12 +55,8 @@ def _make(engine: Engine, tube: Tube, draft: Draft, copy: Copy, now: i64) -> Job
 
 def let_in(engine: Engine, job: Job, now: i64) -> None:
     """Let a job that was held go to its queue, or begin its delay, which began when it was made."""
-    engine._move(job, engine.tube_of(job), _entry(job), now)
+    engine._let_in(job, engine.tube_of(job), now)
     engine._settle(now)
-
-
-def _entry(job: Job) -> i64:
-    return s.PUBLISHED if job.wake == NEVER else s.PUBLISHED_DELAYED
 
 
 def withdraw(engine: Engine, job: Job, now: i64) -> None:
@@ -141,7 +137,7 @@ def finish(engine: Engine, job: Job, event: i64, now: i64) -> None:
     """Let a job be gone, because it was acked or deleted elsewhere."""
     if event == s.ACKED:
         if job.state == s.STAGED:
-            engine._move(job, engine.tube_of(job), _entry(job), now)
+            engine._let_in(job, engine.tube_of(job), now)
         elif job.state == s.DONE or job.state == s.ZOMBIE:
             # It was switched to that here: acked it cannot be twice.
             event = s.DELETED

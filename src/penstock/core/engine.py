@@ -517,6 +517,9 @@ class Engine(Moves):
         if job.state == s.GONE:
             return NO_JOB
         tube = self.tube_of(job)
+        if job.state == s.STAGED and job.copy() is not None and tube.policy.ack_cancels:
+            # It waits for its copies, and whoever is done with it has it from the node of one.
+            self._let_in(job, tube, now)
         if not (tube.policy.ack_cancels and job.holder != HELD_BY_CLAIM and s.allowed(i64(job.state), s.ACKED)):
             refusal = self._not_held(job, session)
             if refusal != OK:

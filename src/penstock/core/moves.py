@@ -292,6 +292,10 @@ class Moves:
             job.order = self._next_front
         else:
             job.order = self._newest_order(tube, now)
+        self._let_in(job, tube, now)
+
+    def _let_in(self, job: Job, tube: Tube, now: i64) -> None:
+        """Let a staged job be ready, or begin its delay."""
         self._move(job, tube, s.PUBLISHED if job.wake == NEVER else s.PUBLISHED_DELAYED, now)
 
     # Jobs
