@@ -177,6 +177,11 @@ def _is_over(add: Add, delivery: Delivery) -> bool:
     return delivery.sent > add.invoked + add.ttl_ms * MS * 9 // 10
 
 
+def _may_be_over_early(world: World, add: Add) -> bool:
+    """Whether the ttl of a job may be over by the clock of a node that was started again meanwhile."""
+    return add.ttl_ms < _LONG_TTL_MS and "clock_jump" in world.options.nemeses
+
+
 def _nacked_between(world: World, first: Delivery, second: Delivery) -> bool:
     """Whether somebody asked for a job to be queued again at once; other nodes may hear of that a little later."""
     late = 200 * MS if world.options.is_calm else _NETWORK_MAX
@@ -245,7 +250,7 @@ def _counters(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]
             last[delivery.node] = delivery
             if before is None or delivery.sent > acked or _forgot(world, delivery.node):
                 continue
-            if add is not None and _is_over(add, delivery):
+            if add is not None and (_is_over(add, delivery) or _may_be_over_early(world, add)):
                 continue
             if delivery.nacks < before.nacks or delivery.returns < before.returns:
                 yield f"C8: {id!r} shows fewer nacks or deliveries at node {delivery.node} than before"
@@ -311,8 +316,7 @@ def check_copies(world: World, id: bytes, words: list[bytes]) -> None:
         raise Violation(f"C13: node {node.number}, which leaves, keeps {_told(add)}")
     if add.is_async or add.retry_ms == 0 or world.schedule.now >= add.invoked + add.ttl_ms * MS * 9 // 10:
         return
-    if add.ttl_ms < _LONG_TTL_MS and "clock_jump" in world.options.nemeses:
-        # By the clock of a holder that was started again meanwhile, it may be over.
+    if _may_be_over_early(world, add):
         return
     if id in world.history.acks:
         # A holder that waited for longer than the retry time has delivered it: done is safe, too.
