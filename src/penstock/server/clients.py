@@ -178,12 +178,10 @@ class Clients:
         else:
             self._held.pop(connection, None)
 
-    def sent(self, connection: Connection, length: int) -> None:
-        """A client was sent so many bytes."""
-        self.bytes_out += length
+    def is_behind(self, connection: Connection, unread: int) -> None:
+        """A client has still to read so many bytes of answers before the last."""
         hard = self.limits.output_hard
-        # What was just handed over is one answer, however long; only what is left of those before counts.
-        if hard and connection.transport.get_write_buffer_size() - length > hard:
+        if hard and unread > hard:
             self._close(connection, "it does not read its answers, and they have grown too many")
 
     async def look_after(self) -> None:

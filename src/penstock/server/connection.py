@@ -32,6 +32,7 @@ class Overseer(Protocol):
     """Whoever looks after all connections."""
 
     bytes_in: int
+    bytes_out: int
 
     def came(self, connection: Connection) -> None:
         """It was made."""
@@ -51,8 +52,8 @@ class Overseer(Protocol):
     def is_held(self, connection: Connection, held: bool) -> None:
         """It is not read from, or is so again."""
 
-    def sent(self, connection: Connection, length: int) -> None:
-        """It was sent so many bytes."""
+    def is_behind(self, connection: Connection, unread: int) -> None:
+        """Its client has still to read so many bytes of answers before the last."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -188,7 +189,11 @@ class Connection(Client):
         were_last = self.were_sent()
         if answers:
             transport.write(answers)
-            self._overseer.sent(self, len(answers))
+            self._overseer.bytes_out += len(answers)
+            # What was just handed over is one answer, however long; only what is left of those before counts.
+            unread = transport.get_write_buffer_size() - len(answers)
+            if unread > 0:
+                self._overseer.is_behind(self, unread)
         if were_last:
             transport.close()
 

@@ -16,7 +16,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -124,11 +124,12 @@ class Abroad:
         """A client reads again what it is sent."""
 
 
-class _Outgoing(NamedTuple):
+class _Outgoing:
     """What waits for the log to be durable: answers to clients, and letters to nodes."""
 
-    answers: list[tuple[Client, bytes]]
-    letters: Any
+    def __init__(self, answers: list[tuple[Client, bytes]], letters: Any) -> None:
+        self.answers = answers
+        self.letters = letters
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -388,7 +389,8 @@ class Node:
 
     def _send_out(self, outgoing: _Outgoing) -> None:
         # Other nodes first: they can work on it while clients are written to.
-        self.post.send(outgoing.letters)
+        if outgoing.letters:
+            self.post.send(outgoing.letters)
         for client, answers in outgoing.answers:
             client.send(answers)
 
