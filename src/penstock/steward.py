@@ -2,9 +2,9 @@
 
 It sleeps until the log has grown by part of a segment, or history may have grown too old. Then it does what is due: it
 makes the next segment, an index of each full one and a snapshot once the log is long, and removes what is not to be
-kept. A snapshot is taken in slices of a fraction of a millisecond under the queue's lock, with pauses as long, and nine
-times as long while others work; only one that is long overdue, because no open of the queue lasted until it was done,
-is taken at once.
+kept. A snapshot is taken in slices of a fraction of a millisecond under the queue's lock, with pauses as long, and much
+longer ones while others work; only one that is long overdue, because no open of the queue lasted until it was done, is
+taken at once.
 """
 
 from __future__ import annotations
@@ -44,9 +44,11 @@ _OVERDUE: Final = 2
 # after it as history is looked at anyway.
 _WORTH_BYTES: Final = SEGMENT_BYTES
 
-# How long to let others work, as a multiple of one's own work: while they do, and while nobody does. And how long one's
-# own is about, at a time.
+# How long to let others work, as a multiple of one's own work: while they do, and while nobody does. Slices of a
+# snapshot are short and many, and each costs others more than its own time, since threads change places for it. And how
+# long one's own work is about, at a time.
 _PAUSE_BUSY: Final = 9
+_PAUSE_SNAPSHOT: Final = 29
 _PAUSE_IDLE: Final = 1
 _PAUSE_MIN_S: Final = 0.0005
 _WORK_S: Final = 0.001
@@ -260,7 +262,7 @@ class Steward:
                     more = snapshot.slice(served.now(), served.wall())
                 snapshot.write(served.now(), served.wall(), last=not more)
                 self._prepare(served)
-                self._pause(time.thread_time() - began)
+                self._pause(time.thread_time() - began, _PAUSE_SNAPSHOT)
             kept = served.log.kept
             snapshot.finish()
         except BaseException:
@@ -317,11 +319,11 @@ class Steward:
                 began = time.thread_time()
         disk.replace(index, made.encode(lambda: self._pause(_WORK_S)))
 
-    def _pause(self, spent: float) -> None:
+    def _pause(self, spent: float, busy: int = _PAUSE_BUSY) -> None:
         """Let others work; for longer if they do, which the log tells."""
         served = self._queue()
         before, self._written = self._written, 0 if served is None else served.log.written
-        share = _PAUSE_IDLE if before == self._written else _PAUSE_BUSY
+        share = _PAUSE_IDLE if before == self._written else busy
         if self._stopping.wait(max(_PAUSE_MIN_S, spent * share)):
             raise _Stopped
 
