@@ -127,13 +127,13 @@ def test_a_queue_closed_at_any_pause_of_a_checkpoint_opens_with_everything(tmp_p
     reached = threading.Event()
     pause = steward._pause
 
-    def until_closed(spent: float) -> None:
+    def until_closed(spent: float, *share: int) -> None:
         nonlocal pauses
         pauses += 1
         if pauses == phase:
             reached.set()
             steward._stopping.wait(20)
-        pause(spent)
+        pause(spent, *share)
 
     steward._pause = until_closed  # type: ignore[method-assign]
 
@@ -161,10 +161,10 @@ def test_a_checkpoint_that_the_close_of_the_queue_cut_short_is_not_said_to_be_th
     reached = threading.Event()
     told: list[str] = []
 
-    def until_closed(spent: float) -> None:
+    def until_closed(spent: float, *share: int) -> None:
         reached.set()
         steward._stopping.wait(20)
-        type(steward)._pause(steward, spent)
+        type(steward)._pause(steward, spent, *share)
 
     steward._pause = until_closed  # type: ignore[method-assign]
 
@@ -192,10 +192,10 @@ def test_who_asks_for_a_checkpoint_during_another_one_gets_one_of_its_own(tmp_pa
         walking, go_on = threading.Event(), threading.Event()
         pause = steward._pause
 
-        def held(spent: float) -> None:
+        def held(spent: float, *share: int) -> None:
             walking.set()
             go_on.wait(20)
-            pause(spent)
+            pause(spent, *share)
 
         steward._pause = held  # type: ignore[method-assign]
         first = threading.Thread(target=queue.checkpoint)
@@ -630,7 +630,7 @@ def test_who_writes_during_a_snapshot_finds_the_next_segment_ready(tmp_path: Pat
         tube.put_many([b"x"] * 2_000)
         pause, before, ready = steward._pause, log.segment, []
 
-        def write(spent: float) -> None:
+        def write(spent: float, *share: int) -> None:
             if not ready:
                 # As much as goes on into the segment that was kept ready.
                 while log.segment < before + 2:
@@ -639,7 +639,7 @@ def test_who_writes_during_a_snapshot_finds_the_next_segment_ready(tmp_path: Pat
                 ready.append(False)
             else:
                 ready.append(log.room_ahead > 0)
-            pause(spent)
+            pause(spent, *share)
 
         steward._pause = write  # type: ignore[method-assign]
         queue.checkpoint()
