@@ -309,7 +309,7 @@ def test_an_ack_reaches_a_holder_that_was_asked_when_the_log_broke_off() -> None
     assert nothing_left(guild)
 
 
-@pytest.mark.parametrize("command", ["ackjob", "fastack"])
+@pytest.mark.parametrize("command", ["ackjob", "fastack", "ack"])
 def test_an_ack_counts_though_the_maker_still_waits_for_copies(command: str) -> None:
     """Whoever has a copy and hears nothing for its retry time delivers it, and its client may ack anywhere."""
     guild = Guild(3)
