@@ -5,6 +5,7 @@ import pytest
 from penstock.cluster import messages as m
 from penstock.cluster.acks import DUMMIES_MAX, Ack
 from penstock.core import states as s
+from penstock.core.errors import Unsupported
 from penstock.core.job import Draft
 from penstock.core.policy import FIFOTTL
 
@@ -326,3 +327,14 @@ def test_an_ack_counts_though_the_maker_still_waits_for_copies(command: str) -> 
     guild.heal()
     guild.run(20_000)
     assert nothing_left(guild) and guild.queued("q") == [0, 0, 0]
+
+
+def test_an_ack_that_is_refused_lets_nothing_in() -> None:
+    guild = Guild(3)
+    guild.isolate(2)
+    producer = guild[0].connect()
+    assert producer.ask("addjob", "q", "body", 10_000, "replicate", 3) is None
+    [job] = guild[0].jobs()
+    with pytest.raises(Unsupported):
+        guild[0].engine.ack(producer.connection.session, job, guild.now, delay_ms=5)
+    assert job.state == s.STAGED and producer.answer_so_far() is None

@@ -517,10 +517,10 @@ class Engine(Moves):
         if job.state == s.GONE:
             return NO_JOB
         tube = self.tube_of(job)
-        if job.state == s.STAGED and job.copy() is not None and tube.policy.ack_cancels:
-            # It waits for its copies, and whoever is done with it has it from the node of one.
-            self._let_in(job, tube, now)
-        if not (tube.policy.ack_cancels and job.holder != HELD_BY_CLAIM and s.allowed(i64(job.state), s.ACKED)):
+        # One that waits for its copies: whoever is done with it has it from the node of one.
+        waits = job.state == s.STAGED and job.copy() is not None
+        may_go = waits or (job.holder != HELD_BY_CLAIM and s.allowed(i64(job.state), s.ACKED))
+        if not (tube.policy.ack_cancels and may_go):
             refusal = self._not_held(job, session)
             if refusal != OK:
                 return refusal
@@ -538,6 +538,8 @@ class Engine(Moves):
             self._set_body(job, tube, body, body_kind)
             if event != s.ACKED and (key is not None or priority != PRIORITY_UNSET):
                 self._change(job, tube, key, priority)
+        if waits:
+            self._let_in(job, tube, now)
         self.outbox.acked_by(session, tube)
         self._move(job, tube, event, now)
         if self._woken:
