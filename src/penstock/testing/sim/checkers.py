@@ -182,6 +182,12 @@ def _may_be_over_early(world: World, add: Add) -> bool:
     return add.ttl_ms < _LONG_TTL_MS and "clock_jump" in world.options.nemeses
 
 
+def _aged_between(world: World, add: Add, first: Delivery, second: Delivery) -> bool:
+    """Whether the node of two deliveries was started again in between, and believed a clock that had been set."""
+    set_on = {fault.node for fault in world.history.faults if fault.kind == "clock jump"}
+    return _may_be_over_early(world, add) and second.node in set_on and _crashed_between(world, first, second)
+
+
 def _nacked_between(world: World, first: Delivery, second: Delivery) -> bool:
     """Whether somebody asked for a job to be queued again at once; other nodes may hear of that a little later."""
     late = 200 * MS if world.options.is_calm else _NETWORK_MAX
@@ -250,7 +256,7 @@ def _counters(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]
             last[delivery.node] = delivery
             if before is None or delivery.sent > acked or _forgot(world, delivery.node):
                 continue
-            if add is not None and (_is_over(add, delivery) or _may_be_over_early(world, add)):
+            if add is not None and (_is_over(add, delivery) or _aged_between(world, add, before, delivery)):
                 continue
             if delivery.nacks < before.nacks or delivery.returns < before.returns:
                 yield f"C8: {id!r} shows fewer nacks or deliveries at node {delivery.node} than before"
