@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.ports import free_port
 
 from .transcript import Session
 
@@ -27,8 +27,7 @@ def in_memory() -> str | None:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server that runs for all tests here."""
     directory = str(in_memory() or tmp_path_factory.mktemp("server"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     settings = ["--port", str(port), "--dir", directory]
     command = [sys.executable, "-m", "penstock", "serve", *settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

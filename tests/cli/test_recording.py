@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.serving import environment, free_port, wait_for
+from tests.ports import free_port
+from tests.server.serving import environment, wait_for
 
 from .terminal import PENSTOCK
 from .transcript import Session

@@ -15,7 +15,8 @@ import pytest
 
 import penstock
 from penstock.core.errors import BodyTooLarge, NoServer, NotAllowed, Unauthenticated, WrongPassword, WrongServer
-from tests.server.serving import PATIENCE_S, Server, free_port, wait_for
+from tests.ports import free_port
+from tests.server.serving import PATIENCE_S, Server, wait_for
 
 
 def errors_of(url: str, **options: Any) -> list[BaseException]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import penstock
+from tests.ports import free_port
 from tests.wire.streams import encode
 
 # Far more than anything takes; who waits so long has found a hang.
@@ -36,8 +37,7 @@ class Server:
 
     def __init__(self, directory: Path, *flags: str, config: str = "", port_flag: str = "--port") -> None:
         self.directory = directory
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         words = [port_flag, str(self.port), "--dir", str(directory / "data"), *flags]
         if config:
             (directory / "penstock.toml").write_text(config)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import penstock
+from tests.ports import free_port
 
 # Far more than anything here takes: a test that needs so long has lost an answer.
 PATIENCE_S = 20.0
@@ -307,10 +308,3 @@ def environment() -> dict[str, str]:
     """The environment of a server under test: the package that is tested, and no settings from outside."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     return kept | {"PYTHONPATH": str(Path(penstock.__file__).parent.parent)}
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from .serving import PATIENCE_S, PENSTOCK, Wire, environment, free_port, wait_for
+from tests.ports import free_port
+
+from .serving import PATIENCE_S, PENSTOCK, Wire, environment, wait_for
 
 
 @pytest.fixture

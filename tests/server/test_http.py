@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.server.http import CONNECTIONS_MAX
+from tests.ports import free_port
 
-from .serving import PATIENCE_S, Server, free_port, wait_for
+from .serving import PATIENCE_S, Server, wait_for
 
 Start = Callable[..., Server]
 

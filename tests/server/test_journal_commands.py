@@ -13,8 +13,9 @@ from penstock.core.states import EVENT_NAMES
 from penstock.journal import frame as f
 from penstock.journal.disk import ReadOnlyDisk
 from penstock.journal.reader import Reader
+from tests.ports import free_port
 
-from .serving import Refusal, Server, Wire, decoded, free_port, pairs, wait_for
+from .serving import Refusal, Server, Wire, decoded, pairs, wait_for
 
 
 def head(wire: Wire) -> dict[bytes, Any]:

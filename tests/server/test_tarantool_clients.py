@@ -19,7 +19,9 @@ import tarantool
 from asynctnt.exceptions import TarantoolDatabaseError
 from asynctnt_queue.task import Status
 
-from .serving import PATIENCE_S, Server, free_port
+from tests.ports import free_port
+
+from .serving import PATIENCE_S, Server
 
 
 @pytest.fixture(scope="module")

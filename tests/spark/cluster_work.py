@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.spark import session
-from tests.server.serving import free_port
+from tests.ports import free_port
 from tests.spark.conftest import QUERIES
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ import pytest
 
 import penstock
 from penstock.spark.java import java_home
-from tests.server.serving import Server, free_port, wait_for
+from tests.ports import free_port
+from tests.server.serving import Server, wait_for
 
 from .cluster_work import JOBS
 from .conftest import SHORT_LIVED, url_of
