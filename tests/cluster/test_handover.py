@@ -191,6 +191,25 @@ def taken_notes(guild: Guild) -> int:
     return sum(note.startswith(b"took ") for note in guild[0].engine.notes)
 
 
+def test_what_is_on_its_way_to_a_dead_node_makes_nobody_else_remember_more() -> None:
+    guild = Guild(3)
+    put_once(guild)
+    guild.cut.add((0, 1))
+    guild[1].ask("getjob", "nohang", "from", "q")
+    assert len(guild[0].cluster.handovers.under_way) == 1
+    guild.down.add(1)
+    client = guild[2].connect()
+    noted: list[int] = []
+    for _ in range(20):
+        id = put_once(guild)
+        got = client.ask("getjob", "timeout", 5_000, "from", "q")
+        guild.run(100)
+        assert got or client.answer_so_far() == [[b"q", id, b"body"]]
+        noted += [len(value) for key, value in guild[2].engine.notes.items() if key.startswith(b"took ")]
+    assert len(noted) == 20 and max(noted) <= len(b"21 21")
+    assert len(guild[0].cluster.handovers.under_way) == 1
+
+
 def test_what_was_taken_from_nodes_that_are_long_gone_is_forgotten() -> None:
     guild = Guild(2)
     node = guild[0]

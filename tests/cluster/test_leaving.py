@@ -108,6 +108,30 @@ def test_a_delay_is_over_when_it_would_have_been_though_the_job_went_to_another(
     assert (got, nacks, more) == (id, 0, 0)
 
 
+@pytest.mark.parametrize(("retry", "delay"), [(3, 0), (30, 0), (30, 20)])
+def test_a_job_whose_heir_dies_before_it_hears_of_it_is_delivered_to_whoever_waits(retry: int, delay: int) -> None:
+    guild = Guild(3)
+    id = guild[0].ask("addjob", "q", "body", 1000, "replicate", 1, "retry", retry, "ttl", 600, "delay", delay)
+    guild.lost.add(m.YOURJOBS)
+    leave(guild, 0)
+    guild.run(1_000)
+    [handing] = guild[0].cluster.handovers.under_way.values()
+    [heir] = [node.number for node in guild.nodes if node.id == handing.heir]
+    guild.down.add(heir)
+    for node in guild.nodes:
+        node.cluster.link_down(guild[heir].id, guild.now)
+    guild.lost.clear()
+    client = guild[3 - heir].connect()
+    client.ask("getjob", "timeout", 600_000, "from", "q")
+    guild.run((delay + 2 * retry + 5) * 1_000)
+    assert client.answer_so_far() == [[b"q", id, b"body"]]
+    assert guild[3 - heir].ask("ackjob", id) == 1
+    guild.down.clear()
+    guild.restart(heir)
+    guild.run(300_000)
+    assert not any(node.jobs() for node in guild.nodes) and guild[0].cluster.registered() == 0
+
+
 def test_a_delay_that_was_refused_goes_on_as_if_nobody_had_been_asked() -> None:
     guild = Guild(2, disks=True)
     guild[0].ask("addjob", "q", "body", 1000, "replicate", 2, "delay", 20, "retry", 300)

@@ -1,5 +1,9 @@
 """What all nodes have of a queue."""
 
+from penstock.core.job import Draft
+from penstock.core.limits import SCAN_EXAMINED_MAX
+from penstock.core.policy import UTUBE
+
 from .guild import Guild
 
 
@@ -34,6 +38,18 @@ def test_the_first_jobs_of_all_nodes_are_shown_in_their_order() -> None:
     assert [id for _, id, _ in guild[0].ask("global", "qpeek", "q", 4)] == ids[:4]
     assert guild[0].ask("global", "qpeek", "nosuch", 4) == []
     assert guild[0].ask("global", "qpeek", "q", 0).startswith("ERR")
+
+
+def test_of_very_many_jobs_with_keys_the_next_is_shown() -> None:
+    """To find more of them in order, all would have to be looked at while everybody waits."""
+    guild = Guild(2)
+    engine = guild[0].engine
+    tube = engine.create_tube(b"keyed", UTUBE, guild.now)
+    for _ in range(SCAN_EXAMINED_MAX + 1):
+        engine.put(tube, Draft(b"body", key=b"k"), guild.now)
+    assert len(guild[1].ask("global", "qpeek", "keyed", 4)) == 1
+    engine.delete(engine.jobs.scan(0, 1)[0], guild.now)
+    assert len(guild[1].ask("global", "qpeek", "keyed", 4)) == 4
 
 
 def test_a_queue_is_emptied_on_all_nodes() -> None:

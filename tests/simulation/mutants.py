@@ -46,6 +46,7 @@ CAUGHT_BY: dict[str, Seeds | Tests | HashSeeds] = {
     "old-time-after-nack": Seeds(200),
     "handed-over-twice": Seeds(100),
     "heir-forgot-and-takes-it-again": Seeds(500),
+    "kept-for-a-dead-heir": Seeds(100, ("nemeses=leave,lose", "nodes=4", "retry_s=20")),
     "replicas-in-the-order-of-a-set": HashSeeds(2),
     "no-sync": Seeds(50),
     "sync-after-reply": Seeds(100, ("journal=always", "nemeses=power_cut")),

@@ -117,6 +117,13 @@ FOUND = {
         "delay_s=0 body_bytes=1 async_share=0.0 nack_share=0.3 drop_share=0.0 elsewhere_share=1.0 fast_share=0.2 "
         "working_share=0.1 chaos_ms=8325 nemeses=swizzle,kill,failing_disk,memory,set_aside faults_every_ms=300",
     ),
+    "a job was kept for an heir that was away": (
+        58,
+        "nodes=4 node_timeout_ms=2000 journal=always sync_us=8000 turn_us=20 drift_ppm=50000 delay_us=200 loss=0 "
+        "duplication=0 encoded=1 producers=4 consumers=5 queues=3 jobs=50 replicate=1 retry_s=20 ttl_s=86400 delay_s=3 "
+        "body_bytes=0 async_share=0.1 nack_share=0 drop_share=0 elsewhere_share=1 fast_share=0 working_share=0.1 "
+        "chaos_ms=5071 nemeses=leave,lose faults_every_ms=1000",
+    ),
 }
 
 

@@ -114,6 +114,7 @@ class Handovers:
 
     under_way: dict[int, Handing]  # By number, the first first.
     by_job: dict[int, Handing]
+    by_heir: dict[bytes, dict[int, Handing]]  # Of each heir the same, by number; only those that have any.
     lost: i64  # Jobs that were given up because their heirs forgot whether they had taken them.
     accepted: i64  # How many handings-over were taken,
     refused: i64  # and how many were not.
@@ -128,6 +129,7 @@ class Handovers:
     def __init__(self, place: Place, acks: Acks, requeue: Requeue) -> None:
         self.under_way = {}
         self.by_job = {}
+        self.by_heir = {}
         self.lost = 0
         self.accepted = 0
         self.refused = 0
@@ -300,8 +302,9 @@ class Handovers:
 
     def say_again(self, heir: bytes, now: i64) -> None:
         """A node can be reached again: it may not have heard what it was told."""
-        for handing in self.under_way.values():
-            if handing.heir == heir:
+        there = self.by_heir.get(heir)
+        if there is not None:
+            for handing in there.values():
                 self._place.deadlines.set(handing, now)
 
     def fire(self, handing: Handing, now: i64) -> None:
@@ -321,12 +324,17 @@ class Handovers:
 
     def _know(self, handing: Handing) -> None:
         self.under_way[handing.number] = handing
+        self.by_heir.setdefault(handing.heir, {})[handing.number] = handing
         for job in handing.jobs:
             self.by_job[job.id] = handing
 
     def _over(self, handing: Handing, now: i64) -> None:
         if self.under_way.pop(handing.number, None) is None:
             return
+        there = self.by_heir[handing.heir]
+        del there[handing.number]
+        if not there:
+            del self.by_heir[handing.heir]
         for job in handing.jobs:
             self.by_job.pop(job.id, None)
         self._place.deadlines.clear(handing)
@@ -355,14 +363,13 @@ class Handovers:
             if job.once:
                 # Taken out it was, delivered by that it was not.
                 image.deliveries -= 1
-            else:
-                postpone(place.engine, job, self._back_at(job, abs(due), now))
             images.append(image)
         if not images:
             return
         message = OfJobs(YOURJOBS, images)
         message.number = handing.number
-        message.floor = next(iter(self.under_way))
+        # What others have not answered is nothing to this one: it would remember all that it took until they do.
+        message.floor = next(iter(self.by_heir[handing.heir]))
         message.series = handing.series
         message.memory = handing.memory
         place.mail.send(handing.heir, message)

@@ -81,7 +81,7 @@ class Members:
     timeout_ms: i64
     peers: dict[bytes, Peer]
     changes: i64  # Raised when something changed that has to survive a restart.
-    moves: i64  # Raised when there is another address to link to, or one fewer.
+    moves: i64  # Raised when there is another address to link to, or one fewer, or a link to be opened anew.
     past: dict[bytes, i64]  # Members of before, with their epochs: none comes back in a lesser one.
     given_up: list[bytes]  # Whom the operator has told this node to forget, as long as they have not come back.
     strangers: i64  # How many messages came from nodes that are not known here.
@@ -175,6 +175,11 @@ class Members:
         """The nodes whose links say nothing any more, or lead elsewhere: the shell should open others."""
         stale, self._stale = self._stale, []
         return stale
+
+    def _drop_link(self, peer: Peer) -> None:
+        """Let the shell open another link to a node."""
+        self._stale.append(peer.id)
+        self.moves += 1
 
     def failure_reports(self, node: bytes, now: i64) -> int:
         """How many other nodes have said lately that they cannot reach one."""
@@ -286,7 +291,7 @@ class Members:
         peer.heard = False
         peer.reports.clear()
         if peer.linked:
-            self._stale.append(peer.id)
+            self._drop_link(peer)
         self.changes += 1
 
     def link_up(self, named: bytes, found: bytes, now: i64) -> bool:
@@ -424,7 +429,7 @@ class Members:
         peer.bus_port = bus_port
         peer.flags &= ~NOADDR
         if peer.linked:
-            self._stale.append(peer.id)
+            self._drop_link(peer)
         self.changes += 1
         self.moves += 1
 
@@ -571,7 +576,7 @@ class Members:
         owing = now - peer.ping_sent
         if peer.linked:
             if owing > timeout // 2 and now - peer.linked_at > timeout:
-                self._stale.append(peer.id)
+                self._drop_link(peer)
                 peer.linked_at = now
             elif now - peer.asked > timeout // 8:
                 self._greet(peer, PING, now)

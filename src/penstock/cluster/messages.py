@@ -223,7 +223,7 @@ class OfJobs(Message):
     jobs: list[JobImage]
     quiet: bool  # REPLJOB: no GOTJOB is wanted.
     number: i64  # YOURJOBS with at-most-once jobs: which handing-over of the sender's this is; else 0.
-    floor: i64  # Every handing-over of the sender's below this number is over: never to be accepted again.
+    floor: i64  # Every handing-over from sender to receiver below this number is over: never to be accepted again.
     series: bytes  # What the sender remembers since: its numbers are of that memory.
     memory: bytes  # What the receiver has said of its memory: if that is another by now, nobody knows what it took.
 

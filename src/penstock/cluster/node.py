@@ -137,6 +137,10 @@ class Cluster(CopyKeeper):
             return 0
         return min(self.place.deadlines.next_due, self.members.next_due)
 
+    def news(self) -> i64:
+        """Rises whenever the shell has something to do: for links, for the table of nodes, or for the operator."""
+        return self.members.moves + self.members.changes + self.members.superseded + self.homes.changes
+
     def link_up(self, named: bytes, found: bytes, now: i64) -> bool:
         """Our link to a node is up, and so it names itself. Tell whether the link is of use, from now on to `found`."""
         if MEMORY_NOTE not in self.place.engine.notes:

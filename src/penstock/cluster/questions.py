@@ -201,7 +201,14 @@ class Questions:
     def _some(self, tube: Tube, question: Question, now: i64) -> list[JobImage]:
         images: list[JobImage] = []
         body_bytes = 0
-        for job in tube.first_jobs(s.READY, max(0, min(question.count, SHOWN_MAX))):
+        count = max(0, min(question.count, SHOWN_MAX))
+        if tube.keys is not None and tube.count_in(s.READY) > SCAN_EXAMINED_MAX:
+            # All of them would have to be looked at now. The next one is known.
+            first = tube.first_ready(None)
+            jobs = [first] if first is not None and count > 0 else []
+        else:
+            jobs = tube.first_jobs(s.READY, count)
+        for job in jobs:
             body_bytes += job.body_length()
             if images and body_bytes > _SHOWN_BYTES_MAX:
                 break

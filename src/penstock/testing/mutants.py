@@ -97,6 +97,12 @@ MUTANTS: Final = (
         "if True:",
     ),
     Mutant(
+        "kept-for-a-dead-heir",
+        "cluster.handover",
+        "images.append(image)",
+        "images.append(image)\npostpone(place.engine, job, self._back_at(job, abs(due), now))",
+    ),
+    Mutant(
         "replicas-in-the-order-of-a-set",
         "cluster.place",
         "most: i64 = len(found)",

@@ -35,12 +35,12 @@ _NETWORK_MAX = 3 * SECOND
 _COLLECTED_AFTER = 190 * SECOND
 
 # What can leave a copy somewhere that nobody else knows of. It is delivered once more, and acked by that.
-_COPIES_ASTRAY = ("kill", "power_cut", "failing_disk", "wipe", "leave", "memory")
+_COPIES_ASTRAY = ("kill", "power_cut", "failing_disk", "wipe", "leave", "memory", "lose")
 
 # What acks may take beyond it: they are not refused, since each is less than the job it ends.
 _MEMORY_SLACK = 16 * 1024
 
-_CRASHES = ("kill", "power cut", "wipe", "failing disk")
+_CRASHES = ("kill", "power cut", "wipe", "failing disk", "lose")
 
 # Messages that take a race or a fault to be said at all.
 _TOLD_KINDS = {QUEUED: "QUEUED", WILLQUEUE: "WILLQUEUE", ENQUEUE: "ENQUEUE", NOTTAKEN: "NOTTAKEN", HOLDERS: "HOLDERS"}
@@ -312,6 +312,17 @@ def views_agree(world: World) -> bool:
             if not peer.is_member() or not peer.linked or peer.flags & (NODE_FAILED | NODE_SUSPECTED):
                 return False
     return True
+
+
+def kept_back(world: World) -> list[str]:
+    """C4: what nodes hold that are there, may be delivered by them, and never was by anybody."""
+    delivered = {delivery.id for delivery in world.history.deliveries}
+    found: list[str] = []
+    for node in world.nodes:
+        for job in _jobs(node) if node.up else []:
+            if job.state in (s.READY, s.DELAYED) and not job.once and node.site.id_of(job) not in delivered:
+                found.append(f"{_shown(node, job)} at node {node.number},")
+    return found
 
 
 def check_copies(world: World, id: bytes, words: list[bytes]) -> None:

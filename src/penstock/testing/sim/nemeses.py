@@ -33,6 +33,7 @@ class Nemeses:
         self._begun = 0
         self._may_forget = random.randint(0, 2)  # How many nodes.
         self._over = False
+        self._bring_back: Undo | None = None
 
     def begin(self) -> None:
         """Strike now and then, until `end`."""
@@ -46,6 +47,17 @@ class Nemeses:
         self._over = True
         for number in list(self._undo):
             self._mend(number)
+
+    @property
+    def someone_is_away(self) -> bool:
+        """Whether a node was lost, and is not there again."""
+        return self._bring_back is not None
+
+    def bring_back(self) -> None:
+        """Let the node that was lost be there again."""
+        bring_back, self._bring_back = self._bring_back, None
+        if bring_back is not None:
+            bring_back()
 
     def _strike(self) -> None:
         if self._over:
@@ -209,6 +221,34 @@ class Nemeses:
         if len(self._world.nodes) == 1:
             return None
         return self._crash("wipe", power=True, wipes=True)
+
+    def lose(self) -> Undo | None:
+        """Lose a machine for longer than all other faults last; rather one that is being given jobs."""
+        if self.someone_is_away or len(self._world.nodes) == 1:
+            return None
+        waits = True
+
+        def look() -> None:
+            heirs = self._heirs()
+            if waits and heirs and not self.someone_is_away:
+                self._bring_back = self._crash("lose", power=False, node=self._random.choice(heirs))
+            elif waits and not self._over:
+                self._world.schedule.after(5 * MS, look)
+
+        def stop() -> None:
+            nonlocal waits
+            waits = False
+            if not self.someone_is_away:
+                self._bring_back = self._crash("lose", power=False)
+
+        look()
+        return stop
+
+    def _heirs(self) -> list[SimNode]:
+        """The nodes that others are handing jobs to."""
+        up = [node for node in self._world.nodes if node.up]
+        given = {handing.heir for node in up for handing in node.cluster.handovers.under_way.values()}
+        return [node for node in up if node.id in given]
 
     def pause(self) -> Undo | None:
         """Let a process stand still."""

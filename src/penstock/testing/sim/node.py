@@ -22,7 +22,7 @@ from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import Job
 from penstock.core.limits import NEVER
 from penstock.core.outbox import Outbox
-from penstock.core.waits import Connection
+from penstock.core.waits import Connection, Wait
 from penstock.dialects.command import WRITE, Caller, Command, Desk
 from penstock.dialects.disque import Disque
 from penstock.dialects.site import Site
@@ -347,6 +347,8 @@ class SimNode:
         caller = self._callers.pop(session, None)
         if caller is not None:
             caller.lost = True
+            for wait in list(caller.connection.waits.values()):
+                self.engine.cancel(wait)
             self._take_back(caller, now)
             caller.wait = None
             self.engine.disconnect(caller.connection, now)
@@ -373,6 +375,12 @@ class SimNode:
             self.engine.undelivered(job, now, delivery)
         caller.unsent.clear()
         caller.unsent_deliveries.clear()
+        wait = caller.wait
+        if isinstance(wait, Wait):
+            jobs, deliveries = wait.jobs, wait.deliveries
+            wait.jobs, wait.deliveries = [], []
+            for job, delivery in zip(jobs, deliveries, strict=True):
+                self.engine.undelivered(job, now, delivery)
 
     def _set_timer(self, now: int) -> None:
         due = min(self.engine.deadlines.next_due, self.cluster.next_due)

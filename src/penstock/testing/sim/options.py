@@ -20,7 +20,7 @@ NO_JOURNAL = "none"
 NEMESES = (
     *("partition", "one_way", "swizzle", "kill", "power_cut", "pause", "clock_jump", "slow_disk", "failing_disk"),
     *("full_disk", "memory", "leave", "join", "wipe", "snapshot", "hang_up", "closed_queue"),
-    "set_aside",
+    *("set_aside", "lose"),
 )
 
 

@@ -31,6 +31,9 @@ _UNDER_WAY_MAX = 3 * SECOND + SYNC_MAX
 # How long a cluster that is whole may take to say so, beside the time it takes to notice who is gone.
 _WHOLE_AFTER = 15 * SECOND
 
+# How long it may take until a job is delivered whose node is away: more than the longest time to retry.
+_WITHOUT_AFTER = 120 * SECOND
+
 
 @dataclass
 class Report:
@@ -136,6 +139,8 @@ class Simulation(World):
             node.disk.sync_error = None
             if node.paused:
                 node.resume()
+        self._do_without()
+        for node in self.nodes:
             if not node.up:
                 assert node.start()
         # A node that was installed anew and met nobody in the middle of all this is met once more.
@@ -144,16 +149,33 @@ class Simulation(World):
         self.healed_at = self.schedule.now
         self.history.note(self.schedule.now, "healed")
 
-    def _traffic(self) -> None:
-        """The cluster is whole again: it says so, and takes jobs."""
-        self._until(self._is_whole, self._whole_after(), "C12: the nodes do not agree who is there")
-        # Only now: what was said to close a queue may have been under way until a moment ago.
-        self.schedule.run(self.schedule.now + _UNDER_WAY_MAX)
-        for number in range(self.options.queues):
-            self.reopen(b"q%d" % number)
+    def _do_without(self) -> None:
+        """Nothing is wrong but that a node is away: what the others hold is delivered all the same."""
+        if not self.nemeses.someone_is_away:
+            return
+        self._stop_producers()
+        self._reopen_all()
+        self._until(self._is_all_delivered, _WITHOUT_AFTER, "")
+        for told in checkers.kept_back(self):
+            raise Violation(f"C4: {told} is delivered to nobody while another node is away")
+        self.nemeses.bring_back()
+
+    def _stop_producers(self) -> None:
         for client in self.clients:
             if isinstance(client, Producer):
                 client.stopped = True
+
+    def _reopen_all(self) -> None:
+        # What was said to close a queue may have been under way until a moment ago.
+        self.schedule.run(self.schedule.now + _UNDER_WAY_MAX)
+        for number in range(self.options.queues):
+            self.reopen(b"q%d" % number)
+
+    def _traffic(self) -> None:
+        """The cluster is whole again: it says so, and takes jobs."""
+        self._until(self._is_whole, self._whole_after(), "C12: the nodes do not agree who is there")
+        self._reopen_all()
+        self._stop_producers()
         jobs = max(1, self.options.jobs // 5)
         producer = Producer(self, 50, self.streams.stream("producer after"))
         producer.jobs_left = jobs
@@ -208,11 +230,18 @@ class Simulation(World):
         return _WHOLE_AFTER + 4 * self.options.node_timeout_ms * MS
 
     def _is_whole(self) -> bool:
-        # Whoever met a node and heard nothing, because that was lost or waits for a disk, is to meet it once more.
-        for node in self.nodes[1:]:
-            if node.joined and not node.cluster.members.peers:
-                self.introduce(node)
+        self._meet_again()
         return checkers.views_agree(self)
+
+    def _is_all_delivered(self) -> bool:
+        self._meet_again()
+        return not checkers.kept_back(self)
+
+    def _meet_again(self) -> None:
+        """Whoever met a node and heard nothing, because that was lost or waits for a disk, is to meet it once more."""
+        for node in self.nodes[1:]:
+            if node.up and node.joined and not node.cluster.members.peers:
+                self.introduce(node)
 
     def _is_quiet(self) -> bool:
         return all(checkers.is_empty(node) for node in self.nodes)
