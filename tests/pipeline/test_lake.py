@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,17 +16,20 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
+from penstock.client import commands
+from penstock.client.commands import Call
 from penstock.pipeline import lake as lakes
 from penstock.pipeline import nodes
 from penstock.pipeline.errors import BadLake
 from penstock.pipeline.gold_reader import GoldReader
 from penstock.pipeline.lake import Lake
 from penstock.pipeline.source import Source
+from penstock.pipeline.stream import behind
 from penstock.pipeline.tables import gold_table
 from penstock.pipeline.whatif import histories
 from penstock.spark.events_range import time_at
-from penstock.spark.node import Node
-from tests.server.serving import Server
+from penstock.spark.node import Head, Node
+from tests.server.serving import Server, wait_for
 
 from .by_hand import make_lake
 from .test_report import minutes
@@ -120,10 +124,91 @@ def test_a_node_that_uses_positions_again_is_refused(tmp_path: Path) -> None:
             put_jobs(source, 30)
 
 
+def test_what_was_trimmed_behind_the_last_event_is_no_gap_if_it_was_read(tmp_path: Path) -> None:
+    with serving(tmp_path / "queue", 5, "--history-bytes", "0") as source:
+        lake = Lake(tmp_path / "lake")
+        nodes.learn(lake, source)
+        last = end_of(source)
+        for _ in range(10):
+            penstock.connect(source.urls[0]).close()  # Sessions have positions, too.
+        (head,) = source.heads().values()
+        assert head.end > last
+        with lake.writing():
+            read = nodes.were_read(lake, source, {head.node: head.end})
+            lake.change().commit({head.node: last}, newest=newest(source, last), read=read)
+        trim(source)
+        (trimmed,) = source.heads().values()
+        assert last < trimmed.first == head.end
+        nodes.learn(lake, source)
+        assert nodes.recall(lake)[head.node]["since"] == 1
+        assert nodes.read_to(lake, source.heads()) == {head.node: head.end} and behind(lake, source) == 0
+
+
+def test_what_was_trimmed_before_it_was_read_is_a_gap_whenever_that_was(tmp_path: Path) -> None:
+    with serving(tmp_path / "queue", 5, "--history-bytes", "0") as source:
+        lake = Lake(tmp_path / "lake")
+        nodes.learn(lake, source)
+        (node,) = source.heads()
+        # Before anything of it was read,
+        trim(source)
+        (head,) = source.heads().values()
+        with lake.writing():
+            read = nodes.were_read(lake, source, {node: head.end})
+            assert nodes.recall(lake)[node]["since"] == head.first > 1
+            put_jobs(source, 1)
+            last = end_of(source)
+            lake.change().commit({node: last}, newest=newest(source, last), read=read)
+        # and later, while a stream goes on.
+        put_jobs(source, 5)
+        trim(source)
+        (head,) = source.heads().values()
+        nodes.were_read(lake, source, {node: head.end})
+        assert nodes.recall(lake)[node]["since"] == head.first > last
+
+
+def test_a_lake_that_does_not_say_how_far_it_read_is_gone_on_with(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    with lake.writing():
+        lake.change().commit({"n": 100}, newest={"n": 1})
+    path = tmp_path / "_state" / "manifest.json"
+    old = {**json.loads(path.read_text()), "version": 2}
+    del old["read"]
+    path.write_text(json.dumps(old))
+    lake = Lake(tmp_path)
+    heads = {"n": Head("n", 0, 1, 200)}
+    assert nodes.read_to(lake, heads) == {"n": 100}
+    with lake.writing():
+        lake.change().commit(read={"n": 150})
+    assert nodes.read_to(Lake(tmp_path), heads) == {"n": 150}
+    # It was restored: what it has at positions that were read once is new.
+    assert nodes.read_to(Lake(tmp_path), {"n": Head("n", 0, 1, 120)}) == {"n": 100}
+
+
+def end_of(source: Source) -> int:
+    (head,) = source.heads().values()
+    return head.end
+
+
+def newest(source: Source, end: int) -> dict[str, int]:
+    """When the row before a position was written, as the manifest has it."""
+    with Node(source.urls[0]) as node:
+        moment = time_at(node, end - 1)
+        assert moment is not None
+        return {node.head().node: moment}
+
+
+def trim(source: Source) -> None:
+    """Let a snapshot stand for all that happened so far. Who asks for it here leaves no rows of a session."""
+    end = end_of(source)
+    with Node(source.urls[0]) as node:
+        node.call(Call([b"BGREWRITEAOF"], commands.nothing, commands.AGAIN))
+        wait_for(lambda: node.head().first >= end)
+
+
 @contextmanager
-def serving(directory: Path, jobs: int) -> Iterator[Source]:
+def serving(directory: Path, jobs: int, *options: str) -> Iterator[Source]:
     """The log of a server in which so many jobs are put."""
-    server = Server(directory.parent, "--dir", str(directory))
+    server = Server(directory.parent, "--dir", str(directory), *options)
     source = Source((f"penstock://127.0.0.1:{server.port}",))
     try:
         put_jobs(source, jobs)

@@ -22,7 +22,8 @@ from penstock.spark.java import java_home
 from penstock.spark.jobs_options import StreamOptions, WriteOptions
 from penstock.spark.node import Node, addresses
 from tests.client.proxy import Proxy
-from tests.server.serving import Server, free_port, wait_for
+from tests.ports import free_port
+from tests.server.serving import Server, wait_for
 
 from .conftest import url_of
 
@@ -152,6 +153,7 @@ def test_options_that_make_no_sense_are_refused(read: Callable[[], Any], words: 
 def test_urls_are_told_apart_and_get_a_user() -> None:
     assert addresses("penstock://a:1,b:2, penstock://c", None, None) == ("penstock://a:1,b:2", "penstock://c")
     assert addresses("penstock://x@a", "me", "p@ss") == ("penstock://me:p%40ss@a",)
+    assert addresses("penstock://x:p@s/s@a?tls=1", "me", "it") == ("penstock://me:it@a?tls=1",)
 
 
 def test_the_wheel_has_a_java_where_the_machine_has_none(

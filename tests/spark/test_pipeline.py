@@ -15,17 +15,20 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.client import commands
+from penstock.client.commands import Call
 from penstock.pipeline.audit import PROMISES, audit
 from penstock.pipeline.backfill import backfill
 from penstock.pipeline.bronze import append
 from penstock.pipeline.compact import compact
-from penstock.pipeline.errors import LakeInUse, NoLake
+from penstock.pipeline.errors import LakeInUse, NoLake, PipelineError
 from penstock.pipeline.lake import NO_DAY, Lake
 from penstock.pipeline.nodes import learn, recall
 from penstock.pipeline.source import Source
-from penstock.pipeline.stream import Intake, once
+from penstock.pipeline.stream import Intake, _wait, _writer, once
 from penstock.pipeline.tables import EVENTS, GOLD, JOBS, Table, gold_table
-from tests.server.serving import Server
+from penstock.spark.node import Node
+from tests.server.serving import Server, wait_for
 from tests.spark.conftest import url_of
 from tests.spark.made_up import HERE, THERE, History, first_turn, second_turn, take_in
 
@@ -308,6 +311,51 @@ def test_a_queue_in_which_nothing_happened_has_a_lake_and_nothing_to_judge(
     verdict = audit(spark, Lake(tmp_path / "lake"), Source((url_of(start()),)))
     assert verdict.kept and verdict.events == 0
     assert {finding.kept for finding in verdict.findings if finding.name in PROMISES} == {None}
+
+
+def test_history_begins_behind_what_was_trimmed_before_it_was_read_and_only_there(
+    spark: SparkSession, start: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = start("--history-bytes", "0")
+    lake, strict = Lake(tmp_path / "lake"), Source((url_of(server),))
+    (node,) = strict.heads()
+
+    def puts(count: int) -> None:
+        with penstock.connect(url_of(server)) as queue:
+            for n in range(count):
+                queue.tube("trimmed", "fifo").put(str(n))
+
+    def trim() -> int:
+        end = strict.heads()[node].end
+        with Node(url_of(server)) as asker:
+            asker.call(Call([b"BGREWRITEAOF"], commands.nothing, commands.AGAIN))
+            wait_for(lambda: asker.head().first >= end)
+            return asker.head().first
+
+    puts(5)
+    for _ in range(5):
+        penstock.connect(url_of(server)).close()
+    assert once(spark, lake, strict) == 5
+    # Behind the last event were sessions only, and they were read: also without a checkpoint nothing is missing.
+    assert trim() > lake.manifest.positions[node] + 5
+    shutil.rmtree(lake.checkpoint)
+    assert once(spark, lake, strict) == 0
+    assert recall(lake)[node]["since"] == 1
+    puts(3)
+    trim()
+    with penstock.connect(url_of(server)) as queue:
+        for _ in range(8):
+            queue.tube("trimmed").take().ack()
+    with pytest.raises(PipelineError, match="is not kept any more"):
+        once(spark, lake, strict)
+    # A stream that passes over it, between two looks at what tubes promise.
+    (lake.state / "nodes.json").write_text(json.dumps({node: {"since": 1, "tubes": {}}}))
+    intake = Intake(str(lake.root), Source(strict.urls, gaps=True), digests=False, learn_at=float("inf"))
+    with lake.writing():
+        _wait(_writer(spark, lake, intake.source, intake).trigger(availableNow=True).start(), intake)
+    assert intake.done == 16
+    assert recall(lake)[node]["since"] == strict.heads()[node].first > 1
+    assert audit(spark, Lake(lake.root), strict).kept
 
 
 def test_tubes_that_are_made_while_it_runs_are_heard_of(server: Server, source: Source, tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def _live_counts(source: Source) -> Counter[tuple[str, str]]:
     for url in source.urls:
         with Node(url) as node:
             for tube in node.call(commands.tubes()):
-                if not node.call(commands.tube_info(tube.encode())).temporary:
+                if not node.call(commands.find_tube(tube.encode())).temporary:
                     for change, count in node.call(commands.tube_stats(tube.encode(), _transitions)).items():
                         found[tube, change] += count
     return found

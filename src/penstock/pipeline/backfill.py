@@ -27,8 +27,10 @@ def backfill(spark: SparkSession, lake: Lake, source: Source | None, told: Told 
         added = 0
         if source is not None:
             nodes.learn(lake, source, from_first=True)
-            told("reading events", 0, sum(head.end - head.first for head in source.heads().values()))
-            added = bronze.fill(lake, source.batch(prepared(spark)))
+            heads = source.heads()
+            told("reading events", 0, sum(head.end - head.first for head in heads.values()))
+            ends = {node: head.end for node, head in heads.items()}
+            added = bronze.fill(lake, source.batch(prepared(spark)), lambda: nodes.were_read(lake, source, ends))
         _forget(lake)
         digest(spark, lake, lambda done, total: told("silver and gold", done, total))
     return added

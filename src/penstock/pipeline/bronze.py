@@ -1,12 +1,14 @@
 """Bronze: the events of all nodes as they come, each once, whatever is killed when.
 
-The lake's manifest tells for each node the first position it does not have yet, and changes in the same commit as the
-files. So what comes a second time, because a batch is run again, a checkpoint was lost, or somebody reads from the
-start, is known by its position and left out.
+The lake's manifest tells for each node the first position it does not have yet, and how far its log was read, which may
+be further: not all that is in a log are events. It changes in the same commit as the files. So what comes a second
+time, because a batch is run again, a checkpoint was lost, or somebody reads from the start, is known by its position
+and left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,30 +23,40 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def append(lake: Lake, events: DataFrame) -> int:
+# What is called when events were read, and do not count yet. It tells how far the logs were read, by node.
+WereRead = Callable[[], dict[str, int]]
+
+
+def unknown() -> dict[str, int]:
+    """Nobody knows how far the logs were read: as far as there are events, at least."""
+    return {}
+
+
+def append(lake: Lake, events: DataFrame, were_read: WereRead = unknown) -> int:
     """Add events that are new to bronze, in one commit, and tell how many. Those of a node come in their order."""
-    return _add(lake, from_positions(events, lake.manifest.positions))
+    return _add(lake, from_positions(events, lake.manifest.positions), were_read)
 
 
-def fill(lake: Lake, events: DataFrame) -> int:
+def fill(lake: Lake, events: DataFrame, were_read: WereRead = unknown) -> int:
     """Add events that bronze lacks, wherever they belong, in one commit, and tell how many."""
     known = lake.read(events.sparkSession, EVENTS).select("node", "position")
-    return _add(lake, events.join(known, ["node", "position"], "left_anti"))
+    return _add(lake, events.join(known, ["node", "position"], "left_anti"), were_read)
 
 
-def _add(lake: Lake, events: DataFrame) -> int:
+def _add(lake: Lake, events: DataFrame, were_read: WereRead) -> int:
     prepared(events.sparkSession)
-    change = lake.change()
+    change, manifest = lake.change(), lake.manifest
     names = change.add(EVENTS, events.selectExpr("*", "to_date(time) AS date"))
+    read = {**manifest.read, **were_read()}
     reached = _ends(change.staged(EVENTS))
-    if not reached:
+    if not reached and read == manifest.read:
         change.abandon()
         return 0
-    positions, newest = dict(lake.manifest.positions), dict(lake.manifest.newest)
+    positions, newest = dict(manifest.positions), dict(manifest.newest)
     for node, (end, last_ms) in reached.items():
         if end > positions.get(node, 0):
             positions[node], newest[node] = end, last_ms
-    change.commit(positions, [*lake.manifest.fresh, *names], newest)
+    change.commit(positions, [*manifest.fresh, *names], newest, read)
     return lake.rows(EVENTS, names)
 
 

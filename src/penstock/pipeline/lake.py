@@ -39,7 +39,10 @@ from penstock.pipeline.tables import ALL, Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-VERSION: Final = 2
+VERSION: Final = 3
+
+# The oldest version that can be gone on with. Version 2 did not say how far logs were read.
+OLDEST: Final = 2
 
 # So long a file that no longer counts is kept for those who read it.
 KEPT_S: Final = 15 * 60
@@ -55,6 +58,8 @@ class Manifest:
     version: int = VERSION
     commits: int = 0
     positions: dict[str, int] = field(default_factory=dict)  # By node, the first position that is not in bronze yet.
+    # By node, the first position of its log that was not looked at yet: not only events of jobs have positions.
+    read: dict[str, int] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)  # By node, when the event before it happened, in ms.
     fresh: list[str] = field(default_factory=list)  # Files of bronze that silver and gold do not know yet.
     files: dict[str, dict[str, int]] = field(default_factory=dict)  # By table, rows by file.
@@ -258,6 +263,7 @@ class Change:
         positions: dict[str, int] | None = None,
         fresh: list[str] | None = None,
         newest: dict[str, int] | None = None,
+        read: dict[str, int] | None = None,
     ) -> None:
         """Let it all count at once."""
         lake, old = self._lake, self._lake.manifest
@@ -265,6 +271,7 @@ class Change:
         new = Manifest(VERSION, self._number, grain=old.grain)
         new.positions = old.positions if positions is None else positions
         new.newest = old.newest if newest is None else newest
+        new.read = old.read if read is None else read
         new.fresh = old.fresh if fresh is None else fresh
         over: dict[Table, list[str]] = {}
         for table in ALL:
@@ -355,7 +362,7 @@ def _read_manifest(path: Path) -> Manifest:
         return Manifest()
     except ValueError as error:
         raise BadLake(f"{path} is no manifest ({error}); remove the lake and make it again with `backfill`") from None
-    if found["version"] != VERSION:
+    if not OLDEST <= found["version"] <= VERSION:
         other = "a newer" if found["version"] > VERSION else "an older"
         raise BadLake(f"{path} was written by {other} version; use that one, or make the lake again elsewhere")
     return Manifest(**found)

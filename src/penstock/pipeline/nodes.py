@@ -13,6 +13,7 @@ from penstock.core.policy import ANYONE, KEYS_LIMITED, TubePolicy
 from penstock.pipeline.errors import BadLake
 from penstock.pipeline.lake import Lake, write_json
 from penstock.pipeline.source import Source
+from penstock.spark.node import Head
 
 # By node: `since`, the position from which on the lake has everything, and `tubes`, what they promise by their names.
 Nodes = dict[str, dict[str, Any]]
@@ -36,16 +37,50 @@ def learn(lake: Lake, source: Source, from_first: bool = False) -> None:
     """Ask the nodes, and remember it. `from_first`: all that they keep is about to be read."""
     check(lake, source)
     known = recall(lake)
-    for node, head in source.heads().items():
-        mine = known.setdefault(node, {"since": head.first, "tubes": {}})
-        if from_first:
-            mine["since"] = min(mine["since"], head.first)
-        elif head.first > lake.manifest.positions.get(node, head.first):
-            mine["since"] = head.first  # It was trimmed before it was read.
+    _find_gaps(lake, source.heads(), known, from_first)
     for node, policies in source.policies().items():
         tubes = known[node]["tubes"]
         for tube, policy in policies.items():
             tubes[tube] = _weaker(tubes.get(tube), _promise(policy))
+    _remember(lake, known)
+
+
+def were_read(lake: Lake, source: Source, ends: dict[str, int]) -> dict[str, int]:
+    """Logs were read to some positions: remember what was trimmed before that. Tell how far the lake has read them now.
+
+    What is trimmed while it is read counts as a gap, too: nobody knows which was first.
+    """
+    heads, known = source.heads(), recall(lake)
+    if _find_gaps(lake, heads, known):
+        _remember(lake, known)
+    reached = read_to(lake, heads)
+    return {node: max(end, reached.get(node, 0)) for node, end in ends.items()}
+
+
+def read_to(lake: Lake, heads: dict[str, Head]) -> dict[str, int]:
+    """By node, the first position of its log that the lake has not read."""
+    manifest, found = lake.manifest, dict(lake.manifest.positions)
+    for node, end in manifest.read.items():
+        # A log that ends before that was restored: what is at such positions by now was never read.
+        if node not in heads or end <= heads[node].end:
+            found[node] = max(end, found.get(node, 0))
+    return found
+
+
+def _find_gaps(lake: Lake, heads: dict[str, Head], known: Nodes, from_first: bool = False) -> bool:
+    """Let history begin behind what was trimmed before it was read. Tell whether anything is new."""
+    reached, before = read_to(lake, heads), json.dumps(known)
+    for node, head in heads.items():
+        mine = known.setdefault(node, {"since": head.first, "tubes": {}})
+        begun: int = mine["since"]
+        if head.first > reached.get(node, begun):
+            mine["since"] = head.first
+        elif from_first:
+            mine["since"] = min(begun, head.first)
+    return json.dumps(known) != before
+
+
+def _remember(lake: Lake, known: Nodes) -> None:
     lake.state.mkdir(parents=True, exist_ok=True)
     write_json(lake.state / "nodes.json", known)
 

@@ -85,4 +85,4 @@ def _policies(node: Node) -> Iterator[tuple[str, TubePolicy]]:
         ended = cursor == b"0"
         for tube in some:
             with suppress(UnknownTube):  # It was dropped meanwhile, or its name is no text.
-                yield tube["name"], node.call(commands.tube_info(tube["name"].encode()))
+                yield tube["name"], node.call(commands.find_tube(tube["name"].encode()))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -55,15 +56,15 @@ class Intake:
     def __call__(self, events: DataFrame, batch: int) -> None:
         """Take a batch in."""
         try:
-            self._take(events)
+            self._take(events, batch)
         except Exception as error:
             self.error = error
             raise
 
-    def _take(self, events: DataFrame) -> None:
+    def _take(self, events: DataFrame, batch: int) -> None:
         lake = Lake(self.root)
         self.ask(lake)
-        self.done += bronze.append(lake, events)
+        self.done += bronze.append(lake, events, lambda: nodes.were_read(lake, self.source, _ends(lake, batch)))
         self.told("reading events", self.done, self.total)
         if self.digests:
             digest(events.sparkSession, lake)
@@ -107,12 +108,19 @@ def run(spark: SparkSession, lake: Lake, source: Source, every_s: float, told: T
 
 def behind(lake: Lake, source: Source) -> int:
     """How many positions of the logs are not in the lake yet."""
-    positions = lake.manifest.positions
-    return sum(max(0, head.end - max(head.first, positions.get(node, 0))) for node, head in source.heads().items())
+    heads = source.heads()
+    reached = nodes.read_to(lake, heads)
+    return sum(max(0, head.end - max(head.first, reached.get(node, 0))) for node, head in heads.items())
+
+
+def _ends(lake: Lake, batch: int) -> dict[str, int]:
+    """Where a batch of the stream ends, by node. Spark notes that before it begins; the offsets are the last line."""
+    ends: dict[str, int] = json.loads((lake.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
+    return ends
 
 
 def _writer(spark: SparkSession, lake: Lake, source: Source, intake: Intake) -> DataStreamWriter:
-    stream: Any = source.stream(spark, lake.manifest.positions).writeStream
+    stream: Any = source.stream(spark, nodes.read_to(lake, source.heads())).writeStream
     writer: DataStreamWriter = stream.foreachBatch(intake).option("checkpointLocation", str(lake.checkpoint))
     return writer.queryName("penstock pipeline")
 

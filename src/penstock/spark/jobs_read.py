@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
-from penstock.client.commands import Call, find_tube, tubes
+from penstock.client.commands import AGAIN, Call, find_tube, tubes
 from penstock.core.errors import UnknownTube
 from penstock.spark.errors import told
 from penstock.spark.jobs_options import ReadOptions
@@ -108,7 +108,7 @@ class JobsReader(DataSourceReader):
             cursor = b"0"
             while True:
                 try:
-                    cursor, groups = node.call(Call([b"JOB", b"SCAN", cursor, *words], tuple))
+                    cursor, groups = node.call(Call([b"JOB", b"SCAN", cursor, *words], tuple, AGAIN))
                 except UnknownTube:
                     return  # A filter names a tube that is not there.
                 if groups:

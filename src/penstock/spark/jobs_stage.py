@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.client import commands
-from penstock.client.commands import Call
+from penstock.client.commands import AGAIN, Call
 from penstock.core.errors import PenstockError
 from penstock.spark.node import Node
 
@@ -23,7 +23,7 @@ class Filled:
 
         Somebody has emptied their tube, or the server has crashed and does not wait for its disk.
         """
-        node.call(Call([b"STAGE", self.name, self.tube, b"AFTER", b"%d" % self.jobs], commands.nothing))
+        node.call(Call([b"STAGE", self.name, self.tube, b"AFTER", b"%d" % self.jobs], commands.nothing, AGAIN))
 
     def discard(self, node: Node) -> None:
         """Drop it if that is possible; what led to it is what is told."""

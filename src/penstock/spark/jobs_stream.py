@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from penstock.client import commands
-from penstock.client.commands import Call
+from penstock.client.commands import AGAIN, Call
 from penstock.core.errors import ClaimGone, PenstockError
 from penstock.core.limits import CLAIMS_OPEN_MAX
 from penstock.spark.errors import SourceError, told
@@ -137,7 +137,7 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, shard, shards in partition.shards:
                 words = [b"CLAIM", b"READ", partition.consumer.encode(), b"%d" % number, b"PACKED"]
                 try:
-                    groups = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], list))
+                    groups = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], list, AGAIN))
                 except ClaimGone:
                     # Its lease ended while nobody ran the query: the jobs are in their tube again, or somebody's.
                     continue
@@ -231,7 +231,7 @@ class _Desk:
         words = [b"CLAIM", b"TAKE", self._options.tube.encode(), self.consumer.encode(), b"%d" % number]
         words += [b"COUNT", b"%d" % count, b"LEASE", commands.duration(self._options.lease_ms)]
         try:
-            size = self._call(Call([*words, b"TOKEN", b"%d" % self._token, b"SIZE"], _size))
+            size = self._call(Call([*words, b"TOKEN", b"%d" % self._token, b"SIZE"], _size, AGAIN))
         except ClaimGone:
             return None
         if size is not None:
@@ -259,7 +259,7 @@ class _Desk:
 
 def _ready(node: Node, tube: str) -> int:
     """How many jobs could be claimed now."""
-    return node.call(Call([b"TUBE", b"STATS", tube.encode()], commands.states))["ready"]
+    return node.call(Call([b"TUBE", b"STATS", tube.encode()], commands.states, AGAIN))["ready"]
 
 
 def _size(answer: Any) -> tuple[int, int] | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from penstock.client import commands
-from penstock.client.commands import Call
+from penstock.client.commands import AGAIN, Call
 from penstock.client.link import Link
-from penstock.client.url import DEFAULT_URL, Target, target
+from penstock.client.url import DEFAULT_URL, Target, pieces, target
 from penstock.core.errors import BadUrl
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ def addresses(urls: str | None, user: str | None, password: str | None) -> tuple
         target(url)
     if user is None and password is None:
         return tuple(found)
-    who = f"{quote(user or '', safe='')}:{quote(password or '', safe='')}@"
-    return tuple(re.sub(r"(?i)^penstock://(?:[^@?]*@)?", f"penstock://{who}", url) for url in found)
+    who = f"{quote(user or '', safe='')}:{quote(password or '', safe='')}"
+    return tuple(str(replace(pieces(url), who=who)) for url in found)
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,17 @@ class Node:
 
     def head(self) -> Head:
         """How far the log goes."""
-        return self.call(Call([b"JOURNAL", b"HEAD"], _head))
+        return self.call(Call([b"JOURNAL", b"HEAD"], _head, AGAIN))
 
     def wait(self, position: int, wait_ms: int) -> None:
         """Sleep until the log has reached a position, or the time is over."""
         words = [b"JOURNAL", b"READ", b"%d" % position, b"BYTES", b"1", b"TIMEOUT", commands.duration(wait_ms)]
-        self.call(Call(words, commands.nothing, wait_ms=wait_ms))
+        self.call(Call(words, commands.nothing, AGAIN, wait_ms))
 
     def read(self, position: int, bytes_max: int, names: bool) -> Piece:
         """The frames that hold a position or follow it."""
         words = [b"JOURNAL", b"READ", b"%d" % position, b"BYTES", b"%d" % bytes_max]
-        return self.call(Call([*words, b"NAMES"] if names else words, _piece))
+        return self.call(Call([*words, b"NAMES"] if names else words, _piece, AGAIN))
 
 
 def _head(answer: Any) -> Head:
