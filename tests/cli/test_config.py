@@ -69,5 +69,5 @@ def test_what_a_terminal_would_obey_is_not_sent_to_it(here: Path) -> None:
 
 def test_a_mistake_is_one_sentence() -> None:
     result = show("--maxclient", "5")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.output == "penstock: there is no flag '--maxclient'; did you mean --maxclients?\n"

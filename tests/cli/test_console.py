@@ -17,7 +17,8 @@ from typer.testing import CliRunner, Result
 from penstock.cli.main import app
 from penstock.cli.manual import Manual, Page, offline
 from tests.cli.terminal import Terminal, restarted
-from tests.server.serving import Server, free_port, wait_for
+from tests.ports import free_port
+from tests.server.serving import Server, wait_for
 
 # What Disque's README shows, in the section on its set-up.
 TRANSCRIPT = """\
@@ -288,3 +289,9 @@ MANUAL = Manual(
 )
 def test_what_is_begun_is_completed(words: list[str], begun: str, completions: list[str]) -> None:
     assert MANUAL.completions(words, begun) == completions
+
+
+@pytest.mark.parametrize("version", [[], ["-3"]])
+def test_a_user_without_a_password_is_not_taken_for_everybody(version: list[str], server: Server) -> None:
+    result = cli(*version, "--user", "bob", "PING", port=server.port)
+    assert result.exit_code == 4 and "PONG" not in result.output and "see -a and --user" in result.output

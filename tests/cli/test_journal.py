@@ -9,12 +9,14 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
 import penstock
+from penstock.cli import journal
 from penstock.cli.main import app
 from penstock.core.errors import DamagedJournal
 from penstock.spark.events_schema import arrow_schema
@@ -68,6 +70,33 @@ def test_tail_shows_the_last_events_in_words(directory: Path) -> None:
     nacked, stopped = result.output.splitlines()
     assert "nacked" in nacked and "taken → ready" in nacked and "(no answer)" in nacked
     assert "stopped" in stopped
+
+
+def test_to_follow_from_now_on_shows_nothing_of_before(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def sleep(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise KeyboardInterrupt
+        if looks == 2:
+            with penstock.open(directory) as queue:
+                queue.tube("emails").put("again")
+
+    monkeypatch.setattr(journal, "time", SimpleNamespace(sleep=sleep))
+    lines = run("tail", "-n", 0, "-f", directory).output.splitlines()
+    assert [line.split()[3] for line in lines] == ["tube", "put", "stopped"], lines
+
+
+def test_what_came_from_outside_is_shown_on_one_line_and_not_obeyed(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "queue") as queue:
+        job = queue.tube("a\x1b[2J").put("hello")
+        queue.tube("a\x1b[2J").take_many(1)[0].bury("no\nroute\x1b[31m")
+    for words in (["journal", "tail", tmp_path / "queue"], ["job", "history", job.id, "-d", tmp_path / "queue"]):
+        shown = CliRunner().invoke(app, [*map(str, words)]).output
+        assert "\x1b" not in shown and "a\\x1b[2J" in shown
+        assert "no\\nroute\\x1b[31m" in shown
 
 
 def test_export_writes_a_line_of_json_for_every_event(directory: Path) -> None:

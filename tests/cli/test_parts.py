@@ -169,12 +169,32 @@ def test_a_damaged_file_of_contexts_is_named(held: str, tmp_path: Path) -> None:
     assert code == 1 and str(path) in shown.replace("\n", "") and "damaged" in shown
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("penstock://bob:secret@h:7711", "penstock://bob:***@h:7711"),
+        ("penstock://bob:sec/ret@h:7711?tls=1", "penstock://bob:***@h:7711?tls=1"),
+        ("penstock://bob:sec@ret@h,i", "penstock://bob:***@h,i"),
+        ("penstock://:secret@h", "penstock://:***@h"),
+        ("penstock://bob:sec?ret@h", "penstock://bob:***@h"),
+        ("penstock://bob:x@sec?ret@h", "penstock://bob:***@h"),
+        ("other://bob:secret@h", "other://bob:***@h"),
+        ("penstock://bob@h:7711", "penstock://bob@h:7711"),
+        ("penstock://h:7711?name=me", "penstock://h:7711?name=me"),
+    ],
+)
+def test_no_password_is_shown_however_it_is_written(url: str, shown: str, tmp_path: Path) -> None:
+    env: dict[str, str | None] = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert shown in run(["context", "add", "a", url], b"", env)[1]
+    assert run(["context", "ls"], b"", env)[1].endswith(f"  {shown}\n")
+
+
 # ---- Many jobs, and speed --------------------------------------------------------------------------------------------
 
 
 def test_neighbours_with_the_same_options_are_put_together() -> None:
     text = b"".join(b'{"body": %d, "priority": %d}\n' % (n, n // 4) for n in range(10))
-    jobs = put.read_lines(io.BytesIO(text), put.Lines.OPTIONS, 1, {"ttl": 60})
+    jobs = put.read_lines(io.BytesIO(text), "a", put.Lines.OPTIONS, 1, {"ttl": 60})
     assert [[line.body for line in some] for some in put.batches(jobs, 3)] == [[1, 2, 3], [4, 5, 6], [7], [8, 9]]
 
 
@@ -203,6 +223,19 @@ def test_a_bench_tells_how_fast_it_was_and_leaves_nothing(what: str, place: str)
     assert told["jobs"] > 0 and told["jobs"] % 5 == 0 and told["jobs_per_second"] > 0
     assert 0 < told["p50_ms"] <= told["p99_ms"] <= told["max_ms"]
     assert run(["tube", "ls", "--json"], b"", env)[0] == b""
+
+
+@pytest.mark.parametrize("what", ["take", "mixed"])
+def test_a_bench_takes_no_jobs_of_others_and_leaves_none_of_its_own(what: str, place: str) -> None:
+    env: dict[str, str | None] = {"PENSTOCK_URL": place}
+    bench = ["bench", what, "--tube", "orders", "--duration", "50ms"]
+    assert run(["put", "orders", "a", "b"], b"", env)[2] == 0
+    _, said, code = run(bench, b"", env)
+    assert code == 2 and said.startswith("penstock: orders has 2 jobs")
+    assert run(["peek", "orders", "-n", "9", "--body"], b"", env)[0] == b"a\nb\n"
+    assert run(["tube", "truncate", "orders", "--yes"], b"", env)[2] == 0
+    assert run(bench, b"", env)[2] == 0
+    assert run(["peek", "orders"], b"", env)[2] == 5
 
 
 def test_a_bench_keeps_to_its_rate_and_to_a_tube_that_it_was_given(empty_server: str) -> None:

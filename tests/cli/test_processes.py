@@ -21,6 +21,9 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.cli.nodes import node_at
+from penstock.cli.target import Target
+from tests.ports import free_port
 
 from .transcript import run
 
@@ -133,6 +136,20 @@ def test_what_is_held_no_longer_goes_back(place: str, env: dict[str, str], tmp_p
     assert run(["take", "emails", "--timeout", "10s", "--ack", "-u", place], b"", dict(stranger))[2] == 0
 
 
+def test_a_later_take_does_not_shorten_the_hold_of_an_earlier_one(
+    place: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    stranger = env | {"XDG_STATE_HOME": str(tmp_path / "elsewhere")}
+    assert run(["put", "emails", "a", "b", "-u", place], b"", dict(env))[2] == 0
+    for hold, body in (("1h", b"a"), ("10ms", b"b")):
+        taken, _, code = run(["take", "emails", "--hold", hold, "--body", "-u", place], b"", dict(env))
+        assert code == 0 and taken.strip() == body
+    assert run(["take", "emails", "--timeout", "300ms", "-u", place], b"", dict(stranger))[2] == 5
+    # Nor do the commands that follow.
+    assert run(["ack", "emails#1", "-u", place], b"", dict(env))[2] == 0
+    assert run(["take", "emails", "--timeout", "300ms", "-u", place], b"", dict(stranger))[2] == 5
+
+
 # ---- Servers that are none, or are gone ------------------------------------------------------------------------------
 
 
@@ -177,8 +194,7 @@ def test_what_is_no_penstock_is_told_in_a_sentence(answer: bytes, env: dict[str,
 
 @contextlib.contextmanager
 def own_server(directory: Path, *settings: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [*PENSTOCK, "serve", "--port", str(port), "--dir", str(directory), *settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None and "serves" in process.stdout.readline()
@@ -212,6 +228,35 @@ def test_a_password_is_asked_for_and_a_server_that_goes_is_missed(env: dict[str,
         assert loading.returncode == 75 and told.startswith("penstock: ") and told.count("\n") == 1
         assert "20 jobs of the first 20 lines are put, and perhaps up to 10 more; go on with --skip 20" in told
         assert run(["stats", "-u", url], b"", dict(env))[2] == 75
+
+
+def test_a_bench_whose_clients_are_not_let_in_says_why(env: dict[str, str], tmp_path: Path) -> None:
+    with own_server(tmp_path / "server", "--max-clients", "3", "--fsync", "never") as (address, _):
+        _, said, code = run(
+            ["bench", "put", "--clients", "6", "-u", f"penstock://{address}?retry_for=0"], b"", dict(env)
+        )
+    # Whether the refusal or the end of the connection is heard first is up to the network.
+    assert code in (4, 75) and said.startswith("penstock: ") and "bug" not in said, said
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [("--oops 1", 2), ("--hz many", 2), ("HERE/node.toml", 2), ("--dir HERE/used", 75)]
+)
+def test_a_server_that_cannot_start_ends_with_the_documented_code(
+    words: str, code: int, env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "node.toml").write_text("oops = 1\n")
+    command = [*PENSTOCK, "serve", *words.replace("HERE", str(tmp_path)).split(), "--port", str(free_port())]
+    with penstock.open(tmp_path / "used"):
+        ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == code and ended.stderr.startswith("penstock: "), ended.stderr
+
+
+def test_another_node_is_asked_with_the_password_as_it_was_written(tmp_path: Path) -> None:
+    with own_server(tmp_path / "server", "--requirepass", "s3/c@ret") as (address, _):
+        target = Target(url=f"penstock://:s3/c@ret@{address}?name=me")
+        with node_at(target, {"flags": [], "address": address}) as node:
+            assert node.execute("PING") in ("PONG", b"PONG")
 
 
 def test_a_directory_that_is_in_use_is_left_alone(env: dict[str, str], tmp_path: Path) -> None:

@@ -6,21 +6,26 @@ import contextlib
 import select
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 
 class Proxy:
     """Passes bytes on, until so many have passed in one direction; then that connection is cut, and later ones are not.
 
     `to_client`, `to_server`: how many bytes pass before the cut; None: all. What came before the cut has arrived.
+    `meanwhile`: what happens between an answer of the server and the moment when the client finds that it was cut.
     """
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
         self.port = int(self._listener.getsockname()[1])
         self.to_client: int | None = None
         self.to_server: int | None = None
+        self.pause_s = 0.0  # After each piece for the server: how slow the way is.
+        self.meanwhile: Callable[[], object] | None = None
         self.cuts = 0
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -76,6 +81,9 @@ class Proxy:
                     self.to_server = self.to_client = None
                     self.cuts += 1
                     target.sendall(data[:left])
+                    if self.meanwhile is not None:
+                        meanwhile, self.meanwhile = self.meanwhile, None
+                        meanwhile()
                     return
                 if left is not None:
                     if source is client:
@@ -83,6 +91,8 @@ class Proxy:
                     else:
                         self.to_client = left - len(data)
                 target.sendall(data)
+                if self.pause_s and source is client:
+                    time.sleep(self.pause_s)
 
 
 @contextlib.contextmanager
@@ -92,3 +102,8 @@ def proxy_to(port: int) -> Iterator[Proxy]:
         yield proxy
     finally:
         proxy.close()
+
+
+def url(port: int) -> str:
+    """Where a server or a proxy is."""
+    return f"penstock://127.0.0.1:{port}"

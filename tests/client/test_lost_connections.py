@@ -11,7 +11,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,26 +23,8 @@ from penstock.client.async_session import AsyncSession
 from penstock.client.commands import drop, held
 from penstock.compat.queue15 import Queue15
 from penstock.core.errors import CommandError, ConnectionLost, Full, NoServer
-from tests.client.proxy import Proxy, proxy_to
+from tests.client.proxy import Proxy, proxy_to, url
 from tests.server.serving import Server, wait_for
-
-_names = itertools.count()
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with proxy_to(server.port) as proxy:
-        yield proxy
-
-
-def url(port: int) -> str:
-    return f"penstock://127.0.0.1:{port}"
-
-
-@pytest.fixture
-def name() -> str:
-    return f"lost {next(_names)}"
-
 
 # ---- At every byte ---------------------------------------------------------------------------------------------------
 
@@ -135,21 +117,10 @@ def test_a_put_that_nothing_tells_apart_is_not_repeated(server: Server, proxy: P
         with pytest.raises(ConnectionLost, match="may have happened"):
             tube.put("x")
         assert tube.stats()["ready"] == 1, "it had happened, and was not repeated"
-        for options in ({"dedup": "d"}, {"unique": "u"}, {"name": "n"}):
-            proxy.to_client = 5
-            job = tube.put("y", **options)
-            assert job.state == "ready"
-        assert tube.stats()["ready"] == 4
-
-
-def test_a_name_that_was_taken_before_stays_refused(proxy: Proxy, name: str) -> None:
-    with penstock.connect(url(proxy.port)) as queue:
-        tube = queue.tube(name)
-        tube.put("somebody else's", name="n")
         proxy.to_client = 5
-        with pytest.raises(penstock.CommandError) as refused:
-            tube.put("mine", name="n")
-        assert refused.value.code == "NAMETAKEN"
+        job = tube.put("y", dedup="d", name="n")
+        assert job.state == "ready" and tube.named("n") == job
+        assert tube.stats()["ready"] == 2
 
 
 @pytest.mark.parametrize(
@@ -554,6 +525,29 @@ async def test_patience_begins_anew_with_every_question(server: Server, name: st
         job = await tube.take()
         await job.ack()
         assert (await waiting).body == "third"
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_a_long_body_on_a_slow_way_is_waited_for_as_long_as_it_gets_on(proxy: Proxy, name: str, face: str) -> None:
+    body = bytes(32 << 20)
+
+    async def put() -> None:
+        async with penstock.connect_async(url(proxy.port), timeout=1) as queue:
+            tube = await queue.tube(name)
+            proxy.pause_s = 0.005
+            await tube.put(body)
+            proxy.pause_s = 0
+
+    if face == "async":
+        asyncio.run(put())
+    else:
+        with penstock.connect(url(proxy.port), timeout=1) as queue:
+            tube = queue.tube(name)
+            proxy.pause_s = 0.005
+            tube.put(body)
+            proxy.pause_s = 0
+    with penstock.connect(url(proxy.port)) as queue:
+        assert queue.tube(name).stats()["ready"] == 1
 
 
 async def test_a_shared_connection_that_falls_silent_is_given_up() -> None:

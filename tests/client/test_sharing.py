@@ -6,12 +6,15 @@ import asyncio
 import itertools
 import os
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import penstock
 from penstock.core.errors import NotOwner, UnknownTube
+from tests.client.proxy import proxy_to
 from tests.server.serving import Server
 
 _names = itertools.count()
@@ -222,3 +225,42 @@ def test_jobs_left_to_themselves_are_forgotten(server: Server, name: str) -> Non
         for _ in range(300):
             tube.take()
         assert len(queue._session.belongings._ids) < 200
+
+
+def test_a_body_that_is_too_long_is_refused_by_itself(server: Server, name: str) -> None:
+    with penstock.connect(url(server)) as queue:
+        tube = queue.tube(name)
+        pipe = queue.pipeline()
+        before, large, after = pipe.put(tube, "before"), pipe.put(tube, bytes(70 << 20)), pipe.put(tube, "after")
+        pipe.send()
+        assert tube.job(before.value).body == "before" and tube.job(after.value).body == "after"
+        with pytest.raises(penstock.CommandError, match="body"):
+            large.value  # noqa: B018
+        assert tube.stats()["ready"] == 2
+
+
+def test_a_pipeline_tells_what_was_done_before_the_server_went(start: Callable[..., Server]) -> None:
+    server = start("--dir", ".")
+    with proxy_to(server.port) as proxy:
+        queue = penstock.connect(f"penstock://127.0.0.1:{proxy.port}", retry_for=0.5)
+        tube = queue.tube("work", "fifo")
+        tube.put_many(range(1_500))
+        jobs = tube.take_many(1_500)
+        pipe = queue.pipeline()
+        acked = [pipe.ack(job) for job in jobs[:1_000]]
+        late = [pipe.ack(job) for job in jobs[1_000:]]
+        put = pipe.put(tube, "x")
+
+        def go() -> None:
+            server.kill()
+            proxy.close()
+
+        proxy.to_client, proxy.meanwhile = len(b":1\r\n") * 1_200, go
+        began = time.monotonic()
+        pipe.send()
+        assert time.monotonic() - began < 10, "the server is not looked for once for each of them"
+        assert [answer.value for answer in acked] == [None] * 1_000
+        for answer in (*late, put):
+            with pytest.raises(ConnectionError):
+                answer.value  # noqa: B018
+        queue.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.core.errors import NoServer
-from tests.server.serving import Server, Wire, free_port, wait_for
+from penstock.client.session import LOST
+from penstock.core.errors import Closed, NoServer
+from penstock.wire.answers import encode
+from tests.ports import free_port
+from tests.server.serving import Server, Wire, wait_for
 
 _names = itertools.count()
 
@@ -121,6 +125,38 @@ def test_a_closed_queue_gives_its_jobs_back_over_tls(server: TlsServer, name: st
         with penstock.connect(server.url, grace=3600) as queue:
             assert queue.find_tube(name).take() is not None
         assert tube.take(timeout=10) is not None
+
+
+def test_whoever_is_in_the_middle_of_a_call_when_its_queue_is_closed_is_told_so(server: TlsServer, name: str) -> None:
+    told: list[BaseException] = []
+
+    def ask(queue: penstock.Queue) -> None:
+        try:
+            while True:
+                queue.tubes()
+        except BaseException as error:
+            told.append(error)
+
+    for _ in range(25):
+        queue = penstock.connect(server.url)
+        threads = [threading.Thread(target=ask, args=(queue,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda queue=queue: len(queue._session._busy) > 1)
+        queue.close()
+        for thread in threads:
+            thread.join(20)
+    assert {type(error) for error in told} == {Closed}, told
+
+
+def test_a_connection_that_is_interrupted_still_enciphers(server: TlsServer) -> None:
+    with penstock.connect(server.url) as queue:
+        connection = queue._session._idle[-1]
+        connection.interrupt()
+        assert connection._socket.version() is not None  # type: ignore[attr-defined]
+        with pytest.raises(LOST):
+            connection.ask(encode([b"PING"]), 1, 5)
+        assert queue.tubes() is not None
 
 
 def test_who_is_not_certified_or_not_asked_for_tls_is_said(server: TlsServer) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.url import Target, target
+from penstock.client.url import Target, pieces, target
 from penstock.core.errors import BadUrl, CommandError
 
 LOCAL = ("127.0.0.1", 7711)
@@ -115,6 +115,27 @@ def test_tls_checks_certificates_unless_a_context_says_otherwise() -> None:
     assert target("penstock://h?tls=1", tls=False).tls is None
 
 
+@pytest.mark.parametrize("host", ["a" * 64, "ex..ample", ".", "%00", "a\ud800"])
+def test_a_name_that_no_host_can_have_is_refused(host: str) -> None:
+    with pytest.raises(BadUrl):
+        target(f"penstock://{host}:7711")
+
+
+@pytest.mark.parametrize("what", ["user", "password", "name"])
+def test_what_is_no_text_is_refused(what: str) -> None:
+    for value in ("\ud800", 7):
+        with pytest.raises(CommandError, match=what):
+            target("penstock://h", **{what: value})  # type: ignore[arg-type]
+
+
 def test_a_password_is_not_shown() -> None:
     assert "secret" not in str(target("penstock://u:secret@h"))
     assert isinstance(target(), Target)
+
+
+@pytest.mark.parametrize(
+    "url", ["penstock://h", "penstock://a:p@s/s@h:1,i:2?tls=0&name=me", "PENSTOCK://:@[::1]:7?", "penstock://@h"]
+)
+def test_the_pieces_of_a_url_make_it_up(url: str) -> None:
+    assert str(pieces(url)) == url
+    assert target(str(pieces(url))) == target(url)

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from penstock.cli import disque_aof
-from penstock.cli.json_lines import BadLine, read_line
+from penstock.cli.json_lines import LINE_BYTES_MAX, BadLine, read_line
 
 Progress = Callable[[int, int], None]
 
 BAD_LINES: Final = "lines that are no jobs"
 
 _ENDS_BYTES: Final = 64 * 1024
-_LINE_BYTES_MAX: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ class JsonLinesSource:
     def items(self, start: int, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
         self._file.seek(0)
         for number in range(1, self.total + 1):
-            raw = self._file.readline(_LINE_BYTES_MAX)
+            raw = self._file.readline(LINE_BYTES_MAX)
             if number > start:
                 yield self._item(raw, number)
 

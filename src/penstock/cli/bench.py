@@ -10,13 +10,16 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.bundles import bundled
-from penstock.cli.output import Column, Output, Record, column
+from penstock.cli.exits import USAGE, fail
+from penstock.cli.output import Column, Output, Record, column, jobs_text
+from penstock.cli.records import total
 from penstock.cli.target import Target
 from penstock.cli.values import duration_option, size
 
@@ -38,7 +41,11 @@ class Load:
         None
     )
     tube: Annotated[
-        str | None, typer.Option("--tube", help="Use this tube and leave it, instead of one that is made for it.")
+        str | None,
+        typer.Option(
+            "--tube",
+            help="Use this tube and leave it, instead of one made for it. take and mixed want it empty, and empty it.",
+        ),
     ] = None
 
 
@@ -66,14 +73,14 @@ def put(*, load: Load, target: Target, out: Output) -> None:
 @bundled
 def take(*, load: Load, target: Target, out: Output) -> None:
     """Take and ack jobs, which were put before the clock began to run."""
-    _measure("take", load, target, out, _taking, fill=True)
+    _measure("take", load, target, out, _taking, takes=True, fill=True)
 
 
 @app.command()
 @bundled
 def mixed(*, load: Load, target: Target, out: Output) -> None:
     """Put, take and ack, in turn: a job's whole life is a call."""
-    _measure("mixed", load, target, out, _both)
+    _measure("mixed", load, target, out, _both, takes=True)
 
 
 def _putting(tube: Tube, load: Load) -> Call:
@@ -109,11 +116,20 @@ _AHEAD_PER_SECOND = 20_000
 
 
 def _measure(
-    what: str, load: Load, target: Target, out: Output, make: Callable[[Tube, Load], Call], fill: bool = False
+    what: str,
+    load: Load,
+    target: Target,
+    out: Output,
+    make: Callable[[Tube, Load], Call],
+    takes: bool = False,
+    fill: bool = False,
 ) -> None:
     name = load.tube or f"penstock-bench-{os.getpid()}"
     with target.open(makes=True) as queue:
         made = queue.tube(name)
+        if takes and (jobs := total(made.info())):
+            # What is taken is acked, whoever put it.
+            fail(f"{name} has {jobs_text(jobs)}, and they would be lost; name an empty tube, or none", USAGE)
         try:
             if fill:
                 _fill(made, load)
@@ -122,6 +138,8 @@ def _measure(
             if load.tube is None:
                 made.release_all()
                 made.drop()
+            elif takes:
+                made.truncate()
     record = {"bench": what, "clients": load.clients, "size": load.body, "batch": load.batch, **record}
     columns = [column(name) for name in ("bench", "clients", "size", "batch", "jobs")]
     columns += [Column("jobs/s", lambda row: row["jobs_per_second"])]
@@ -148,12 +166,16 @@ def _run(queue: Queue, name: str, load: Load, make: Callable[[Tube, Load], Call]
     ]
     for thread in threads:
         thread.start()
-    ready.wait()
     start = time.perf_counter()
     try:
-        over.wait(load.duration)
+        # If one cannot begin, none does, and that one tells why.
+        with suppress(threading.BrokenBarrierError):
+            ready.wait()
+            start = time.perf_counter()
+            over.wait(load.duration)
     finally:
         over.set()
+        ready.abort()
         for thread in threads:
             thread.join()
     elapsed = time.perf_counter() - start
@@ -194,6 +216,8 @@ def _client(
                 tally.jobs += jobs
                 if jobs == 0:
                     break  # It ran dry.
+    except threading.BrokenBarrierError:
+        return
     except BaseException as error:
         tally.error = error
         ready.abort()

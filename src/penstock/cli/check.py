@@ -299,7 +299,7 @@ def _server_journal(target: Target) -> tuple[list[Metric], str]:
 def _journal(directory: Path, quick: bool) -> tuple[list[Metric], str]:
     import shutil
 
-    from penstock.host import boot_id
+    from penstock.host.host import boot_id
     from penstock.journal.check import check_log
     from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.identity import identity

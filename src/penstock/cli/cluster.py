@@ -16,11 +16,11 @@ import typer
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail, sentence_of
 from penstock.cli.nodes import NODES_FILE, NOT_ASKED, address_of, node_at, nodes_of, where
-from penstock.cli.output import Column, Output, Record, column, jobs_text
+from penstock.cli.output import Column, Output, Record, column, confirm, jobs_text
 from penstock.cli.records import total
 from penstock.cli.spans import span
 from penstock.cli.target import Place, Target, ask
-from penstock.cli.values import duration_option
+from penstock.cli.values import Yes, duration_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,13 +162,18 @@ def leave(
 @bundled
 def forget(
     node: Annotated[str, typer.Argument(metavar="NODE", help="Its id, or how that begins.")],
+    yes: Yes = False,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """Let every node forget one that will not come back; it is not heard of again unless it is met."""
+    """Let every node forget one that will not come back; it is not heard of again unless it is met.
+
+    The tubes that live on it can be made on another node then. If it works still, they are on both.
+    """
     known = _nodes(target)
     gone = _id_of(node, known)
+    confirm(f"Forget {_described(gone, known, target)}?", yes)
     told, knew, missed = 0, 0, {}
     for each in known:
         if each["node"] == gone:
@@ -265,6 +270,18 @@ def _id_of(word: str, known: list[Record]) -> str:
     if len(found) != 1:
         fail(f"there is no node {word!r} here" if not found else f"{len(found)} nodes begin with {word!r}", NOT_FOUND)
     return str(found[0])
+
+
+def _described(gone: str, known: list[Record], target: Target) -> str:
+    """A node as somebody has to see it who may mean another one."""
+    tubes = sum(row["node"] == gone for row in _homes(target))
+    home = f", the home of {tubes} tube{'' if tubes == 1 else 's'}"
+    for each in known:
+        if each["node"] == gone:
+            lost = _NOT_THERE & set(each["flags"]) or each["state"] != "connected"
+            there = "which is not reached" if lost else "which is there and works"
+            return f"{gone} at {where(each)}, {there}{home}"
+    return f"{gone}, which is not known here{home}"
 
 
 def _checked(target: Target, node: Record) -> Record:

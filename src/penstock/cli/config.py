@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.exits import fail, printable
+from penstock.cli.exits import USAGE, fail, printable
 
 if TYPE_CHECKING:
     from penstock.server.config import Config, Setting
@@ -41,7 +41,7 @@ def show(
     try:
         config = load(file, flags, os.environ, Path.cwd())
     except ConfigError as error:
-        fail(str(error))
+        fail(str(error), USAGE)
     settings = [setting for setting in SETTINGS if not (changed and config.is_default(setting))]
     if json:
         typer.echo(json_format.dumps({each.name: _as_json(config, each, origin) for each in settings}, indent=2))

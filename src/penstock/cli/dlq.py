@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -64,25 +65,20 @@ def show(
     out: Output,
 ) -> None:
     """Show why jobs of a tube are buried: each reason, how often, since when, and an example."""
+    groups: dict[str, Record] = {}
     with target.open() as queue:
-        found = [record for record, _ in matching(queue, tube, [State.BURIED], condition(where))]
-    if jobs:
-        reason = Column("reason", lambda record: record["reason"], wide=True)
-        columns = [column("id"), Column("tries", lambda record: record["deliveries"]), reason]
-        out.table(found, [*columns, Column("body", body_text, wide=True)], f"No such job of {tube} is buried.")
-        return
-    groups: dict[str, list[Record]] = {}
-    for record in found:
-        groups.setdefault(record["reason"] or _NO_REASON, []).append(record)
-    rows = [
-        {
-            "reason": why,
-            "jobs": len(some),
-            "oldest": max(record["age"] for record in some),
-            "example": some[0]["id"],
-        }
-        for why, some in sorted(groups.items(), key=lambda group: -len(group[1]))
-    ]
+        found = (record for record, _ in matching(queue, tube, [State.BURIED], condition(where)))
+        if jobs:
+            reason = Column("reason", lambda record: record["reason"], wide=True)
+            columns = [column("id"), Column("tries", lambda record: record["deliveries"]), reason]
+            out.table(found, [*columns, Column("body", body_text, wide=True)], f"No such job of {tube} is buried.")
+            return
+        for record in found:
+            why = record["reason"] or _NO_REASON
+            row = groups.setdefault(why, {"reason": why, "jobs": 0, "oldest": 0.0, "example": record["id"]})
+            row["jobs"] += 1
+            row["oldest"] = max(row["oldest"], record["age"])
+    rows = sorted(groups.values(), key=lambda row: -row["jobs"])
     oldest = Column("oldest", lambda row: seconds_text(row["oldest"]))
     columns = [column("jobs"), oldest, column("example"), Column("reason", lambda row: row["reason"], wide=True)]
     out.table(rows, columns, f"No such job of {tube} is buried.")
@@ -110,11 +106,12 @@ def redrive(
     Buried jobs of the tube go back to their place in it. With --to, the buried and the ready jobs of the tube go to
     another one, as they do when it is the dead-letter tube of that one.
     """
+    from penstock.cli.progress import count_bar
+
     states = [State.BURIED] if to is None else [State.BURIED, State.READY]
     with target.open() as queue:
         place = None if to is None else queue.find_tube(to)
-        found = [job for _, job in matching(queue, tube, states, condition(where))]
-        found = found[:limit] if limit else found
+        found = [job for _, job in islice(matching(queue, tube, states, condition(where)), limit or None)]
         if dry_run:
             would = f"would redrive {jobs_text(len(found))} of {tube}{'' if to is None else f' to {to}'}"
             out.done(would, tube=tube, to=to or tube, would_redrive=len(found))
@@ -122,26 +119,32 @@ def redrive(
         if not found:
             fail(f"no such job of {tube} is there", NOTHING)
         confirm(f"Redrive {jobs_text(len(found))} of {tube}{'' if to is None else f' to {to}'}?", yes)
-        done, code = _redrive(found, place, rate, delay)
-    out.done(f"redrove {jobs_text(done)} of {tube}", tube=tube, to=to or tube, redriven=done)
+        done, code = 0, OK
+        try:
+            with count_bar("redriving") as progress:
+                for number, job in enumerate(_paced(found, rate), 1):
+                    refused = _redrive(job, place, delay)
+                    done += not refused
+                    code = code or refused
+                    progress(number, len(found))
+        finally:
+            # However it ends: whoever interrupts it wants to know how far it came.
+            out.done(f"redrove {jobs_text(done)} of {tube}", tube=tube, to=to or tube, redriven=done)
     if code:
         raise typer.Exit(code)
 
 
-def _redrive(jobs: list[Job], to: Tube | None, rate: float | None, delay: float) -> tuple[int, int]:
-    """Bring jobs back one by one; tell how many, and the exit code of the first that refused."""
-    done, code = 0, OK
-    for job in _paced(jobs, rate):
-        try:
-            if to is None:
-                job.dig(delay)
-            else:
-                job.move(to, delay)
-            done += 1
-        except CommandError as error:
-            complain(f"{job.id}: {error}")
-            code = code or code_of(error)
-    return done, code
+def _redrive(job: Job, to: Tube | None, delay: float) -> int:
+    """Bring a job back; tell the exit code of why it was refused, or that it is done."""
+    try:
+        if to is None:
+            job.dig(delay)
+        else:
+            job.move(to, delay)
+    except CommandError as error:
+        complain(f"{job.id}: {error}")
+        return code_of(error)
+    return OK
 
 
 def _paced(jobs: list[Job], rate: float | None) -> Iterator[Job]:

@@ -21,7 +21,7 @@ from penstock.client.async_queue import AsyncTube as ServerTube
 from penstock.client.async_queue import connect_async
 from penstock.core import errors
 from penstock.embedded_async import AsyncQueue, AsyncTube, open_async
-from penstock.host import wall_ms
+from penstock.host.ledger import wall_ms
 from penstock.options import to_text
 
 BATCH_JOBS: Final = 500

@@ -135,7 +135,7 @@ def _run(source: Source, state: ImportState, state_path: Path, place: Place) -> 
 def _count(source: Source, state: ImportState) -> None:
     """Go through what is left to do, and do nothing."""
     from penstock.cli.arrivals import Arrival
-    from penstock.host import wall_ms
+    from penstock.host.ledger import wall_ms
 
     for item in source.items(state.done, wall_ms):
         if isinstance(item, Arrival):

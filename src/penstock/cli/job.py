@@ -13,7 +13,7 @@ from penstock.cli.exits import NOT_FOUND, fail
 from penstock.cli.finish import delete, each
 from penstock.cli.output import Output, Record, body_text, seconds_text, told
 from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
-from penstock.cli.take import Bodies, print_bodies
+from penstock.cli.take import Bodies, print_bodies, refuse_json_bodies
 from penstock.cli.target import Target
 from penstock.cli.values import BodyKind, Delay, JobId, JobIds, TubeName, duration_option, read_body
 from penstock.cli.where import Condition, condition
@@ -30,6 +30,7 @@ app.command("rm")(delete)
 @bundled
 def show(id: JobId, body: Bodies = False, *, target: Target, out: Output) -> None:
     """Show everything that is known of a job."""
+    refuse_json_bodies(body, out)
     with target.open() as queue:
         _show(queue.job(id), body, out)
 
@@ -45,6 +46,7 @@ def named(
     out: Output,
 ) -> None:
     """Show the job that was put under a name of its producer's."""
+    refuse_json_bodies(body, out)
     with target.open() as queue:
         _show(queue.find_tube(tube).named(name), body, out)
 
@@ -76,7 +78,7 @@ def _for_people(record: Record) -> Record:
 def history(id: JobId, *, target: Target, out: Output) -> None:
     """Tell in words what happened to a job, whether it is there or gone, as far as history is kept."""
     from penstock.cli import timeline
-    from penstock.host import wall_ms
+    from penstock.host.ledger import wall_ms
 
     place = target.place()
     if place.directory is not None:

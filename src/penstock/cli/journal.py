@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from penstock.cli.exits import NOT_FOUND, USAGE, fail
+from penstock.cli.exits import NOT_FOUND, USAGE, fail, printable
 from penstock.cli.output import told
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Directory = Annotated[str, typer.Argument(metavar="DIR", help="The directory tha
 def check(directory: Directory) -> None:
     """Read every frame, and say whether the log is whole. Exit code 1 if it is damaged. Nothing is changed."""
     from penstock.cli.progress import bytes_bar
-    from penstock.host import boot_id
+    from penstock.host.host import boot_id
     from penstock.journal.check import check_log
     from penstock.journal.disk import ReadOnlyDisk
 
@@ -63,7 +63,8 @@ def repair(
     queue must not be in use. Jobs whose end was lost are there again; jobs that may be delivered only once are buried.
     """
     from penstock.cli.progress import bytes_bar
-    from penstock.host import boot_id, wall_ms
+    from penstock.host.host import boot_id
+    from penstock.host.ledger import wall_ms
     from penstock.journal.disk import ReadOnlyDisk, RealDisk
     from penstock.journal.repair import examine
     from penstock.journal.repair import repair as journal_repair
@@ -131,8 +132,9 @@ def tail(
     with told(directory):
         reader = Reader(ReadOnlyDisk(directory))
         first, last = reader.positions()
-        newest = deque(reader.events(max(first, last - lines)), maxlen=lines)
-        _show(newest, json)
+        # The newest one says where to go on from, also if none is to be shown.
+        newest = deque(reader.events(max(first, last - lines)), maxlen=max(1, lines))
+        _show(newest if lines else [], json)
         position = newest[-1].position + 1 if newest else last
         while follow:
             time.sleep(0.5)
@@ -199,7 +201,7 @@ def _show(events: deque[Event] | list[Event], json: bool) -> None:
     from penstock.journal.reader import to_json_line
 
     for event in events:
-        typer.echo(to_json_line(event, bodies=False) if json else _line(event))
+        typer.echo(to_json_line(event, bodies=False) if json else printable(_line(event)))
 
 
 def _line(event: Event) -> str:

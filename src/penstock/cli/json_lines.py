@@ -2,20 +2,27 @@
 
     {"tube": "emails", "body": {"to": "ann@example.org"}, "delay": "2s", "ttr": 30}
 
-Times are seconds, or text with a unit; null is for ever. `body_base64` is a body of bytes.
+Times are seconds, or text with a unit; of a ttl and a ttr, null is for ever. `body_base64` is a body of bytes. What no
+put would take is no job: who only reads a file hears of it, too.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.cli.exits import as_clause
 from penstock.cli.values import json_trouble
 from penstock.core.durations import NO_DURATION, read_duration
+from penstock.core.errors import CommandError
 from penstock.core.limits import NEVER
-from penstock.options import PutOptions
+from penstock.options import PutOptions, draft
+
+# A longer line is hardly a job: the largest body that a queue can allow has 512 MiB.
+LINE_BYTES_MAX: Final = 1 << 30
 
 _OPTIONS: Final = frozenset(PutOptions.__annotations__)
 _TIMES: Final = ("delay", "ttl", "ttr")
@@ -36,10 +43,7 @@ class Line:
 
 def read_line(raw: bytes, tube: str | None) -> Line:
     """The job that a line is; `tube` is where it goes if it does not say."""
-    try:
-        told = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise BadLine(f"it is not JSON ({json_trouble(error)})") from None
+    told = _json(raw)
     if not isinstance(told, dict) or ("body" in told) == ("body_base64" in told):
         raise BadLine('it is no object with a "body" or a "body_base64"')
     where = told.pop("tube", tube)
@@ -48,7 +52,31 @@ def read_line(raw: bytes, tube: str | None) -> Line:
     body = _body(told)
     if unknown := sorted(told.keys() - _OPTIONS):
         raise BadLine(f"it has an option {unknown[0]!r}; there are {', '.join(sorted(_OPTIONS))}")
-    return Line(where, body, {name: _time(name, each) if name in _TIMES else each for name, each in told.items()})
+    options = {name: _time(name, each) if name in _TIMES else each for name, each in told.items()}
+    if options.get("delay", 0) in (None, math.inf):
+        raise BadLine("its delay has no end, and such a job would never be ready")
+    return _checked(Line(where, body, options))
+
+
+def read_body(raw: bytes, tube: str) -> Line:
+    """The job that a line is which is a body, and nothing else."""
+    return _checked(Line(tube, _json(raw), {}))
+
+
+def _json(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise BadLine(f"it is not JSON ({json_trouble(error)})") from None
+
+
+def _checked(line: Line) -> Line:
+    """A line that a put would take, whatever the tube."""
+    try:
+        draft(line.body, **line.options)
+    except CommandError as error:
+        raise BadLine(as_clause(str(error))) from None
+    return line
 
 
 def _body(told: dict[str, Any]) -> Any:

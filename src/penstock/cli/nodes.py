@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.cli.exits import USAGE, fail
 from penstock.cli.output import Record
-from penstock.cli.target import Target, connect
+from penstock.cli.target import Target, connect, server_url
 from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
@@ -44,16 +45,19 @@ def _flags(word: str) -> Record:
 @contextmanager
 def node_at(target: Target, node: Record, retry_for: str = "2s") -> Iterator[Any]:
     """Another node of the cluster of a target, asked in the same way; `NOT_ASKED` if it cannot be."""
-    place = target.place()
+    from penstock.client.url import pieces
+
+    url = server_url(target)
     if "myself" in node["flags"]:
-        queue: Any = connect(place.url)
+        queue: Any = connect(url)
     elif not is_found(node):
         raise ConnectionError("its address is not known")
     else:
         host, port, _ = address_of(node["address"])
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        options = f"{'&' if '?' in place.url else '?'}retry_for={retry_for}"
-        queue = connect(re.sub(r"^(\w+://(?:[^/@]*@)?)[^/?]*", lambda found: found[1] + where, place.url) + options)
+        found = pieces(url)
+        options = f"{found.query}&retry_for={retry_for}" if found.query else f"retry_for={retry_for}"
+        queue = connect(str(replace(found, hosts=where, query=options)))
     try:
         yield queue
     finally:

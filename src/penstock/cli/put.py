@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NoReturn
@@ -18,14 +17,11 @@ from penstock.cli.bundles import bundled
 from penstock.cli.exits import ERROR, INTERRUPTED, NOTHING, USAGE, code_of, fail, sentence_of
 from penstock.cli.output import Output, jobs_text
 from penstock.cli.target import Target
-from penstock.cli.values import BodyKind, TubeName, duration, duration_option, json_trouble, read_body
+from penstock.cli.values import BodyKind, TubeName, duration_option, read_body
 from penstock.core.errors import CommandError, Full, PenstockError
 
 if TYPE_CHECKING:
     from penstock.embedded import Tube
-
-# A longer line is hardly a job: the largest body that a queue can allow has 512 MiB.
-LINE_BYTES_MAX: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -56,6 +52,10 @@ class PutFlags:
         return {name: value for name, value in vars(self).items() if value not in (None, False)}
 
 
+# Jobs put at a time, if nothing else is said.
+BATCH: Final = 1_000
+
+
 class Lines(StrEnum):
     """What a line of a file of jobs is."""
 
@@ -78,14 +78,19 @@ def put(
         str | None, typer.Option("--from", metavar="FILE", help="Put every line of a file of JSON lines; - for stdin.")
     ] = None,
     lines: Annotated[
-        Lines,
+        Lines | None,
         typer.Option(
-            "--lines", help="bodies: a line is a body. options: an object with a body, and options of this job."
+            "--lines",
+            help="With --from: bodies: a line is a body. options: an object with a body, and options of this job.",
+            show_default="bodies",
         ),
-    ] = Lines.BODIES,
+    ] = None,
     skip: Annotated[int, typer.Option("--skip", min=0, help="With --from: so many lines are there already.")] = 0,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=100_000, help="With --from: jobs put at a time.")] = 1_000,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --from: only read, and check every line.")] = False,
+    batch: Annotated[
+        int | None,
+        typer.Option("--batch", min=1, max=100_000, help="With --from: jobs put at a time.", show_default=f"{BATCH}"),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only read, check, and tell what would be put.")] = False,
     *,
     flags: PutFlags,
     target: Target,
@@ -96,22 +101,41 @@ def put(
     With --from a file of JSON lines, each line becomes a job. Where it stopped is told, so that --skip can go on from
     there; each batch is put whole or not at all.
     """
+    from penstock.options import draft
+
     if source is not None and bodies:
         fail("give bodies or --from, not both", USAGE)
     if source is not None:
-        load(tube, source, lines, skip, batch, flags.given(), dry_run, target, out)
+        _refuse(" is for bodies, and goes without --from", {"--as": kind, "--timeout": timeout})
+        # What the flags say is wrong by itself, and not in a line.
+        draft(b"", **flags.given())
+        load(tube, source, lines or Lines.BODIES, skip, batch or BATCH, flags.given(), dry_run, target, out)
         return
+    _refuse(" goes with --from", {"--lines": lines, "--skip": skip, "--batch": batch})
     if not bodies:
         fail("give a body: as it is, @FILE, - for standard input, or jobs with --from FILE", USAGE)
     values = [read_body(word, kind) for word in bodies]
+    if dry_run:
+        for value in values:
+            draft(value, **flags.given())
+        out.done(f"would put {jobs_text(len(values))} into {tube}", tube=tube, put=0, would_put=len(values))
+        return
     with target.open(makes=True) as queue:
         place = queue.tube(tube)
-        try:
-            jobs = [place.put(value, timeout=timeout, **flags.given()) for value in values]
-        except Full as error:
-            fail(str(error), NOTHING if timeout else code_of(error))
-        for job in jobs:
+        for value in values:
+            try:
+                job = place.put(value, timeout=timeout, **flags.given())
+            except Full as error:
+                fail(str(error), NOTHING if timeout else code_of(error))
+            # At once: if the next one is refused, this one is there nevertheless.
             out.done(job.id, id=job.id, tube=tube)
+
+
+def _refuse(why: str, options: dict[str, object]) -> None:
+    """Refuse options that would mean nothing: whoever gave one means something by it."""
+    for name, value in options.items():
+        if value:
+            fail(f"{name}{why}", USAGE)
 
 
 # ---- Many ------------------------------------------------------------------------------------------------------------
@@ -127,10 +151,6 @@ class Line:
     options: dict[str, Any]
 
 
-class BadLine(Exception):
-    """A line is no job."""
-
-
 def load(
     tube: str,
     source: str,
@@ -143,9 +163,11 @@ def load(
     out: Output,
 ) -> None:
     """Put every line of a file."""
+    from penstock.cli.json_lines import BadLine
+
     loading = Loading(skip)
     with _opened(source) as (file, size):
-        jobs = read_lines(file, lines, skip, options)
+        jobs = read_lines(file, tube, lines, skip, options)
         if dry_run:
             try:
                 with _progress(size) as progress:
@@ -168,25 +190,38 @@ class Loading:
 
     lines: int  # With those that were skipped.
     put: int = 0
+    under_way: list[Line] = field(default_factory=list)  # What is being put: perhaps it is, perhaps not.
 
     def did(self, some: list[Line]) -> None:
         """These are done, too."""
         self.lines = some[-1].number
         self.put += len(some)
+        self.under_way = []
 
-    def end(self, why: str, code: int, doubt: str = "") -> NoReturn:
+    def batch(self) -> str:
+        """What is being put, by its lines."""
+        first, last = self.under_way[0].number, self.under_way[-1].number
+        return f"line {first:,}" if first == last else f"lines {first:,} to {last:,}"
+
+    def end(self, why: str, code: int) -> NoReturn:
         """It stops here: say where, so that it can go on."""
         done = f"{jobs_text(self.put)} of the first {self.lines:,} lines are put" if self.put else "nothing is put"
+        if self.under_way:
+            more = len(self.under_way)
+            done = f"{done}, and perhaps up to {more} more" if self.put else f"perhaps up to {jobs_text(more)} are put"
         on = f"; go on with --skip {self.lines}" if self.lines else ""
-        fail(f"{why.rstrip('.')}; {done}{doubt}{on}", code)
+        fail(f"{why.rstrip('.')}; {done}{on}", code)
 
 
 def _put_all(tube: Tube, jobs: Iterator[Line], batch: int, loading: Loading, size: int | None) -> None:
     """Put jobs in batches. Whatever ends it early says how far it was."""
+    from penstock.cli.json_lines import BadLine
+
     try:
         # The bar ends before anything is said: when it goes, it takes with it what was said below it.
         with _progress(size) as progress:
             for some in batches(jobs, batch):
+                loading.under_way = some
                 tube.put_many([line.body for line in some], **some[0].options)
                 loading.did(some)
                 progress(some[-1].end, loading.lines)
@@ -195,14 +230,18 @@ def _put_all(tube: Tube, jobs: Iterator[Line], batch: int, loading: Loading, siz
     except KeyboardInterrupt:
         loading.end("interrupted", INTERRUPTED)
     except CommandError as error:
-        loading.end(sentence_of(error), code_of(error))
+        # It was refused as a whole.
+        which, loading.under_way = loading.batch(), []
+        loading.end(f"{which}: {sentence_of(error)}", code_of(error))
     except (PenstockError, OSError) as error:
         # Its answer is lost, and with it whether the batch was put.
-        loading.end(sentence_of(error), code_of(error), f", and perhaps up to {batch} more")
+        loading.end(sentence_of(error), code_of(error))
 
 
 def batches(jobs: Iterator[Line], count: int) -> Iterator[list[Line]]:
     """Jobs that can be put at once: neighbours whose options are the same. A bad line comes after those before it."""
+    from penstock.cli.json_lines import BadLine
+
     some: list[Line] = []
     try:
         for line in jobs:
@@ -218,44 +257,25 @@ def batches(jobs: Iterator[Line], count: int) -> Iterator[list[Line]]:
         yield some
 
 
-def read_lines(file: BinaryIO, lines: Lines, skip: int, options: dict[str, Any]) -> Iterator[Line]:
+def read_lines(file: BinaryIO, tube: str, lines: Lines, skip: int, options: dict[str, Any]) -> Iterator[Line]:
     """The jobs in a file of JSON lines. Empty lines count, and are no jobs."""
+    from penstock.cli import json_lines
+
     end = 0
     for number in itertools.count(1):
-        raw = file.readline(LINE_BYTES_MAX)
+        raw = file.readline(json_lines.LINE_BYTES_MAX)
         if not raw:
             return
         end += len(raw)
         if number <= skip or not raw.strip():
             continue
         try:
-            value = json.loads(raw)
-        except (ValueError, RecursionError) as error:
-            raise BadLine(f"line {number} is not JSON ({json_trouble(error)})") from None
-        body, more = (value, {}) if lines is Lines.BODIES else _with_options(value, number)
-        yield Line(number, end, body, {**options, **more} if more else options)
-
-
-_TIMES: Final = ("delay", "ttl", "ttr")
-_OPTIONS: Final = frozenset(PutFlags.__dataclass_fields__)
-
-
-def _with_options(value: Any, number: int) -> tuple[Any, dict[str, Any]]:
-    """The body and the options of a line that is an object."""
-    if not isinstance(value, dict) or "body" not in value:
-        raise BadLine(f'line {number} is no object with a "body"')
-    body = value.pop("body")
-    if unknown := sorted(value.keys() - _OPTIONS):
-        raise BadLine(f"line {number} has an option {unknown[0]!r}; there are {', '.join(sorted(_OPTIONS))}")
-    try:
-        return body, {name: _time(each) if name in _TIMES else each for name, each in value.items()}
-    except typer.BadParameter as error:
-        raise BadLine(f"line {number}: {error.message}") from None
-
-
-def _time(value: Any) -> Any:
-    """A time in a file: seconds, or text as on the command line; null for ever."""
-    return duration(value) if isinstance(value, str) else value
+            line = json_lines.read_body(raw, tube) if lines is Lines.BODIES else json_lines.read_line(raw, tube)
+            if line.tube != tube:
+                raise json_lines.BadLine(f"it is for {line.tube}; see `penstock import jsonl`")
+        except json_lines.BadLine as error:
+            raise json_lines.BadLine(f"line {number:,}: {error}") from None
+        yield Line(number, end, line.body, {**options, **line.options} if line.options else options)
 
 
 @contextmanager

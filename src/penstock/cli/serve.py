@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.exits import fail
+from penstock.cli.exits import USAGE, code_of, fail, sentence_of
 from penstock.core.errors import PenstockError
 
 _log = logging.getLogger("penstock")
@@ -39,7 +39,7 @@ def serve(
     (port = 7712 in TOML, port 7712 in the form of Disque). docs/CONFIGURATION.md lists them all, `penstock config show`
     shows what is in force.
     """
-    from penstock.server.config import load
+    from penstock.server.config import ConfigError, load
     from penstock.server.serve import serve as run
 
     flags = list(words or [])
@@ -61,7 +61,9 @@ def serve(
         if pidfile is not None:
             # In the background nobody reads what it says but by its log.
             _log.error("%s", error)
-        fail(str(error))
+        if isinstance(error, ConfigError):
+            fail(str(error), USAGE)
+        fail(sentence_of(error), code_of(error))
     raise typer.Exit(code)
 
 

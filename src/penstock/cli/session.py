@@ -34,13 +34,16 @@ def open_session(target: Target) -> Iterator[Queue]:
         yield queue
 
 
-def resume(queue: Queue, target: Target) -> None:
-    """Be the session of the take before, if that is still held."""
+def resume(queue: Queue, target: Target) -> float:
+    """Be the session of the take before, if that is still held; tell for how long it is, or 0."""
     kept = read_private(token_file(target))
     if isinstance(kept, dict) and isinstance(kept.get("token"), str):
         with suppress(UnknownSession):  # Its time is over: its jobs went back.
             # As long as it was held before: a command more makes it neither longer nor shorter.
-            queue.identify(kept["token"], grace=kept.get("hold", HOLD_S))
+            seconds = kept.get("hold", HOLD_S)
+            queue.identify(kept["token"], grace=seconds)
+            return float(seconds)
+    return 0.0
 
 
 def keep(queue: Queue, target: Target, seconds: float) -> None:
@@ -48,7 +51,11 @@ def keep(queue: Queue, target: Target, seconds: float) -> None:
     write_private(token_file(target), {"place": target.place().shown(), "token": queue.token, "hold": seconds})
 
 
-def hold(queue: Queue, target: Target, seconds: float) -> None:
-    """Be the session of the take before, or a new one, and let it outlive this process by so long."""
-    resume(queue, target)
-    queue.identify(grace=seconds)
+def hold(queue: Queue, target: Target, seconds: float) -> float:
+    """Be the session of the take before, or a new one, and let it outlive this process by so long; tell how long.
+
+    What the take before was promised stays: its worker may be at it still.
+    """
+    longest = max(seconds, resume(queue, target))
+    queue.identify(grace=longest)
+    return longest

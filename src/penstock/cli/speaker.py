@@ -96,9 +96,9 @@ class Speaker:
         user = [os.fsencode(address.user)] if address.user else []
         if address.resp3:
             greeting = [b"HELLO", b"3"]
-            if address.password:
+            if user or address.password:
                 greeting += [b"AUTH", *(user or [b"default"]), address.password]
-        elif address.password:
+        elif user or address.password:
             greeting = [b"AUTH", *user, address.password]
         else:
             return

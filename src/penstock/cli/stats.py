@@ -14,6 +14,7 @@ from penstock.cli.output import Column, Output, Record, rich_table
 from penstock.cli.records import TUBE_COLUMNS
 from penstock.cli.target import Target
 from penstock.cli.values import duration
+from penstock.core.errors import UnknownTube
 
 if TYPE_CHECKING:
     from penstock.embedded import Queue
@@ -32,7 +33,7 @@ class Sort(StrEnum):
 
 EMPTY: Final = 'There is no tube yet: penstock put emails \'{"to": "ann@example.org"}\''
 # What counts as work that came in, and as work that was finished.
-_IN: Final = ("put", "put delayed", "put urgent")
+_IN: Final = ("put", "put delayed", "put urgent", "published", "published delayed")
 _OUT: Final = ("acked", "kept", "lingered")
 
 
@@ -109,7 +110,10 @@ def add_rates(
     """Let every row say how many jobs came and went a second since the last look; tell the counts for the next."""
     counts: dict[str, tuple[int, int]] = {}
     for row in rows:
-        events = queue.find_tube(row["name"]).events()
+        try:
+            events = queue.find_tube(row["name"]).events()
+        except UnknownTube:
+            continue  # It was dropped a moment ago.
         came, went = (sum(events.get(name, 0) for name in names) for names in (_IN, _OUT))
         counts[row["name"]] = came, went
         if row["name"] in before and seconds > 0:

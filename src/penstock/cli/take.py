@@ -42,17 +42,19 @@ def take(
     """Take jobs. Exit code 5 if there was none.
 
     They are yours for the commands that follow on this machine: `penstock ack ID`, `nack`, `release`, `bury`, `touch`.
-    If none comes within --hold, or a job's own ttr passes, they go back to their tube.
+    If none comes within --hold, or a job's own ttr passes, they go back to their tube. What an earlier take was to hold
+    longer is held so.
     """
     if len(tubes) > 1 and (key is not None or ttr is not None):
         fail("--key and --ttr are for one tube", USAGE)
+    refuse_json_bodies(body, out)
     with target.open() as queue:
-        session.hold(queue, target, hold)
+        held = session.hold(queue, target, hold)
         jobs = _take(queue, tubes, count, timeout, key, ttr)
         if not jobs:
             fail(f"there was nothing to take in {', '.join(tubes)}", NOTHING)
         if not ack:
-            session.keep(queue, target, hold)
+            session.keep(queue, target, held)
         _show(queue, jobs, body, out)
         sys.stdout.flush()
         if ack:
@@ -81,6 +83,7 @@ def peek(
 
     They come in the order they would be served. A job by its id is shown by `penstock job show`.
     """
+    refuse_json_bodies(body, out)
     with target.open() as queue:
         jobs = queue.find_tube(tube).jobs(state.value, count)
         if not jobs:
@@ -93,6 +96,12 @@ def _show(queue: Queue, jobs: list[Job], body: bool, out: Output) -> None:
         out.table([record for record, _ in job_records(queue, jobs)], JOB_COLUMNS, "They are gone already.")
         return
     print_bodies(jobs)
+
+
+def refuse_json_bodies(body: bool, out: Output) -> None:
+    """Refuse to print bodies as they are and as JSON."""
+    if body and out.json:
+        fail("--body prints bodies as they are, and --json as JSON; give one of the two", USAGE)
 
 
 def print_bodies(jobs: list[Job]) -> None:

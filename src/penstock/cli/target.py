@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 from urllib.parse import unquote, urlsplit
@@ -43,7 +43,16 @@ class Place:
 
     def shown(self) -> str:
         """As it may be shown: without its password."""
-        return re.sub(r"//([^/@:]*):[^/@]*@", r"//\1:***@", str(self))
+        from penstock.client.url import pieces
+
+        if self.directory is not None:
+            return str(self)
+        found = pieces(self.url)
+        if "@" in (found.query or ""):
+            # Perhaps a password with a ? in it, which nobody can connect with. Rather too much is hidden than that.
+            found = pieces(self.url.replace("?", "/"))
+        user, colon, _ = (found.who or "").partition(":")
+        return str(replace(found, who=f"{user}:***") if colon else found)
 
 
 def place_of(url: str) -> Place:
@@ -123,8 +132,17 @@ def connect(url: str) -> Queue:
     return cast("Queue", penstock.connect(url))
 
 
+def server_url(target: Target) -> str:
+    """The URL of a target that has to be a server."""
+    place = target.place()
+    if place.directory is not None:
+        fail(f"{place.directory} is a directory, and this is asked of a server; name one with --url", USAGE)
+    return place.url
+
+
 def ask(target: Target, *words: str) -> Any:
     """What the server answers to a command."""
+    server_url(target)
     with target.open() as queue:
         return queue.execute(*words)  # type: ignore[attr-defined]
 

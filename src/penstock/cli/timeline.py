@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.cli.exits import printable
 from penstock.cli.spans import span
 from penstock.journal.reader import Event
 
@@ -50,7 +51,7 @@ def text(lines: list[Line]) -> Iterator[str]:
     """The story as lines for a terminal."""
     for line in lines:
         moment = "" if line.event is None else _moment(line.event.time_ms)
-        yield f"{moment:<23}  {line.words}"
+        yield printable(f"{moment:<23}  {line.words}")
 
 
 def _between(since: Event, now_ms: int) -> str:

@@ -119,9 +119,7 @@ class Watcher:
         queue = self._live()
         rows = queue.overview()
         now = self._clock()
-        with suppress(UnknownTube):
-            # A tube that was dropped in between is not there at the next look.
-            self._counts = add_rates(queue, rows, self._counts, now - self._counted)
+        self._counts = add_rates(queue, rows, self._counts, now - self._counted)
         self._counted = now
         columns = (*TUBE_COLUMNS, *_RATES)
         cells = {row["name"]: tuple(text_of(each.cell(row)) for each in columns) for row in rows}

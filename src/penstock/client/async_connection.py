@@ -43,6 +43,8 @@ class AsyncConnection(asyncio.Protocol):
         self._line: deque[tuple[asyncio.Future[Any], bool]] = deque()  # Who waits, and whether for jobs.
         self._out: list[bytes] = []
         self._heard = 0.0  # When the server last said something, or began to owe an answer.
+        self._written = 0  # How many bytes were to be sent to it,
+        self._sent = 0  # and had been when its time was over last.
         self._patience_s: float | None = None  # How long it may be silent while it owes one; None: for ever.
         self._watching: asyncio.TimerHandle | None = None
         self._full: asyncio.Future[None] | None = None
@@ -114,6 +116,7 @@ class AsyncConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """It reads again."""
+        self._heard = self._loop.time()
         if self._full is not None and not self._full.done():
             self._full.set_result(None)
         self._full = None
@@ -182,6 +185,7 @@ class AsyncConnection(asyncio.Protocol):
         if self._out and self.lost is None:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
+            self._written += len(data)
             self.transport.write(data)
 
     def _fail(self, error: Exception) -> None:
@@ -215,11 +219,17 @@ class AsyncConnection(asyncio.Protocol):
             self._watching = self._loop.call_at(due, self._watch)
 
     def _watch(self) -> None:
-        """Close it if the server owes an answer and has been silent for too long."""
+        """Close it if the server owes an answer, and has neither read nor said anything for too long."""
         self._watching = None
         if not self._line or self._patience_s is None:
             return
         if self._loop.time() >= self._heard + self._patience_s:
-            self.abort(TimeoutError("the server does not answer"))
-        else:
-            self._watch_on()
+            unsent = self.transport.get_write_buffer_size()
+            sent = self._written - unsent
+            if unsent == 0 or sent <= self._sent:
+                self.abort(TimeoutError("the server does not answer"))
+                return
+            # A slow way is no silent server, as long as something gets on.
+            self._sent = sent
+            self._heard = self._loop.time()
+        self._watch_on()

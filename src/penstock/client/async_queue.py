@@ -218,7 +218,7 @@ class AsyncQueue:
         if not callable(callback):
             raise WrongType(f"a subscriber is a function, not {type(callback).__name__}")
         if tube is not None:
-            await self._call(commands.tube_info(tube))
+            await self._call(commands.find_tube(tube))
         position = await self._call(commands.journal_head())
         task = asyncio.ensure_future(_tell_changes(self._session, callback, tube, position))
         self._session.keep(task)
@@ -416,8 +416,8 @@ class AsyncTube:
         """Add a job: see PutOptions for what it may be given.
 
         Bytes and text come back as they are, any other value by way of JSON. If the tube is full, wait for room up to
-        `timeout` seconds (None: for ever). With `unique` or `dedup`, the job that is there already is returned; and a
-        put whose answer is lost is repeated, which without them raises ConnectionLost.
+        `timeout` seconds (None: for ever). With `unique` or `dedup`, the job that is there already is returned. With
+        `dedup`, a put whose answer is lost is repeated; any other raises ConnectionLost then.
         """
         return AsyncJob(self._queue, await self._call(commands.put(self._raw, body, timeout, dict(options))))
 
@@ -605,20 +605,20 @@ class AsyncJob:
         key: str | bytes | None = None,
     ) -> None:
         """Give the job back unfinished: to its old place, or after `delay` seconds, with what else is given changed."""
-        await self._finish(commands.release(self.id, delay, ttl, priority, key))
+        await self._finish(commands.release(self.id, delay, ttl, priority, key, self._hold()))
 
     async def requeue(self) -> None:
         """Give the job back to behind all others."""
-        await self._finish(commands.requeue(self.id))
+        await self._finish(commands.requeue(self.id, self._hold()))
 
     async def nack(self, reason: str = "") -> None:
         """Give the job back because it failed: its retry policy says what becomes of it."""
-        await self._finish(commands.nack(self.id, reason))
+        await self._finish(commands.nack(self.id, reason, self._hold()))
         self._facts.nacks += 1
 
     async def bury(self, reason: str = "") -> None:
         """Put the job aside until somebody kicks it, and say why."""
-        await self._finish(commands.bury(self.id, reason))
+        await self._finish(commands.bury(self.id, reason, self._hold()))
 
     async def touch(self, seconds: Seconds | None = None) -> None:
         """Ask for more time: so many seconds more, or without a number a whole ttr from now."""
@@ -681,12 +681,16 @@ class AsyncJob:
             if kind is None:
                 raise
 
+    def _hold(self) -> int:
+        """Which delivery of the job this object stands for; 0 if it was not taken when it was heard of, or is over."""
+        return 0 if self._finished else self._facts.hold()
+
     async def _finish(self, call: Call[None]) -> None:
         """Do something after which the job is not held any more."""
         try:
             await self._queue._call(call)
         except (UnknownJob, NotTaken, NotOwner):
-            self._queue._session.belongings.remove(self.id)
+            self._queue._session.belongings.remove(self.id, call.hold())
             raise
-        self._queue._session.belongings.remove(self.id)
+        self._queue._session.belongings.remove(self.id, call.hold())
         self._finished = True

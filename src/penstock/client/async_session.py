@@ -17,7 +17,7 @@ from penstock.client.addresses import Address, Addresses
 from penstock.client.async_connection import AsyncConnection
 from penstock.client.backoff import Backoff
 from penstock.client.belongings import Belongings
-from penstock.client.commands import NOT_AGAIN, Call, Happened
+from penstock.client.commands import AGAIN, NOT_AGAIN, Call, Happened
 from penstock.client.facts import JobFacts
 from penstock.client.greeting import no_answer, refusal
 from penstock.client.session import LOST
@@ -115,7 +115,8 @@ class AsyncSession:
         self._check()
         await self._open(True)
 
-    async def _call(self, call: Call[T]) -> T:
+    async def _call(self, call: Call[T], lost: bool = False) -> T:
+        """The same, where everything is settled; perhaps of one that was sent before, and its answer was lost."""
         search: Backoff | None = None
         began = 0.0
         while True:
@@ -123,6 +124,8 @@ class AsyncSession:
                 began = time.monotonic()
             token = self.token
             try:
+                if lost and call.happened is not None and call.hold():
+                    await self._check_hold(call.happened)
                 return await (self._try_take(call) if call.taken is not None else self._try(call))
             except LOST as error:
                 if self.closed:
@@ -131,6 +134,7 @@ class AsyncSession:
                     raise
                 if call.repeat == NOT_AGAIN:
                     raise ConnectionLost() from error
+                lost = True
                 if search is None:
                     search = Backoff(self.target.retry_s)
                 elif (pause_s := search.pause()) is None:
@@ -150,9 +154,10 @@ class AsyncSession:
                 else:
                     await asyncio.sleep(pause_s)
             except CommandError as refused:
-                if search is None or call.happened is None:
+                if not lost or call.happened is None:
                     raise
-                return await self._unless_it_happened(call.happened, refused)
+                await self._judge(call.happened, refused)
+                return call.read(None)
             if call.wait_ms:
                 call.waited(int((time.monotonic() - began) * 1000))
             if call.taken is not None:
@@ -193,10 +198,10 @@ class AsyncSession:
         try:
             found = await self._try(call)
             assert call.taken is not None
-            ids = call.taken(found)
-            self.belongings.add(ids)
+            held = call.taken(found)
+            self.belongings.add(held)
             if self._sources is not None:
-                self._sources.took(ids)
+                self._sources.took(held)
             return found
         except LOST:
             # Perhaps it was answered with jobs that nobody will see.
@@ -210,20 +215,28 @@ class AsyncSession:
         if self._takes == 0:
             self._home.set()
 
-    async def _unless_it_happened(self, happened: Happened[T], refused: CommandError) -> T:
-        """A call was refused that had been sent before: perhaps because it has happened then."""
+    async def _check_hold(self, happened: Happened) -> None:
+        """Refuse to send what the holder of a job has said once more, if the job is not in the same hands any more."""
+        try:
+            there = await self._call(Call(happened.ask, commands.job, AGAIN))
+        except NotAllowed:
+            return  # Who may not look at the job cannot know.
+        over = happened.over(there)
+        if over is not None:
+            raise over
+
+    async def _judge(self, happened: Happened, refused: CommandError) -> None:
+        """A call was refused that had been sent before: perhaps because it has happened then. If not, refuse it."""
         there: JobFacts | None = None
         if not isinstance(refused, UnknownJob):
             try:
-                there = await self._call(Call(happened.ask, commands.job))
+                there = await self._call(Call(happened.ask, commands.job, AGAIN))
             except UnknownJob:
                 pass
             except NotAllowed:
                 # Who may not look at the job cannot know.
                 raise ConnectionLost() from refused
-        if happened.judge(refused, there):
-            return happened.value(there)
-        raise refused
+        happened.judge(refused, there)
 
     # Connections
 
@@ -303,13 +316,21 @@ class AsyncSession:
 
     async def _join(self, seed: tuple[str, int]) -> AsyncConnection:
         """A connection of this session; of a new one, if it has ended."""
-        try:
-            connection = await self._made(seed, self.token)
-        except UnknownSession:
-            # Its grace has passed, and its jobs went back to their tubes.
-            self._in_doubt = False
-            self.belongings.forget()
-            connection = await self._made(seed, "")
+        while True:
+            token = self.token
+            try:
+                connection = await self._made(seed, token)
+            except UnknownSession:
+                if self.token == token:
+                    # Its grace has passed, and its jobs went back to their tubes.
+                    self._in_doubt = False
+                    self.belongings.forget()
+                    self.token = ""
+                continue
+            if self.token == token:
+                break
+            # The session was left for another meanwhile.
+            connection.abort(ConnectionAbortedError("its session was left"))
         self.token = connection.token
         self.max_body = connection.max_body
         self._addresses.learn(connection.nodes)
@@ -347,21 +368,45 @@ class AsyncSession:
     async def identify(self, token: str | None, grace: Seconds | None) -> None:
         """Become the session of another token. The one before ends, unless somebody else is in it."""
         self._check()
+        # Whoever is cancelled meanwhile leaves nothing half done: all tasks share what is changed here.
+        joining = asyncio.ensure_future(self._identify(commands.identify(token, grace), grace is not None))
+        self.keep(joining)
+        await asyncio.shield(joining)
+
+    async def _identify(self, call: Call[tuple[str, int]], outlives: bool) -> None:
         # Whoever names a session wants this one, here.
         self._sources = None
-        joined, self.grace_ms = await self.call(commands.identify(token, grace))
-        self.outlives = self.outlives or grace is not None
-        if joined == self.token:
-            return
+        await self._settle()
+        # No take begins meanwhile, and nobody thinks that what is taken over was lost.
+        await self._begin_to_settle()
+        try:
+            joined, self.grace_ms = await self._call(call)
+            self.outlives = self.outlives or outlives
+            if joined != self.token:
+                await self._change_to(joined)
+        finally:
+            self._end_settling()
+
+    async def _change_to(self, joined: str) -> None:
+        """Go on as the session that the shared connection has joined, and leave the one that it was of."""
         left, self.token = self.token, joined
         self.belongings.forget()
         idle, self._idle = self._idle, []
-        await asyncio.gather(*(connection.finish() for connection in idle))
         shared = self._shared
         if shared is not None:
             shared.token = joined
             words = commands.leave_session(left, joined)
-            await asyncio.gather(*(shared.send(encode(each)) for each in words))
+            try:
+                await asyncio.gather(*(shared.send(encode(each)) for each in words))
+            except LOST:
+                pass  # Then it ends with its grace.
+        try:
+            # What it holds was handed to whoever had the session before. Who may not ask cannot know.
+            held = await self._call(commands.held(end_waits=False))
+            self.belongings.add(dict.fromkeys(held, 0))
+        except CommandError:
+            pass
+        await asyncio.gather(*(connection.finish() for connection in idle))
 
     # Jobs in answers that nobody saw
 
@@ -397,14 +442,13 @@ class AsyncSession:
 
     async def _settle(self) -> None:
         """Give back what the session holds and nobody was given: see `Session._settle`."""
-        while self._settling is not None:
-            await asyncio.shield(self._settling)
-        if not self._in_doubt or self.closed:
+        if not self._in_doubt:
             return
-        assert self._loop is not None
-        self._settling = self._loop.create_future()
-        self._in_doubt = False
+        await self._begin_to_settle()
         try:
+            if not self._in_doubt or self.closed:
+                return
+            self._in_doubt = False
             held = await self._call(commands.held(end_waits=True))
             if not await self._are_home():
                 for connection in list(self._alone):
@@ -415,8 +459,19 @@ class AsyncSession:
             self._in_doubt = True
             raise
         finally:
-            settling, self._settling = self._settling, None
-            settling.set_result(None)
+            self._end_settling()
+
+    async def _begin_to_settle(self) -> None:
+        """Wait until nobody else settles anything; then no take begins until this is ended."""
+        while self._settling is not None:
+            await asyncio.shield(self._settling)
+        assert self._loop is not None
+        self._settling = self._loop.create_future()
+
+    def _end_settling(self) -> None:
+        settling, self._settling = self._settling, None
+        assert settling is not None
+        settling.set_result(None)
 
     async def _are_home(self) -> bool:
         """Wait until no take is under way; tell whether none is."""
@@ -432,7 +487,7 @@ class AsyncSession:
     async def _give_back_all(self, ids: list[str]) -> None:
         for id in ids:
             try:
-                await self._call(commands.release(id, 0, None, None, None))
+                await self._call(commands.release(id))
             except OnlyOnce:
                 # It may have been seen, so nobody may see it again; buried, it can still be looked at.
                 await self._call(commands.bury(id, "its delivery was lost with a connection"))

@@ -2,6 +2,9 @@
 
 When the answer to a take is lost, the session holds jobs that nobody works on. The server knows what the session holds,
 and this what its client knows of; the difference goes back to its tubes.
+
+A job that is given back may come to another thread or task of the client before the one that gave it back hears that it
+did. So what is known is which delivery of a job the client has, where that is known; 0 where it is not.
 """
 
 from __future__ import annotations
@@ -23,23 +26,25 @@ class Belongings:
     def forget(self) -> None:
         """Nothing is held any more: the session ended, or is the parent's."""
         self._lock = threading.Lock()
-        self._ids: set[str] = set()
+        self._ids: dict[str, int] = {}
         self._ask_at = _ASK_FROM
 
-    def add(self, ids: Iterable[str]) -> None:
-        """These are handed to the user."""
+    def add(self, holds: dict[str, int]) -> None:
+        """These deliveries of jobs are handed to the user."""
         with self._lock:
-            self._ids.update(ids)
+            self._ids.update(holds)
 
-    def remove(self, id: str) -> None:
-        """This one was finished."""
-        # A set loses an item in one step, whatever other threads do.
-        self._ids.discard(id)
+    def remove(self, id: str, hold: int) -> None:
+        """This one was finished; if a delivery is named, unless a later one was handed to the user meanwhile."""
+        with self._lock:
+            if not hold or self._ids.get(id, 0) <= hold:
+                self._ids.pop(id, None)
 
     def remove_all(self, ids: Iterable[str]) -> None:
         """These were not handed to the user after all."""
         with self._lock:
-            self._ids.difference_update(ids)
+            for id in ids:
+                self._ids.pop(id, None)
 
     def is_empty(self) -> bool:
         """Whether the user has finished everything."""
@@ -60,5 +65,6 @@ class Belongings:
     def keep(self, asked: set[str], held: Iterable[str]) -> None:
         """Of those that were asked about, only these are held. What was added meanwhile stays."""
         with self._lock:
-            self._ids -= asked.difference(held)
+            for id in asked.difference(held):
+                self._ids.pop(id, None)
             self._ask_at = max(_ASK_FROM, 2 * len(self._ids))

@@ -1,8 +1,11 @@
 """Every call of a client as what is sent and what its answer means. Pure, and written once for threads and asyncio.
 
-A `Call` also says whether it may be sent again when its answer was lost: most may, because sending them twice does what
-sending them once does. Of those that change a job, the second may be refused because the first was not; then `happened`
-tells from how the job is now whether it was.
+A `Call` also says whether it may be sent again when its answer was lost: only if sending it twice, with others acting
+in between, does what sending it once does. So may questions; settings, which are as whoever spoke last has them; what
+carries a number or an id of its own, as claims, stages and puts with a dedup id do; and what the holder of a job says
+about it. Of these last, the second may be refused because the first was not; then `happened` tells from how the job is
+now whether it was. What is about whichever jobs are there is not sent again: by then there may be others. Neither is
+what anybody may do to a job: it may have been through that, and have come back.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.changes import Change
 from penstock.client.facts import JobFacts
 from penstock.core import states as s
-from penstock.core.errors import CommandError, NameTaken, NotOwner, OutOfRange, UnknownJob, UnknownSession, WrongType
+from penstock.core.errors import CommandError, NotOwner, NotTaken, OutOfRange, UnknownSession, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT, Draft
 from penstock.core.limits import (
     BATCH_BYTES_MAX,
@@ -84,18 +87,19 @@ class Call(Generic[T]):
         self,
         words: list[bytes],
         read: Callable[[Reply], T],
-        repeat: int = AGAIN,
+        repeat: int,
         wait_ms: int = 0,
         timeout_at: int = 0,
-        taken: Callable[[T], list[str]] | None = None,
-        happened: Happened[T] | None = None,
+        taken: Callable[[T], dict[str, int]] | None = None,
+        happened: Happened | None = None,
     ) -> None:
         self.words = words
         self.read = read
         self.repeat = repeat
         self.wait_ms = wait_ms  # How long the server may let it wait; NEVER for ever,
         self.timeout_at = timeout_at  # and which of the words says so.
-        self.taken = taken  # Of a take, the ids of the jobs in its answer, which are then ours.
+        # Of a take, the ids of the jobs in its answer, which are then ours, and which delivery of each that is.
+        self.taken = taken
         self.happened = happened
         self.largest = 0  # How many bytes its longest body has.
 
@@ -105,25 +109,52 @@ class Call(Generic[T]):
             self.wait_ms = max(0, self.wait_ms - ms)
             self.words[self.timeout_at] = self.wait_word()
 
+    def hold(self) -> int:
+        """Which delivery of a job it is about; 0: whichever there is."""
+        return 0 if self.happened is None else self.happened.hold
+
     def wait_word(self) -> bytes:
         """How long it may wait, as a word."""
         return duration(self.wait_ms)
 
 
-class Happened(Generic[T]):
-    """How to find out whether a call whose answer was lost has happened, when it is refused the second time."""
+class Happened:
+    """How to find out whether what the holder of a job said, and whose answer was lost, has happened."""
 
-    __slots__ = ("ask", "judge", "value")
+    __slots__ = ("ask", "ends", "gives_back", "hold")
 
     def __init__(
         self,
         ask: list[bytes],
-        judge: Callable[[CommandError, JobFacts | None], bool],
-        value: Callable[[JobFacts | None], T],
+        hold: int,
+        ends: tuple[str, ...],
+        gives_back: bool,
     ) -> None:
-        self.ask = ask  # A command that answers with a job.
-        self.judge = judge  # Tells it from the refusal, and how the job is; None: it is gone.
-        self.value = value  # What the call gives if it has.
+        self.ask = ask  # A command that answers with the job.
+        # Which delivery of the job its holder has; 0: that is not known, or does not matter, since an end is an end.
+        self.hold = hold
+        self.ends = ends  # After the call, the job is in one of these states;
+        self.gives_back = gives_back  # or in whatever state it has come to, since it was given back.
+
+    def over(self, there: JobFacts) -> CommandError | None:
+        """Whether the job is not in the hands any more that it was in when the call was made: then the call must not be
+        sent again, even if the session has taken the job anew. This is how it would be refused."""
+        if there.state != "taken":
+            return NotTaken()
+        return NotOwner() if there.deliveries > self.hold else None
+
+    def judge(self, refused: CommandError, there: JobFacts | None) -> None:
+        """Tell from a refusal, and how the job is, whether the call has happened; None: the job is gone. If it has not,
+        the refusal is the answer."""
+        state = "gone" if there is None else there.state
+        if self.gives_back and (
+            isinstance(refused, NotOwner)
+            # It was there to be taken when this was refused, and has been taken since.
+            or (isinstance(refused, NotTaken) and state == "taken")
+        ):
+            return
+        if state not in self.ends:
+            raise refused
 
 
 # ---- Words -----------------------------------------------------------------------------------------------------------
@@ -357,12 +388,12 @@ def identify(token: str | None, grace: Seconds | None) -> Call[tuple[str, int]]:
         words.append(raw.hex().encode())
     if grace is not None:
         words += [b"GRACE", duration(duration_ms(grace, "grace"))]
-    return Call(words, lambda answer: (answer[b"token"].decode(), answer[b"grace"]))
+    return Call(words, lambda answer: (answer[b"token"].decode(), answer[b"grace"]), AGAIN)
 
 
 def max_body() -> Call[int]:
     """How many bytes a body may have."""
-    return Call([b"IDENTIFY"], lambda answer: int(answer[b"max-body"]))
+    return Call([b"IDENTIFY"], lambda answer: int(answer[b"max-body"]), AGAIN)
 
 
 def leave_session(left: str, joined: str) -> list[list[bytes]]:
@@ -378,7 +409,7 @@ def end_session() -> list[bytes]:
 def held(end_waits: bool) -> Call[list[str]]:
     """The ids of all jobs that this session holds; perhaps first every wait for a job of it ends."""
     words = [b"JOB", b"HELD", b"ENDWAITS"] if end_waits else [b"JOB", b"HELD"]
-    return Call(words, lambda answer: [id.decode() for id in answer])
+    return Call(words, lambda answer: [id.decode() for id in answer], AGAIN)
 
 
 # ---- Tubes -----------------------------------------------------------------------------------------------------------
@@ -396,17 +427,17 @@ def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) ->
         # What is wrong with an option, it is here as well; a server may know more types than this.
         altered(PRESETS.get(named, PRESETS[DEFAULT_TYPE]), **options)
         words += [b"TYPE", named.encode(), *_tube_words(options)]
-    return Call(words, policy)
+    return Call(words, policy, AGAIN)
 
 
 def find_tube(name: bytes) -> Call[TubePolicy]:
-    """Find a tube that is there."""
-    return Call([b"TUBE", b"INFO", name], policy)
+    """What a tube promises that is there."""
+    return Call([b"TUBE", b"INFO", name], policy, AGAIN)
 
 
 def tubes() -> Call[list[str]]:
     """The names of all."""
-    return Call([b"TUBE", b"LIST"], names)
+    return Call([b"TUBE", b"LIST"], names, AGAIN)
 
 
 def scan_tubes(cursor: bytes) -> Call[tuple[bytes, dict[str, dict[str, int]]]]:
@@ -416,7 +447,7 @@ def scan_tubes(cursor: bytes) -> Call[tuple[bytes, dict[str, dict[str, int]]]]:
         after, found = answer
         return bytes(after), {to_text(each[b"name"]): states(each) for each in found}
 
-    return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read)
+    return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read, AGAIN)
 
 
 def overview(cursor: bytes) -> Call[tuple[bytes, list[dict[str, Any]]]]:
@@ -426,17 +457,12 @@ def overview(cursor: bytes) -> Call[tuple[bytes, list[dict[str, Any]]]]:
         after, found = answer
         return bytes(after), [info(each) for each in found]
 
-    return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read)
-
-
-def tube_info(name: bytes) -> Call[TubePolicy]:
-    """What a tube promises."""
-    return Call([b"TUBE", b"INFO", name], policy)
+    return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read, AGAIN)
 
 
 def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:
     """What is in a tube, and what happened there."""
-    return Call([b"TUBE", b"STATS", name], read)
+    return Call([b"TUBE", b"STATS", name], read, AGAIN)
 
 
 def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
@@ -444,20 +470,20 @@ def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
     altered(PRESETS[DEFAULT_TYPE], **options)
     words = _tube_words(options)
     if not words:
-        return tube_info(name)
-    return Call([b"TUBE", b"ALTER", name, *words], policy)
+        return find_tube(name)
+    return Call([b"TUBE", b"ALTER", name, *words], policy, AGAIN)
 
 
 def pause(name: bytes, puts: bool, takes: bool) -> Call[None]:
     """Close a tube for puts, for takes, for both, or open it."""
     inward, outward = boolean(puts, "puts"), boolean(takes, "takes")
     word = {(True, True): b"all", (True, False): b"in", (False, True): b"out", (False, False): b"none"}
-    return Call([b"TUBE", b"PAUSE", name, word[inward, outward]], nothing)
+    return Call([b"TUBE", b"PAUSE", name, word[inward, outward]], nothing, AGAIN)
 
 
 def truncate(name: bytes) -> Call[int]:
-    """Remove every job."""
-    return Call([b"TUBE", b"TRUNCATE", name], number)
+    """Remove every job; again, it would remove what was put since."""
+    return Call([b"TUBE", b"TRUNCATE", name], number, NOT_AGAIN)
 
 
 def drop(name: bytes) -> Call[None]:
@@ -466,8 +492,8 @@ def drop(name: bytes) -> Call[None]:
 
 
 def release_all(name: bytes) -> Call[int]:
-    """Give every taken job back."""
-    return Call([b"TUBE", b"RELEASE", name], number)
+    """Give every taken job back; again, it would be those that were taken since."""
+    return Call([b"TUBE", b"RELEASE", name], number, NOT_AGAIN)
 
 
 def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[int]:
@@ -505,27 +531,12 @@ def put(name: bytes, body: Body, timeout: Duration, options: dict[str, Any]) -> 
         len(words) - 1 if timeout_ms else 0,
     )
     call.largest = len(asked.body)
-    if asked.name is not None:
-        # The name is taken the second time: by the first, if its job has this body.
-        call.happened = Happened(
-            [b"JOB", b"NAMED", name, asked.name],
-            lambda refusal, there: (
-                isinstance(refusal, NameTaken) and there is not None and there.is_of(asked.body, asked.body_kind)
-            ),
-            _there,
-        )
     return call
 
 
 def _put_repeat(asked: Draft) -> int:
-    if asked.dedup is not None or asked.unique is not None:
-        return AGAIN
-    return PERHAPS if asked.name is not None else NOT_AGAIN
-
-
-def _there(job: JobFacts | None) -> JobFacts:
-    assert job is not None
-    return job
+    """Only a dedup id is remembered when its job is gone: a unique value and a name are free then for a second job."""
+    return NOT_AGAIN if asked.dedup is None else AGAIN
 
 
 def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None = None) -> JobFacts:
@@ -549,15 +560,16 @@ def stage(
             head += [b"EXPIRE", duration(expire_ms)]
         # MPUT, the tube and EXISTING are said in other words here.
         call.words[:3] = [*head, b"IDS"]
+        call.repeat = NOT_AGAIN
     return call
 
 
 def close_stages(word: bytes, stages: Iterable[str | bytes]) -> Call[int]:
-    """Publish or discard stages: doing it again does nothing."""
+    """Publish or discard stages: a server remembers that it was done, and doing it again does nothing."""
     names = [to_bytes(stage, "the name of a stage") for stage in stages]
     if not names:
         raise OutOfRange("name at least one stage")
-    return Call([word, *names], number)
+    return Call([word, *names], number, AGAIN)
 
 
 def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Call[list[JobFacts]] | None:
@@ -586,8 +598,7 @@ def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Ca
     def read(answer: Reply) -> list[JobFacts]:
         return [_was_put(id, name, body, own, common) for id, (body, own) in zip(answer, encoded, strict=True)]
 
-    # A name is for one job, so a batch with a name is a batch of one, or refused.
-    call = Call(words, read, NOT_AGAIN if common.name is not None else _put_repeat(common))
+    call = Call(words, read, _put_repeat(common))
     call.largest = max(len(body) for body, _ in encoded)
     return call
 
@@ -597,11 +608,11 @@ def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Ca
 
 def take_one(name: bytes) -> Call[list[JobFacts]]:
     """Take the next job, if there is one."""
-    return Call([b"TAKE", name], jobs, taken=_ids)
+    return Call([b"TAKE", name], jobs, AGAIN, taken=_holds)
 
 
-def _ids(found: list[JobFacts]) -> list[str]:
-    return [job.id for job in found]
+def _holds(found: list[JobFacts]) -> dict[str, int]:
+    return {job.id: job.deliveries for job in found}
 
 
 def may_be_more(found: list[JobFacts]) -> bool:
@@ -620,7 +631,7 @@ def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr
         words += [b"TTR", duration(ttr_ms)]
     if len(names) > 1:
         words += [b"AND", *names[1:]]
-    return Call(words, jobs, AGAIN, timeout_ms, 3, _ids)
+    return Call(words, jobs, AGAIN, timeout_ms, 3, _holds)
 
 
 # ---- One job ---------------------------------------------------------------------------------------------------------
@@ -628,12 +639,12 @@ def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr
 
 def peek(id: str) -> Call[JobFacts]:
     """How a job is."""
-    return Call([b"JOB", b"PEEK", _id(id)], job)
+    return Call([b"JOB", b"PEEK", _id(id)], job, AGAIN)
 
 
 def named(name: bytes, of: str | bytes) -> Call[JobFacts]:
     """The job that was put under a name."""
-    return Call([b"JOB", b"NAMED", name, to_bytes(of, "a job's name")], job)
+    return Call([b"JOB", b"NAMED", name, to_bytes(of, "a job's name")], job, AGAIN)
 
 
 def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
@@ -641,109 +652,96 @@ def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
     word = _state(state)
     if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
         raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
-    return Call([b"JOB", b"LIST", name, word, b"COUNT", b"%d" % limit], jobs)
+    return Call([b"JOB", b"LIST", name, word, b"COUNT", b"%d" % limit], jobs, AGAIN)
 
 
-def _change(id: str, words: list[bytes], *ends: str) -> Call[None]:
-    """Something that is done to a job; after it, the job is in one of these states."""
-    happened: Happened[None] = Happened(
-        [b"JOB", b"PEEK", id.encode()],
-        lambda refusal, there: ("gone" if there is None else there.state) in ends,
-        lambda there: None,
-    )
+def _finish(id: str, hold: int, words: list[bytes], *ends: str, gives_back: bool = False) -> Call[None]:
+    """What the holder of a delivery of a job says about it; after it, the job is in one of these states."""
+    happened = Happened([b"JOB", b"PEEK", id.encode()], hold, ends, gives_back)
     return Call(words, nothing, PERHAPS, happened=happened)
 
 
 def ack(id: str) -> Call[None]:
     """A job is done."""
-    return _change(id, [b"ACK", id.encode()], "gone", "done", "zombie")
+    return _finish(id, 0, [b"ACK", id.encode()], "gone", "done", "zombie")
 
 
 def done(id: str, result: Body) -> Call[None]:
     """A job is done, and this came out of it."""
     raw, kind = encode_body(result)
     words = [b"JOB", b"DONE", id.encode(), raw]
-    call = _change(id, words if kind == BODY_BYTES else [*words, b"AS", _KIND_WORDS[kind]], "done")
+    call = _finish(id, 0, words if kind == BODY_BYTES else [*words, b"AS", _KIND_WORDS[kind]], "done")
     call.largest = len(raw)
     return call
 
 
-def _given_back(call: Call[None]) -> Call[None]:
-    """One that gives a job back: whoever has it now, it was given back."""
-    assert call.happened is not None
-    judge = call.happened.judge
-    call.happened = Happened(
-        call.happened.ask,
-        lambda refusal, there: isinstance(refusal, NotOwner) or judge(refusal, there),
-        call.happened.value,
-    )
-    return call
-
-
-def release(id: str, delay: Seconds, ttl: Duration | None, priority: int | None, key: str | bytes | None) -> Call[None]:
+def release(
+    id: str,
+    delay: Seconds = 0,
+    ttl: Duration | None = None,
+    priority: int | None = None,
+    key: str | bytes | None = None,
+    hold: int = 0,
+) -> Call[None]:
     """Give a job back."""
     words = [b"RELEASE", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)]
     if key is not None:
         words += [b"KEY", to_bytes(key, "a key")]
-    return _given_back(_change(id, words, "ready", "delayed", "gone"))
+    return _finish(id, hold, words, "ready", "delayed", "gone", gives_back=True)
 
 
-def requeue(id: str) -> Call[None]:
+def requeue(id: str, hold: int = 0) -> Call[None]:
     """Give a job back to behind all others."""
-    return _given_back(_change(id, [b"REQUEUE", id.encode()], "ready", "gone"))
+    return _finish(id, hold, [b"REQUEUE", id.encode()], "ready", "gone", gives_back=True)
 
 
-def nack(id: str, reason: str) -> Call[None]:
+def nack(id: str, reason: str, hold: int = 0) -> Call[None]:
     """Give a job back because it failed."""
     words = [b"JOB", b"NACK", id.encode(), *_reason(reason)]
-    return _given_back(_change(id, words, "ready", "delayed", "buried", "gone"))
+    return _finish(id, hold, words, "ready", "delayed", "buried", "gone", gives_back=True)
 
 
-def bury(id: str, reason: str) -> Call[None]:
+def bury(id: str, reason: str, hold: int = 0) -> Call[None]:
     """Put a job aside."""
-    return _change(id, [b"BURY", id.encode(), *_reason(reason)], "buried")
+    return _finish(id, hold, [b"BURY", id.encode(), *_reason(reason)], "buried")
 
 
 def touch(id: str, seconds: Seconds | None) -> Call[None]:
-    """Ask for more time."""
+    """Ask for more time. A whole ttr from now is the same twice; so many seconds more are not."""
     words = [b"JOB", b"TOUCH", id.encode()]
-    return Call(words if seconds is None else [*words, duration(duration_ms(seconds, "the time to add"))], nothing)
+    if seconds is None:
+        return Call(words, nothing, AGAIN)
+    return Call([*words, duration(duration_ms(seconds, "the time to add"))], nothing, NOT_AGAIN)
+
+
+def delete(id: str) -> Call[None]:
+    """Remove a job, for ever."""
+    return _finish(id, 0, [b"JOB", b"DELETE", id.encode()], "gone")
 
 
 def dig(id: str, delay: Seconds, ttl: Duration | None, priority: int | None) -> Call[None]:
     """Dig a buried job up."""
-    words = [b"DIG", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)]
-    return _change(id, words, "ready", "delayed", "taken", "gone")
-
-
-def delete(id: str) -> Call[None]:
-    """Remove a job."""
-    return _change(id, [b"JOB", b"DELETE", id.encode()], "gone")
+    return Call([b"DIG", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)], nothing, NOT_AGAIN)
 
 
 def snatch(id: str, delay: Seconds) -> Call[None]:
     """Take a job away from its holder."""
-    return _change(id, [b"JOB", b"SNATCH", id.encode(), *_delay(delay)], "ready", "delayed", "gone")
+    return Call([b"JOB", b"SNATCH", id.encode(), *_delay(delay)], nothing, NOT_AGAIN)
 
 
 def restart(id: str, delay: Seconds) -> Call[None]:
     """Bring a job back that is delayed or kept."""
-    return _change(id, [b"JOB", b"RESTART", id.encode(), *_delay(delay)], "ready", "delayed", "taken", "gone")
+    return Call([b"JOB", b"RESTART", id.encode(), *_delay(delay)], nothing, NOT_AGAIN)
 
 
 def switch(id: str, state: str, delay: Seconds) -> Call[None]:
     """Turn a job into another state."""
-    return _change(id, [b"JOB", b"SWITCH", id.encode(), _state(state), *_delay(delay)], state)
+    return Call([b"JOB", b"SWITCH", id.encode(), _state(state), *_delay(delay)], nothing, NOT_AGAIN)
 
 
 def move(id: str, tube: bytes, delay: Seconds) -> Call[None]:
     """Move a job to another tube."""
-    happened: Happened[None] = Happened(
-        [b"JOB", b"PEEK", id.encode()],
-        lambda refusal, there: there is not None and there.raw_tube == tube,
-        lambda there: None,
-    )
-    return Call([b"JOB", b"MOVE", id.encode(), tube, *_delay(delay)], nothing, PERHAPS, happened=happened)
+    return Call([b"JOB", b"MOVE", id.encode(), tube, *_delay(delay)], nothing, NOT_AGAIN)
 
 
 def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> Call[tuple[list[JobFacts], int]]:
@@ -755,7 +753,7 @@ def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> 
         words += [b"TUBE", tube]
     if in_states := [_state(state) for state in wanted]:
         words += [b"STATE", *in_states]
-    return Call(words, lambda answer: (jobs(answer[1]), int(answer[0])))
+    return Call(words, lambda answer: (jobs(answer[1]), int(answer[0])), AGAIN)
 
 
 def wait(id: str, timeout: Duration) -> Call[bool]:
@@ -767,17 +765,17 @@ def wait(id: str, timeout: Duration) -> Call[bool]:
 
 def job_meta(id: str) -> Call[dict[str, Any]]:
     """Everything that is known about a job."""
-    return Call([b"JOB", b"META", _id(id)], meta)
+    return Call([b"JOB", b"META", _id(id)], meta, AGAIN)
 
 
 def state_of(id: str) -> Call[str]:
     """What a job is now."""
-    return Call([b"JOB", b"META", _id(id)], lambda answer: str(answer[b"state"].decode()))
+    return Call([b"JOB", b"META", _id(id)], lambda answer: str(answer[b"state"].decode()), AGAIN)
 
 
 def history(id: str) -> Call[list[Event]]:
     """What happened to a job."""
-    return Call([b"JOB", b"HISTORY", _id(id)], lambda answer: [event(each) for each in answer])
+    return Call([b"JOB", b"HISTORY", _id(id)], lambda answer: [event(each) for each in answer], AGAIN)
 
 
 def _delay(delay: Seconds) -> list[bytes]:
@@ -806,11 +804,11 @@ def leave(facts: JobFacts, kind: type[BaseException] | None, error: BaseExceptio
     reason = f"{kind.__name__}: {error}"[:1_000].encode("utf-8", "backslashreplace").decode()
     if facts.once:
         # It may be delivered once only, so it cannot go back; buried, it can still be looked at.
-        return bury(facts.id, reason)
+        return bury(facts.id, reason, facts.hold())
     if issubclass(kind, Exception):
-        return nack(facts.id, reason)
+        return nack(facts.id, reason, facts.hold())
     # An interrupt or a cancelled task says nothing about the job: that is no failed try.
-    return release(facts.id, 0, None, None, None)
+    return release(facts.id, hold=facts.hold())
 
 
 # ---- Claims and the journal ------------------------------------------------------------------------------------------
@@ -823,26 +821,28 @@ def claim(tube: bytes, consumer: str, number: int, count: int, lease: Seconds, t
         *(b"COUNT", b"%d" % integer(count, "count"), b"LEASE", duration(duration_ms(lease, "lease"))),
         *(b"TOKEN", b"%d" % integer(token, "token")),
     ]
-    return Call(words, lambda answer: None if answer is None else jobs(answer))
+    return Call(words, lambda answer: None if answer is None else jobs(answer), AGAIN)
 
 
 def read_claim(consumer: str, number: int, shard: tuple[int, int]) -> Call[list[JobFacts]]:
     """The jobs of a claim, or of a part of it."""
     index, count = check_shard(shard)
     words = [b"CLAIM", b"READ", to_bytes(consumer, "a consumer"), b"%d" % integer(number, "number")]
-    return Call([*words, b"SHARD", b"%d" % index, b"%d" % count], jobs)
+    return Call([*words, b"SHARD", b"%d" % index, b"%d" % count], jobs, AGAIN)
 
 
 def renew_claims(consumer: str, lease: Seconds | None, token: int) -> Call[int]:
     """Let the leases of all claims begin anew."""
     words = [b"CLAIM", b"RENEW", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
-    return Call(words if lease is None else [*words, b"LEASE", duration(duration_ms(lease, "lease"))], number)
+    if lease is not None:
+        words += [b"LEASE", duration(duration_ms(lease, "lease"))]
+    return Call(words, number, AGAIN)
 
 
 def release_claims(consumer: str, token: int) -> Call[int]:
-    """End all claims."""
+    """End all claims; again, it would be those that were made since."""
     words = [b"CLAIM", b"RELEASE", to_bytes(consumer, "a consumer"), b"TOKEN", b"%d" % integer(token, "token")]
-    return Call(words, number)
+    return Call(words, number, NOT_AGAIN)
 
 
 def claim_info(consumer: str) -> Call[ClaimInfo]:
@@ -850,18 +850,19 @@ def claim_info(consumer: str) -> Call[ClaimInfo]:
     return Call(
         [b"CLAIM", b"INFO", to_bytes(consumer, "a consumer")],
         lambda answer: ClaimInfo(answer[b"acked"], answer[b"newest"], answer[b"token"], answer[b"open"]),
+        AGAIN,
     )
 
 
 def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
     """Ack all claims of a consumer up to a number."""
     words = [b"CLAIM", b"ACK", to_bytes(consumer, "a consumer"), b"%d" % integer(upto, "upto")]
-    return Call([*words, b"TOKEN", b"%d" % integer(token, "token")], number)
+    return Call([*words, b"TOKEN", b"%d" % integer(token, "token")], number, AGAIN)
 
 
 def journal_head() -> Call[int]:
     """The position behind everything that has been written."""
-    return Call([b"JOURNAL", b"HEAD"], lambda answer: int(answer[b"written"]) + 1)
+    return Call([b"JOURNAL", b"HEAD"], lambda answer: int(answer[b"written"]) + 1, AGAIN)
 
 
 def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[tuple[int, list[Event]]]:
@@ -876,7 +877,7 @@ def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[
 
 def checkpoint() -> Call[None]:
     """Take a snapshot."""
-    return Call([b"BGREWRITEAOF"], nothing)
+    return Call([b"BGREWRITEAOF"], nothing, AGAIN)
 
 
 def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:
@@ -890,8 +891,3 @@ def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:
 
 def _itself(answer: Reply) -> Reply:
     return answer
-
-
-def is_unknown(refusal: CommandError) -> bool:
-    """Whether a refusal says that the job is not there."""
-    return isinstance(refusal, UnknownJob)

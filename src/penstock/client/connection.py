@@ -15,6 +15,8 @@ from penstock.core.errors import ProtocolError
 from penstock.wire.answers import AnswerParser, Push, encode
 
 _RECEIVE_BYTES: Final = 1 << 16
+# What is longer is sent in such pieces: a slow way is no silent server, as long as something gets on.
+_SEND_BYTES: Final = 1 << 20
 _CLOSE_S: Final = 2.0
 
 
@@ -50,12 +52,17 @@ class Line:
         return bool(self._poll.poll(0))
 
     def ask(self, data: bytes, count: int, timeout_s: float | None) -> list[object]:
-        """Send commands, and give their answers. Every single read may take so long."""
+        """Send commands, and give their answers. Every single read may take so long, and every piece that is sent."""
         connection = self._socket
         if timeout_s != self._timeout:
             connection.settimeout(timeout_s)
             self._timeout = timeout_s
-        connection.sendall(data)
+        if len(data) <= _SEND_BYTES:
+            connection.sendall(data)
+        else:
+            view = memoryview(data)
+            for at in range(0, len(data), _SEND_BYTES):
+                connection.sendall(view[at : at + _SEND_BYTES])
         parser = self._parser
         answers: list[object] = []
         while True:
@@ -78,7 +85,8 @@ class Line:
     def interrupt(self) -> None:
         """Hang up on whoever waits for an answer in another thread."""
         try:
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # Not as TLS does it, which first stops to encipher: whoever is about to send would then do so in clear.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
             pass
 

@@ -37,6 +37,6 @@ class JobFacts:
         """What was put: bytes as bytes, text as text, any other value as it came out of JSON."""
         return decode_body(self.raw_body, self.body_kind)
 
-    def is_of(self, body: bytes, kind: int) -> bool:
-        """Whether this is its body."""
-        return self.raw_body == body and self.body_kind == kind
+    def hold(self) -> int:
+        """Which delivery of it whoever holds it has; 0 if it was not taken when it was heard of."""
+        return self.deliveries if self.state == "taken" else 0

@@ -76,5 +76,5 @@ def _read(answer: Reply) -> Called:
     return Called(results, [id.decode() for id in answer[1]])
 
 
-def _handed_out(called: Called) -> list[str]:
-    return called.ids
+def _handed_out(called: Called) -> dict[str, int]:
+    return dict.fromkeys(called.ids, 0)

@@ -28,6 +28,8 @@ class Job(Protocol):
     def id(self) -> str:
         """Its id."""
 
+    def _hold(self) -> int: ...
+
 
 class Answer:
     """What one command of a pipeline will have answered."""
@@ -72,15 +74,15 @@ class Pipeline:
 
     def release(self, job: Job, delay: Seconds = 0) -> Answer:
         """Give a job back."""
-        return self._finish(job, commands.release(job.id, delay, None, None, None))
+        return self._finish(job, commands.release(job.id, delay, hold=job._hold()))
 
     def nack(self, job: Job, reason: str = "") -> Answer:
         """Give a job back because it failed."""
-        return self._finish(job, commands.nack(job.id, reason))
+        return self._finish(job, commands.nack(job.id, reason, job._hold()))
 
     def bury(self, job: Job, reason: str = "") -> Answer:
         """Put a job aside."""
-        return self._finish(job, commands.bury(job.id, reason))
+        return self._finish(job, commands.bury(job.id, reason, job._hold()))
 
     def delete(self, job: Job) -> Answer:
         """Remove a job."""
@@ -137,7 +139,7 @@ class Pipeline:
     def _finish(self, job: Job, call: Call[None]) -> Answer:
         def finished(_: None) -> None:
             job._finished = True
-            self._session.belongings.remove(job.id)
+            self._session.belongings.remove(job.id, call.hold())
 
         return self._add(call, finished)
 

@@ -226,7 +226,7 @@ class Queue:
         if not callable(callback):
             raise WrongType(f"a subscriber is a function, not {type(callback).__name__}")
         if tube is not None:
-            self._call(commands.tube_info(tube))
+            self._call(commands.find_tube(tube))
         return _Subscription(self._session, callback, tube, self._call(commands.journal_head())).cancel
 
     def events(self, start: int = 1) -> Iterator[Event]:
@@ -433,8 +433,8 @@ class Tube:
         """Add a job: see PutOptions for what it may be given.
 
         Bytes and text come back as they are, any other value by way of JSON. If the tube is full, wait for room up to
-        `timeout` seconds (None: for ever). With `unique` or `dedup`, the job that is there already is returned; and a
-        put whose answer is lost is repeated, which without them raises ConnectionLost.
+        `timeout` seconds (None: for ever). With `unique` or `dedup`, the job that is there already is returned. With
+        `dedup`, a put whose answer is lost is repeated; any other raises ConnectionLost then.
         """
         return Job(self._queue, self._call(commands.put(self._raw, body, timeout, dict(options))))
 
@@ -628,20 +628,20 @@ class Job:
         key: str | bytes | None = None,
     ) -> None:
         """Give the job back unfinished: to its old place, or after `delay` seconds, with what else is given changed."""
-        self._finish(commands.release(self.id, delay, ttl, priority, key))
+        self._finish(commands.release(self.id, delay, ttl, priority, key, self._hold()))
 
     def requeue(self) -> None:
         """Give the job back to behind all others."""
-        self._finish(commands.requeue(self.id))
+        self._finish(commands.requeue(self.id, self._hold()))
 
     def nack(self, reason: str = "") -> None:
         """Give the job back because it failed: its retry policy says what becomes of it."""
-        self._finish(commands.nack(self.id, reason))
+        self._finish(commands.nack(self.id, reason, self._hold()))
         self._facts.nacks += 1
 
     def bury(self, reason: str = "") -> None:
         """Put the job aside until somebody kicks it, and say why."""
-        self._finish(commands.bury(self.id, reason))
+        self._finish(commands.bury(self.id, reason, self._hold()))
 
     def touch(self, seconds: Seconds | None = None) -> None:
         """Ask for more time: so many seconds more, or without a number a whole ttr from now."""
@@ -702,12 +702,16 @@ class Job:
             if kind is None:
                 raise
 
+    def _hold(self) -> int:
+        """Which delivery of the job this object stands for; 0 if it was not taken when it was heard of, or is over."""
+        return 0 if self._finished else self._facts.hold()
+
     def _finish(self, call: Call[None]) -> None:
         """Do something after which the job is not held any more."""
         try:
             self._queue._call(call)
         except (UnknownJob, NotTaken, NotOwner):
-            self._queue._session.belongings.remove(self.id)
+            self._queue._session.belongings.remove(self.id, call.hold())
             raise
-        self._queue._session.belongings.remove(self.id)
+        self._queue._session.belongings.remove(self.id, call.hold())
         self._finished = True

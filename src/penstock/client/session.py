@@ -18,7 +18,7 @@ from penstock.client import commands
 from penstock.client.addresses import Address, Addresses
 from penstock.client.backoff import Backoff
 from penstock.client.belongings import Belongings
-from penstock.client.commands import NOT_AGAIN, Call, Happened
+from penstock.client.commands import AGAIN, NOT_AGAIN, Call, Happened
 from penstock.client.connection import Connection
 from penstock.client.facts import JobFacts
 from penstock.client.greeting import no_answer, refusal
@@ -110,7 +110,8 @@ class Session:
         self.max_body = self._call(commands.max_body())
         check_body(length, self.max_body)
 
-    def _call(self, call: Call[T]) -> T:
+    def _call(self, call: Call[T], lost: bool = False) -> T:
+        """The same, where everything is settled; perhaps of one that was sent before, and its answer was lost."""
         search: Backoff | None = None
         began = 0.0
         while True:
@@ -118,6 +119,8 @@ class Session:
                 began = time.monotonic()
             token = self.token
             try:
+                if lost and call.happened is not None and call.hold():
+                    self._check_hold(call.happened)
                 return self._try_take(call) if call.taken is not None else self._try(call)
             except LOST as error:
                 if self.closed:
@@ -126,6 +129,7 @@ class Session:
                     raise
                 if call.repeat == NOT_AGAIN:
                     raise ConnectionLost() from error
+                lost = True
                 if search is None:
                     search = Backoff(self.target.retry_s)
                 elif (pause_s := search.pause()) is None:
@@ -145,9 +149,10 @@ class Session:
                 else:
                     time.sleep(pause_s)
             except CommandError as refused:
-                if search is None or call.happened is None:
+                if not lost or call.happened is None:
                     raise
-                return self._unless_it_happened(call.happened, refused)
+                self._judge(call.happened, refused)
+                return call.read(None)
             if call.wait_ms:
                 call.waited(int((time.monotonic() - began) * 1000))
             if call.taken is not None:
@@ -172,10 +177,10 @@ class Session:
                 time.sleep(_LOOK_S)
             found = self._try(call)
             assert call.taken is not None
-            ids = call.taken(found)
-            self.belongings.add(ids)
+            held = call.taken(found)
+            self.belongings.add(held)
             if self._sources is not None:
-                self._sources.took(ids)
+                self._sources.took(held)
             return found
         except CommandError:
             raise
@@ -193,41 +198,62 @@ class Session:
                 self._takes.add(take)
             return self._settler is None
 
-    def _unless_it_happened(self, happened: Happened[T], refused: CommandError) -> T:
-        """A call was refused that had been sent before: perhaps because it has happened then."""
+    def _check_hold(self, happened: Happened) -> None:
+        """Refuse to send what the holder of a job has said once more, if the job is not in the same hands any more."""
+        try:
+            there = self._call(Call(happened.ask, commands.job, AGAIN))
+        except NotAllowed:
+            return  # Who may not look at the job cannot know.
+        over = happened.over(there)
+        if over is not None:
+            raise over
+
+    def _judge(self, happened: Happened, refused: CommandError) -> None:
+        """A call was refused that had been sent before: perhaps because it has happened then. If not, refuse it."""
         there: JobFacts | None = None
         if not isinstance(refused, UnknownJob):
             try:
-                there = self._call(Call(happened.ask, commands.job))
+                there = self._call(Call(happened.ask, commands.job, AGAIN))
             except UnknownJob:
                 pass
             except NotAllowed:
                 # Who may not look at the job cannot know.
                 raise ConnectionLost() from refused
-        if happened.judge(refused, there):
-            return happened.value(there)
-        raise refused
+        happened.judge(refused, there)
 
     def call_all(self, calls: list[Call[Any]]) -> list[Any]:
         """Send many commands at once, and give what each of their answers means, or the error that each ended with."""
         outcomes: list[Any] = []
-        while len(outcomes) < len(calls):
-            data, count = bytearray(), 0
-            # While many are sent, their answers wait; no more than fit on the way, or both sides would wait.
-            for call in calls[len(outcomes) : len(outcomes) + _TOGETHER_MAX]:
-                data += encode(call.words)
-                count += 1
-                if len(data) > _TOGETHER_BYTES:
-                    break
-            outcomes += self._call_together(bytes(data), calls[len(outcomes) : len(outcomes) + count])
+        try:
+            if max((call.largest for call in calls), default=0) > self.max_body:
+                self.max_body = self._call(commands.max_body())
+            while len(outcomes) < len(calls):
+                outcomes += self._call_some(calls[len(outcomes) : len(outcomes) + _TOGETHER_MAX])
+                if isinstance(outcomes[-1], NoServer):
+                    raise outcomes[-1]
+        except PenstockError as error:
+            # Nobody is there for the rest either; what was done before stays done.
+            outcomes += [error] * (len(calls) - len(outcomes))
         return outcomes
+
+    def _call_some(self, calls: list[Call[Any]]) -> list[Any]:
+        """Send the first of these together, as many as may be."""
+        try:
+            check_body(calls[0].largest, self.max_body)
+        except CommandError as error:
+            return [error]
+        data, count = bytearray(), 0
+        # While many are sent, their answers wait; no more than fit on the way, or both sides would wait.
+        for call in calls:
+            if call.largest > self.max_body or len(data) > _TOGETHER_BYTES:
+                break
+            data += encode(call.words)
+            count += 1
+        return self._call_together(bytes(data), calls[:count])
 
     def _call_together(self, data: bytes, calls: list[Call[Any]]) -> list[Any]:
         if self._in_doubt:
             self._settle()
-        largest = max(call.largest for call in calls)
-        if largest > self.max_body:
-            self._check_body(largest)
         connection = self._take_connection()
         try:
             answers = connection.ask(data, len(calls), self._patience(0))
@@ -235,32 +261,36 @@ class Session:
             self._discard(connection)
             if not isinstance(error, LOST):
                 raise
-            return [self._call_again(call, error) for call in calls]
+            return self._call_all_again(calls, error)
         self._put_back(connection)
         return [
             refusal(answer) if isinstance(answer, Refusal) else call.read(answer)
             for call, answer in zip(calls, answers, strict=True)
         ]
 
+    def _call_all_again(self, calls: list[Call[Any]], lost: BaseException) -> list[Any]:
+        """The answers to these were lost: each is sent again or not. If nobody is there, one search will do."""
+        outcomes: list[Any] = []
+        gone: NoServer | None = None
+        for call in calls:
+            outcome: Any = gone
+            if call.repeat == NOT_AGAIN:
+                outcome = ConnectionLost()
+                outcome.__cause__ = lost
+            elif gone is None:
+                try:
+                    outcome = self._call(call, lost=True)
+                except PenstockError as error:
+                    outcome = error
+                    gone = error if isinstance(error, NoServer) else None
+            outcomes.append(outcome)
+        return outcomes
+
     def call_elsewhere(self, call: Call[Any]) -> Any:
         """One of many that a node refused because it leaves: as a call by itself it goes elsewhere, or ends with an
         error."""
         try:
             return self._call(call)
-        except PenstockError as error:
-            return error
-
-    def _call_again(self, call: Call[Any], lost: BaseException) -> Any:
-        """One of many whose answers were lost."""
-        try:
-            if call.repeat == NOT_AGAIN:
-                raise ConnectionLost() from lost
-            try:
-                return self._call(call)
-            except CommandError as refused:
-                if call.happened is None:
-                    raise
-                return self._unless_it_happened(call.happened, refused)
         except PenstockError as error:
             return error
 
@@ -404,14 +434,19 @@ class Session:
 
     def _change_to(self, connection: Connection, left: str) -> None:
         """Go on as the session that a connection has joined, and leave the one that it was of."""
-        with self._lock:
+        held = commands.held(end_waits=False)
+        words = [*commands.leave_session(left, connection.token), held.words]
+        answers = connection.ask(b"".join(map(encode, words)), len(words), self._patience(0))
+        # What it holds was handed to whoever had the session before. Who may not ask cannot know.
+        ids = [] if isinstance(answers[-1], Refusal) else held.read(answers[-1])
+        # No connection is made meanwhile: it would be of the session before.
+        with self._opening, self._lock:
             idle, self._idle = self._idle, []
             self.token = connection.token
-        self.belongings.forget()
+            self.belongings.forget()
+            self.belongings.add(dict.fromkeys(ids, 0))
         for each in idle:
             each.finish()
-        words = commands.leave_session(left, self.token)
-        connection.ask(b"".join(map(encode, words)), len(words), self._patience(0))
 
     # Takes whose answers were lost
 
@@ -459,7 +494,7 @@ class Session:
 
     def _give_back(self, id: str) -> None:
         try:
-            self._call(commands.release(id, 0, None, None, None))
+            self._call(commands.release(id))
         except OnlyOnce:
             # It may have been seen, so nobody may see it again; buried, it can still be looked at.
             self._call(commands.bury(id, "its delivery was lost with a connection"))

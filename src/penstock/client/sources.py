@@ -6,6 +6,7 @@ the node where most are made, they need not be. This is what Disque's document p
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 # Of so many jobs, most have to come from one node. Twice as many count half: it is about the present.
@@ -27,7 +28,7 @@ class Sources:
         self._total = 0
         self._moved = -_STAYS_S
 
-    def took(self, ids: list[str]) -> None:
+    def took(self, ids: Collection[str]) -> None:
         """These were taken."""
         for id in ids:
             maker = id[2:10]

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import BadUrl, OutOfRange, WrongType
 from penstock.core.limits import NEVER, duration_ms
-from penstock.options import Duration, Seconds
+from penstock.options import Duration, Seconds, to_bytes
 
 DEFAULT_URL: Final = "penstock://127.0.0.1:7711"
 DEFAULT_PORT: Final = 7711
@@ -63,6 +63,28 @@ def address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """A URL taken apart where `target` takes it apart; each piece is as it was written, and may be wrong."""
+
+    scheme: str
+    who: str | None  # user:password
+    hosts: str
+    query: str | None
+
+    def __str__(self) -> str:
+        who = "" if self.who is None else f"{self.who}@"
+        return f"{self.scheme}://{who}{self.hosts}" + ("" if self.query is None else f"?{self.query}")
+
+
+def pieces(url: str) -> Pieces:
+    """Where a URL says what. The last @ ends who we are: a password may have one, and a slash, as it is."""
+    scheme, _, rest = url.partition("://")
+    rest, question, query = rest.partition("?")
+    who, at, hosts = rest.removesuffix("/").rpartition("@")
+    return Pieces(scheme=scheme, who=who if at else None, hosts=hosts, query=query if question else None)
+
+
 def target(
     url: str | None = None,
     *,
@@ -96,10 +118,10 @@ def target(
     files = [_file(given, what, said) for what, given in zip(_FILES, (ca, cert, key), strict=True)]
     return Target(
         seeds=tuple(seeds),
-        user=url_user if user is None else user,
-        password=url_password if password is None else password.encode(),
+        user=url_user if user is None else to_bytes(user, "the user").decode(),
+        password=url_password if password is None else to_bytes(password, "the password"),
         tls=_context(tls, said.get("tls"), *files),
-        name=said.get("name", "") if name is None else name,
+        name=said.get("name", "") if name is None else to_bytes(name, "the name of a client").decode(),
         grace_ms=ms["grace"],
         connect_s=ms["connect_timeout"] / 1000,
         answer_s=None if ms["timeout"] == NEVER else ms["timeout"] / 1000,
@@ -113,14 +135,13 @@ def _split(url: str) -> tuple[str, bytes, list[tuple[str, int]], dict[str, str]]
         scheme = url.partition("://")[0] if "://" in url else ""
         got = f"this one begins with {scheme}://" if scheme else "this one does not begin with penstock://"
         raise BadUrl(f"a server's URL reads like penstock://host:7711, and {got}")
-    rest, _, query = url[len(_SCHEME) :].partition("?")
-    rest = rest.removesuffix("/")
-    who, _, where = rest.rpartition("@")
-    user, _, password = who.partition(":")
+    found = pieces(url)
+    where = found.hosts
+    user, _, password = (found.who or "").partition(":")
     if "/" in where or "#" in where:
         raise BadUrl("a server's URL has nothing behind its hosts but options, as in ?tls=1")
     seeds = [_seed(part) for part in where.split(",")] if where else [("127.0.0.1", DEFAULT_PORT)]
-    return _plain(user, "the user").decode(), _plain(password, "the password"), seeds, _options(query)
+    return _plain(user, "the user").decode(), _plain(password, "the password"), seeds, _options(found.query or "")
 
 
 def _seed(text: str) -> tuple[str, int]:
@@ -140,7 +161,17 @@ def _seed(text: str) -> tuple[str, int]:
         raise BadUrl("a server's URL has an empty host")
     if has_port and not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
         raise BadUrl(f"a port is a number of 1 to 65535, not {port!r}")
-    return _plain(host, "the host").decode(), int(port) if has_port else DEFAULT_PORT
+    return _host(_plain(host, "the host").decode()), int(port) if has_port else DEFAULT_PORT
+
+
+def _host(name: str) -> str:
+    """A host, if anybody could look for one of this name."""
+    try:
+        if b"\0" not in name.encode("idna"):
+            return name
+    except UnicodeError:
+        pass
+    raise BadUrl(f"no host has the name {name!r}")
 
 
 def _plain(text: str, what: str) -> bytes:
@@ -150,10 +181,10 @@ def _plain(text: str, what: str) -> bytes:
             digits = text[at + 1 : at + 3]
             if len(digits) < 2 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
                 raise BadUrl(f"{what} in a server's URL has a % without two hexadecimal digits; write % as %25")
-    raw = unquote_to_bytes(text)
     try:
+        raw = unquote_to_bytes(text)
         raw.decode()
-    except UnicodeDecodeError:
+    except UnicodeError:
         raise BadUrl(f"{what} in a server's URL is no UTF-8") from None
     return raw
 

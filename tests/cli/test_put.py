@@ -1,0 +1,115 @@
+"""`penstock put` puts what it is told to, says what it did, and refuses what means nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock import embedded
+
+from .transcript import Session
+
+
+@pytest.mark.parametrize("words", ["hello", "--from jobs.jsonl"])
+def test_a_dry_run_puts_nothing(words: str, session: Session) -> None:
+    (session.directory / "jobs.jsonl").write_text('"hello"\n')
+    assert session.type(f"penstock put a {words} --dry-run") == "would put 1 job into a\n"
+    assert json.loads(session.type(f"penstock put a {words} --dry-run --json"))["would_put"] == 1
+    assert session.type("penstock tube ls --json") == ""
+
+
+@pytest.mark.parametrize("option", ["--lines options", "--skip 3", "--batch 10"])
+def test_what_is_for_a_file_is_refused_with_bodies(option: str, session: Session) -> None:
+    said = session.type(f"penstock put a hello {option}")
+    assert said == f"penstock: {option.split()[0]} goes with --from\n[exit code 2]\n"
+
+
+@pytest.mark.parametrize("option", ["--as json", "--timeout 3s"])
+def test_what_is_for_bodies_is_refused_with_a_file(option: str, session: Session) -> None:
+    said = session.type(f"penstock put a --from - {option}")
+    assert said == f"penstock: {option.split()[0]} is for bodies, and goes without --from\n[exit code 2]\n"
+
+
+def test_a_dry_run_refuses_what_a_put_would(session: Session) -> None:
+    assert session.type("penstock put a hello --retry nonsense --dry-run").endswith("[exit code 2]\n")
+    assert session.type("penstock put a --from - --retry nonsense --dry-run").endswith("[exit code 2]\n")
+
+
+def test_the_ids_of_jobs_that_are_put_are_printed_though_a_later_one_is_refused(session: Session) -> None:
+    session.type("penstock tube create small --type limfifottl --capacity 2")
+    said = session.type("penstock put small 1 2 3").splitlines()
+    assert said[:2] == ["ID-1", "ID-2"] and "full" in said[2] and said[3] == "[exit code 4]"
+
+
+@pytest.mark.parametrize("kind", ["directory"], indirect=True)
+@pytest.mark.parametrize(("before", "told"), [(0, "perhaps up to 2 jobs are put"), (1, "2 jobs of the first 2 lines")])
+def test_an_interrupted_load_says_that_a_batch_under_way_may_be_put(
+    before: int, told: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (session.directory / "jobs.jsonl").write_text("1\n2\n3\n4\n")
+    real, calls = embedded.Tube.put_many, []
+
+    def interrupted(tube: embedded.Tube, bodies: list[object], **options: object) -> object:
+        jobs = real(tube, bodies, **options)  # type: ignore[arg-type]
+        calls.append(jobs)
+        if len(calls) > before:
+            raise KeyboardInterrupt
+        return jobs
+
+    monkeypatch.setattr(embedded.Tube, "put_many", interrupted)
+    said = session.type("penstock put a --from jobs.jsonl --batch 2")
+    assert said.startswith("penstock: interrupted; ") and told in said and said.endswith("[exit code 130]\n")
+    assert ("are put, and perhaps up to 2 more; go on with --skip 2" in said) == bool(before)
+
+
+# ---- Lines -----------------------------------------------------------------------------------------------------------
+
+NO_JOBS = [
+    pytest.param('{"body": 1, "retry": "nonsense"}', id="a retry policy that is none"),
+    pytest.param(r'{"body": "\ud800"}', id="a body that cannot be written"),
+    pytest.param('{"body": 1, "priority": "high"}', id="a priority that is no number"),
+    pytest.param('{"body": 1, "delay": null}', id="a delay without end"),
+    pytest.param('{"body": 1, "delay": "forever"}', id="a delay without end, in words"),
+    pytest.param('{"body": 1, "tube": "b"}', id="another tube"),
+    pytest.param('{"body_base64": "?"}', id="bytes that are no base64"),
+]
+
+
+@pytest.mark.parametrize("line", NO_JOBS)
+@pytest.mark.parametrize("how", ["", "--dry-run"])
+def test_a_line_that_no_queue_would_take_is_named(line: str, how: str, session: Session) -> None:
+    (session.directory / "jobs.jsonl").write_text(f'{{"body": 1}}\n{line}\n')
+    said = session.type(f"penstock put a --from jobs.jsonl --lines options {how}")
+    assert said.startswith("penstock: line 2: ") and said.endswith("[exit code 1]\n"), said
+    assert ("1 job of the first 1 lines are put; go on with --skip 1" in said) == (not how)
+
+
+def test_a_body_alone_is_checked_as_well(session: Session) -> None:
+    (session.directory / "jobs.jsonl").write_text('1\n"\\ud800"\n')
+    assert session.type("penstock put a --from jobs.jsonl --dry-run").startswith("penstock: line 2: ")
+
+
+def test_a_batch_that_the_tube_refuses_is_named_by_its_lines(session: Session) -> None:
+    (session.directory / "jobs.jsonl").write_text('{"body": 1}\n{"body": 2, "key": "k"}\n\n{"body": 3, "key": "k"}\n')
+    said = session.type("penstock put a --from jobs.jsonl --lines options")
+    assert said.startswith("penstock: lines 2 to 4: a fifottl tube has no key; 1 job of the first 1 lines are put")
+
+
+@pytest.mark.parametrize("kind", ["directory"], indirect=True)
+def test_a_line_with_options_may_hold_bytes_and_times_without_end(session: Session, place: str) -> None:
+    lines = ['{"body_base64": "AP8="}', '{"body": 1, "ttl": null, "ttr": "forever", "tube": "a"}']
+    (session.directory / "jobs.jsonl").write_text("\n".join(lines))
+    assert session.type("penstock put a --from jobs.jsonl --lines options") == "put 2 jobs into a\n"
+    with penstock.open(Path(place)) as queue:
+        first, second = queue.tube("a").jobs("ready", 9)
+        assert first.body == b"\x00\xff" and second.meta()["ttl"] is None
+
+
+@pytest.mark.parametrize("command", ["take a", "peek a", "job show ID-1", "job named a n"])
+def test_bodies_as_they_are_and_json_exclude_each_other(command: str, session: Session) -> None:
+    session.type("penstock put a hello --name n")
+    assert session.type(f"penstock {command} --body --json").endswith("give one of the two\n[exit code 2]\n")
+    assert session.type(f"penstock {command} --body") == "hello\n"

@@ -1,0 +1,277 @@
+"""What is sent again when its answer was lost: only what does the same twice as once, whatever others do in between."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.client import commands as c
+from penstock.client.commands import AGAIN, NOT_AGAIN, PERHAPS, Call
+from penstock.core.errors import ConnectionLost, NotOwner, NotTaken, OnlyOnce
+from tests.client.proxy import Proxy, url
+from tests.server.serving import Server
+
+# ---- What each command says ------------------------------------------------------------------------------------------
+
+READS, SETS, NUMBERED, HOLDERS = "it reads", "it sets", "it has a number or an id", "only the holder may"
+ANY_JOBS, ANYBODY, UNKNOWN = "about whichever jobs are there", "anybody may, and the job may have moved on", "who knows"
+
+FACTS = c.JobFacts("j", b"t", b"", 0, 1, 0, False, "taken")
+
+# Whether each may be sent twice, others acting in between; and why.
+DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
+    (c.identify, (None, 1), AGAIN, SETS),
+    (c.max_body, (), AGAIN, READS),
+    (c.held, (False,), AGAIN, READS),
+    (c.tube, (b"t", "fifo", {}), AGAIN, SETS),
+    (c.find_tube, (b"t",), AGAIN, READS),
+    (c.tubes, (), AGAIN, READS),
+    (c.scan_tubes, (b"0",), AGAIN, READS),
+    (c.overview, (b"0",), AGAIN, READS),
+    (c.tube_stats, (b"t", c.states), AGAIN, READS),
+    (c.alter, (b"t", {"ttr": 1}), AGAIN, SETS),
+    (c.pause, (b"t", True, True), AGAIN, SETS),
+    (c.truncate, (b"t",), NOT_AGAIN, ANY_JOBS),
+    (c.drop, (b"t",), NOT_AGAIN, ANY_JOBS),
+    (c.release_all, (b"t",), NOT_AGAIN, ANY_JOBS),
+    (c.kick, (b"t", 1, 0, None), NOT_AGAIN, ANY_JOBS),
+    (c.put, (b"t", b"x", 0, {}), NOT_AGAIN, UNKNOWN),
+    (c.put, (b"t", "x", 0, {"unique": "u", "name": "n"}), NOT_AGAIN, "both are free when the job is gone"),
+    (c.put, (b"t", "x", 0, {"dedup": "d"}), AGAIN, NUMBERED),
+    (c.put_many, (b"t", ["x"], {"unique": "u"}), NOT_AGAIN, "it is free when the job is gone"),
+    (c.put_many, (b"t", ["x"], {"dedup": "d"}), AGAIN, NUMBERED),
+    (c.stage, (b"s", b"t", 1, ["x"], {"dedup": "d"}), NOT_AGAIN, UNKNOWN),
+    (c.close_stages, (b"PUBLISH", ["s"]), AGAIN, NUMBERED),
+    (c.take_one, (b"t",), AGAIN, "what nobody was given goes back"),
+    (c.take, ([b"t"], 1, 0, None, 1), AGAIN, "what nobody was given goes back"),
+    (c.peek, ("j",), AGAIN, READS),
+    (c.named, (b"t", "n"), AGAIN, READS),
+    (c.list_jobs, (b"t", "ready", 1), AGAIN, READS),
+    (c.ack, ("j",), PERHAPS, HOLDERS),
+    (c.done, ("j", "x"), PERHAPS, HOLDERS),
+    (c.release, ("j",), PERHAPS, HOLDERS),
+    (c.requeue, ("j",), PERHAPS, HOLDERS),
+    (c.nack, ("j", ""), PERHAPS, HOLDERS),
+    (c.bury, ("j", ""), PERHAPS, HOLDERS),
+    (c.leave, (FACTS, None, None), PERHAPS, HOLDERS),
+    (c.touch, ("j", None), AGAIN, SETS),
+    (c.touch, ("j", 1), NOT_AGAIN, "it adds"),
+    (c.delete, ("j",), PERHAPS, "an id never comes back"),
+    (c.dig, ("j", 0, None, None), NOT_AGAIN, ANYBODY),
+    (c.snatch, ("j", 0), NOT_AGAIN, ANYBODY),
+    (c.restart, ("j", 0), NOT_AGAIN, ANYBODY),
+    (c.switch, ("j", "ready", 0), NOT_AGAIN, ANYBODY),
+    (c.move, ("j", b"t", 0), NOT_AGAIN, ANYBODY),
+    (c.scan, (0, None, [], 1), AGAIN, READS),
+    (c.wait, ("j", 1), AGAIN, READS),
+    (c.job_meta, ("j",), AGAIN, READS),
+    (c.state_of, ("j",), AGAIN, READS),
+    (c.history, ("j",), AGAIN, READS),
+    (c.claim, (b"t", "c", 1, 1, 1, 0), AGAIN, NUMBERED),
+    (c.read_claim, ("c", 1, (0, 1)), AGAIN, READS),
+    (c.renew_claims, ("c", 1, 0), AGAIN, SETS),
+    (c.release_claims, ("c", 0), NOT_AGAIN, ANY_JOBS),
+    (c.claim_info, ("c",), AGAIN, READS),
+    (c.ack_claims, ("c", 1, 0), AGAIN, NUMBERED),
+    (c.journal_head, (), AGAIN, READS),
+    (c.journal_events, (1, None), AGAIN, READS),
+    (c.checkpoint, (), AGAIN, "one snapshot more"),
+    (c.execute, (("PING",),), NOT_AGAIN, UNKNOWN),
+]
+
+
+def makers() -> set[str]:
+    """The functions that make calls."""
+    return {
+        made
+        for made, function in inspect.getmembers(c, inspect.isfunction)
+        if not made.startswith("_") and str(inspect.signature(function).return_annotation).startswith("Call[")
+    }
+
+
+def test_every_command_says_whether_it_may_be_sent_again() -> None:
+    assert inspect.signature(Call).parameters["repeat"].default is inspect.Parameter.empty
+    said = set()
+    for make, args, repeat, why in DECLARED:
+        call = make(*args)
+        assert call.repeat == repeat, (call.words, why)
+        assert (repeat == PERHAPS) == (call.happened is not None), call.words
+        said.add(make.__name__)
+    assert said == makers(), "say of each of these whether it may be, and why"
+
+
+# ---- Others act before it would be sent again ------------------------------------------------------------------------
+
+
+def test_a_truncate_removes_nothing_that_was_put_after_it(server: Server, proxy: Proxy, name: str) -> None:
+    with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
+        tube = queue.tube(name)
+        tube.put("old")
+        proxy.to_client, proxy.meanwhile = 0, lambda: other.tube(name).put("new")
+        with pytest.raises(ConnectionLost):
+            tube.truncate()
+        assert [job.body for job in tube.jobs("ready")] == ["new"]
+
+
+def test_releasing_all_takes_nothing_away_that_was_taken_after_it(server: Server, proxy: Proxy, name: str) -> None:
+    with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
+        tube = queue.tube(name)
+        job = tube.put("x")
+        assert other.tube(name).take() == job
+        proxy.to_client, proxy.meanwhile = 0, lambda: other.tube(name).take()
+        with pytest.raises(ConnectionLost):
+            tube.release_all()
+        assert job.state == "taken" and tube.events()["released"] == 1
+
+
+def test_a_touch_adds_its_seconds_once(proxy: Proxy, name: str) -> None:
+    with penstock.connect(url(proxy.port)) as queue:
+        tube = queue.tube(name, ttr=60)
+        tube.put("x")
+        job = tube.take()
+        assert job is not None
+        before = job.meta()["wakes"]
+        proxy.to_client = 0
+        with pytest.raises(ConnectionLost):
+            job.touch(100)
+        assert job.meta()["wakes"] - before == 100
+
+
+@pytest.mark.parametrize("options", [{"unique": "order 7"}, {"name": "order 7"}, {"dedup": "order 7"}])
+def test_a_put_whose_job_is_done_by_now_is_no_second_job(
+    server: Server, proxy: Proxy, name: str, options: dict[str, Any]
+) -> None:
+    with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
+        tube, work = queue.tube(name), other.tube(name)
+        for put in (lambda: tube.put("charge", **options), lambda: tube.put_many(["charge"], **options)):
+            proxy.to_client, proxy.meanwhile = 0, lambda: [job.ack() for job in work.take_many(9)]
+            try:
+                put()
+            except ConnectionLost:
+                assert "dedup" not in options
+            assert tube.stats()["ready"] == 0 and tube.events()["put"] == tube.events()["acked"]
+
+
+def test_a_job_restarted_and_done_since_is_not_restarted_again(server: Server, proxy: Proxy, name: str) -> None:
+    with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
+        tube, work = queue.tube(name, keep=True), other.tube(name)
+        job = tube.put("x")
+        work.take().ack()
+        proxy.to_client, proxy.meanwhile = 0, lambda: work.take().ack()
+        with pytest.raises(ConnectionLost):
+            job.restart()
+        assert job.state == "done"
+
+
+@pytest.mark.parametrize("how", ["release", "requeue", "nack", "bury", "pipeline"])
+def test_a_job_given_back_and_taken_by_another_thread_of_the_client_stays_with_it(
+    server: Server, proxy: Proxy, name: str, how: str
+) -> None:
+    with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
+        tube, work = queue.tube(name), other.tube(name)
+        tube.put("x")
+        mine = tube.take()
+        assert mine is not None
+        taken: list[Any] = []
+
+        def meanwhile() -> None:
+            work.kick()
+            taken.append(tube.take())
+
+        proxy.to_client, proxy.meanwhile = 0, meanwhile
+        if how == "pipeline":
+            with queue.pipeline() as pipe:
+                pipe.release(mine)
+        elif how == "bury":
+            with pytest.raises(penstock.CommandError):
+                mine.bury()
+        else:
+            getattr(mine, how)()
+        assert taken[0] == mine and taken[0].state == "taken" and taken[0].deliveries == 2
+        assert tube.events()["taken"] == 2, "nobody else was given it"
+        # Nor does anybody think that it was lost, when a take is.
+        tube.put("y")
+        proxy.to_client = 20
+        assert tube.take().body == "y" and proxy.cuts == 2
+        taken[0].ack()
+
+
+async def test_a_nacked_job_that_another_task_took_is_nacked_once(server: Server, proxy: Proxy, name: str) -> None:
+    loop = asyncio.get_running_loop()
+    async with penstock.connect_async(url(proxy.port)) as queue:
+        tube = await queue.tube(name)
+        await tube.put("x")
+        mine = await tube.take()
+        taken: list[Any] = []
+
+        def meanwhile() -> None:
+            taken.append(asyncio.run_coroutine_threadsafe(tube.take(timeout=20), loop).result(20))
+
+        proxy.to_client, proxy.meanwhile = 0, meanwhile
+        await mine.nack()
+        assert taken[0] == mine and (await taken[0].meta())["state"] == "taken"
+        assert (await tube.events())["nacked"] == 1
+        await tube.put("y")
+        proxy.to_client = 20
+        assert (await tube.take()).body == "y" and proxy.cuts == 2
+        await taken[0].ack()
+
+
+def test_a_job_taken_between_the_refusal_and_the_look_at_it_was_given_back() -> None:
+    again = c.JobFacts("j", b"t", b"", 0, 2, 0, False, "taken")
+    for call in (c.release("j", hold=1), c.requeue("j", 1), c.nack("j", "", 1)):
+        assert call.happened is not None
+        call.happened.judge(NotTaken(), again)
+        call.happened.judge(NotOwner(), again)
+        with pytest.raises(OnlyOnce):
+            call.happened.judge(OnlyOnce(), FACTS)
+    for call in (c.ack("j"), c.bury("j", "", 1)):
+        assert call.happened is not None
+        with pytest.raises(NotTaken):
+            call.happened.judge(NotTaken(), again)
+
+
+# ---- Whatever happens ------------------------------------------------------------------------------------------------
+
+
+def test_over_a_way_that_breaks_again_and_again_no_job_is_in_two_hands(proxy: Proxy, name: str) -> None:
+    jobs_count = 300
+    in_hands: set[str] = set()
+    done: list[int] = []
+    wrong: list[Any] = []
+
+    def work(tube: Any, chance: random.Random) -> None:
+        while len(done) < jobs_count:
+            job = tube.take(timeout=0.05)
+            if job is None:
+                continue
+            if job.id in in_hands:
+                wrong.append(job)
+            in_hands.add(job.id)
+            if chance.random() < 0.1:
+                proxy.to_client = chance.randrange(4)
+            in_hands.discard(job.id)
+            how = chance.choice(["ack", "release", "nack"])
+            try:
+                getattr(job, how)()
+                done.extend([job.body] if how == "ack" else [])
+            except penstock.CommandError as error:
+                wrong.append(error)
+
+    with penstock.connect(url(proxy.port), grace=60) as queue:
+        tube = queue.tube(name, "fifo")
+        tube.put_many(range(jobs_count))
+        with ThreadPoolExecutor(8) as threads:
+            for worker in [threads.submit(work, tube, random.Random(seed)) for seed in range(8)]:
+                worker.result(60)
+        proxy.to_client = None
+        assert not wrong and sorted(done) == list(range(jobs_count))
+        assert not any(tube.stats().values()) and queue._session.belongings.is_empty()
+        assert proxy.cuts
