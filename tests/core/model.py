@@ -75,11 +75,12 @@ class Model(ModelMoves):
     def truncate(self, tube: ModelTube, now: int) -> int:
         self.advance(now)
         jobs = [job for job in self.jobs if job.tube is tube and job.state != "taken"]
-        jobs += [job for job in reversed(tube.taken) if job.claim is None]
-        for job in [job for job in tube.taken if job.claim is not None]:
-            self.doom(job)
+        jobs += [job for job in reversed(tube.taken) if not job.doomed]
         for job in jobs:
-            self.happen(job, "truncated", "gone")
+            if job.claim is None:
+                self.happen(job, "truncated", "gone")
+            else:
+                self.doom(job)
         self.settle()
         return len(jobs)
 

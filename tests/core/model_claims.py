@@ -16,13 +16,13 @@ class FullModel(MoreModel):
         """Whoever comes with an older token is refused."""
         require(1 <= len(name) <= limits.NAME_BYTES_MAX, "BADNAME")
         require(0 <= token < NEVER, "RANGE")
+        # Only a claim lets one be remembered that is new.
         consumer = self.consumers.get(name) or ModelConsumer(name, token)
         require(token >= consumer.token, "FENCED")
         return consumer
 
     def accept(self, consumer: ModelConsumer, token: int) -> None:
         consumer.token = token
-        self.consumers[consumer.name] = consumer
 
     def lease(self, claim: ModelClaim, lease_ms: int) -> None:
         claim.due, claim.set_at = self.now + lease_ms, self.tick()
@@ -37,6 +37,7 @@ class FullModel(MoreModel):
         consumer = self.consumer(name, token)
         claim = consumer.claims.get(number) or self.new_claim(consumer, number, tube, count)
         self.accept(consumer, token)
+        self.consumers[name] = consumer
         if claim is not None:
             self.lease(claim, lease_ms)
         return claim

@@ -25,6 +25,8 @@ from .model_parts import (
     rank,
     retry_wait,
     swap_out,
+    swap_taken_out,
+    swap_to_doomed,
     ttl_of,
     ttr_of,
 )
@@ -88,7 +90,7 @@ class ModelMoves:
         if alike and job.state in ("ready", "delayed"):
             job.tube.alike.setdefault((job.state, job.body), []).append(job)
         if came_from == "taken":
-            swap_out(job.tube.taken, job)
+            swap_taken_out(job.tube.taken, job)
         if job.state == "taken":
             job.tube.taken.append(job)
 
@@ -180,6 +182,7 @@ class ModelMoves:
 
     def doom(self, job: ModelJob) -> None:
         if not job.doomed:
+            swap_to_doomed(job.tube.taken, job)
             job.doomed = True
             self.happen(job, "doomed", "taken")
 

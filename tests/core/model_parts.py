@@ -244,6 +244,20 @@ def swap_out(held: list[ModelJob], job: ModelJob) -> None:
         held[held.index(job)] = last
 
 
+def swap_to_doomed(taken: list[ModelJob], job: ModelJob) -> None:
+    """Those that go when their claims end stand first in the bag of what is taken."""
+    at, doomed = taken.index(job), sum(other.doomed for other in taken)
+    taken[at], taken[doomed] = taken[doomed], job
+
+
+def swap_taken_out(taken: list[ModelJob], job: ModelJob) -> None:
+    """Leave the bag of what is taken: one of the doomed goes as the last of them."""
+    if job.doomed:
+        at, last = taken.index(job), sum(other.doomed for other in taken) - 1
+        taken[at], taken[last] = taken[last], job
+    swap_out(taken, job)
+
+
 def retry_wait(retry: RetryPolicy, failures: int) -> int:
     """How long a job waits that failed so often; without jitter."""
     grown = {CONST: retry.first_ms, LINEAR: retry.first_ms * failures, EXP: retry.first_ms * 2 ** (failures - 1)}

@@ -95,8 +95,12 @@ class FullPair(Pair):
         )
 
     def release_all(self, i: int) -> None:
+        def release() -> int:
+            self.engine.advance(self.now)
+            return self.engine.release_these(self.tube(i), list(self.tube(i).taken.items), self.now)
+
         self.both(
-            lambda: self.engine.release_all(self.tube(i), self.now),
+            release,
             lambda: self.model.release_all(self.model_tube(i), self.now),
         )
 

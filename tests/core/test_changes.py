@@ -9,8 +9,9 @@ import pytest
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import stats
+from penstock.core.job import BODY_BYTES, Draft, Job
 from penstock.core.limits import NEVER, NOTES_CHARS_MAX
-from penstock.core.policy import FIFO, FIFOTTL
+from penstock.core.policy import FIFO, FIFOTTL, UTUBE, TubePolicy
 from penstock.testing import check
 
 from .desk import Desk
@@ -119,3 +120,86 @@ def test_notes_count_against_the_memory_of_tubes(desk: Desk) -> None:
     with desk.refuses("RANGE"):
         desk.engine.alter(other, dataclasses.replace(FIFO, notes="x" * (NOTES_CHARS_MAX + 1)), desk.clock.ms)
     assert other.policy.notes == ""
+
+
+LONGER = {
+    "ack": (dataclasses.replace(FIFOTTL, after_ack=p.KEPT), lambda desk, job, body: desk.do("ack", job, body=body)),
+    "done": (
+        FIFOTTL,
+        lambda desk, job, body: desk.engine.done(desk.me.session, desk.job(job), body, BODY_BYTES, desk.clock.ms),
+    ),
+    "release": (FIFOTTL, lambda desk, job, body: desk.do("release", job, body=body)),
+    "bury": (FIFOTTL, lambda desk, job, body: desk.do("bury", job, body=body)),
+    "dig": (FIFOTTL, lambda desk, job, body: desk.do("dig", job, body=body)),
+    "kick": (FIFOTTL, lambda desk, job, body: desk.engine.kick(desk.tube(FIFOTTL), 5, desk.clock.ms, body=body)),
+}
+
+
+@pytest.mark.parametrize("how", LONGER)
+def test_a_longer_body_is_refused_where_memory_has_no_room_for_it(desk: Desk, how: str) -> None:
+    policy, change = LONGER[how]
+    job = desk.put(desk.tube(policy), b"short")
+    desk.take(desk.tube(policy))
+    if how in ("dig", "kick"):
+        desk.do("bury", job)
+    desk.engine.memory_max = desk.engine.memory_used() + 3
+    with desk.refuses("NOMEMORY"):
+        change(desk, job, b"x" * 9)
+    change(desk, job, b"x" * 8)
+    assert desk.job(job).body == b"x" * 8 and desk.engine.memory_used() == desk.engine.memory_max
+
+
+def test_an_ack_that_a_job_goes_with_needs_no_memory_for_its_body(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    job = desk.put(tube)
+    desk.take(tube)
+    desk.engine.memory_max = desk.engine.memory_used()
+    assert desk.do("ack", job, body=b"x" * 1_000) == "OK"
+
+
+def test_bodies_that_may_be_left_on_disk_need_no_memory(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    job = desk.put(tube)
+    desk.take(tube)
+    desk.engine.memory_max, desk.engine.spills = desk.engine.memory_used(), True
+    assert desk.do("release", job, body=b"x" * 1_000) == "OK"
+
+
+def test_bodies_of_one_turn_do_not_all_get_the_same_room_on_the_disk(desk: Desk) -> None:
+    tube = desk.tube(FIFO)
+    first, second = desk.puts(tube, 2)
+    desk.engine.take_many(desk.me.session, [tube], 2, desk.clock.ms)
+    desk.engine.room_bytes = 100
+    assert desk.do("release", first, body=b"x" * 60) == "OK"
+    with desk.refuses("NOSPACE"):
+        desk.do("release", second, body=b"x" * 60)
+
+
+LABELS: dict[str, TubePolicy] = {"name": FIFOTTL, "unique": FIFOTTL, "dedup": FIFOTTL, "key": UTUBE}
+
+
+@pytest.mark.parametrize("what", LABELS)
+def test_names_and_the_like_count_as_memory_however_long_they_are(desk: Desk, what: str) -> None:
+    tube = desk.tube(LABELS[what])
+    before = desk.engine.memory_used()
+    long = 60_000
+
+    def put(number: int) -> Job:
+        draft = Draft(b"")
+        setattr(draft, what, b"%d" % number + b"x" * long)
+        return desk.engine.put(tube, draft, desk.clock.ms)
+
+    jobs = [put(number) for number in range(3)]
+    assert desk.engine.memory_used() > before + 3 * long
+    desk.engine.memory_max = desk.engine.memory_used() + long
+    with desk.refuses("NOMEMORY"):
+        put(3)
+    for job in jobs:
+        desk.engine.delete(job, desk.clock.ms)
+    if what == "dedup":
+        # They are remembered for longer than their jobs are there.
+        assert desk.engine.memory_used() > before + 3 * long
+        desk.clock.advance(LABELS[what].dedup_ms)
+    put(4)
+    desk.engine.drop(tube, desk.clock.ms)
+    assert desk.engine.memory_used() == 0

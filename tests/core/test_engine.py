@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from penstock.core import policy as p
+from penstock.core import states as s
 from penstock.core.limits import PRIORITY_MAX
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL
 from penstock.testing import check
@@ -158,4 +159,19 @@ def test_kick_gives_every_job_it_digs_up_what_it_was_told_to(desk: Desk) -> None
     desk.engine.body_bytes_max, desk.engine.room_bytes = 100, 3
     with desk.refuses("NOSPACE"):
         desk.engine.kick(tube, 1, now, body=b"long")
+    check(desk.engine)
+
+
+def test_a_tube_that_is_dropped_if_empty_keeps_the_dead_letter_that_falls_due_by_then(desk: Desk) -> None:
+    dead = desk.tube(FIFO, b"dead")
+    tube = desk.tube(dataclasses.replace(FIFOTTL, retry="1x then move dead"))
+    job = desk.put(tube, ttr_ms=1_000)
+    desk.take(tube)
+    assert not desk.engine.drop_if_empty(dead, desk.clock.advance(1_000))
+    assert dead.first_jobs(s.READY, 9) == [desk.job(job)]
+    wait = desk.wait(tube)
+    assert not desk.engine.drop_if_empty(tube, desk.clock.ms)
+    desk.engine.cancel(wait)
+    assert desk.engine.drop_if_empty(tube, desk.clock.ms) and tube.dropped
+    assert list(desk.engine.tubes) == [b"dead"]
     check(desk.engine)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +33,13 @@ def test_the_long_form_goes_round(job_id: int, minutes: int) -> None:
     assert len(text) == LONG_ID_BYTES
     assert text.startswith(b"D-4e6f6465-") and text.endswith(b"-%04x" % minutes)
     assert FORMS.parse_long(text) == job_id
+
+
+@given(IDS, st.integers(0, 0xFFFF))
+def test_the_middle_of_a_long_id_is_base64_as_everybody_writes_it(job_id: int, minutes: int) -> None:
+    middle = FORMS.long(job_id, minutes)[11:35]
+    raw = base64.b64decode(middle, validate=True)
+    assert base64.b64encode(raw) == middle and raw[:16].hex() == FORMS.hex(job_id).decode()
 
 
 @given(IDS)

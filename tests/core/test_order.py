@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.deadlines import NOWHERE
 from penstock.core.job import Job
-from penstock.core.order import JobBag, JobHeap
+from penstock.core.order import JobBag, JobHeap, TakenBag
 from penstock.testing.assertions import check_bag, check_heap, rank
 
 
@@ -101,3 +103,24 @@ def test_a_bag_has_what_was_put_in_and_not_taken_out(script: list[int]) -> None:
         assert sorted(x.id for x in bag.items) == [x.id for x in there]
         assert len(bag) == len(there)
         check_bag("bag", bag.items)
+
+
+@given(st.lists(st.integers(-20, 20), max_size=80), st.randoms(use_true_random=False))
+def test_those_that_are_doomed_stand_before_all_others(script: list[int], chance: Random) -> None:
+    bag, there, doomed = TakenBag(), [], []
+    for number, step in enumerate(script):
+        if step >= 0 or not there:
+            there.append(job(number))
+            bag.push(there[-1])
+        else:
+            leaving = there.pop(step % len(there))
+            bag.remove(leaving)
+            doomed = [other for other in doomed if other is not leaving]
+            assert leaving.pos == NOWHERE
+        if len(doomed) < len(there) and chance.random() < 0.3:
+            doomed.append(chance.choice([other for other in there if other not in doomed]))
+            bag.doom(doomed[-1])
+        check_bag("bag", bag.items)
+        assert len(bag) == len(there) and bag.doomed == len(doomed)
+        assert {other.id for other in bag.items} == {other.id for other in there}
+        assert {other.id for other in bag.items[: bag.doomed]} == {other.id for other in doomed}

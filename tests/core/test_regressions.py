@@ -46,6 +46,16 @@ def test_a_take_of_several_tubes_that_one_of_them_refuses_takes_nothing(desk: De
             desk.engine.take_many(desk.me.session, [keyed, plain], 2, desk.clock.ms, **option)
 
 
+def test_a_take_of_many_gives_what_the_last_room_on_the_disk_allows(desk: Desk) -> None:
+    tube = desk.tube(DISQUE)
+    jobs = desk.puts(tube, 5, once=True)
+    desk.engine.moves_left = 2
+    taken = desk.engine.take_many(desk.me.session, [tube], 5, desk.clock.ms)
+    assert [job.id for job in taken] == jobs[:2]
+    with desk.refuses("NOSPACE"):
+        desk.engine.take_many(desk.me.session, [tube], 5, desk.clock.ms)
+
+
 @pytest.mark.parametrize(("after_ack", "delay"), [(p.KEPT, ()), (p.LINGERS, (5_000,))])
 def test_an_ack_with_a_body_too_large_changes_nothing(desk: Desk, after_ack: str, delay: tuple[int, ...]) -> None:
     desk.engine.body_bytes_max = 10
@@ -113,6 +123,22 @@ def test_a_put_that_waited_for_room_is_taken_by_who_waits_for_its_key(desk: Desk
     take = desk.wait(tube, key=b"b")
     desk.engine.ack(desk.me.session, desk.job(job), desk.clock.ms)
     assert put.job is not None and desk.served(take) == [put.job.id]
+    check(desk.engine)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_take_that_clears_an_expired_job_away_lets_a_waiting_put_in(desk: Desk, many: bool) -> None:
+    """The turn has done enough in another tube, so it is the take that finds the expired one."""
+    busy, full = desk.tube(FIFOTTL, b"busy"), desk.tube(dataclasses.replace(FIFOTTL, capacity=1), b"full")
+    desk.engine.put_many(busy, [Draft(b"", ttl_ms=10)] * FIRED_PER_TURN_MAX, desk.clock.ms)
+    desk.put(full, ttl_ms=11)
+    put = desk.engine.wait_put(desk.me, full, Draft(b""), desk.clock.ms, 60_000)
+    now = desk.clock.advance(11)
+    if many:
+        assert desk.engine.take_many(desk.me.session, [full], 2, now) == []
+    else:
+        assert desk.engine.take(desk.me.session, full, now) is None
+    assert put.job is not None
     check(desk.engine)
 
 

@@ -108,3 +108,21 @@ def test_a_paused_tube_serves_nobody_until_it_is_resumed(desk: Desk) -> None:
     assert desk.served(any_job) is None and desk.served(of_a) is None
     desk.engine.pause(tube, False, False, desk.clock.ms)
     assert desk.served(any_job) == [b] and desk.served(of_a) == [a]
+
+
+@pytest.mark.parametrize("moves_left", [0, 2])
+def test_a_job_that_comes_back_on_a_full_disk_waits_until_it_can_be_handed_out(desk: Desk, moves_left: int) -> None:
+    """One waits for its key, and one who came later for any job: neither may be served, and nothing stands still."""
+    tube = desk.tube(UTUBE)
+    jobs = [desk.put(tube, key=key) for key in (b"a", b"b")]
+    assert [desk.take(tube), desk.take(tube)] == jobs
+    waits = [desk.wait(tube, key=key) for key in (b"a", b"b", None)]
+    desk.engine.moves_left = moves_left
+    for job in jobs:
+        desk.engine.release(desk.me.session, desk.job(job), desk.clock.ms)
+    served = [[jobs[0]], None, None] if moves_left else [None, None, None]
+    assert [desk.served(wait) for wait in waits] == served
+    desk.engine.moves_left = NEVER
+    desk.engine.takes_go_on()
+    desk.pass_ms(1)
+    assert [desk.served(wait) for wait in waits] == [[jobs[0]], [jobs[1]], None]

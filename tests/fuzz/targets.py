@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.cluster.messages import Message
 from penstock.core.errors import ProtocolError, WrongType
 from penstock.core.job import BODY_MSGPACK
-from penstock.host import Host
+from penstock.host.host import Host
 from penstock.server import table
 from penstock.server.config import Config
 from penstock.server.connection import Connection

@@ -11,6 +11,7 @@ from penstock.core.errors import ClaimGone, Fenced, OnlyOnce, OutOfRange
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY
 from penstock.core.limits import (
     CLAIMS_OPEN_MAX,
+    CONSUMER_MEMORY_BYTES,
     FIRED_PER_TURN_MAX,
     NEVER,
     check_count,
@@ -18,12 +19,6 @@ from penstock.core.limits import (
     check_name,
 )
 from penstock.core.tube import Tube
-
-
-def acked_position(engine: Engine, name: bytes) -> int:
-    """The number of the last claim that a consumer acked; asking changes nothing."""
-    consumer = engine.consumers.get(name)
-    return 0 if consumer is None else consumer.acked
 
 
 def last_lease(engine: Engine, name: bytes) -> int:
@@ -45,10 +40,19 @@ def claim(
     _check_number(number)
     if number == 0:
         raise OutOfRange("claims are numbered from 1")
+    if tube.driven:
+        raise tube.lacks("claims: what it serves is decided elsewhere")
     consumer = _consumer(engine, name, token)
+    engine._check_moves()
+    if name not in engine.consumers:
+        engine._check_room(0, 0, CONSUMER_MEMORY_BYTES + len(name))
     there = consumer.claims.get(number)
     if there is None:
         there = _new_claim(engine, consumer, number, tube, count, now)
+    if name not in engine.consumers:
+        # Also where it got nothing: its token is known from now on, and the next who calls itself so has a greater one.
+        engine.add_consumer(consumer)
+        engine.outbox.consumer_changed(consumer, now)
     _admit(engine, consumer, token)
     if there is not None:
         consumer.lease_ms = lease_ms
@@ -142,7 +146,10 @@ def _check_number(number: int) -> None:
 
 
 def _consumer(engine: Engine, name: bytes, token: int) -> Consumer:
-    """The consumer of this name, if the one who asks is not older than the newest who called itself so."""
+    """The consumer of this name, if the one who asks is not older than the newest who called itself so.
+
+    One that never claimed is made up: only a claim lets it be remembered.
+    """
     check_name(name, "the name of a consumer")
     if token < 0 or token >= NEVER:
         raise OutOfRange("a consumer's token must be 0 or more, and fit in 61 bits")
@@ -156,9 +163,8 @@ def _consumer(engine: Engine, name: bytes, token: int) -> Consumer:
 
 def _admit(engine: Engine, consumer: Consumer, token: int) -> None:
     """Whoever was not refused is the newest of its name from now on."""
-    if token != consumer.token or consumer.name not in engine.consumers:
+    if token != consumer.token:
         consumer.token = token
-        engine.consumers[consumer.name] = consumer
         engine.outbox.consumer_changed(consumer, engine.now)
 
 
@@ -171,7 +177,7 @@ def _new_claim(engine: Engine, consumer: Consumer, number: int, tube: Tube, coun
         raise OutOfRange(f"a consumer may have {CLAIMS_OPEN_MAX} claims open; ack the finished ones first")
     key = NO_KEY if tube.named else None
     made = Claim(consumer, number)
-    while len(made.jobs) < count and not tube.paused_out:
+    while len(made.jobs) < count and not tube.paused_out and engine.moves_left > 0:
         job = engine._first(tube, key, now)
         if job is None or (made.jobs and engine.outbox.full()):
             break

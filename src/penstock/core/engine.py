@@ -159,7 +159,10 @@ class Engine(Moves):
         self._settle(now)
 
     def truncate(self, tube: Tube, now: i64, limit: int = BATCH_JOBS_MAX) -> int:
-        """Remove up to `limit` jobs, in whatever state; tell how many went. Call again until none does."""
+        """Remove up to `limit` jobs, in whatever state; tell how many. Call again until there are none.
+
+        Those in a claim are removed when it ends, and counted now.
+        """
         self.advance(now)
         if limit < 0:
             raise OutOfRange("the number of jobs to remove must be 0 or more")
@@ -170,14 +173,14 @@ class Engine(Moves):
                     self._doom(job, tube, now)
                 else:
                     self._move(job, tube, s.TRUNCATED, now)
-                    removed += 1
+                removed += 1
         self._settle(now)
         return removed
 
     def check_drop(self, tube: Tube, now: i64) -> None:
         """Refuse to drop a tube while clients wait on it or hold its jobs."""
         self.advance(now)
-        if tube.line.length > 0 or tube.key_lines or tube.put_line.length > 0:
+        if _is_awaited(tube):
             raise TubeAwaited(f"clients are waiting on tube {shown(tube.name)}; let their calls end, then drop it")
         if len(tube.taken):
             raise TubeTaken(
@@ -190,7 +193,20 @@ class Engine(Moves):
         self.check_drop(tube, now)
         while tube.total():
             self.truncate(tube, now)
+        self._drop(tube, now)
+
+    def drop_if_empty(self, tube: Tube, now: i64) -> bool:
+        """Remove a tube that nobody waits on, if it has no jobs once what is due has happened; tell whether it went."""
+        self.advance(now)
+        if tube.total() or _is_awaited(tube):
+            return False
+        self._drop(tube, now)
+        return True
+
+    def _drop(self, tube: Tube, now: i64) -> None:
         tube.dropped = True
+        if tube.dedups is not None:
+            tube.dedups.forget_all()
         self.outbox.tube_dropped(tube, now)
         self.tubes_bytes -= tube_bytes(tube.name, tube.policy)
         del self.tubes[tube.name]
@@ -309,7 +325,10 @@ class Engine(Moves):
         self._check_take(session, tube, key, ttr_ms)
         if key is None and tube.named:
             key = NO_KEY
-        return self._take(session, tube, key, ttr_ms, now)
+        job = self._take(session, tube, key, ttr_ms, now)
+        if self._woken:
+            self._settle(now)
+        return job
 
     def _check_take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int) -> None:
         if key is not None:
@@ -328,25 +347,39 @@ class Engine(Moves):
         now: i64,
         key: bytes | None = None,
         ttr_ms: int = UNSET,
+        bytes_max: int = NEVER,
     ) -> list[Job]:
         """Hand out up to `count` jobs: one of each tube in turn, as they are named, until none has any.
 
-        Fewer, too, where their keys and names are so long that more would be too much for one turn.
+        Fewer, too, when their bodies have more bytes than `bytes_max`, where their keys and names are so long that more
+        would be too much for one turn, and when the disk is full.
         """
         check_count(count, "count")
         for tube in tubes:
             self._check_take(session, tube, key, ttr_ms)
+        self.advance(now)
+        jobs = self._take_in_turn(session, tubes, count, now, key, ttr_ms, bytes_max)
+        if self._woken:
+            self._settle(now)
+        return jobs
+
+    def _take_in_turn(
+        self, session: Session, tubes: list[Tube], count: int, now: i64, key: bytes | None, ttr_ms: int, bytes_max: int
+    ) -> list[Job]:
         jobs: list[Job] = []
-        found = True
-        while found:
-            found = False
+        length = 0
+        while tubes:
+            # One that had nothing is not asked again: a thousand empty ones would be, for every job of another.
+            had: list[Tube] = []
             for tube in tubes:
-                if len(jobs) == count or (jobs and self.outbox.full()):
-                    return jobs
-                job = self.take(session, tube, now, key, ttr_ms)
+                job = self._take(session, tube, NO_KEY if key is None and tube.named else key, ttr_ms, now)
                 if job is not None:
                     jobs.append(job)
-                    found = True
+                    length += job.body_length()
+                    if len(jobs) == count or length > bytes_max or self.outbox.full():
+                        return jobs
+                    had.append(tube)
+            tubes = had
         return jobs
 
     def wait(
@@ -469,6 +502,9 @@ class Engine(Moves):
         check_count(count, "count")
         if cursor < 0 or cursor >= 1 << 63:
             raise OutOfRange("a cursor is 0, or what the scan before gave")
+        if tube is not None and tube.dropped:
+            # Its slot may be another tube's by now, and so would be the jobs.
+            return [], 0
         start: i64 = cursor
         found: list[Job] = []
         examined = 0
@@ -526,6 +562,8 @@ class Engine(Moves):
                 return refusal
         if body is not None:
             self._check_new_body(job, body)
+            if not tube.goes:
+                self._check_growth(job, body)
         event: i64 = s.ACKED
         if tube.goes and delay_ms != UNSET:
             raise tube.lacks("zombies, so an ack has no delay")
@@ -535,7 +573,8 @@ class Engine(Moves):
             # One that nobody holds is cancelled, not done: it is not kept.
             if not tube.goes:
                 event = self._after_ack(job, tube, delay_ms, now)
-            self._set_body(job, tube, body, body_kind)
+            if body is not None:
+                self._replace_body(job, tube, body, body_kind)
             if event != s.ACKED and (key is not None or priority != PRIORITY_UNSET):
                 self._change(job, tube, key, priority)
         if waits:
@@ -587,13 +626,8 @@ class Engine(Moves):
         self._settle(now)
         return OK
 
-    def release_all(self, tube: Tube, now: i64) -> int:
-        """Give back every taken job of a tube, whoever holds it; tell how many. Claims keep theirs."""
-        self.advance(now)
-        return self.release_these(tube, list(tube.taken.items), now)
-
     def release_these(self, tube: Tube, jobs: list[Job], now: i64) -> int:
-        """The same, of some of its jobs: all of a tube may be too many for one turn."""
+        """Give back those of these jobs that are taken, whoever holds them; tell how many. Claims keep theirs."""
         self.advance(now)
         released = 0
         for job in jobs:
@@ -650,7 +684,11 @@ class Engine(Moves):
         body_kind: int = BODY_BYTES,
         priority: int = PRIORITY_UNSET,
     ) -> int:
-        """Put a job aside until somebody digs it up, and say why. What else is given changes one that is taken."""
+        """Put a job aside until somebody digs it up, and say why. Whoever buries it may give it another ttl.
+
+        One that is taken may also be given another body, key and priority: of one that is not, a body is refused, and
+        a key or priority is left as it is.
+        """
         _check_reason(reason)
         if job.state == s.GONE:
             return NO_JOB
@@ -784,17 +822,23 @@ class Engine(Moves):
         if body is not None:
             # All or none of them get it, so there must be room for all.
             check_body(len(body), self.body_bytes_max)
-            if len(body) * min(count, len(tube.buried)) > self.room_bytes:
+            wanted = min(count, len(tube.buried))
+            if len(body) * wanted > self.room_bytes:
                 raise NoSpace()
+            if self._counts_bodies():
+                more: i64 = 0
+                for job in tube.buried.first_many(wanted):
+                    more += max(0, len(body) - job.body_length())
+                self._check_room(0, more)
         kicked = 0
         while kicked < count:
-            job = tube.buried.first()
-            if job is None:
+            first = tube.buried.first()
+            if first is None:
                 break
             if body is not None:
-                self._replace_body(job, tube, body, body_kind)
-            job.returns += 1
-            self._send_back(job, tube, s.KICKED, s.KICKED_DELAYED, now, delay_ms, ttl_ms, PRIORITY_UNSET)
+                self._replace_body(first, tube, body, body_kind)
+            first.returns += 1
+            self._send_back(first, tube, s.KICKED, s.KICKED_DELAYED, now, delay_ms, ttl_ms, PRIORITY_UNSET)
             kicked += 1
         self._settle(now)
         return kicked
@@ -835,8 +879,11 @@ class Engine(Moves):
         self._settle(now)
         return OK
 
-    def switch(self, job: Job, state: int, now: i64, delay_ms: int = 0) -> int:
-        """Turn a job that is not taken into any other state; delayed and zombie need to know for how long."""
+    def switch(self, job: Job, state: int, now: i64, delay_ms: int = 0, failed: bool = False) -> int:
+        """Turn a job that is not taken into any other state; delayed and zombie need to know for how long.
+
+        `failed`: somebody says that it failed, and that is counted.
+        """
         self._check_moves()
         events = {
             s.READY: s.SWITCHED_READY,
@@ -865,6 +912,8 @@ class Engine(Moves):
         elif state == s.DONE and tube.policy.after_ack == p.KEPT:
             # As if it had been acked there.
             job.expiry = NEVER
+        if failed:
+            job.nacks += 1
         self._move(job, tube, events[state], now)
         self._settle(now)
         return OK
@@ -879,6 +928,9 @@ class Engine(Moves):
             raise OutOfRange("the job is in that tube already")
         if job.state == s.STAGED:
             return IS_STAGED
+        if source.driven or target.driven:
+            # Its driver would not know of it.
+            raise (source if source.driven else target).lacks("moves: what it serves is decided elsewhere")
         if job.once and target.owned:
             raise target.lacks("at-most-once delivery: what a session holds goes back when it disconnects")
         if target.paused_in:
@@ -894,10 +946,12 @@ class Engine(Moves):
             return NOT_TAKEN
         if delay_ms != 0:
             target.check_return(delay_ms, UNSET, PRIORITY_UNSET)
+        body = self._body_in(job, target)
+        event = s.ARRIVALS[state]
+        if delay_ms != 0:
             job.wake = now + i64(delay_ms)
-            self._transfer(job, source, target, s.MOVED_IN_DELAYED, now)
-        else:
-            self._transfer(job, source, target, s.ARRIVALS[state], now)
+            event = s.MOVED_IN_DELAYED
+        self._transfer(job, source, target, body, event, now)
         self._settle(now)
         return OK
 
@@ -996,6 +1050,7 @@ class Engine(Moves):
         extra = job.rare()
         if not extra.doomed:
             extra.doomed = True
+            tube.taken.doom(job)
             self._move(job, tube, s.DOOMED, now)
 
     def _check_new_body(self, job: Job, body: bytes) -> None:
@@ -1004,15 +1059,28 @@ class Engine(Moves):
         if len(body) > job.body_length() and len(body) > self.room_bytes:
             raise NoSpace()
 
+    def _check_growth(self, job: Job, body: bytes) -> None:
+        """Refuse a body that is longer than before, and more than memory has room for."""
+        more = len(body) - job.body_length()
+        if more > 0 and self._counts_bodies():
+            self._check_room(0, more)
+
+    def _counts_bodies(self) -> bool:
+        """Whether bodies have to fit in memory."""
+        return self.memory_max != NEVER and not self.spills
+
     def _set_body(self, job: Job, tube: Tube, body: bytes | None, body_kind: int) -> None:
         """Give a job another body, if there is one and it is allowed."""
         if body is not None:
             self._check_new_body(job, body)
+            self._check_growth(job, body)
             self._replace_body(job, tube, body, body_kind)
 
     def _replace_body(self, job: Job, tube: Tube, body: bytes, body_kind: int) -> None:
         tube.body_bytes += i64(len(body) - job.body_length())
         self.resident_bytes += len(body) - resident_length(job)
+        if self.room_bytes != NEVER:
+            self.room_bytes -= len(body)
         job.body = body
         job.body_kind = u8(body_kind)
         self.outbox.body_changed()
@@ -1032,6 +1100,10 @@ class Engine(Moves):
         """Look at every line of a tube when the command ends."""
         tube.woken_keys.extend(tube.key_lines)
         self._note(tube, None)
+
+
+def _is_awaited(tube: Tube) -> bool:
+    return tube.line.length > 0 or len(tube.key_lines) > 0 or tube.put_line.length > 0
 
 
 def _line_of(tube: Tube, key: bytes | None) -> Line:

@@ -221,13 +221,13 @@ class Trimmed(CommandError):
 
 
 class NoSpace(CommandError):
-    """The disk is full: nothing was put. Takes and acks go on; make room, and puts will too."""
+    """The disk is full: nothing was added. Takes and acks go on; make room, and puts will too."""
 
     code: ClassVar[str] = "NOSPACE"
 
 
 class NoMemory(CommandError):
-    """The queue has reached its memory limit: nothing was put. Takes and acks go on, and make room for puts."""
+    """The queue has reached its memory limit: nothing was added. Takes and acks go on, and make room for puts."""
 
     code: ClassVar[str] = "NOMEMORY"
 
@@ -248,6 +248,12 @@ class DamagedJournal(CommandError):
     """The log is damaged in the middle; restore a backup, or salvage what can be read."""
 
     code: ClassVar[str] = "DAMAGED"
+
+
+class Exhausted(CommandError):
+    """The system lets this process open no more files; let it have more (`ulimit -n`), and try again."""
+
+    code: ClassVar[str] = "EXHAUSTED"
 
 
 class InUse(CommandError):

@@ -12,6 +12,7 @@ from mypy_extensions import i32, i64, mypyc_attr
 
 from penstock.core.deadlines import NOWHERE
 from penstock.core.job import NO_SLOT, Job
+from penstock.core.labels import LabelBytes
 from penstock.core.order import JobHeap
 
 
@@ -83,8 +84,10 @@ class Keys:
     _slots: list[Key | None]
     _free: list[i32]
     _open: list[Key]
+    _labels: LabelBytes
 
-    def __init__(self, limit: i32, fair: bool = False) -> None:
+    def __init__(self, limit: i32, fair: bool = False, labels: LabelBytes | None = None) -> None:
+        self._labels = LabelBytes() if labels is None else labels
         self.limit = limit
         self.fair = fair
         self.ready = 0
@@ -119,6 +122,7 @@ class Keys:
             else:
                 self._slots[slot] = key
             self._by_name[name] = key
+            self._labels.total += len(name)
         key.jobs += 1
         job.key = key.slot
 
@@ -129,6 +133,7 @@ class Keys:
         if key.jobs == 0:
             assert key.taken == 0 and key.first is None
             del self._by_name[key.name]
+            self._labels.total -= len(key.name)
             self._slots[key.slot] = None
             self._free.append(key.slot)
         job.key = NO_SLOT

@@ -58,8 +58,8 @@ TURN_BYTES_MAX: Final = 32 * 1024 * 1024
 # What a put takes of the log beside its body: its row, its key and the like.
 ROW_ROOM_BYTES: Final = 512
 
-# What a job takes of memory beside its body, with everything that refers to it; a bit much, so that a limit on memory
-# holds also for jobs with keys, names and reasons. A body that is too short to be left on disk is in it.
+# What a job takes of memory beside its body, its name and the like, with everything that refers to it; a bit much, so
+# that a limit on memory holds also for jobs with reasons. A body that is too short to be left on disk is in it.
 JOB_MEMORY_BYTES: Final = 400
 
 # What a note takes of memory beside its key and its value, with whatever it is a note of.
@@ -69,8 +69,15 @@ NOTE_MEMORY_BYTES: Final = 300
 # log it takes less.
 TUBE_MEMORY_BYTES: Final = 4_096
 
+# What a consumer of claims takes of memory beside its name, and at most in the log. It is never forgotten: the stream
+# that it reads for may come back whenever it likes, and has to find how far it was.
+CONSUMER_MEMORY_BYTES: Final = 600
+
 # What a vocabulary may note of a tube: the format of a space, say. It is in memory, and in the log where the tube is.
 NOTES_CHARS_MAX: Final = 65_536
+
+# What a dedup id takes of memory beside its own length, for as long as it is remembered: its job may be gone by then.
+DEDUP_MEMORY_BYTES: Final = 250
 
 # No limit on memory can be set lower: less is not worth a queue.
 MEMORY_BYTES_MIN: Final = 1024 * 1024

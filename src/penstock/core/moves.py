@@ -22,14 +22,17 @@ from penstock.core.claims import Claim, Consumer
 from penstock.core.deadlines import NOWHERE, Deadlines, Timed
 from penstock.core.errors import CommandError, NameTaken, NoMemory, NoSpace
 from penstock.core.ids import first_id
-from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
+from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, BodyRef, Draft, Job
 from penstock.core.keeper import CopyKeeper
+from penstock.core.labels import LabelBytes
 from penstock.core.limits import (
+    CONSUMER_MEMORY_BYTES,
     FIRED_PER_TURN_MAX,
     JOB_MEMORY_BYTES,
     NEVER,
     NOTE_MEMORY_BYTES,
     PRIORITY_UNSET,
+    REASON_BYTES_MAX,
     ROW_ROOM_BYTES,
     STAGE_REMEMBERED_MS,
     TUBE_MEMORY_BYTES,
@@ -43,7 +46,6 @@ from penstock.core.sessions import Session
 from penstock.core.stages import DISCARDED, PUBLISHED, Stage, Stages
 from penstock.core.table import JobTable, NumberSet
 from penstock.core.tube import Tube, key_of
-from penstock.core.unique import DedupWindow
 from penstock.core.waits import ElsewhereWait, EndWait, PutWait, Wait, Waiting
 
 _MASK32: Final = 0xFFFFFFFF
@@ -69,6 +71,8 @@ class Moves:
     waiting_bytes: i64  # Of puts that wait for room.
     notes_bytes: i64  # What all notes take of memory.
     tubes_bytes: i64  # What all tubes take of memory beside their jobs.
+    consumers_bytes: i64  # What all consumers of claims take of memory.
+    labels: LabelBytes  # What names and the like do.
     memory_max: i64  # How many bytes all jobs and tubes may take; the shell says.
     spills: bool  # Bodies that are too many for memory are left on disk.
     session_grace_ms: i64  # How long a session outlives its last connection.
@@ -107,6 +111,8 @@ class Moves:
         self.waiting_bytes = 0
         self.notes_bytes = 0
         self.tubes_bytes = 0
+        self.consumers_bytes = 0
+        self.labels = LabelBytes()
         self.memory_max = NEVER
         self.spills = False
         self.session_grace_ms = 0
@@ -392,6 +398,7 @@ class Moves:
         if extra is not None:
             if extra.name:
                 del tube.names[extra.name]
+                tube.labels.total -= len(extra.name)
             if extra.unique:
                 _no_longer_unique(tube, job)
         tube.body_bytes -= i64(job.body_length())
@@ -413,9 +420,7 @@ class Moves:
             job.order = self._creation(now)
         self._enter_tube(job, tube, NO_KEY if draft.key is None else draft.key, now)
         if draft.dedup is not None:
-            if tube.dedups is None:
-                tube.dedups = DedupWindow(i64(tube.policy.dedup_count), i64(tube.policy.dedup_ms))
-            tube.dedups.add(draft.dedup, job.id, i64(job.ttl_minutes), now)
+            tube.seen().add(draft.dedup, job.id, i64(job.ttl_minutes), now)
             self.outbox.put_seen(job, tube, draft.dedup)
         self.jobs.add(job)
         self._move(job, tube, event, now)
@@ -458,13 +463,13 @@ class Moves:
             raise NameTaken()
         return None
 
-    def _check_room(self, jobs: i64, log_bytes: i64, tubes_bytes: i64 = 0) -> None:
-        """Refuse jobs, and tubes for them, that there is no disk or no memory for."""
-        if puts_bytes(jobs, log_bytes) + tubes_bytes > self.room_bytes:
+    def _check_room(self, jobs: i64, log_bytes: i64, other_bytes: i64 = 0) -> None:
+        """Refuse jobs, and tubes for them or a consumer, that there is no disk or no memory for."""
+        if puts_bytes(jobs, log_bytes) + other_bytes > self.room_bytes:
             raise NoSpace()
         if self.memory_max != NEVER:
-            needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES + self.tubes_bytes + tubes_bytes
-            needed += self.waiting_bytes + self.notes_bytes
+            needed = (self.jobs.count + jobs) * JOB_MEMORY_BYTES + self.tubes_bytes + other_bytes
+            needed += self.waiting_bytes + self.notes_bytes + self.consumers_bytes + self.labels.total
             if not self.spills:
                 needed += self.resident_bytes + log_bytes
             if needed > self.memory_max:
@@ -486,9 +491,14 @@ class Moves:
                 self._note(tube, key)
 
     def memory_used(self) -> i64:
-        """How many bytes of memory all jobs and tubes take, as `memory_max` counts them."""
+        """How many bytes of memory all there is takes, as `memory_max` counts it."""
         used = self.jobs.count * JOB_MEMORY_BYTES + self.tubes_bytes + self.resident_bytes
-        return used + self.waiting_bytes + self.notes_bytes
+        return used + self.waiting_bytes + self.notes_bytes + self.consumers_bytes + self.labels.total
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Have a consumer of claims among those there are."""
+        self.consumers[consumer.name] = consumer
+        self.consumers_bytes += CONSUMER_MEMORY_BYTES + len(consumer.name)
 
     def memory_left(self) -> i64:
         """How many bytes of memory jobs may take more. A quarter is for bodies: the rest is for jobs yet to come."""
@@ -537,13 +547,16 @@ class Moves:
         self._next_id += 1
         return order
 
-    def _transfer(self, job: Job, source: Tube, target: Tube, event: i64, now: i64) -> None:
+    def _body_in(self, job: Job, target: Tube) -> bytes | BodyRef:
+        """The body of a job as another tube has to have it. Ask before anything is changed: it may be unreadable."""
+        if target.temporary or target.ready_bodies is not None:
+            # It leaves the log, or will be looked up by its body.
+            return self.outbox.body_of(job)
+        return job.body
+
+    def _transfer(self, job: Job, source: Tube, target: Tube, body: bytes | BodyRef, event: i64, now: i64) -> None:
         """Move a job to the end of another tube. It keeps its id, its body, its ttl and its counters."""
         key = key_of(source, job)
-        body = job.body
-        if target.temporary or target.ready_bodies is not None:
-            # It leaves the log, or will be looked up by its body. It is read first, since that may fail.
-            body = self.outbox.body_of(job)
         self._move(job, source, s.MOVED_OUT, now)
         job.tube = target.slot
         job.order = self._newest_order(target, now)
@@ -635,11 +648,17 @@ class Moves:
         target = self.tubes.get(retry.target)
         if target is None:
             target = self._make_tube(retry.target, p.FIFO, now)
-        if target is tube:
-            extra.buries += 1
-            self._move(job, tube, s.EXHAUSTED, now)
-        else:
-            self._transfer(job, tube, target, s.MOVED_IN_READY, now)
+        # The driver of a tube would not know of it.
+        if target is not tube and not target.driven:
+            try:
+                body = self._body_in(job, target)
+            except CommandError as damage:
+                extra.reason = str(damage).encode()[:REASON_BYTES_MAX]
+            else:
+                self._transfer(job, tube, target, body, s.MOVED_IN_READY, now)
+                return
+        extra.buries += 1
+        self._move(job, tube, s.EXHAUSTED, now)
 
     def _send_back(
         self,
@@ -679,7 +698,7 @@ class Moves:
     def _make_tube(self, name: bytes, policy: TubePolicy, now: i64) -> Tube:
         free = self._tube_slots_free
         slot: i32 = free.pop() if free else len(self._tube_slots)
-        tube = Tube(name, self._number(), slot, policy, now)
+        tube = Tube(name, self._number(), slot, policy, now, self.labels)
         self.add_tube(tube)
         if self.room_bytes != NEVER:
             self.room_bytes -= tube_bytes(name, policy)
@@ -784,13 +803,16 @@ class Moves:
             if head is None or not self._hand_to(head.wait, tube, None, now):
                 return
 
-    def _serve_key(self, tube: Tube, name: bytes, now: i64, before: i64 = NEVER) -> None:
-        """Serve the line of those who take one key, and came before a number."""
+    def _serve_key(self, tube: Tube, name: bytes, now: i64, before: i64 = NEVER) -> bool:
+        """Serve the line of those who take one key, and came before a number; tell whether anybody was."""
         line = tube.key_lines.get(name)
+        served = False
         while line is not None:
             head = line.head
             if head is None or head.wait.number >= before or not self._hand_to(head.wait, tube, name, now):
-                return
+                break
+            served = True
+        return served
 
     def _hand_to(self, wait: Waiting, tube: Tube, key: bytes | None, now: i64) -> bool:
         """Serve one waiting take with as many jobs as there are and it wants."""
@@ -821,7 +843,9 @@ class Moves:
             line = tube.key_lines.get(name)
             if line is None or line.head is None or line.head.wait.number >= wait.number:
                 return
-            self._serve_key(tube, name, now, wait.number)
+            if not self._serve_key(tube, name, now, wait.number):
+                # The job is there, but no move is left to hand it out.
+                return
 
     def _take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int, now: i64) -> Job | None:
         if tube.paused_out or tube.driven or self.moves_left <= 0:
@@ -929,6 +953,7 @@ def _no_longer_unique(tube: Tube, job: Job) -> None:
     """A job ended, or left its tube: another of its value may be put."""
     extra = job.rare()
     del tube.uniques[extra.unique]
+    tube.labels.total -= len(extra.unique)
     extra.unique = b""
 
 

@@ -111,6 +111,55 @@ class JobHeap:
         job.pos = pos
 
 
+class TakenBag:
+    """A bag of taken jobs, in which those that go when their claims end stand before all others.
+
+    Whoever empties the tube has been there, and needs not look at them again, however many they are.
+    """
+
+    items: list[Job]
+    doomed: i32  # How many of them, from the first on, go when their claims end.
+
+    def __init__(self) -> None:
+        self.items = []
+        self.doomed = 0
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def push(self, job: Job) -> None:
+        """Add a job."""
+        job.pos = len(self.items)
+        self.items.append(job)
+
+    def doom(self, job: Job) -> None:
+        """Let a job stand before those that are not doomed."""
+        items = self.items
+        other = items[self.doomed]
+        items[job.pos] = other
+        other.pos = job.pos
+        items[self.doomed] = job
+        job.pos = self.doomed
+        self.doomed += 1
+
+    def remove(self, job: Job) -> None:
+        """Take a job out."""
+        items = self.items
+        pos = job.pos
+        if pos < self.doomed:
+            # The last of the doomed takes its place, and leaves one that any other may take.
+            self.doomed -= 1
+            other = items[self.doomed]
+            items[pos] = other
+            other.pos = pos
+            pos = self.doomed
+        job.pos = NOWHERE
+        last = items.pop()
+        if pos < len(items):
+            items[pos] = last
+            last.pos = pos
+
+
 class JobBag:
     """Jobs in no order that matters; leaving costs a swap."""
 

@@ -212,8 +212,3 @@ def preset(name: str) -> TubePolicy:
     if policy is None:
         raise UnknownType(f"there is no type of tube called {name!r}; choose one of {', '.join(PRESETS)}")
     return policy
-
-
-def with_defaults(policy: TubePolicy, ttl_ms: int, ttr_ms: int, priority: int) -> TubePolicy:
-    """A policy with a tube's own defaults for ttl, ttr and priority."""
-    return dataclasses.replace(policy, default_ttl_ms=ttl_ms, default_ttr_ms=ttr_ms, default_priority=priority)

@@ -20,12 +20,11 @@ from penstock.core.sessions import Session
 from penstock.core.stages import OPEN, Stage
 from penstock.core.table import JobTable
 from penstock.core.tube import Tube
-from penstock.core.unique import DedupWindow
 
 
 def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, created: i64) -> Tube:
     """Make a tube that was there."""
-    tube = Tube(name, number, len(engine._tube_slots), policy, created)
+    tube = Tube(name, number, len(engine._tube_slots), policy, created, engine.labels)
     engine.add_tube(tube)
     used_number(engine, number)
     return tube
@@ -91,10 +90,9 @@ def _index(tube: Tube, job: Job) -> None:
 
 def restore_dedup(tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
     """Remember a put that was seen."""
-    if tube.dedups is None:
-        tube.dedups = DedupWindow(i64(tube.policy.dedup_count), i64(tube.policy.dedup_ms))
-    if tube.dedups.find(dedup, when) < 0:
-        tube.dedups.add(dedup, job_id, ttl_minutes, when)
+    dedups = tube.seen()
+    if dedups.find(dedup, when) < 0:
+        dedups.add(dedup, job_id, ttl_minutes, when)
 
 
 def restore_notes(engine: Engine, notes: dict[bytes, bytes]) -> None:
@@ -118,11 +116,14 @@ def restore_session(engine: Engine, number: i64, token: bytes, grace_ms: i64, he
 
 def restore_claims(engine: Engine, consumer: Consumer, jobs: list[Job], now: i64) -> None:
     """Bring the claims of a consumer back, with their jobs in the order they were claimed; their leases begin anew."""
-    engine.consumers[consumer.name] = consumer
+    engine.add_consumer(consumer)
     for job in jobs:
         number = job.rare().claim
         job.holder = HELD_BY_CLAIM
-        engine._arm(job, engine.tube_of(job))
+        tube = engine.tube_of(job)
+        if job.rare().doomed:
+            tube.taken.doom(job)
+        engine._arm(job, tube)
         claim = consumer.claims.get(number)
         if claim is None:
             claim = Claim(consumer, number)

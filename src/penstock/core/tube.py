@@ -17,6 +17,7 @@ from penstock.core.errors import BadName, OutOfRange, Unsupported
 from penstock.core.ids import ttl_class
 from penstock.core.job import BODY_BYTES, BODY_MSGPACK, NO_KEY, NO_SLOT, Draft, Job
 from penstock.core.keys import Keys
+from penstock.core.labels import LabelBytes
 from penstock.core.limits import (
     LOCAL_IDS_BLOCK,
     LOCAL_IDS_BLOCK_MAX,
@@ -30,7 +31,7 @@ from penstock.core.limits import (
     check_nacks,
     check_priority,
 )
-from penstock.core.order import JobBag, JobHeap
+from penstock.core.order import JobBag, JobHeap, TakenBag
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import RetryPolicy, parse_retry
 from penstock.core.table import JobTable
@@ -87,7 +88,7 @@ class Tube:
 
     ready: JobHeap  # Where keys do not matter.
     keys: Keys | None  # Where they do.
-    taken: JobBag
+    taken: TakenBag
     delayed: JobBag
     buried: JobHeap
     spent: JobBag  # Buried too, but delivered as often as they may be: nobody can kick them.
@@ -107,6 +108,7 @@ class Tube:
     ready_bodies: BodyIndex | None  # Ready jobs by their bodies, where puts may ask for them.
     delayed_bodies: BodyIndex | None
     dedups: DedupWindow | None  # Puts seen lately; made on first need.
+    labels: LabelBytes  # Of all tubes of the engine.
     body_bytes: i64  # Of all its jobs.
     counts: list[int]  # How often each rule of states.py was applied since start.
     counts_before: list[int]  # The same, in the life of the tube before this start.
@@ -119,8 +121,11 @@ class Tube:
     woken: bool  # The engine will look at the lines when the command ends.
     woken_keys: list[bytes]
 
-    def __init__(self, name: bytes, number: i64, slot: i32, policy: TubePolicy, now: i64) -> None:
+    def __init__(
+        self, name: bytes, number: i64, slot: i32, policy: TubePolicy, now: i64, labels: LabelBytes | None = None
+    ) -> None:
         self.name = name
+        self.labels = LabelBytes() if labels is None else labels
         self.number = number
         self.slot = slot
         self.created = now
@@ -132,7 +137,7 @@ class Tube:
         self.wanted = False
         self.ready = JobHeap()
         self.keys = None
-        self.taken = JobBag()
+        self.taken = TakenBag()
         self.delayed = JobBag()
         self.buried = JobHeap()
         self.spent = JobBag()
@@ -184,7 +189,7 @@ class Tube:
             fair = policy.key_order == p.FAIR
             keys = self.keys
             if keys is None:
-                self.keys = Keys(limit, fair)
+                self.keys = Keys(limit, fair, self.labels)
             else:
                 if keys.limit != limit:
                     keys.set_limit(limit)
@@ -220,14 +225,6 @@ class Tube:
         self._reserved_when = now
         self.promised = self.reserved if self.reserved > self.promised else self.next_local + self._block
         self.reserved = self.promised + self._block
-
-    def start_counting(self) -> None:
-        """Begin a new count since start; what was counted so far belongs to the life before."""
-        self.counts_before = [now + before for now, before in zip(self.counts, self.counts_before, strict=True)]
-        self.counts = [0] * s.RULES_COUNT
-        for stats in self.key_stats.values():
-            stats.counts_before = [now + before for now, before in zip(stats.counts, stats.counts_before, strict=True)]
-            stats.counts = [0] * s.RULES_COUNT
 
     def count_in(self, state: int) -> int:
         """How many of its jobs are in a state now."""
@@ -266,7 +263,10 @@ class Tube:
         return heapq.nsmallest(count, self.jobs_in(state), key=_place)
 
     def last_jobs(self, state: int, count: int) -> list[Job]:
-        """Up to `count` of its jobs in a state, from where leaving costs least: the end of a heap or a bag."""
+        """Up to `count` of its jobs in a state, from where leaving costs least: the end of a heap or a bag.
+
+        Those that are doomed are not among them.
+        """
         if count <= 0:
             return []
         if state == s.READY and self.keys is not None:
@@ -274,6 +274,8 @@ class Tube:
         if state == s.BURIED:
             found = self.spent.items[: -count - 1 : -1]
             return found + self.buried.items[: -(count - len(found)) - 1 : -1]
+        if state == s.TAKEN:
+            count = min(count, len(self.taken) - int(self.taken.doomed))
         return self.jobs_in(state)[: -count - 1 : -1]
 
     def jobs_in(self, state: int) -> list[Job]:
@@ -318,9 +320,19 @@ class Tube:
         if extra is not None:
             if extra.name:
                 self.names[extra.name] = job
+                self.labels.total += len(extra.name)
             if extra.unique:
                 self.uniques[extra.unique] = job
+                self.labels.total += len(extra.unique)
         self.body_bytes += i64(job.body_length())
+
+    def seen(self) -> DedupWindow:
+        """The puts seen lately, from now on."""
+        dedups = self.dedups
+        if dedups is None:
+            dedups = DedupWindow(i64(self.policy.dedup_count), i64(self.policy.dedup_ms), self.labels)
+            self.dedups = dedups
+        return dedups
 
     def place(self, job: Job) -> None:
         """Put a job where jobs of its state are."""

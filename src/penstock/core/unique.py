@@ -10,6 +10,8 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from penstock.core.job import Job
+from penstock.core.labels import LabelBytes
+from penstock.core.limits import DEDUP_MEMORY_BYTES, NEVER
 
 
 class BodyIndex:
@@ -71,8 +73,10 @@ class DedupWindow:
     _times: list[int]
     _start: int  # Everything before this index is forgotten.
     _cut: int  # How many were cut off at the front of the ring, once they were forgotten.
+    _labels: LabelBytes
 
-    def __init__(self, count_max: i64, window_ms: i64) -> None:
+    def __init__(self, count_max: i64, window_ms: i64, labels: LabelBytes | None = None) -> None:
+        self._labels = LabelBytes() if labels is None else labels
         self.count_max = count_max
         self.window_ms = window_ms
         self._jobs = {}
@@ -86,7 +90,7 @@ class DedupWindow:
 
     def find(self, dedup: bytes, now: i64) -> int:
         """The id of the job that was put under this dedup id, or -1."""
-        self._forget(now)
+        self.forget(now)
         seen = self._jobs.get(dedup)
         return -1 if seen is None else seen[0]
 
@@ -99,8 +103,9 @@ class DedupWindow:
         self._jobs[dedup] = (job_id, ttl_minutes)
         self._ring.append(dedup)
         self._times.append(now)
+        self._labels.total += DEDUP_MEMORY_BYTES + len(dedup)
         if len(self._ring) - self._start > self.count_max:
-            self._forget(now)
+            self.forget(now)
 
     def entries(self) -> list[tuple[bytes, int, int]]:
         """Everything remembered, oldest first: dedup id, job id, when."""
@@ -118,13 +123,21 @@ class DedupWindow:
         ring = self._ring
         return self._cut + end, [(ring[i], *self._jobs[ring[i]], self._times[i]) for i in range(first, end)]
 
-    def _forget(self, now: i64) -> None:
+    def forget_all(self) -> None:
+        """The tube goes."""
+        self.count_max = 0
+        self.forget(0)
+
+    def forget(self, now: i64, most: i64 = NEVER) -> None:
         """Forget what is too old or too much. Each is forgotten once, so a put pays for one on average."""
         ring = self._ring
-        while self._start < len(ring) and (
+        end = min(len(ring), self._start + most)
+        while self._start < end and (
             self._times[self._start] + self.window_ms <= now or len(ring) - self._start > self.count_max
         ):
-            del self._jobs[ring[self._start]]
+            dedup = ring[self._start]
+            del self._jobs[dedup]
+            self._labels.total -= DEDUP_MEMORY_BYTES + len(dedup)
             self._start += 1
         if self._start > 64 and self._start * 2 > len(ring):
             self._ring = ring[self._start :]

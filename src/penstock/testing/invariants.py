@@ -31,7 +31,7 @@ from penstock.core.sessions import Session
 from penstock.core.stages import OPEN
 from penstock.core.waits import Waiting
 from penstock.testing.assertions import HEAP_CHILDREN, filled, free, same, same_jobs, shown
-from penstock.testing.tube_checks import check_table, check_tube
+from penstock.testing.tube_checks import check_table, check_tube, label_bytes
 from penstock.testing.wait_checks import check_lines, check_served
 
 
@@ -47,6 +47,7 @@ def check(engine: Engine) -> None:
         by_tube[job.tube].append(job)
     for tube in engine.tubes.values():
         check_tube(tube, by_tube[tube.slot])
+    same("E2", "what names take", engine.labels.total, sum(map(label_bytes, engine.tubes.values())))
     waits = check_lines(engine)
     claims = _claims(engine)
     _check_deadlines(engine, jobs, waits, claims)

@@ -10,7 +10,7 @@ from penstock.core import states as s
 from penstock.core.deadlines import NOWHERE
 from penstock.core.job import NO_SLOT, Job
 from penstock.core.keys import Key, Keys
-from penstock.core.limits import NEVER
+from penstock.core.limits import DEDUP_MEMORY_BYTES, NEVER
 from penstock.core.table import JobTable
 from penstock.core.tube import Tube, key_of
 from penstock.core.unique import BodyIndex
@@ -98,6 +98,8 @@ def _check_places(tube: Tube, jobs: list[Job]) -> None:
     check_heap(f"ready jobs of {tube.name!r}", tube.ready.items)
     check_heap(f"buried jobs of {tube.name!r}", tube.buried.items)
     check_bag(f"taken jobs of {tube.name!r}", tube.taken.items)
+    doomed = [job for job in in_state(jobs, s.TAKEN) if job.rare().doomed]
+    same_jobs("E2", f"doomed jobs of {tube.name!r}", tube.taken.items[: tube.taken.doomed], doomed)
     check_bag(f"delayed jobs of {tube.name!r}", tube.delayed.items)
     check_bag(f"spent jobs of {tube.name!r}", tube.spent.items)
     check_bag(f"done jobs of {tube.name!r}", tube.done.items)
@@ -200,3 +202,10 @@ def _check_next(tube: Tube, keys: Keys, jobs: list[Job]) -> None:
 
 def _turn(key: Key) -> tuple[int, int]:
     return key.rank, key.rank_order
+
+
+def label_bytes(tube: Tube) -> int:
+    """What the names, keys, unique values and dedup ids of a tube take of memory."""
+    keys = [] if tube.keys is None else [key.name for key in tube.keys.all_keys()]
+    seen = [] if tube.dedups is None else [dedup for dedup, _, _ in tube.dedups.entries()]
+    return sum(map(len, [*tube.names, *tube.uniques, *keys, *seen])) + DEDUP_MEMORY_BYTES * len(seen)

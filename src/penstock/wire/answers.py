@@ -1,8 +1,8 @@
 """RESP from the side of a client: commands to bytes, and answers of version 2 and 3 out of bytes.
 
 Any bytes give answers, or a ProtocolError after which the connection is of no more use. A refusal is an answer like any
-other, and comes out as a value: whoever has sent ten commands wants all ten answers. What came in part is kept as it
-is, so that no byte of a long array is looked at twice.
+other, and comes out as a value: whoever has sent ten commands wants all ten answers. What came in part is kept, so that
+no item of a long array is read twice.
 
     +OK  -ERR no  :7  $3 abc  *2 …          version 2; $-1 and *-1 are nothing
     _  #t  ,1.5  (123  !3 ERR  =7 txt:abc  %1 …  ~2 …  >2 …  |1 …      and what version 3 has more
@@ -16,6 +16,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from penstock.core.errors import ProtocolError
+from penstock.wire.intake import Intake
 
 # How deep arrays may stand in arrays. Nobody's answers come near it; without a bound, two bytes a level would be enough
 # to use up memory.
@@ -95,23 +96,16 @@ class _Open:
         self.items = []
 
 
-class AnswerParser:
+class AnswerParser(Intake):
     """The answers on one connection."""
 
-    _buffer: bytes
-    _pos: i64
-    _behind: bytearray  # What came behind the buffer while a long bulk was not complete.
-    _need: i64  # How many bytes from _pos on are needed before it is worth looking again; 0: any.
     _bulk: i64  # The length of the bulk that is next; -1 while that is not known.
     _bulk_kind: i64
     _open: list[_Open]  # The innermost is last.
     _wrong: str  # What is wrong with what came behind the answers that were given out; empty if nothing is.
 
     def __init__(self) -> None:
-        self._buffer = b""
-        self._pos = 0
-        self._behind = bytearray()
-        self._need = 0
+        super().__init__()
         self._bulk = -1
         self._bulk_kind = 0
         self._open = []
@@ -119,14 +113,7 @@ class AnswerParser:
 
     def feed(self, data: bytes) -> None:
         """Bytes came in."""
-        if self._need > 0:
-            self._behind += data
-        elif self._pos == len(self._buffer):
-            self._buffer = data
-            self._pos = 0
-        else:
-            self._buffer = self._buffer[self._pos :] + data
-            self._pos = 0
+        self._came(data)
 
     def is_idle(self) -> bool:
         """Whether everything that came was given out: nothing is half-read."""
@@ -137,16 +124,12 @@ class AnswerParser:
         answers: list[object] = []
         if self._wrong:
             raise ProtocolError(self._wrong)
-        if self._need > 0:
-            if len(self._buffer) - self._pos + len(self._behind) < self._need:
-                return answers
-            self._buffer = self._buffer[self._pos :] + self._behind
-            self._pos = 0
-            self._behind = bytearray()
-            self._need = 0
+        if self._need > 0 and not self._join():
+            return answers
         try:
-            while self._parse_item(answers):
+            while self._parse_item(answers) or (self._behind and self._join()):
                 pass
+            self._let_go()
         except ProtocolError as error:
             self._wrong = str(error)
             if not answers:
@@ -168,6 +151,7 @@ class AnswerParser:
             # Nonsense is told at once: it may never come to a line end.
             if buffer[start] not in b"+-:$*_#,(!=%~>|":
                 raise ProtocolError(_strange(buffer[start : start + 16]))
+            self._await_line(b"\r\n", LINE_BYTES_MAX)
             return False
         if end == start:
             raise ProtocolError(_strange(buffer[start : start + 16]))

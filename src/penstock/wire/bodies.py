@@ -9,6 +9,9 @@ of fields in msgpack: one for a value, as today's queue has it; none or several,
     one field      the value                     its JSON text              the value
     several        an array of them              their JSON text            a list of them
     none           nil (1.5: no field)           nothing                    None
+
+What is called JSON may be none, since a long one is not looked at when it is put, or hold what msgpack does not. Then
+it is its text: whoever takes a job has to be told of it, whatever is in it.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from penstock.core.errors import ProtocolError
-from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT, Draft
+from penstock.core.errors import ProtocolError, WrongType
+from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT
 from penstock.wire.msgpack import NIL, Ext, Reader, pack, unpack, write_array, write_binary, write_text
 
 _ONE_FIELD: Final = 0x91
@@ -62,12 +65,6 @@ def from_fields(fields: list[bytes]) -> Body:
     return Body(writer.getvalue(), BODY_MSGPACK)
 
 
-def fill(draft: Draft, body: Body) -> None:
-    """Let a job that is to be put have a body."""
-    draft.body = body.data
-    draft.body_kind = body.kind
-
-
 def to_value(data: bytes, kind: int) -> bytes:
     """A body as one msgpack value."""
     if kind == BODY_MSGPACK:
@@ -80,7 +77,10 @@ def to_value(data: bytes, kind: int) -> bytes:
     elif kind == BODY_BYTES:
         write_binary(writer, data)
     else:
-        return pack(json.loads(data))
+        try:
+            return pack(to_python(data, kind))
+        except WrongType:
+            write_name(writer, data)
     return writer.getvalue()
 
 
@@ -105,7 +105,10 @@ def to_python(data: bytes, kind: int) -> object:
     if kind == BODY_TEXT:
         return data.decode()
     if kind == BODY_JSON:
-        return json.loads(data)
+        try:
+            return json.loads(data.decode())
+        except (ValueError, RecursionError):
+            return name_value(data)
     fields = unpack(data)
     assert isinstance(fields, list)
     if len(fields) == 1:

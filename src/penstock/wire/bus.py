@@ -111,8 +111,6 @@ TUNNEL_BYTES_MAX: Final = 256 * 1024
 # The epoch of a node in which a standby becomes it is greater than the last by up to a million.
 EPOCH_MAX: Final = (1 << 53) - 1
 
-_HEX_DIGITS: Final = b"0123456789abcdef"
-
 _COUNT_MAX: Final = (1 << 31) - 1
 _NUMBER_MAX: Final = (1 << 63) - 1
 
@@ -768,7 +766,14 @@ def _node(reader: Reader) -> bytes:
 
 def is_node_id(node: bytes) -> bool:
     """Whether these bytes can be the id of a node."""
-    return len(node) == NODE_ID_BYTES and not node.translate(None, _HEX_DIGITS)
+    if len(node) != NODE_ID_BYTES:
+        return False
+    # By hand: every job that travels names its holders, and this costs a quarter of calling a method of bytes.
+    for at in range(NODE_ID_BYTES):
+        digit: i64 = node[at]
+        if not (48 <= digit <= 57 or 97 <= digit <= 102):
+            return False
+    return True
 
 
 def _job_id(reader: Reader) -> bytes:

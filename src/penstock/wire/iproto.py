@@ -17,6 +17,7 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, w
 from mypy_extensions import i32, i64
 
 from penstock.core.errors import ProtocolError
+from penstock.wire.intake import Intake
 from penstock.wire.msgpack import VALUES_MAX, Reader, write_array, write_integer, write_text
 from penstock.wire.reply import Reply
 
@@ -87,7 +88,7 @@ class Request:
         self.space = -1
 
 
-class IprotoParser:
+class IprotoParser(Intake):
     """The requests of one connection."""
 
     packet_max: i64
@@ -95,22 +96,15 @@ class IprotoParser:
     error: bytes  # Why nothing more is read; empty while all is well.
     has_more: bool  # The last `parse` has given as many as it was asked to, and there may be more.
 
-    _buffer: bytes
-    _pos: i64
-    _behind: bytearray  # What came behind the buffer while a long packet was not complete.
-    _need: i64  # How many bytes from _pos on are needed before it is worth looking again.
     _reader: Reader
 
     def __init__(self, packet_max: i64, buffer_max: i64, known: bool = True) -> None:
         """A parser for one who is known, or for one who has to say first who it is."""
+        super().__init__()
         self.error = b""
         self.has_more = False
         self.packet_max = packet_max if known else UNKNOWN_PACKET_BYTES_MAX
         self.buffer_max = buffer_max
-        self._buffer = b""
-        self._pos = 0
-        self._behind = bytearray()
-        self._need = 0
         self._reader = Reader(b"")
 
     def trust(self, packet_max: i64) -> None:
@@ -121,14 +115,7 @@ class IprotoParser:
         """Bytes came in."""
         if self.error:
             return
-        if self._need > 0:
-            self._behind += data
-        elif self._pos == len(self._buffer):
-            self._buffer = data
-            self._pos = 0
-        else:
-            self._buffer = self._buffer[self._pos :] + data
-            self._pos = 0
+        self._came(data)
         if self.pending() > self.buffer_max:
             self._fail("too many requests wait to be run")
 
@@ -144,13 +131,8 @@ class IprotoParser:
         """The requests that are complete, no more than so many."""
         requests: list[Request] = []
         self.has_more = False
-        if self._need > 0:
-            if self.pending() < self._need:
-                return requests
-            self._buffer = self._buffer[self._pos :] + self._behind
-            self._pos = 0
-            self._behind = bytearray()
-            self._need = 0
+        if self._need > 0 and not self._join():
+            return requests
         reader = self._reader
         reader.data = self._buffer
         reader.end = len(self._buffer)
@@ -160,12 +142,18 @@ class IprotoParser:
                 if room <= 0:
                     self.has_more = True
                     break
-                if not self._find_packet(reader):
+                if self._find_packet(reader):
+                    requests.append(_request(reader))
+                    self._pos = reader.end
+                    reader.end = len(self._buffer)
+                    room -= 1
+                    if self._pos < len(self._buffer):
+                        continue
+                if not self._behind or not self._join():
+                    self._let_go()
                     break
-                requests.append(_request(reader))
-                self._pos = reader.end
+                reader.data = self._buffer
                 reader.end = len(self._buffer)
-                room -= 1
         except ProtocolError as error:
             self._fail(str(error))
         reader.data = b""
@@ -181,6 +169,7 @@ class IprotoParser:
             raise ProtocolError("packet length")
         there = len(self._buffer) - self._pos
         if there < prefix:
+            self._need = prefix
             return False
         reader.at = self._pos
         reader.left = VALUES_MAX
@@ -195,10 +184,7 @@ class IprotoParser:
 
     def _fail(self, why: str) -> None:
         self.error = _why(why)
-        self._buffer = b""
-        self._pos = 0
-        self._behind = bytearray()
-        self._need = 0
+        self._forget()
 
 
 def _request(reader: Reader) -> Request:

@@ -287,14 +287,15 @@ def unpack(data: bytes) -> object:
     return value
 
 
-def is_value(data: bytes) -> bool:
-    """Whether bytes are a value, all of them, as an argument of a call may be."""
+def values_in(data: bytes, most: i64) -> i64:
+    """How many values bytes are that are a value, all of them, as an argument of a call may be; -1: none, or more."""
     reader = Reader(data)
+    reader.left = most
     try:
         reader.raw()
     except ProtocolError:
-        return False
-    return reader.at == len(data)
+        return -1
+    return most - reader.left if reader.at == len(data) else -1
 
 
 def pack(value: object) -> bytes:

@@ -3,8 +3,8 @@
 Any bytes give commands, or an `error` after which nothing more is read. Most input is small commands that came whole:
 for these a window of the buffer is split at CRLF once, and each length is compared with the piece behind it. What does
 not come out even (a body with CRLF in it, half a command) goes to the exact parser, which keeps what it has of a
-command and is never asked to look at the same byte twice. (hiredis was rejected: it takes no inline commands, and 13
-bytes make it ask for gigabytes.)
+command and looks at what is not complete when the rest came (`intake.py`). (hiredis was rejected: it takes no inline
+commands, and 13 bytes make it ask for gigabytes.)
 
     *3 CRLF  $6 CRLF ADDJOB CRLF  $1 CRLF q CRLF  $4 CRLF body CRLF        as clients send it
     ADDJOB q "a body" LF                                                    inline, as people type it
@@ -15,6 +15,9 @@ from __future__ import annotations
 from typing import Final
 
 from mypy_extensions import i64
+
+from penstock.wire.intake import Intake
+from penstock.wire.quoting import split_words
 
 # A command that people type, and the line of a length, may have so many bytes: Disque's own bound.
 LINE_BYTES_MAX: Final = 64 * 1024
@@ -37,24 +40,20 @@ _EXACT_RUN_MAX: Final = 4_096
 _ASTERISK: Final = 42
 _CR: Final = 13
 _LF: Final = 10
-_QUOTE: Final = 34
-_APOSTROPHE: Final = 39
-_BACKSLASH: Final = 92
-_ESCAPES: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
-_HEX_DIGITS: Final = b"0123456789abcdefABCDEF"
 
 # What the first line of a request over HTTP is read as.
 HTTP_REQUEST: Final = b"HTTP"
 
 _COUNTS: Final[dict[bytes, int]] = {b"*%d" % count: count for count in range(1, 65)}
-_LENGTHS: Final[dict[bytes, int]] = {b"$%d" % length: length for length in range(4_097)}
+# How a length is written. Comparing it costs a tenth of looking up what is written.
+_LENGTHS: Final[list[bytes]] = [b"$%d" % length for length in range(4_097)]
 _NO_LENGTH: Final = -1
 
 _TLS_HANDSHAKE: Final = 0x16
 _MSGPACK_U32: Final = 0xCE
 
 
-class RespParser:
+class RespParser(Intake):
     """The commands of one connection."""
 
     args_max: i64
@@ -63,10 +62,6 @@ class RespParser:
     error: bytes  # Why nothing more is read; empty while all is well.
     has_more: bool  # The last `parse` has looked at as much as it was asked to, and not at everything.
 
-    _buffer: bytes
-    _pos: i64
-    _behind: bytearray  # What came behind the buffer while a long argument was not complete.
-    _need: i64  # How many bytes from _pos on are needed before it is worth looking again.
     _args: list[bytes]  # What there is of a command that came in part.
     _args_bytes: i64
     _missing: i64  # How many arguments it lacks; 0: none was begun.
@@ -77,6 +72,7 @@ class RespParser:
 
     def __init__(self, bulk_max: i64, buffer_max: i64, known: bool = True) -> None:
         """A parser for one who is known, or for one who has to say first who it is."""
+        super().__init__()
         self.error = b""
         self.has_more = False
         self.args_max = UNKNOWN_ARGS_MAX
@@ -84,10 +80,6 @@ class RespParser:
         self.buffer_max = buffer_max
         if known:
             self.trust(bulk_max)
-        self._buffer = b""
-        self._pos = 0
-        self._behind = bytearray()
-        self._need = 0
         self._args = []
         self._args_bytes = 0
         self._missing = 0
@@ -105,14 +97,7 @@ class RespParser:
         """Bytes came in."""
         if self.error:
             return
-        if self._need > 0:
-            self._behind += data
-        elif self._pos == len(self._buffer):
-            self._buffer = data
-            self._pos = 0
-        else:
-            self._buffer = self._buffer[self._pos :] + data
-            self._pos = 0
+        self._came(data)
         if self.pending() > self.buffer_max:
             self._fail(b"too big query buffer")
 
@@ -131,34 +116,33 @@ class RespParser:
         """
         commands: list[list[bytes]] = []
         self.has_more = False
-        if self._need > 0:
-            if len(self._buffer) - self._pos + len(self._behind) < self._need:
-                return commands
-            self._buffer = self._buffer[self._pos :] + self._behind
-            self._pos = 0
-            self._behind = bytearray()
-            self._need = 0
+        if self._need > 0 and not self._join():
+            return commands
         if self._fresh and self._pos < len(self._buffer):
             self._look_first()
         room = commands_max
-        while self._pos < len(self._buffer):
-            if room <= 0:
-                self.has_more = True
-                break
-            if self._missing == 0 and self._exact == 0 and self._buffer[self._pos] == _ASTERISK:
-                found = self._parse_window(commands, room)
-                if found > 0:
-                    room -= found
-                    self._exact_run = _EXACT_RUN_MIN
-                    continue
-                self._exact = self._exact_run
-                self._exact_run = min(2 * self._exact_run, _EXACT_RUN_MAX)
-            if not self._parse_one(commands):
-                break
-            room -= 1
-            if self._exact > 0:
-                self._exact -= 1
-        return commands
+        while True:
+            while self._pos < len(self._buffer):
+                if room <= 0:
+                    self.has_more = True
+                    return commands
+                # A window is not split for a single command: who is unknown has them read one by one.
+                if self._missing == 0 and self._exact == 0 and room > 1 and self._buffer[self._pos] == _ASTERISK:
+                    found = self._parse_window(commands, room)
+                    if found > 0:
+                        room -= found
+                        self._exact_run = _EXACT_RUN_MIN
+                        continue
+                    self._exact = self._exact_run
+                    self._exact_run = min(2 * self._exact_run, _EXACT_RUN_MAX)
+                if not self._parse_one(commands):
+                    break
+                room -= 1
+                if self._exact > 0:
+                    self._exact -= 1
+            if not self._behind or not self._join():
+                self._let_go()
+                return commands
 
     def _look_first(self) -> None:
         """Recognise those who came to the wrong door, before their bytes are taken for a command."""
@@ -171,10 +155,7 @@ class RespParser:
 
     def _fail(self, why: bytes) -> None:
         self.error = b"Protocol error: " + why
-        self._buffer = b""
-        self._pos = 0
-        self._behind = bytearray()
-        self._need = 0
+        self._forget()
         self._args = []
         self._args_bytes = 0
         self._missing = 0
@@ -202,7 +183,7 @@ class RespParser:
                 said = pieces[at]
                 arg = pieces[at + 1]
                 length: i64 = len(arg)
-                if _LENGTHS.get(said, _NO_LENGTH) != length or length > self.bulk_max:
+                if length >= len(_LENGTHS) or length > self.bulk_max or said != _LENGTHS[length]:
                     break
                 args.append(arg)
                 size += len(said) + length + 4
@@ -278,6 +259,8 @@ class RespParser:
             # The last byte may be a CR whose LF is still to come.
             if len(self._buffer) - self._pos > LINE_BYTES_MAX + 1:
                 self._fail(too_long)
+            else:
+                self._await_line(b"\r\n", LINE_BYTES_MAX + 2)
             return None
         line = self._buffer[self._pos : end]
         self._pos = end + 2
@@ -289,8 +272,10 @@ class RespParser:
         if end < 0:
             if len(self._buffer) - self._pos > LINE_BYTES_MAX:
                 self._fail(b"too big inline request")
+            else:
+                self._await_line(b"\n", LINE_BYTES_MAX + 1)
             return False
-        args = split_words(self._buffer[self._pos : end])
+        args = split_words(self._buffer[self._pos : end], True)
         self._pos = end + 1
         if args is None:
             self._fail(b"unbalanced quotes in request")
@@ -313,69 +298,3 @@ def parse_length(digits: bytes) -> i64:
 def printable(text: bytes) -> bytes:
     """Bytes as they may stand in a line for people: no control characters."""
     return bytes([byte if 32 <= byte < 127 else 63 for byte in text])
-
-
-def split_words(line: bytes) -> list[bytes] | None:
-    """Split a line as a shell would: "..." with escapes, '...' as it is; None if a quote is not closed.
-
-    Empty words are dropped, as Disque does.
-    """
-    if b'"' not in line and b"'" not in line:
-        return line.replace(b"\0", b" ").split()
-    words: list[bytes] = []
-    at: i64 = 0
-    length: i64 = len(line)
-    while True:
-        while at < length and _is_space(line[at]):
-            at += 1
-        if at >= length:
-            return words
-        begin = at
-        while at < length and line[at] != _QUOTE and line[at] != _APOSTROPHE and not _is_space(line[at]):
-            at += 1
-        word = line[begin:at]
-        if at < length and not _is_space(line[at]):
-            quote = line[at]
-            at += 1
-            begin = at
-            while at < length and line[at] != quote:
-                at += 2 if _is_escape(line, at, quote) else 1
-            # A closing quote ends the word.
-            if at >= length or (at + 1 < length and not _is_space(line[at + 1])):
-                return None
-            word += _unescaped(line[begin:at], quote)
-            at += 1
-        if word:
-            words.append(word)
-
-
-def _is_space(byte: int) -> bool:
-    """What stands between words: what C calls a space, and NUL."""
-    return byte == 32 or 9 <= byte <= 13 or byte == 0
-
-
-def _is_escape(text: bytes, at: i64, quote: int) -> bool:
-    """Whether a backslash here says something about the byte behind it. In single quotes it does so about a quote."""
-    return text[at] == _BACKSLASH and (quote == _QUOTE or text[at + 1 : at + 2] == b"'")
-
-
-def _unescaped(text: bytes, quote: int) -> bytes:
-    """What stands between quotes."""
-    if b"\\" not in text:
-        return text
-    plain = bytearray()
-    at: i64 = 0
-    while at < len(text):
-        if not _is_escape(text, at, quote):
-            plain.append(text[at])
-            at += 1
-            continue
-        what = text[at + 1 : at + 2]
-        digits = text[at + 2 : at + 4]
-        if what == b"x" and len(digits) == 2 and digits[0] in _HEX_DIGITS and digits[1] in _HEX_DIGITS:
-            plain.append(int(digits, 16))
-            at += 4
-        else:
-            plain += _ESCAPES.get(what, what)
-            at += 2
-    return bytes(plain)

@@ -1,0 +1,51 @@
+"""Claims take what there is of disk and memory, and no more: a consumer counts, and acks keep their reserve."""
+
+from __future__ import annotations
+
+from penstock.core import claiming
+from penstock.core.limits import CONSUMER_MEMORY_BYTES, NEVER
+from penstock.core.policy import FIFO
+
+from .desk import Desk
+
+
+def test_a_consumer_that_never_claimed_is_not_remembered(desk: Desk) -> None:
+    now = desk.clock.ms
+    assert claiming.renew_claims(desk.engine, b"nobody", 1, 1_000, now) == 0
+    assert claiming.release_claims(desk.engine, b"nobody", 1, now) == 0
+    assert claiming.ack_claims(desk.engine, b"nobody", 1, 0, now) == 0
+    assert desk.engine.consumers == {} and desk.engine.memory_used() == 0
+
+
+def test_one_that_found_nothing_to_claim_is_remembered_by_its_token(desk: Desk) -> None:
+    """A stream that waits for its first job has to be fenced by the one that comes in its place."""
+    tube, now = desk.tube(FIFO), desk.clock.ms
+    assert claiming.claim(desk.engine, b"reader", 2, 1, tube, 10, 1_000, now) is None
+    with desk.refuses("FENCED"):
+        claiming.claim(desk.engine, b"reader", 1, 1, tube, 10, 1_000, now)
+
+
+def test_consumers_count_as_memory(desk: Desk) -> None:
+    tube, now = desk.tube(FIFO), desk.clock.ms
+    jobs = desk.puts(tube, 2)
+    each = CONSUMER_MEMORY_BYTES + len(b"reader 1")
+    desk.engine.memory_max = desk.engine.memory_used() + 2 * each - 1
+    claiming.claim(desk.engine, b"reader 1", 0, 1, tube, 1, 1_000, now)
+    with desk.refuses("NOMEMORY"):
+        claiming.claim(desk.engine, b"reader 2", 0, 1, tube, 1, 1_000, now)
+    # One that is known goes on.
+    claimed = claiming.claim(desk.engine, b"reader 1", 0, 2, tube, 1, 1_000, now)
+    assert claimed is not None and [job.id for job in claimed.jobs] == jobs[1:]
+
+
+def test_a_full_disk_has_no_room_for_claims_but_for_acks(desk: Desk) -> None:
+    tube, now = desk.tube(FIFO), desk.clock.ms
+    jobs = desk.puts(tube, 3)
+    desk.engine.moves_left = 2
+    claimed = claiming.claim(desk.engine, b"reader", 0, 1, tube, 3, 1_000, now)
+    assert claimed is not None and [job.id for job in claimed.jobs] == jobs[:2]
+    with desk.refuses("NOSPACE"):
+        claiming.claim(desk.engine, b"reader", 0, 2, tube, 3, 1_000, now)
+    assert claiming.ack_claims(desk.engine, b"reader", 0, 1, now) == 2
+    desk.engine.moves_left = NEVER
+    assert [desk.state(job) for job in jobs] == ["gone", "gone", "ready"]

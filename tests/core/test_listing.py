@@ -1,0 +1,72 @@
+"""The first jobs of a tube, or the last, are found a slice at a time where no heap knows them."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core import states as s
+from penstock.core.job import Draft
+from penstock.core.limits import FIRED_PER_TURN_MAX
+from penstock.core.listing import Listing
+from penstock.core.policy import FIFOTTL, UTUBETTL, TubePolicy
+from penstock.testing.assertions import rank
+
+from .desk import Desk
+
+MANY = 2 * FIRED_PER_TURN_MAX + 100
+
+
+def steps_of(listing: Listing) -> int:
+    steps = 1
+    while not listing.step(250):
+        steps += 1
+    return steps
+
+
+@pytest.mark.parametrize("policy", [FIFOTTL, UTUBETTL], ids=lambda policy: policy.type)
+@pytest.mark.parametrize("state", [s.READY, s.BURIED])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 10, MANY + 1])
+def test_a_listing_is_in_the_order_of_service(
+    desk: Desk, policy: TubePolicy, state: int, last: bool, count: int
+) -> None:
+    tube, now = desk.tube(policy), desk.clock.ms
+    for number in range(MANY):
+        key = b"%d" % (number % 7) if policy is UTUBETTL else None
+        job = desk.engine.put(tube, Draft(b"", priority=number * 7919 % 1_000, key=key), now)
+        if state == s.BURIED:
+            desk.engine.switch(job, s.BURIED, now)
+    desk.engine.put(desk.tube(FIFOTTL, b"other"), Draft(b""), now)
+    listing = Listing(desk.engine, tube, state, count, 1_000, last)
+    steps = steps_of(listing)
+    assert listing.jobs() == sorted(tube.jobs_in(state), key=rank, reverse=last)[:count]
+    is_known = state == s.READY and policy is FIFOTTL and not last and count <= 1_000
+    assert (steps == 1) == (is_known or count == 0) and (steps == 1 or steps > MANY // 250)
+
+
+def test_a_listing_leaves_out_what_has_changed_meanwhile(desk: Desk) -> None:
+    tube, now = desk.tube(UTUBETTL), desk.clock.ms
+    jobs = desk.engine.put_many(tube, [Draft(b"", key=b"%d" % number) for number in range(MANY)], now)
+    listing = Listing(desk.engine, tube, s.READY, 3, 1_000)
+    assert not listing.step(250)
+    desk.engine.take(desk.me.session, tube, now)
+    desk.engine.delete(jobs[1], now)
+    steps_of(listing)
+    assert listing.jobs() == [jobs[2]]
+
+
+def test_a_listing_of_a_dropped_tube_shows_nothing_of_the_one_in_its_place(desk: Desk) -> None:
+    tube, now = desk.tube(UTUBETTL), desk.clock.ms
+    moved = desk.engine.put_many(tube, [Draft(b"", key=b"%d" % number) for number in range(MANY)], now)[0]
+    listings = [Listing(desk.engine, tube, s.READY, MANY, 1_000) for _ in range(2)]
+    for listing in listings:
+        assert not listing.step(250)
+    steps_of(listings[0])
+    desk.engine.move(desk.me.session, moved, desk.tube(FIFOTTL, b"refuge"), now)
+    desk.engine.drop(tube, now)
+    other = desk.tube(UTUBETTL, b"other")
+    assert other.slot == tube.slot
+    desk.engine.put_many(other, [Draft(b"secret", key=b"k")] * MANY, now)
+    desk.engine.move(desk.me.session, moved, other, now)
+    steps_of(listings[1])
+    assert listings[0].jobs() == [] == listings[1].jobs()

@@ -1,0 +1,47 @@
+"""Bodies: whatever bytes a job has and whatever they are said to be, every vocabulary can hand the job out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.job import BODY_JSON
+from penstock.wire.bodies import fields_count, to_fields, to_plain, to_python, to_value
+from penstock.wire.msgpack import unpack
+
+# What is called JSON, and what it is over IPROTO and in Python. What is longer than a megabyte is not looked at when it
+# is put; and not all that JSON holds fits into msgpack.
+CALLED_JSON: dict[str, tuple[bytes, object, object]] = {
+    "a value": (b'{"a": [1, null]}', {"a": [1, None]}, {"a": [1, None]}),
+    "no JSON": (b"x" * 10, "x" * 10, "x" * 10),
+    "nothing": (b"", "", ""),
+    "no text": (b"\xff\xfe", b"\xff\xfe", b"\xff\xfe"),
+    "in another encoding": ("[1]".encode("utf-16"), "[1]".encode("utf-16"), "[1]".encode("utf-16")),
+    "too many digits for msgpack": (b"1" * 30, "1" * 30, int("1" * 30)),
+    "too many digits for Python": (b"1" * 5_000, "1" * 5_000, "1" * 5_000),
+    "too deep for msgpack": (
+        b"[" * 33 + b"1" + b"]" * 33,
+        "[" * 33 + "1" + "]" * 33,
+        json.loads("[" * 33 + "1" + "]" * 33),
+    ),
+    "too deep for Python": (b"[" * 5_000, "[" * 5_000, "[" * 5_000),
+    "half a character": (b'"\\ud800"', '"\\ud800"', "\ud800"),
+}
+
+
+@pytest.mark.parametrize(("body", "value", "in_python"), CALLED_JSON.values(), ids=CALLED_JSON)
+def test_what_is_called_json_and_cannot_be_said_is_its_text(body: bytes, value: object, in_python: object) -> None:
+    assert unpack(to_value(body, BODY_JSON)) == value
+    assert to_fields(body, BODY_JSON) == to_value(body, BODY_JSON)
+    assert to_python(body, BODY_JSON) == in_python
+    assert to_plain(body, BODY_JSON) == body
+
+
+@given(st.binary() | st.text().map(lambda text: json.dumps(text).encode()))
+def test_anything_that_is_called_json_has_a_value(body: bytes) -> None:
+    unpack(to_value(body, BODY_JSON))
+    to_python(body, BODY_JSON)
+    assert fields_count(body, BODY_JSON) == 1
