@@ -32,6 +32,7 @@ GROUPS = {
         "journal/log.py",
         "journal/replay.py",
         "journal/walk.py",
+        "host/ledger.py",
     ),
     "cluster": ("cluster/*.py",),
     "wire": (
@@ -68,7 +69,9 @@ GROUPS = {
         "dialects/xqueue_updates.py",
         "journal/gather.py",
         "server/connection.py",
+        "server/linger.py",
         "server/node.py",
+        "server/post.py",
     ),
     # Half of what a simulation does is not in the nodes, but around them.
     "sim": (

@@ -1,4 +1,4 @@
-"""The promises of tests/conftest.py: the right build is tested, and CI skips nothing."""
+"""The promises of tests/conftest.py and ports.py: the right build is tested, CI skips nothing, ports are one's own."""
 
 import os
 import subprocess
@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.ports import PORTS, free_port
 
 Needs = Callable[[object, str], None]
 
@@ -37,3 +39,18 @@ def test_what_a_test_cannot_have_fails_it_in_ci(needs: Needs, monkeypatch: pytes
     needs("git", "git is not installed")
     with pytest.raises(pytest.fail.Exception, match="git is not installed"):
         needs(None, "git is not installed")
+
+
+def test_ports_are_given_out_once_and_never_by_the_system() -> None:
+    code = "from tests.ports import free_port; print(*[free_port() for _ in range(100)])"
+    command = [sys.executable, "-c", code]
+    home = Path(__file__).parent.parent
+    others = [subprocess.Popen(command, cwd=home, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    given = [free_port() for _ in range(100)]
+    for other in others:
+        given += map(int, other.communicate()[0].split())
+    assert len(set(given)) == len(given) == 300
+    assert all(port in PORTS for port in given)
+    ephemeral = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if ephemeral.exists():
+        assert PORTS[-1] + 10_000 < int(ephemeral.read_text().split()[0])

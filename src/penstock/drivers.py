@@ -36,7 +36,8 @@ from penstock.core.sessions import Session as CoreSession
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.waits import Wait
 from penstock.embedded import Job, Queue, Tube, driven_types
-from penstock.host import Host, Session
+from penstock.host.host import Host
+from penstock.host.session import Session
 from penstock.options import Body, Duration, Seconds, encode_body, to_text
 
 Task = tuple[Any, ...]
@@ -139,6 +140,11 @@ class _Running:
         if task is None:
             return None
         core = self._core_of(task[0])
+        if core.state == s.TAKEN:
+            raise BadDriver(f"the {self._type!r} driver gives out a task {task[0]!r} that is taken")
+        if core.state != s.READY:
+            # Its delay is over, say, and that only the driver knows.
+            self._host.engine.switch(core, s.READY, self._host.now())
         self._out[core.rare().name] = core
         return core
 
@@ -163,11 +169,18 @@ class _Running:
 
     def follow(self, task: Task | None, owner: CoreSession) -> None:
         """Bring the engine's jobs to where the driver says its tasks are."""
+        changes, self._changes = self._changes, []
         if task is not None:
-            self._changes.append(task)
-        for change in self._changes:
-            self._follow_one(change, owner)
-        self._changes.clear()
+            changes.append(task)
+        refusal: CommandError | None = None
+        for change in changes:
+            try:
+                self._follow_one(change, owner)
+            except CommandError as error:
+                # It is told once. The other tasks did change, and are followed.
+                refusal = refusal or error
+        if refusal is not None:
+            raise refusal
 
     def _follow_one(self, task: Task, owner: CoreSession) -> None:
         engine, now = self._host.engine, self._host.now()
@@ -240,6 +253,10 @@ class DrivenTube(Tube):
             for id in ids:
                 running.follow(running.tube.delete(id), self._session.connection.session)
         return len(ids)
+
+    def alter(self, **options: Any) -> None:
+        """Refused: what the tube does is its driver's to say."""
+        raise Unsupported(f"a {self.type} tube has a driver, which says what it does; there is nothing to alter")
 
     def drop(self) -> None:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
@@ -317,6 +334,7 @@ class DrivenJob(Job):
                 raise NotOwner()
             running = tube._running
             running.follow(command(running.tube, _id(core)), owner)
+            self._finished = core.state != s.TAKEN
 
     def _do(self, command: Any) -> None:
         raise Unsupported("a job with a driver knows ack, release, bury and delete")

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, Unpack
 from penstock.changes import Change
 from penstock.core import claiming, meta, staging, stats
 from penstock.core import states as s
+from penstock.core.emptying import Emptying
 from penstock.core.engine import Engine
 from penstock.core.errors import (
     Closed,
@@ -43,12 +44,16 @@ from penstock.core.limits import (
     check_priority,
     duration_ms,
 )
+from penstock.core.listing import Listing
 from penstock.core.outcomes import OK
 from penstock.core.policy import TubePolicy
 from penstock.core.stages import Stage as CoreStage
 from penstock.core.tube import Tube as CoreTube
 from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
-from penstock.host import Host, Session, Store, ThreadSleeper
+from penstock.host.handed import Handed
+from penstock.host.host import Host, Store
+from penstock.host.session import Session
+from penstock.host.sleepers import ThreadSleeper
 from penstock.journal.disk import RealDisk
 from penstock.journal.log import FSYNC_CHOICES
 from penstock.journal.reader import Event
@@ -218,7 +223,15 @@ class Queue:
 
     def _tube(self, core: CoreTube) -> Tube:
         """A tube as users see it."""
-        return driven_types[core.policy.type](self, core.name, {}) if core.driven else Tube(self, core)
+        if not core.driven:
+            return Tube(self, core)
+        make = driven_types.get(core.policy.type)
+        if make is None:
+            raise Unsupported(
+                f"tube {to_text(core.name)!r} has the driver {core.policy.type!r}, which is not registered any more; "
+                "register it again with register_driver"
+            )
+        return make(self, core.name, {})
 
     def find_tube(self, name: str | bytes) -> Tube:
         """The tube of this name, if it is there; it is not made."""
@@ -555,6 +568,7 @@ class Tube:
             host = self._host
             session = self._session
             core: CoreJob | None = None
+            delivery = UNSET
             try:
                 with session.lock:
                     if session.barred:
@@ -565,6 +579,8 @@ class Tube:
                             self._live() if self._core.dropped else self._core,
                             host.now(),
                         )
+                        if core is not None:
+                            delivery = core.deliveries
                         if host.watched:
                             host.settle(session.shares)
                     except BaseException as error:
@@ -573,12 +589,13 @@ class Tube:
                 if session.syncs:
                     host.make_durable()
             except BaseException:
-                host.not_seen([core] if core is not None else [])
+                if core is not None:
+                    host.not_seen(Handed([core], [delivery]))
                 raise
             if core is not None:
                 if isinstance(core.body, bytes):
                     return Job(self, core)
-                if jobs := as_jobs(self._queue, [core]):
+                if jobs := as_jobs(self._queue, Handed([core], [delivery])):
                     return jobs[0]
             elif timeout == 0:
                 return None
@@ -611,7 +628,7 @@ class Tube:
             core = self._host.find(id)
             if core.tube != self._live().slot:
                 raise UnknownJob()
-        return Job(self, core)
+        return self._job(core)
 
     def named(self, name: str | bytes) -> Job:
         """The job that was put under this name."""
@@ -620,7 +637,7 @@ class Tube:
             core = self._host.engine.find_named(self._live(), raw, self._host.now())
             if core is None:
                 raise UnknownJob()
-        return Job(self, core)
+        return self._job(core)
 
     def jobs(self, state: StateName, limit: int = 1_000) -> list[Job]:
         """Up to `limit` jobs that are in a state, in the order they would be served."""
@@ -629,7 +646,13 @@ class Tube:
             self._host.advance()
             if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
                 raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
-            found = self._live().first_jobs(wanted, limit)
+            listing = Listing(self._host.engine, self._live(), wanted, limit, BATCH_JOBS_MAX)
+        done = False
+        while not done:
+            with self._session.durable, self._session.lock, self._session:
+                self._live()
+                done = listing.step(_SLICE_JOBS)
+                found = listing.jobs()
         return [self._job(core) for core in found]
 
     def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
@@ -673,15 +696,14 @@ class Tube:
 
     def truncate(self) -> int:
         """Remove every job, whatever its state; tell how many there were."""
-        removed = 0
         with self._session.durable, self._session.lock, self._session:
-            left = self._live().total()
-        while left > 0:
+            emptying = Emptying(self._host.engine, self._live())
+        done = False
+        while not done:
             with self._session.durable, self._session.lock, self._session:
-                gone = self._host.engine.truncate(self._live(), self._host.now(), min(left, _SLICE_JOBS))
-            removed += gone
-            left = left - gone if gone else 0
-        return removed
+                self._live()
+                done = emptying.step(_SLICE_JOBS, self._host.now())
+        return emptying.removed
 
     def drop(self) -> None:
         """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
@@ -788,8 +810,8 @@ class Tube:
 def _take(queue: Queue, tubes: list[Tube], count: int, timeout: Duration, key: bytes | None, ttr_ms: int) -> list[Job]:
     number = integer(count, "count")
     left = time_left(queue._host, duration_ms(timeout, "timeout"))
-    while found := _take_cores(queue, tubes, number, left(), key, ttr_ms):
-        if jobs := as_jobs(queue, found):
+    while handed := _take_cores(queue, tubes, number, left(), key, ttr_ms):
+        if jobs := as_jobs(queue, handed):
             return jobs
     return []
 
@@ -802,31 +824,31 @@ def time_left(host: Host, timeout_ms: int) -> Callable[[], int]:
 
 def _take_cores(
     queue: Queue, tubes: list[Tube], number: int, timeout_ms: int, key: bytes | None, ttr_ms: int
-) -> list[CoreJob]:
+) -> Handed | None:
     host = queue._host
     session = queue._session
-    found: list[CoreJob] = []
+    handed = Handed([])
     wait: Wait | None = None
     try:
         with session.durable, session.lock, session:
             cores = [tube._live() for tube in tubes]
-            found = take_now(queue, tubes, number, key, ttr_ms)
-            if not found and timeout_ms > 0:
+            handed = Handed(take_now(queue, tubes, number, key, ttr_ms))
+            if not handed.jobs and timeout_ms > 0:
                 sleeper = ThreadSleeper()
                 wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
     except BaseException:
-        host.not_seen(found)
+        host.not_seen(handed)
         if wait is not None:
             host.take_back(wait)
         raise
     if wait is not None:
         sleep_through(host, wait, sleeper)
-        found = wait.jobs
-        if not found:
+        handed = Handed(wait.jobs, wait.deliveries)
+        if not wait.jobs:
             # Nobody had anything, or the session was closed under us: then say so.
             with session.durable, session.lock, session:
-                return []
-    return found
+                return None
+    return handed if handed.jobs else None
 
 
 def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
@@ -840,7 +862,7 @@ def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr
     return host.engine.take_many(queue._session.connection.session, cores, count, host.now(), key, ttr_ms)
 
 
-def as_jobs(queue: Queue, cores: list[CoreJob]) -> list[Job]:
+def as_jobs(queue: Queue, handed: Handed) -> list[Job]:
     """What a session has taken, as its user sees it: with bodies that are read from disk, if that is where they are.
 
     Jobs that others have deleted meanwhile are not among them.
@@ -848,10 +870,10 @@ def as_jobs(queue: Queue, cores: list[CoreJob]) -> list[Job]:
     host = queue._host
     try:
         with host.lock:
-            jobs = [queue._tube(host.engine.tube_of(core))._job(core) for core in cores if core.state != s.GONE]
+            jobs = [queue._tube(host.engine.tube_of(core))._job(core) for core in handed.jobs if core.state != s.GONE]
         return [job for job in jobs if isinstance(job._core.body, bytes) or _fetched(queue, job)]
     except BaseException:
-        host.not_seen(cores)
+        host.not_seen(handed)
         raise
 
 

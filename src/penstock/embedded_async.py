@@ -17,7 +17,6 @@ from penstock.changes import Change
 from penstock.core import staging
 from penstock.core.engine import Engine
 from penstock.core.errors import Closed, Full
-from penstock.core.job import Job as CoreJob
 from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
 from penstock.core.policy import TubePolicy
 from penstock.core.waits import CANCELLED, Waiting
@@ -33,7 +32,8 @@ from penstock.embedded import (
     take_now,
     time_left,
 )
-from penstock.host import Host
+from penstock.host.handed import Handed
+from penstock.host.host import Host
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
 from penstock.options import (
@@ -477,48 +477,47 @@ async def _take(
 ) -> list[AsyncJob]:
     number = integer(count, "count")
     left = time_left(queue._host, duration_ms(timeout, "timeout"))
-    while found := await _take_cores(queue, tubes, number, left(), key, ttr_ms):
-        if jobs := await _as_jobs(queue, found):
+    while handed := await _take_cores(queue, tubes, number, left(), key, ttr_ms):
+        if jobs := await _as_jobs(queue, handed):
             return jobs
     return []
 
 
 async def _take_cores(
     queue: Queue, tubes: list[Tube], number: int, timeout_ms: int, key: bytes | None, ttr_ms: int
-) -> list[CoreJob]:
+) -> Handed | None:
     host, session = queue._host, queue._session
     with session.lock, session:
         cores = [tube._live() for tube in tubes]
-        found = take_now(queue, tubes, number, key, ttr_ms)
-        deliveries = [job.deliveries for job in found]
+        handed = Handed(take_now(queue, tubes, number, key, ttr_ms))
         wait = None
-        if not found and timeout_ms > 0:
+        if not handed.jobs and timeout_ms > 0:
             sleeper = _Task()
             wait = host.engine.wait(session.connection, cores, host.now(), timeout_ms, number, key, ttr_ms, sleeper)
     if wait is not None:
         await _sleep_through(host, wait, sleeper)
-        found = wait.jobs
-        if not found:
+        handed = Handed(wait.jobs, wait.deliveries)
+        if not wait.jobs:
             with session.lock, session:
-                return []
+                return None
     else:
         try:
             await host.until_durable()
         except BaseException:
-            host.give_back(found, deliveries)
+            host.give_back(handed)
             raise
-    return found
+    return handed if handed.jobs else None
 
 
-async def _as_jobs(queue: Queue, found: list[CoreJob]) -> list[AsyncJob]:
+async def _as_jobs(queue: Queue, handed: Handed) -> list[AsyncJob]:
     """What was taken, as users see it; in a thread if bodies have to be read."""
-    if all(isinstance(core.body, bytes) for core in found):
-        jobs = as_jobs(queue, found)
+    if all(isinstance(core.body, bytes) for core in handed.jobs):
+        jobs = as_jobs(queue, handed)
     else:
         try:
-            jobs = await asyncio.get_running_loop().run_in_executor(None, as_jobs, queue, found)
+            jobs = await asyncio.get_running_loop().run_in_executor(None, as_jobs, queue, handed)
         except asyncio.CancelledError:
-            queue._host.not_seen(found)
+            queue._host.not_seen(handed)
             raise
     return [AsyncJob(job) for job in jobs]
 

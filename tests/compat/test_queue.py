@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.compat.queue import Queue, QueueError, Task
+from penstock.core.errors import ConnectionLost, NotAllowed
 
 
 @pytest.fixture
@@ -163,6 +164,71 @@ def test_a_callback_is_told_of_every_change_with_the_task(queue: Queue) -> None:
     assert tube.on_task_change(None) is hear
     tube.put("unheard")
     assert len(told) == 7
+
+
+def test_what_a_callback_has_seen_is_forgotten_with_it_and_with_the_tasks(below: Any, queue: Queue) -> None:
+    told: list[tuple[Any, str]] = []
+    heard = threading.Condition()
+
+    def hear(task: Task, what: str) -> None:
+        with heard:
+            told.append((task.data, what))
+            heard.notify()
+
+    def hears(count: int) -> None:
+        with heard:
+            assert heard.wait_for(lambda: len(told) >= count, 20)
+
+    tube = queue.create_tube("q", "fifo", on_task_change=hear)
+    for data in ("acked", "moved", "known"):
+        tube.put(data)
+    hears(3)
+    tube.take()
+    tube.ack(0)
+    hears(5)
+    below.job("q#1").move(below.tube("other", "fifo"))
+    tube.bury(2)
+    hears(6)
+    assert [task.data for task in tube._seen.values()] == ["known"]
+    tube.on_task_change(None)
+    assert not tube._seen
+    tube.on_task_change(hear)
+    tube.delete(2)
+    hears(7)
+    assert told[5:] == [("known", "bury"), (None, "delete")], "this one had not seen it before"
+    assert not tube._seen
+
+
+def test_what_was_done_and_is_kept_is_not_kept_for_a_callback_too(below: Any, queue: Queue) -> None:
+    below.tube("q", "fifo", keep=True)
+    told = threading.Event()
+    tube = queue.tube.q
+    tube.on_task_change(lambda task, what: told.set() if what == "delete" else None)
+    tube.put("x")
+    tube.take()
+    tube.ack(0)
+    assert told.wait(20) and tube.peek(0) == (0, "-", "x")
+    assert not tube._seen
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ConnectionLost, NotAllowed])
+def test_a_take_that_fails_on_its_way_to_the_caller_gives_its_task_back(
+    below: Any, queue: Queue, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = queue.create_tube("q", "fifo")
+    tube.put("x")
+    job = below.tube("q").jobs("ready")[0]
+
+    def fail(_: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(job), "meta", fail)
+        with pytest.raises(error):
+            tube.take(0)
+    assert below.tube("q").stats()["taken"] == 0
+    assert not isinstance(below, penstock.Queue) or job.deliveries == 0, "in process it was no delivery at all"
+    assert tube.take(0) == (0, "t", "x")
 
 
 def test_drivers_can_be_registered(queue: Queue) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import penstock
 from penstock import CommandError
 from penstock.compat.queue15 import Queue15, Queue15Error
+from penstock.host.host import Host
 from tests.server.serving import Server
 
 
@@ -125,3 +127,58 @@ def test_priorities_may_be_offsets(empty: Server) -> None:
     refusal = pytest.raises(CommandError, match="the server's setting queue15-pri-mode says what pri is")
     with penstock.connect(f"penstock://127.0.0.1:{empty.port}") as connected, refusal:
         Queue15(connected, pri_mode="offset")
+
+
+@pytest.mark.parametrize(("timeout", "sync"), [(0, 1), (5, 1), (5, 2)])
+def test_a_take_that_is_interrupted_was_no_delivery(
+    tmp_path: Path, timeout: float, sync: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with penstock.open(tmp_path) as over:
+        queue = Queue15(over)
+        id = queue.put(0, "q", 0, 0, 0, None, "x")[0]
+        tube = over.tube("q")
+        interrupt_after_taking(monkeypatch, tube, sync)
+        with pytest.raises(KeyboardInterrupt):
+            queue.take(0, "q", timeout)
+        assert tube.stats()["ready"] == 1 and over.job(id).deliveries == 0
+        assert queue.take(0, "q", timeout) == [id, "q", "taken", "x"]
+
+
+def interrupt_after_taking(monkeypatch: pytest.MonkeyPatch, tube: penstock.Tube, sync: int) -> None:
+    """Interrupt a call in the sync of this number since a job of the tube is taken."""
+    make_durable = Host.make_durable
+    syncs = 0
+
+    def interrupted(host: Host) -> None:
+        nonlocal syncs
+        make_durable(host)
+        syncs += len(tube._core.taken)
+        if syncs == sync:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Host, "make_durable", interrupted)
+
+
+def test_two_threads_that_take_do_not_lose_what_the_other_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is interrupted while the other has just taken: only the first gives its task back."""
+    with penstock.open(tmp_path) as over:
+        queue = Queue15(over)
+        for body in ("a", "b"):
+            queue.put(0, "q", 0, 0, 0, None, body)
+        make_durable = Host.make_durable
+        others: list[Any] = []
+
+        def interrupted(host: Host) -> None:
+            make_durable(host)
+            monkeypatch.undo()
+            thread = threading.Thread(target=lambda: others.append(queue.take(0, "q", 0)))
+            thread.start()
+            thread.join()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Host, "make_durable", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.take(0, "q", 0)
+        assert [task[3] for task in others] == ["b"] and queue.ack(0, others[0][0])[3] == "b"
+        assert queue.take(0, "q", 0)[3] == "a"

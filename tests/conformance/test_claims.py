@@ -226,6 +226,16 @@ async def test_claims_are_renewed_released_and_told_of(queue: Any) -> None:
     assert bodies(await tube.take_many(4)) == [1, 2, 3]
 
 
+async def test_truncating_removes_what_was_taken_beside_a_large_claim_and_the_claim_when_it_ends(queue: Any) -> None:
+    tube = await filled(queue, 1_600)
+    assert len(await tube.take_many(100)) == 100
+    await tube.claim(own("reader"), 1, 1_500)
+    assert await tube.truncate() == 1_600 and await tube.truncate() == 0
+    assert (await tube.stats())["taken"] == 1_500
+    await queue.release_claims(own("reader"))
+    assert (await tube.events())["deleted"] == 1_500 and sum((await tube.stats()).values()) == 0
+
+
 async def test_a_large_claim_is_acked_whole(queue: Any) -> None:
     tube = await filled(queue, 2_500)
     await tube.claim(own("reader"), 1, 2_500)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.engine import Engine
+from penstock.core.errors import DamagedJournal
 from penstock.core.ids import IdForms
+from penstock.core.job import Job
 from penstock.core.outbox import Outbox
 from penstock.core.waits import WAITING
 from penstock.dialects.command import Caller
@@ -57,9 +59,13 @@ class Stand:
     def __init__(self) -> None:
         self.now = NOW
         self.engine = Engine(1, NOW, Outbox())
-        self.site = Site(self.engine, IdForms(NODE[:8], b"k" * 32), NODE, lambda job: b"", lambda length: None)
+        self.site = Site(self.engine, IdForms(NODE[:8], b"k" * 32), NODE, self._read, lambda length: None)
         self.spaces = Spaces(self.site)
         self._count = 0
+
+    def _read(self, job: Job) -> bytes:
+        """A body on disk: all of them are damaged there."""
+        raise DamagedJournal("segment-1 is damaged")
 
     def count(self) -> int:
         self._count += 1

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.job import Draft
 from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
-from penstock.core.policy import DISQUE, FIFO, FIFOTTL, STUBE, UTUBE, XQUEUE
+from penstock.core.policy import DISQUE, FIFO, FIFOTTL, STUBE, UTUBE, UTUBETTL, XQUEUE
 from penstock.dialects.command import SLICE
 
 from .shop import NOW, Shop
@@ -172,6 +172,24 @@ def test_a_node_that_leaves_takes_no_jobs(shop: Shop) -> None:
 
 
 # ---- Taking ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", [("KEY", "k"), ("TTR", "1s")])
+def test_a_take_of_several_tubes_that_one_of_them_refuses_takes_nothing(shop: Shop, option: tuple[str, str]) -> None:
+    keyed = shop.engine.create_tube(b"keyed", UTUBETTL, NOW)
+    shop.engine.create_tube(b"plain", FIFO, NOW)
+    shop.call("PUT", "keyed", "x", "KEY", "k")
+    assert shop.call("TAKE", "keyed", "COUNT", 2, *option, "AND", "plain").startswith("UNSUPPORTED ")
+    assert len(keyed.taken) == 0
+
+
+@pytest.mark.parametrize("take", ["GETJOB NOHANG COUNT 5 FROM queue", "TAKE queue COUNT 5"])
+def test_a_take_of_many_answers_with_what_the_last_room_on_the_disk_allows(shop: Shop, take: str) -> None:
+    tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
+    shop.engine.put_many(tube, [Draft(b"x", once=True)] * 5, NOW)
+    shop.engine.moves_left = 2
+    assert len(shop.call(*take.split())) == len(tube.taken) == 2
+    assert shop.call(*take.split()).startswith("NOSPACE ")
 
 
 def test_a_take_answers_jobs_or_an_empty_array(shop: Shop) -> None:

@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 
 from penstock.core import states as s
-from penstock.dialects.command import SLICE
+from penstock.core.job import Draft
+from penstock.core.limits import BATCH_JOBS_MAX
+from penstock.core.policy import FIFO, FIFOTTL, UTUBE, TubePolicy
+from penstock.core.tube import Tube
+from penstock.dialects.calls import Family, LongCall
+from penstock.dialects.command import SLICE, Long
+from penstock.dialects.spaces import Spaces
+from penstock.dialects.tarantool import TubeMethods
+from penstock.wire.iproto import CALL, Request
+from penstock.wire.msgpack import pack, unpack
 
-from .shop import NOW, Shop
+from .shop import NOW, Shop, decoded
 
 MANY = 2 * SLICE + 1
 QUEUE = b"queue"
@@ -67,3 +76,90 @@ def test_count_is_an_upper_bound_and_no_take_gets_more_than_a_slice(shop: Shop) 
     add(shop, SLICE + 1)
     assert shop.ask(b"GETJOB", b"COUNT", b"100000", b"FROM", QUEUE).startswith(b"*%d\r\n" % SLICE)
     assert shop.ask(b"GETJOB", b"COUNT", b"100000", b"FROM", QUEUE).startswith(b"*1\r\n")
+
+
+def test_a_peek_into_many_keys_looks_at_a_slice_at_a_time(shop: Shop) -> None:
+    tube = shop.engine.create_tube(QUEUE, UTUBE, NOW)
+    jobs = shop.engine.put_many(tube, [Draft(b"%d" % number, key=b"%d" % number) for number in range(MANY)], NOW)
+    shop.disque.oldest(shop.caller, QUEUE, 2, NOW)
+    assert shop.caller.reply.take() == b"" and shop.long is not None
+    while not shop.desk.step(shop.caller, shop.long, NOW):
+        pass
+    shown = [[QUEUE, shop.site.id_of(job), job.body] for job in jobs[:2]]
+    assert decoded(shop.caller.reply.take()) == shown
+
+
+def results(shop: Shop, family: Family, method: bytes, tube: bytes, *args: object) -> list[object]:
+    """What a call answers, however many slices it takes."""
+    call = Request(CALL, 0)
+    call.args = [pack(arg) for arg in args]
+    found = family.method(tube, method)
+    assert found is not None
+    answer = found.function(shop.caller, call, tube, NOW)
+    while answer is None:
+        assert isinstance(shop.long, LongCall)
+        answer = shop.long.slice(shop.caller, NOW)
+    told = unpack(answer)
+    assert isinstance(told, list)
+    return told
+
+
+@pytest.mark.parametrize("policy", [FIFO, FIFOTTL, UTUBE], ids=lambda policy: policy.type)
+@pytest.mark.parametrize("method", [b"tasks_by_state", b"select"])
+def test_what_lists_a_tube_that_is_dropped_meanwhile_tells_what_it_found_and_nothing_of_another(
+    shop: Shop, policy: TubePolicy, method: bytes
+) -> None:
+    engine = shop.engine
+    tube = engine.create_tube(QUEUE, policy, NOW)
+    engine.put_many(tube, [Draft(b"mine")] * MANY, NOW)
+    family, args = (TubeMethods(shop.site), ["r"]) if method == b"tasks_by_state" else (Spaces(shop.site), [])
+    shop.site.start_long = lambda caller, long: drop_and_go_on(shop, tube, long)
+    [rows] = results(shop, family, method, QUEUE, *args)
+    assert isinstance(rows, list) and SLICE <= len(rows) < MANY
+    assert {row[-1] for row in rows} == {b"mine"}
+
+
+def drop_and_go_on(shop: Shop, tube: Tube, long: Long) -> None:
+    """Between two slices, let another tube be in the place of one."""
+    shop.engine.drop(tube, NOW)
+    other = shop.engine.create_tube(b"secret", FIFO, NOW)
+    assert other.slot == tube.slot
+    shop.engine.put_many(other, [Draft(b"secret")] * MANY, NOW)
+    shop.long = long
+
+
+def test_a_list_of_a_dropped_tube_shows_nothing_that_went_to_the_one_in_its_place(shop: Shop) -> None:
+    engine = shop.engine
+    tube = engine.create_tube(QUEUE, FIFO, NOW)
+    jobs = engine.put_many(tube, [Draft(b"mine")] * MANY, NOW)
+    shop.ask(b"JOB", b"LIST", QUEUE, b"ready", b"COUNT", b"%d" % SLICE)
+    long = shop.long
+    assert long is not None
+    refuge = engine.create_tube(b"refuge", FIFO, NOW)
+    engine.move(shop.caller.connection.session, jobs[SLICE - 1], refuge, NOW)
+    drop_and_go_on(shop, tube, long)
+    engine.move(shop.caller.connection.session, jobs[SLICE - 1], engine.tube(b"secret"), NOW)
+    while not shop.desk.step(shop.caller, long, NOW):
+        pass
+    answer = shop.caller.reply.take()
+    assert QUEUE in answer and b"secret" not in answer
+
+
+def test_what_tells_of_all_tubes_counts_all_of_it_also_what_no_answer_could_hold(shop: Shop) -> None:
+    engine, spaces = shop.engine, Spaces(shop.site)
+    shop.site.start_long = None
+    tube = engine.create_tube(b"taken", FIFO, NOW)
+    for _ in range(BATCH_JOBS_MAX // 10_000 + 1):
+        engine.put_many(tube, [Draft(b"")] * 10_000, NOW)
+        engine.take_many(shop.caller.connection.session, [tube], 10_000, NOW)
+    awaited, keyed = engine.create_tube(b"awaited", FIFO, NOW), engine.create_tube(b"keyed", UTUBE, NOW)
+    for number in range(MANY):
+        engine.wait(shop.another().connection, [awaited], NOW)
+        engine.wait(shop.another().connection, [keyed], NOW, key=b"%d" % number)
+    for name in (b"_queue_taken", b"_queue_taken_2"):
+        assert results(shop, spaces, b"count", name) == [BATCH_JOBS_MAX + 10_000]
+    assert results(shop, spaces, b"len", b"_queue_consumers") == [2 * MANY]
+    assert results(shop, spaces, b"len", b"_queue") == [3]
+    shop.caller = shop.another(b"keyed")
+    assert results(shop, spaces, b"len", b"_queue_consumers") == [MANY]
+    assert results(shop, spaces, b"len", b"_queue") == [1] and results(shop, spaces, b"len", b"_queue_taken") == [0]

@@ -44,6 +44,7 @@ REFUSED = {
     "two ways to say one thing": (["RETRY", "3x", "MAX-DELIVERIES", 3], "UNSUPPORTED give retry or max_deliveries"),
     "a letter without deliveries": (["DEAD-LETTER", "dead"], "UNSUPPORTED dead_letter goes with max_deliveries"),
     "no JSON": (["POLICY", "fifo"], "WRONGTYPE a policy is not JSON"),
+    "long JSON": (["POLICY", " " * (1 << 20) + "1"], "WRONGTYPE a policy may have up to 1048576 bytes"),
     "no object": (["POLICY", "[]"], "WRONGTYPE a policy is an object of "),
     "an object without a type": (["POLICY", "{}"], "WRONGTYPE a policy is an object of "),
     "a field that there is not": (["POLICY", '{"type":"x","color":1}'], "UNSUPPORTED a policy has no field 'color'"),

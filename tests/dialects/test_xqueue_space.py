@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core import policy as p
-from penstock.core.errors import OutOfRange, PenstockError, Unsupported
-from penstock.core.job import Draft
+from penstock.core import states as s
+from penstock.core.errors import DamagedJournal, OutOfRange, PenstockError, Unsupported
+from penstock.core.job import BodyRef, Draft
 from penstock.dialects.xqueue_space import METHODS, Waits
 from penstock.testing import check
 from penstock.wire.msgpack import Ext, pack, unpack
@@ -672,3 +673,42 @@ def test_a_value_that_is_let_in_can_leave_however_deep_it_is() -> None:
             break
         assert unpack(pack([row])) == [row] == [space.get(row["id"])]
     assert depth == 28
+
+
+@pytest.mark.parametrize(("buried", "states"), [(True, [s.BURIED, s.TAKEN]), (False, [s.READY, s.READY])])
+def test_a_task_whose_data_is_damaged_is_told_and_is_nobodys(buried: bool, states: list[int]) -> None:
+    stand = Stand()
+    space = stand.upgrade(options(buried=buried))
+    for _ in range(2):
+        space.put(TASK)
+    tube = stand.space().tube
+    damaged, good = sorted(tube.jobs_in(s.READY), key=lambda job: job.local)
+    damaged.body = BodyRef(1, 10, damaged.body_length(), 0)
+    answers = []
+    for _ in range(2):
+        try:
+            answers.append(space.take()["id"])
+        except DamagedJournal:
+            answers.append("damaged")
+    # Where a space has no bury, whoever takes next meets it again; but it is not held by one who never saw it.
+    assert answers == (["damaged", good.local] if buried else ["damaged"] * 2)
+    assert [damaged.state, good.state] == states
+    check(stand.engine)
+
+
+def test_of_several_jobs_the_damaged_one_is_left_out_even_if_another_who_waits_gets_it_at_once() -> None:
+    stand = Stand()
+    space = stand.upgrade(options(buried=False))
+    waiting = Client(stand, "space")
+    for _ in range(3):
+        space.put(TASK)
+    tube = stand.space().tube
+    jobs = sorted(tube.jobs_in(s.READY), key=lambda job: job.local)
+    jobs[1].body = BodyRef(1, 10, jobs[1].body_length(), 0)
+    taken = stand.engine.take_many(space.caller.connection.session, [tube], 3, NOW)
+    waits = waiting.take(10)
+    assert len(stand.site.bodies(space.caller, taken, NOW)) == 2 and taken == [jobs[0], jobs[2]]
+    assert waits.wait.jobs == [jobs[1]]
+    with pytest.raises(DamagedJournal):
+        stand.end(waits)
+    assert [job.state for job in jobs] == [s.TAKEN, s.READY, s.TAKEN]

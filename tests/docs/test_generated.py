@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import inspect
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from penstock.dialects.tarantool import Queue, TubeMethods
 from penstock.dialects.tarantool15 import Queue15
 from penstock.dialects.xqueue_space import METHODS
 from penstock.options import PutOptions, TubeOptions
+from penstock.server import cluster_commands, debugging
 from penstock.server.catalogue import tables
 
 SITE = Site(Engine(1, 0, Outbox()), IdForms(b"0" * 8, b"k" * 32), b"0" * 40, lambda job: b"", lambda length: None)
@@ -84,6 +86,18 @@ def test_every_method_of_the_originals_is_compared_with_ours() -> None:
     for page, names in ((said, functions), (said, methods), (said, commands), (rows, METHODS)):
         missing = [name for name in names if not re.search(rf"[`.]{re.escape(name.split('.', 1)[-1])}[`(]", page)]
         assert not missing
+
+
+@pytest.mark.parametrize("word", [word.decode() for word in debugging.SUBCOMMANDS])
+def test_every_subcommand_of_debug_is_in_the_docs(word: str) -> None:
+    [row] = re.findall(r"^\| `DEBUG` .*", (ROOT / "docs" / "PROTOCOL.md").read_text(), re.MULTILINE)
+    assert re.search(rf"[`| ]{word}[` ]", row)
+
+
+def test_every_subcommand_of_cluster_is_in_the_docs() -> None:
+    [row] = re.findall(r"^\| `CLUSTER` .*", (ROOT / "docs" / "PROTOCOL.md").read_text(), re.MULTILINE)
+    words = re.findall(r'\bword == b"([A-Z-]+)"', inspect.getsource(cluster_commands))
+    assert len(words) > 10 and [word for word in words if word not in row] == []
 
 
 def test_a_stale_part_is_found() -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.committer import INLINE_MAX_S, Committer
 from penstock.core import policy
 from penstock.core.errors import JournalFailed
 from penstock.core.job import Draft
+from penstock.host.committer import INLINE_MAX_S, Committer
 from penstock.journal.recovery import Opened, open_log
 from penstock.testing.disk import MemoryDisk, MemoryFile
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.core.errors import Unsupported
 from penstock.drivers import BadDriver, unregister_driver
+from penstock.testing import check
 
 Task = tuple[Any, ...]
 
@@ -166,6 +168,131 @@ def test_truncate_and_drop_empty_the_driver_too(queue: penstock.Queue) -> None:
     assert tube.take() is None
     tube.drop()
     assert queue.tubes() == []
+
+
+@pytest.mark.parametrize("finish", ["ack", "release", "nack", "bury", "delete"])
+def test_a_job_that_was_finished_by_hand_is_left_alone_when_its_block_ends(queue: penstock.Queue, finish: str) -> None:
+    tube = queue.tube("stack", "lifo")
+    tube.put("x")
+    job = tube.take()
+    assert job is not None
+    with job:
+        getattr(job, finish)()
+    assert tube.stats()["taken"] == 0
+
+
+def test_a_state_that_makes_no_sense_is_refused_once_and_the_tube_goes_on(queue: penstock.Queue) -> None:
+    class Odd(LifoTube):
+        def bury(self, id: int) -> Task | None:
+            return (id, "?", None)
+
+        def kick(self, count: int) -> int:
+            for task in list(self.space):
+                self.on_task_change((task[0], "?", None), "kick")
+                self._set(task, "r", "kick")
+            return count
+
+    class OddDriver(LifoDriver):
+        @staticmethod
+        def new(space: list[Task], on_task_change: Callable[[Task, str], None], options: dict[str, Any]) -> Odd:
+            return Odd(space, on_task_change)
+
+    penstock.register_driver("odd", OddDriver)
+    try:
+        tube = queue.tube("odd", "odd")  # type: ignore[arg-type]
+        tube.put("a")
+        job = tube.take()
+        assert job is not None
+        with pytest.raises(BadDriver, match="the states are"):
+            job.bury()
+        job.release()
+        tube.put("b")
+        taken = tube.take_many(2)
+        with pytest.raises(BadDriver, match="the states are"):
+            tube.kick(2)
+        assert tube.stats()["ready"] == 2, "what else it told of is followed"
+        taken = tube.take_many(2)
+        assert [each.body for each in taken] == ["b", "a"]
+        for each in taken:
+            each.ack()
+    finally:
+        unregister_driver("odd")
+
+
+def test_a_driver_may_give_out_what_it_had_delayed_but_not_what_is_taken(queue: penstock.Queue) -> None:
+    class Careless(LifoTube):
+        """Whatever it has is next, in whichever state."""
+
+        def release(self, id: int, options: dict[str, Any]) -> Task | None:
+            return self._set(self.peek(id), "~", "release")
+
+        def take(self) -> Task | None:
+            return self._set(self.space[-1], "t", "take")
+
+    class CarelessDriver(LifoDriver):
+        @staticmethod
+        def new(space: list[Task], on_task_change: Callable[[Task, str], None], options: dict[str, Any]) -> Careless:
+            return Careless(space, on_task_change)
+
+    penstock.register_driver("careless", CarelessDriver)
+    try:
+        tube = queue.tube("careless", "careless")  # type: ignore[arg-type]
+        tube.put("x")
+        job = tube.take()
+        assert job is not None
+        job.release()
+        assert tube.stats()["delayed"] == 1 and tube.take() == job
+        with pytest.raises(BadDriver, match="that is taken"):
+            tube.take()
+        job.ack()
+        check(queue._host.engine)
+    finally:
+        unregister_driver("careless")
+
+
+def test_no_job_gets_in_or_out_past_its_driver(queue: penstock.Queue) -> None:
+    tube, plain = queue.tube("stack", "lifo"), queue.tube("plain", "fifo")
+    other, mine = plain.put("other"), tube.put("mine")
+    for job, target in [(other, tube), (mine, plain), (tube.job(mine.id), plain)]:
+        with pytest.raises(Unsupported):
+            job.move(target)
+    with pytest.raises(Unsupported, match="has no claims"):
+        tube.claim("consumer", 1, 10)
+    named = tube.named(mine._core.rare().name)
+    assert tube.job(mine.id).body == named.body == "mine" and queue.job(other.id).body == "other"
+    tube.job(mine.id).delete()
+    assert tube.take() is None, "its driver knows of it"
+    check(queue._host.engine)
+
+
+def test_a_driven_tube_cannot_be_altered_and_is_found_as_it_is(queue: penstock.Queue) -> None:
+    tube = queue.tube("stack", "lifo")
+    with pytest.raises(Unsupported, match="has a driver"):
+        tube.alter(max_deliveries=1)
+    assert queue.tube("stack").policy == tube.policy
+
+
+def test_a_dead_letter_for_a_driven_tube_is_buried_where_it_is(queue: penstock.Queue) -> None:
+    tube, plain = queue.tube("stack", "lifo"), queue.tube("plain", "fifo", max_deliveries=1, dead_letter="stack")
+    plain.put("x")
+    job = plain.take()
+    assert job is not None
+    job.nack("broken")
+    assert (job.state, job.tube, job.meta()["reason"]) == ("buried", "plain", "broken")
+    assert tube.stats()["ready"] == 0
+    check(queue._host.engine)
+
+
+def test_a_tube_whose_driver_is_forgotten_says_so_until_it_is_registered_anew(queue: penstock.Queue) -> None:
+    tube = queue.tube("stack", "lifo")
+    job = tube.put("x")
+    unregister_driver("lifo")
+    looks = [lambda: queue.tube("stack"), lambda: queue.find_tube("stack"), lambda: queue.job(job.id), queue.scan]
+    for look in [*looks, tube.take]:
+        with pytest.raises(Unsupported, match=r"'lifo'.*register_driver"):
+            look()
+    penstock.register_driver("lifo", LifoDriver)
+    assert queue.job(job.id).body == "x" and tube.take() == job
 
 
 def test_a_driver_that_lacks_a_method_is_refused_by_name() -> None:

@@ -12,7 +12,8 @@ import pytest
 import penstock
 from penstock.core.errors import JournalFailed
 from penstock.embedded import Queue
-from penstock.host import Host, Session, Store
+from penstock.host.host import Host, Store
+from penstock.host.session import Session
 from penstock.testing.disk import MemoryDisk
 from tests.conformance.faces import AsyncFace, code_of, eventually, in_thread
 

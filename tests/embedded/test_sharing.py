@@ -16,7 +16,8 @@ import pytest
 import penstock
 from penstock.embedded import Queue
 from penstock.embedded_async import AsyncQueue, AsyncTube
-from penstock.host import Host, Session, Store
+from penstock.host.host import Host, Store
+from penstock.host.session import Session
 from penstock.journal.log import RESERVE_BYTES, Log
 from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk, MemoryFile

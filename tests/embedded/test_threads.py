@@ -13,12 +13,17 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
-from penstock.host import ThreadSleeper
+from penstock.core.errors import InUse
+from penstock.host.host import Host
+from penstock.host.sleepers import ThreadSleeper
+from penstock.host.steward import Steward
+from penstock.journal.log import Log
 from penstock.testing import check
 from tests.conformance.faces import PATIENCE_S
 
@@ -305,6 +310,59 @@ def test_a_job_served_to_a_take_that_is_interrupted_was_not_delivered(
         tube.take(timeout=None)
     [job] = tube.jobs("ready")
     assert job.deliveries == 0 and tube.events() == {"put": 1, "taken": 1, "undelivered": 1}
+
+
+def test_a_take_that_is_interrupted_late_leaves_the_job_to_whoever_has_taken_it_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with penstock.open(tmp_path) as queue, queue.session() as other:
+        tube = queue.tube("interrupted", "fifottl")
+        tube.put("x", ttr=0.01)
+        taken = []
+
+        def while_the_disk_is_slow(self: Host) -> None:
+            monkeypatch.undo()
+            taken.append(other.tube("interrupted").take(timeout=PATIENCE_S, ttr=PATIENCE_S))
+            raise Interrupted
+
+        monkeypatch.setattr(Host, "make_durable", while_the_disk_is_slow)
+        with pytest.raises(Interrupted):
+            tube.take()
+        taken[0].ack()
+
+
+@pytest.mark.parametrize("where", [(Steward, "stop"), (Host, "leave"), (Log, "close")])
+def test_a_close_that_is_interrupted_can_be_called_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[type, str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise Interrupted
+
+    queue = penstock.open(tmp_path)
+    queue.tube("t").put("x")
+    monkeypatch.setattr(*where, interrupted)
+    with pytest.raises(Interrupted):
+        queue.close()
+    monkeypatch.undo()
+    queue.close()
+    with penstock.open(tmp_path) as again:
+        assert again.tube("t").stats()["ready"] == 1
+
+
+def test_a_directory_is_not_given_free_while_its_steward_is_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Steward) -> None:
+        raise Interrupted
+
+    queue = penstock.open(tmp_path)
+    monkeypatch.setattr(Steward, "stop", interrupted)
+    with pytest.raises(Interrupted):
+        queue.close()
+    monkeypatch.undo()
+    with pytest.raises(InUse):
+        penstock.open(tmp_path)
+    queue.close()
 
 
 def test_the_time_is_handed_on_by_one_who_is_interrupted(queue: penstock.Queue, alarm: Callable[[], None]) -> None:

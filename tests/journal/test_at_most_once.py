@@ -10,7 +10,7 @@ from penstock.core import policy
 from penstock.core import states as s
 from penstock.core.errors import NoSpace
 from penstock.core.job import Draft
-from penstock.host import Host, Store
+from penstock.host.host import Host, Store
 from penstock.journal import filling
 from penstock.journal.frame import FRAME_HEADER_BYTES
 from penstock.journal.identity import forsake, identity

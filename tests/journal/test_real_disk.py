@@ -138,6 +138,8 @@ def test_everysec_syncs_within_a_second_or_so(tmp_path: Path) -> None:
         (lambda path: (path / "segment-0000000001.log").rename(path / "segment-0000000007.log"), "0001.log is missing"),
         (lambda path: (path / "segment-0000000003.log").rename(path / "segment-0000000007.log"), "renamed by mistake"),
         (lambda path: (path / "segment-0000000002.log").unlink(), "segment-0000000002.log is missing"),
+        (lambda path: _link(path, ["segment-0000000002.log"]), "segment-0000000002.log is a link"),
+        (lambda path: _link(path, [f"segment-000000000{number}.log" for number in (1, 2, 3)]), "log is a link"),
         (lambda path: _patch(path / "segment-0000000001.log", 8, b"\x02"), "newer Penstock"),
         (lambda path: _patch(path / "segment-0000000001.log", 10, b"\x01"), "newer Penstock"),
         (lambda path: _patch(path / "segment-0000000001.log", 40, b"\xff"), "offset 0"),
@@ -152,6 +154,13 @@ def test_a_directory_that_was_tampered_with_is_refused_by_name(tmp_path: Path, s
     with pytest.raises(DamagedJournal, match=words):
         penstock.open(tmp_path / "queue")
     assert {entry.name: entry.stat().st_size for entry in os.scandir(tmp_path / "queue")} == before
+
+
+def _link(path: Path, names: list[str]) -> None:
+    """As if somebody had moved files to another disk."""
+    for name in names:
+        (path / name).rename(path.parent / name)
+        (path / name).symlink_to(path.parent / name)
 
 
 def _patch(path: Path, offset: int, data: bytes) -> None:

@@ -13,16 +13,21 @@ import pytest
 
 import penstock
 from penstock.core import policy
+from penstock.core.engine import Engine
 from penstock.core.errors import CommandError, DamagedJournal, NoMemory, OutOfRange
 from penstock.core.job import BodyRef, Draft, Job
 from penstock.core.limits import JOB_MEMORY_BYTES
 from penstock.core.moves import tube_bytes
-from penstock.host import Host
+from penstock.core.sessions import Session
+from penstock.core.states import BURIED
+from penstock.core.tube import Tube
+from penstock.host.host import Host
 from penstock.journal.bodies import Bodies
 from penstock.journal.disk import RealFile
 from penstock.journal.recovery import open_log
 from penstock.journal.segment import segment_name, snapshot_name, snapshot_names
 from penstock.journal.snapshot import take_snapshot
+from penstock.testing import digest
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
 from tests.journal.shortened import SEGMENT, WALL
@@ -456,6 +461,47 @@ def test_a_job_that_moves_within_one_commit_to_where_bodies_are_kept_in_memory_k
     log.commit(WALL, WALL)
     assert job.body == b"body" * 100
     take_snapshot(disk, log, engine, WALL, WALL)
+    check(engine)
+
+
+IN_MEMORY = [
+    dataclasses.replace(policy.FIFOTTL, temporary=True),
+    dataclasses.replace(policy.FIFOTTL, unique_bodies=True),
+]
+
+
+def with_a_damaged_body(target: policy.TubePolicy, retry: str = "") -> tuple[Engine, Session, Tube, Job]:
+    """An engine, a tube whose bodies are kept in memory, and a taken job of another whose body cannot be read."""
+    disk = MemoryDisk()
+    opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
+    engine, log = opened.engine, opened.log
+    log.writer.memory_left = -1
+    source = engine.create_tube(b"source", dataclasses.replace(policy.FIFOTTL, retry=retry), WALL)
+    other = engine.create_tube(b"other", target, WALL)
+    session = engine.connect(b"c" * 16).session
+    job = engine.put(source, Draft(b"body" * 100, ttr_ms=1_000), WALL)
+    log.commit(WALL, WALL)
+    assert engine.take(session, source, WALL) is job and isinstance(job.body, BodyRef)
+    disk.open(segment_name(job.body.file)).write(job.body.offset + 5, b"?")
+    return engine, session, other, job
+
+
+@pytest.mark.parametrize("target", IN_MEMORY)
+def test_a_dead_letter_that_cannot_be_read_is_buried_where_it_is(target: policy.TubePolicy) -> None:
+    engine, _, other, job = with_a_damaged_body(target, "1x then move other")
+    engine.advance(WALL + 1_000)
+    assert job.state == BURIED and b"damaged" in job.rare().reason
+    assert other.total() == 0
+    check(engine)
+
+
+@pytest.mark.parametrize("target", IN_MEMORY)
+def test_a_move_that_is_refused_because_its_body_cannot_be_read_has_changed_nothing(target: policy.TubePolicy) -> None:
+    engine, session, other, job = with_a_damaged_body(target)
+    before = digest(engine)
+    with pytest.raises(DamagedJournal):
+        engine.move(session, job, other, WALL, delay_ms=50)
+    assert digest(engine) == before
     check(engine)
 
 

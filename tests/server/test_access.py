@@ -14,6 +14,7 @@ from penstock.core.errors import OutOfRange
 from penstock.dialects.command import ADMIN, DEBUG, READ, WRITE
 from penstock.server.access import Account
 from penstock.wire.bus import PATTERNS_MAX
+from tests.server import inside
 from tests.server.hostile import PATIENCE_S, Client, Refusal, Server, Watch, figures, serving, wait_until, warm_up
 from tests.wire.streams import encode
 
@@ -325,6 +326,19 @@ def test_and_may_use_those(mail: Client, name: str) -> None:
     assert mail.ask("JSCAN", 0, "QUEUE", name) == [b"0", [job]]
     assert len(mail.ask("GETJOB", "FROM", name)) == 1  # type: ignore[arg-type]
     assert mail.ask("ACKJOB", job) == 1
+
+
+def test_one_of_the_users_who_is_called_default_keeps_its_password(tmp_path: Path) -> None:
+    async def main() -> None:
+        words = ("--user", "default password:own", "--requirepass", "shared")
+        async with inside.server(tmp_path, *words) as server:
+            for password in ("other", ""):
+                server.config.change("requirepass", password)
+                server.apply("requirepass")
+                assert server.accounts.log_in("default", b"own") is not None
+                assert server.accounts.log_in("default", password.encode()) is None
+
+    inside.run(main())
 
 
 def test_a_user_has_no_more_tubes_than_another_node_can_be_told() -> None:

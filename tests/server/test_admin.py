@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 from . import serving
-from .serving import Refusal, Server, Wire, bulks, command, configured, decoded, free_port, pairs, refusals, wait_for
+from .serving import Refusal, Server, Wire, bulks, command, configured, decoded, pairs, refusals, wait_for
 
 SYNTAX = "ERR syntax error"
 WRONG_CLUSTER = "ERR Wrong CLUSTER subcommand or number of arguments"
@@ -48,6 +50,8 @@ def unknown_debug(word: str) -> str:
         ("INFO a b", SYNTAX),
         ("COMMAND nosuch", WRONG_COMMAND),
         ("COMMAND COUNT x", WRONG_COMMAND),
+        ("COMMAND INFO" + " ping" * 1_001, "ERR COMMAND tells of up to 1000 commands at a time"),
+        ("COMMAND DOCS" + " ping" * 1_001, "ERR COMMAND tells of up to 1000 commands at a time"),
         ("CONFIG nosuch", WRONG_CONFIG),
         ("CONFIG get", "ERR Wrong number of arguments for CONFIG get"),
         ("CONFIG GET a b", "ERR Wrong number of arguments for CONFIG GET"),
@@ -594,6 +598,13 @@ def test_a_reset_leaves_the_queue_of_one_who_waits_again(wire: Wire, wires: Call
     assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
 
 
+def test_a_reset_removes_what_a_large_claim_holds(wire: Wire, queue: bytes) -> None:
+    wire.call("MPUT", queue, *(word for number in range(3_000) for word in ("JOB", number)))
+    wire.call("CLAIM", "TAKE", queue, queue, 1, "COUNT", 3_000)
+    assert wire.ask("DEBUG", "FLUSHALL") == b"+OK\r\n"
+    wait_for(lambda: wire.info()["registered_jobs"] == "0")
+
+
 def test_a_reset_takes_many_queues_at_a_time_however_many_clients_there_are(
     wire: Wire, wires: Callable[[], Wire], queue: bytes
 ) -> None:
@@ -662,7 +673,7 @@ def test_a_command_that_cannot_be_renamed_keeps_the_server_from_starting(
     """Whoever believes a command to be out of reach must not be wrong."""
     ports = ["--port", str(free_port()), "--iproto-port", "0", "--cluster-port", str(free_port())]
     told = f"penstock: flag --rename-command: rename-command: {why}\n"
-    assert refusals(tmp_path, [*ports, "--rename-command", *words]) == [(1, told)]
+    assert refusals(tmp_path, [*ports, "--rename-command", *words]) == [(2, told)]
 
 
 # ---- Passwords -------------------------------------------------------------------------------------------------------

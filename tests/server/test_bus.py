@@ -11,8 +11,7 @@ import pytest
 import uvloop
 
 from penstock.server.bus import connected
-
-from .serving import free_port
+from tests.ports import free_port
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])

@@ -12,6 +12,8 @@ from typing import Any
 import msgpack
 import pytest
 
+from penstock.wire.msgpack import VALUES_MAX
+
 from .serving import Refusal, Server, Wire, decoded, wait_for
 
 
@@ -106,6 +108,16 @@ def test_what_cannot_be_called_is_refused_and_the_connection_goes_on(wire: Wire,
     assert refused(wire, "CALL", f"box.space.{tube}:insert", b"\x05").startswith("ERR ")
     assert refused(wire, "CALL", "xqueue.upgrade", b"\xa1x", b"\x05").startswith("XQUEUE ")
     assert wire.ask("PING") == b"+PONG\r\n"
+
+
+def test_the_arguments_of_a_call_have_no_more_values_than_a_body_may(wire: Wire, tube: str) -> None:
+    many = b"\xdd" + (VALUES_MAX - 1).to_bytes(4, "big") + b"\x01" * (VALUES_MAX - 1)
+    half = b"\xdc\xff\xff" + b"\x01" * 0xFFFF
+    for name, args in ((f"queue.tube.{tube}:put", [many]), ("queue15.put", [b"\x05", *[half] * 17])):
+        assert refused(wire, "CALL", name, *args).endswith("is no value in msgpack")
+    most = b"\xdd" + (VALUES_MAX - 2).to_bytes(4, "big") + b"\x01" * (VALUES_MAX - 2)
+    assert wire.ask("CALL", f"queue.tube.{tube}:put", most).startswith(b"*2\r\n")
+    assert wire.call("GETJOB", "NOHANG", "FROM", tube)[0][2] == b"[" + b"1," * (VALUES_MAX - 3) + b"1]"
 
 
 USERS = """

@@ -37,6 +37,8 @@ def test_any_line_has_words_or_unbalanced_quotes(line: str) -> None:
         (r"'a\n' 'it\'s'", ["a\\n", "it's"]),
         ('a"b c"', ["ab c"]),
         ("é", ["é"]),
+        ("a\0b 'c\0' \0", ["a\0b", "c\0", "\0"]),
+        ("x '' \"\"", ["x", "", ""]),
         (r'"\xc3\xa9"', ["é"]),
     ],
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 import socket
 import stat
 from collections.abc import Callable
@@ -9,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from .serving import PATIENCE_S, Server, Wire, free_port, refusals
+import penstock.server.server
+from penstock.server.config import load
+from penstock.server.iproto import doors
+from penstock.server.serve import _listen_bus, _listen_iproto, open_host
+from tests.ports import free_port
+
+from . import inside
+from .serving import PATIENCE_S, Server, Wire, refusals
 
 Start = Callable[..., Server]
 
@@ -113,3 +123,21 @@ def test_a_port_that_is_taken_is_named_with_its_address(tmp_path: Path) -> None:
         words = ["--port", str(free_port()), "--iproto-port", "0", "--cluster-port", str(free_port())]
         [(code, said)] = refusals(tmp_path, [*words, "--http-port", port, "--http-bind", "127.0.0.1", "--bind", "::1"])
     assert code == 1 and said.startswith(f"penstock: cannot listen on 127.0.0.1: somebody else listens on port {port};")
+
+
+def test_why_a_port_that_nobody_asked_for_is_closed_is_said_as_it_is(tmp_path: Path) -> None:
+    """An address that is none of this machine's is no port that is taken."""
+
+    async def main() -> None:
+        config = load(None, ["--dir", str(tmp_path), "--bind", "203.0.113.9"], {}, tmp_path)
+        host = open_host(config)
+        server = penstock.server.server.Server(config, host, asyncio.get_running_loop())
+        assert await _listen_iproto(server, doors(server)) == await _listen_bus(server) == []
+        why = f"cannot be opened ({os.strerror(errno.EADDRNOTAVAIL)})"
+        assert [warning.partition(", so")[0] for warning in server.warnings] == [
+            f"port 3301 {why}",
+            f"port 17711 {why}",
+        ]
+        host.close()
+
+    inside.run(main())

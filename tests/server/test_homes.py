@@ -402,7 +402,9 @@ def test_nobody_may_do_more_through_another_node_and_a_tube_that_has_two_homes_i
         roots[0].call("PUT", "mail", "body")
         roots[0].call("PUT", "secret", "body")
         roots[0].call("CLUSTER", "MEET", "127.0.0.1", nodes[1].port, nodes[1].bus_port)
-        wait_for(lambda: len(roots[1].call("CLUSTER", "HOMES")) == 4)
+        # Homes are told on a link one way; commands need both ways.
+        wait_for(lambda: all(b"cluster_reachable_nodes:1\r\n" in root.call("CLUSTER", "INFO") for root in roots))
+        wait_for(lambda: all(len(root.call("CLUSTER", "HOMES")) == 4 for root in roots))
         ann = nodes[1].connect()
         ann.call("AUTH", "ann", "a")
         assert ann.call("HELLO", 3)[b"proto"] == 3

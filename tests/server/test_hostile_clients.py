@@ -196,6 +196,36 @@ def test_a_long_body_holds_nobody_up_while_somebody_watches(server: Server, admi
         assert any(b"ADDJOB" in line for line in shown)  # type: ignore[operator]
 
 
+def test_what_one_sees_who_watches_does_not_fall_into_a_long_answer(server: Server, admin: Client) -> None:
+    for _ in range(3_000):
+        admin.say("ADDJOB", "long", "x", 0)
+    assert all(isinstance(admin.answer(), bytes) for _ in range(3_000))
+    done = threading.Event()
+
+    def talk() -> None:
+        while not done.is_set():
+            admin.ask("PING")
+
+    with server.client() as monitor:
+        assert monitor.ask("MONITOR") == b"OK"
+        thread = threading.Thread(target=talk)
+        thread.start()
+        try:
+            # The answer leaves in slices, and in between others are served.
+            monitor.say("JSCAN", 0, "BUSYLOOP", "REPLY", "all")
+            answer = monitor.answer()
+            while not isinstance(answer, list):
+                answer = monitor.answer()
+        finally:
+            done.set()
+            thread.join()
+        cursor, jobs = answer
+        assert cursor == b"0" and len(jobs) == 3_000 and all(isinstance(job, list) for job in jobs)
+        admin.ask("PING", "the end")
+        while b"the end" not in monitor.answer():  # type: ignore[operator]
+            pass
+
+
 def test_nobody_who_watches_sees_a_password(server: Server, admin: Client) -> None:
     with server.client() as monitor, server.client() as client:
         assert monitor.ask("MONITOR") == b"OK"
@@ -236,6 +266,15 @@ def test_idle_connections_cost_little(server: Server, admin: Client) -> None:
         )
         stack.close()
         wait_until(lambda: int(figures(admin)["connected_clients"]) < 10)
+
+
+@pytest.mark.parametrize("sent", [encode([b"QLEN", b"q", b"x" * 8 * MB]), encode([b"x" * 8 * MB])])
+def test_what_was_answered_is_not_kept_while_its_client_idles(server: Server, admin: Client, sent: bytes) -> None:
+    with contextlib.ExitStack() as stack, Watch(server, growth_max=16 * MB):
+        for _ in range(10):
+            client = stack.enter_context(server.client())
+            client.send(sent)
+            assert isinstance(client.answer(), Refusal)
 
 
 def test_who_comes_and_goes_leaves_nothing(server: Server, admin: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import select
 import socket
 import struct
@@ -14,8 +15,24 @@ from typing import Any
 import msgpack
 import pytest
 
-from .iproto_wire import AUTH, CALL_16, EVAL, ID, PING, SELECT, IprotoWire, Refusal, call, pack, request, scrambled
-from .serving import PENSTOCK, Server, Wire, configured, environment, free_port, refusals, wait_for
+from tests.ports import free_port
+
+from .iproto_wire import (
+    AUTH,
+    CALL,
+    CALL_16,
+    EVAL,
+    ID,
+    PING,
+    SELECT,
+    IprotoWire,
+    Refusal,
+    call,
+    pack,
+    request,
+    scrambled,
+)
+from .serving import PENSTOCK, Server, Wire, configured, environment, refusals, wait_for
 
 Connect = Callable[[], IprotoWire]
 Dial = Callable[[Server], IprotoWire]
@@ -207,6 +224,18 @@ def test_a_call_in_the_old_form_wraps_what_is_no_tuple(iproto: IprotoWire, tube:
     assert iproto.call(f"queue.tube.{tube}:take", 0, code=CALL_16) == []
 
 
+@pytest.mark.parametrize("code", [CALL, CALL_16])
+@pytest.mark.parametrize("body", [b"x" * 1_100_000, b"[" + b"1," * 2_200_000 + b"1]"], ids=["none", "of many values"])
+def test_one_who_waits_is_handed_what_was_called_json_whatever_it_is(
+    iproto: IprotoWire, wire: Wire, tube: str, body: bytes, code: int
+) -> None:
+    waiting = iproto.start(f"queue.tube.{tube}:take", 100, code=code)
+    assert wire.ask("PUT", tube, body, "AS", "json").startswith(b"$40\r\n")
+    [[_, state, data]] = iproto.result(waiting)
+    assert state == "t" and data == (json.loads(body) if body[:1] == b"[" else body.decode())
+    assert iproto.ask(PING) == (0, {})
+
+
 @pytest.mark.parametrize(
     ("text", "args", "answer"),
     [
@@ -243,6 +272,13 @@ def test_a_tube_is_created_by_the_text_of_go_tarantool(iproto: IprotoWire, queue
 def test_lua_is_not_evaluated(iproto: IprotoWire, text: str) -> None:
     code, body = iproto.ask(EVAL, {0x27: text, 0x21: []})
     assert code & 0x7FFF in (42, 33) and body[0x31]
+
+
+def test_a_text_that_is_longer_than_any_that_is_understood_is_not_looked_at(iproto: IprotoWire) -> None:
+    """Whoever has sixty megabytes of words split would keep everybody waiting for seconds."""
+    for spaces, denied in ((60_000, 0), (66_000, 0x8000 | 42)):
+        code, _ = iproto.ask(EVAL, {0x27: "return queue.statistics()" + " " * spaces, 0x21: []})
+        assert code == denied
 
 
 # ---- Going -----------------------------------------------------------------------------------------------------------

@@ -11,12 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.errors import JournalFailed
+from penstock.core import policy
+from penstock.core.errors import Interrupted, JournalFailed
+from penstock.core.job import Draft, Job
 from penstock.core.limits import NEVER
+from penstock.core.tube import Tube
+from penstock.core.waits import Waiting
 from penstock.dialects.command import WRITE, Caller, Command, Desk, Long
 from penstock.dialects.disque import Disque
 from penstock.dialects.site import Site
-from penstock.host import Host, Store
+from penstock.host.host import Host, Store
 from penstock.journal.disk import File, RealDisk, RealFile
 from penstock.server.node import Client, Node
 
@@ -135,6 +139,18 @@ def test_a_sync_that_ends_within_a_turn_sends_no_answers_of_that_turn(
     on_a_slow_disk(script)
 
 
+def test_a_long_body_is_synced_in_a_thread_however_fast_the_disk_was(on_a_slow_disk: Callable[[Script], None]) -> None:
+    async def script(node: Node, client: Callable[[list[bytes]], Sent]) -> None:
+        node.sync_average_s = 0.0
+        SlowFile.gate.clear()
+        node.run(client([b"ADDJOB", b"q", b"a" * 1_000_000, b"0"]))
+        while not node._syncing:
+            await asyncio.sleep(0)
+        SlowFile.gate.set()
+
+    on_a_slow_disk(script)
+
+
 @pytest.mark.parametrize("in_thread", [True, False], ids=["in a thread", "in the loop"])
 def test_a_disk_that_fails_to_sync_ends_the_node_and_nobody_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_thread: bool
@@ -154,6 +170,30 @@ def test_a_disk_that_fails_to_sync_ends_the_node_and_nobody_is_answered(
 
     SlowFile.gate.set()
     asyncio.run(main())
+
+
+def test_a_command_that_breaks_off_in_the_middle_ends_the_node_and_nothing_of_its_turn_is_kept(tmp_path: Path) -> None:
+    def break_off(job: Job, tube: Tube, rule: int, now: int) -> None:
+        raise AssertionError
+
+    async def main() -> None:
+        host = Host(0, NEVER, Store(RealDisk(str(tmp_path))))
+        node = a_node(host)
+        node.desk.on_error = node.report
+        before, broken = (Sent(number, node, [b"ADDJOB", b"q", b"a", b"0"]) for number in range(2))
+        node.run(before)
+        host.engine.watch = break_off
+        node.run(broken)
+        with pytest.raises(Interrupted):
+            await asyncio.wait_for(node.failed, PATIENCE_S)
+        assert before.sent == broken.sent == []
+        with host.lock:
+            host.close()
+
+    asyncio.run(main())
+    host = Host(0, NEVER, Store(RealDisk(str(tmp_path))))
+    assert host.engine.jobs.count == 0
+    host.close()
 
 
 class Clock:
@@ -207,7 +247,7 @@ def test_a_long_command_goes_on_at_once_while_nobody_else_wants_anything(clock: 
     asyncio.run(main())
 
 
-def test_a_long_command_leaves_others_nine_times_the_time_that_it_takes(clock: Clock) -> None:
+def test_a_long_command_leaves_others_nineteen_times_the_time_that_it_takes(clock: Clock) -> None:
     async def main() -> None:
         node = a_node(Host(0, NEVER))
         long, other = Slices(clock, 10), Sent(2, node, [])
@@ -215,12 +255,42 @@ def test_a_long_command_leaves_others_nine_times_the_time_that_it_takes(clock: C
         node.run(other)  # Begins with a slice: nobody was there before.
         await turns(node, other)
         assert long.left == 9
-        clock.now += 8.9
+        clock.now += 18.9
         await turns(node, other)
         assert long.left == 9
         clock.now += 0.1
         await turns(node, other)
         assert long.left == 8
+        node.stop()
+
+    asyncio.run(main())
+
+
+class Waits(Sent):
+    """A client that waits, and notes when that has ended."""
+
+    def __init__(self, number: int, node: Node) -> None:
+        super().__init__(number, node, [])
+        self.ended = asyncio.Event()
+
+    def end_wait(self, wait: Waiting, now: int, refusal: bytes = b"") -> None:
+        self.ended.set()
+
+
+def test_a_client_whose_wait_another_thread_has_ended_is_answered_in_a_turn_of_the_node() -> None:
+    async def main() -> None:
+        host = Host(0, NEVER)
+        node = a_node(host)
+        client = Waits(1, node)
+        tube = host.engine.create_tube(b"t", policy.FIFO, host.now())
+        host.engine.wait(client.connection, [tube], host.now(), tag=client)
+
+        def put() -> None:
+            with host.lock, host:
+                host.engine.put(tube, Draft(b""), host.now())
+
+        await asyncio.to_thread(put)
+        await asyncio.wait_for(client.ended.wait(), PATIENCE_S)
         node.stop()
 
     asyncio.run(main())

@@ -13,7 +13,7 @@ import penstock
 from penstock.client.standby import Standby
 from penstock.client.url import target
 from penstock.core.errors import CommandError, DamagedJournal, InUse, StandbyOnly
-from penstock.host import boot_id
+from penstock.host.host import boot_id
 from penstock.journal.check import check_log
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import Identity, identity
@@ -128,7 +128,7 @@ def test_one_that_has_fallen_behind_begins_anew(node: Node, tmp_path: Path) -> N
     mirror.close()
     with following(node, home) as standby:
         assert not check_log(RealDisk(str(home)), boot_id()).damaged
-        assert (home / "anew").exists() and (home / "segment-0000000001.log").exists()
+        assert (home / "segment-0000000001.log").exists()
         standby.catch_up()
         assert_alike(node, home)
         put(node, 1)
@@ -148,14 +148,18 @@ def test_what_was_begun_anew_comes_up_wherever_it_was_interrupted(tmp_path: Path
     newest = snapshot_names(source)[-1]
     whole = [*(name for name in segment_names(source) if name[-9:] >= newest[-9:]), newest]
     assert len(whole) == 2
-    for moved in range(len(whole)):
+    for moved in range(len(whole) + 1):
         home = RealDisk(str(tmp_path / f"standby {moved}"))
         replace(who, standby=True).write(home)
-        home.replace("segment-0000000001.log", source.read("segment-0000000001.log"))
+        if moved == 0:
+            # It goes first.
+            home.replace("segment-0000000001.log", source.read("segment-0000000001.log"))
         below = home.below("anew")
         for number, name in enumerate(whole):
             (home if number < moved else below).replace(name, source.read(name))
-        Mirror(home).close()
+        mirror = Mirror(home)
+        mirror.close()
+        assert mirror.position > 1, "it would be fetched again"
         assert [*segment_names(home), *snapshot_names(home)] == whole and not home.has_below("anew")
         assert not check_log(home, boot_id()).damaged
 

@@ -407,3 +407,18 @@ def test_the_module_is_configured_and_tubes_are_granted(
     admin.close()
     other.call("queue.identify", token)
     assert other.call("queue.tube.s*ar:ack", 0) == [[0, "-", "x"]]
+
+
+def test_what_was_granted_stays_when_a_password_changes(
+    start: Callable[..., Server], dial: Callable[[Server], IprotoWire]
+) -> None:
+    server = start("--requirepass", "main", "--user", "bob password:b tubes:own", password="main")
+    wire, admin = server.connect(), dial(server)
+    admin.log_in("default", "main")
+    admin.call("queue.create_tube", "star", "fifo")
+    assert admin.call("queue.tube.star:grant", "bob") == []
+    for password in ("other", "", "main"):
+        assert wire.ask("CONFIG", "SET", "requirepass", password) == b"+OK\r\n"
+        bob = dial(server)
+        bob.log_in("bob", "b")
+        assert bob.call("queue.tube.star:put", "x")[0][1] == "r"

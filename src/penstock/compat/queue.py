@@ -12,6 +12,8 @@ translates: whatever happens, happens in the queue below, which others may use i
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple, cast
 
@@ -25,6 +27,8 @@ from penstock.core.errors import (
     Full,
     NotOwner,
     NotTaken,
+    OnlyOnce,
+    PenstockError,
     TubeAwaited,
     TubeExists,
     TubeTaken,
@@ -40,6 +44,7 @@ from penstock.drivers import register_driver
 from penstock.embedded import Job as EmbeddedJob
 from penstock.embedded import Queue as EmbeddedQueue
 from penstock.embedded import Tube as EmbeddedTube
+from penstock.host.handed import Handed
 from penstock.options import PutOptions
 
 __all__ = ["Queue", "QueueError", "Task", "Tube"]
@@ -185,7 +190,7 @@ class Tube:
         self._over = tube
         self._callback: OnChange | None = None
         self._unsubscribe: Callable[[], None] | None = None
-        self._seen: dict[str, Task] = {}  # Tasks by the ids below, while somebody wants to hear of them.
+        self._seen: dict[str, Task] = {}  # What the callback has seen of tasks that may change again, by the ids below.
 
     @property
     def name(self) -> str:
@@ -211,7 +216,14 @@ class Tube:
         """Take the next task, or wait for one: for ever, if no time is given; None if there was none."""
         key = _options(options, more, ("key",), "take").pop("key", None)
         job = self._over.take(None if timeout is None else _at_least_zero(timeout, "timeout"), key=key)
-        return None if job is None else Task(_id(job), "t", job.body)
+        if job is None:
+            return None
+        deliveries = job.deliveries
+        try:
+            return Task(_id(job), "t", job.body)
+        except BaseException:
+            _give_back(job, deliveries)
+            raise
 
     def ack(self, id: Any) -> Task:
         """The work is done."""
@@ -282,19 +294,27 @@ class Tube:
     def on_task_change(self, callback: OnChange | None) -> OnChange | None:
         """Let a function be called with a task and what happened to it, in order; gives the one before.
 
-        It is called from a thread of its own. Of a task that it had not seen before, and that is gone, data is None.
+        It is called from a thread of its own. Of a task that is gone, data is None if it had not seen it before,
+        or saw it done.
         """
         before, self._callback = self._callback, callback
         if self._unsubscribe is not None:
             self._unsubscribe()
-        self._unsubscribe = None if callback is None else self._over.subscribe(self._changed)
+        self._seen = {}
+        self._unsubscribe = None
+        if callback is not None:
+            self._unsubscribe = self._over.subscribe(functools.partial(self._changed, callback, self._seen))
         return before
 
-    def _changed(self, change: Change) -> None:
-        callback, call = self._callback, _CALL_OF_EVENT.get(change.event)
-        if callback is None or call is None:
+    def _changed(self, callback: OnChange, known: dict[str, Task], change: Change) -> None:
+        if known is not self._seen:
+            return  # The callback has gone, or another has come.
+        call = _CALL_OF_EVENT.get(change.event)
+        if call is None:
+            if change.after == "gone":
+                known.pop(change.id, None)
             return
-        seen = self._seen.pop(change.id, None)
+        seen = known.pop(change.id, None)
         if seen is None:
             try:
                 job = self._queue.job(change.id)
@@ -302,8 +322,8 @@ class Tube:
             except UnknownJob:
                 seen = Task(change.id if change.number is None else change.number, "", None)
         task = seen._replace(state=_LETTERS[change.after])
-        if change.after != "gone":
-            self._seen[change.id] = task
+        if task.state != "-":
+            known[change.id] = task
         callback(task, _WHAT.get(call, call))
 
     def _find(self, id: Any) -> AnyJob:
@@ -346,6 +366,19 @@ def _id(job: AnyJob) -> Any:
     except UnknownJob:
         number = None
     return job.id if number is None else number
+
+
+def _give_back(job: AnyJob, deliveries: int) -> None:
+    """Give back a job that was taken, and that the caller never got. Where that fails, its session's end does it."""
+    with contextlib.suppress(PenstockError):
+        if isinstance(job, EmbeddedJob):
+            job._tube._host.give_back(Handed([job._core], [deliveries]))
+            return
+        try:
+            job.release()
+        except OnlyOnce:
+            # A server cannot know that nobody saw it; buried, it can still be looked at.
+            job.bury("its taker was interrupted")
 
 
 def _options(

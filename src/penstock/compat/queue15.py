@@ -19,6 +19,7 @@ from penstock.dialects import tarantool15
 from penstock.dialects.command import Caller
 from penstock.dialects.site import Site
 from penstock.embedded import Queue as EmbeddedQueue
+from penstock.host.handed import Handed
 from penstock.wire.errors import BoxError
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack
@@ -172,24 +173,24 @@ class _InProcess:
         self._dialect = tarantool15.Queue15(site)
         self._dialect.pri_is_offset = pri_is_offset
         self._functions = self._dialect.functions()
-        self._caller = Caller(over._session.connection)
 
     def call(self, name: bytes, *args: Any) -> list[Any]:
         """Call a function that does not wait: its results."""
         call = Request(CALL, 0)
         call.name = b"queue." + name
         call.args = [pack(arg) for arg in args]
-        session, caller = self._over._session, self._caller
+        session = self._over._session
+        caller = Caller(session.connection)
         try:
             with session.durable, session.lock, session:
                 results = self._functions[name].function(caller, call, b"", self._over._host.now())
+            assert results is not None
+            return _values(results)
         except BoxError as error:
             raise Queue15Error(str(error)) from None
-        # Whoever takes in process has what it takes.
-        caller.unsent.clear()
-        caller.unsent_deliveries.clear()
-        assert results is not None
-        return _values(results)
+        except BaseException:
+            self._over._host.not_seen(Handed(caller.unsent, caller.unsent_deliveries))
+            raise
 
     def take(self, space: int, tube: str, wait_ms: int) -> list[Any]:
         """Take a task, or wait for one."""
@@ -204,11 +205,19 @@ class _InProcess:
         waited_on = self._over.tube(name) if there else self._over.tube(name, "queue15")
         job = waited_on.take(seconds)
         session = self._over._session
-        with session.durable, session.lock, session:
-            if job is not None:
-                return _values(self._dialect.task(job._core, space, "taken"))
-            self._dialect.count(waited_on._core, "take_timeout")
+        if job is None:
+            with session.durable, session.lock, session:
+                self._dialect.count(waited_on._core, "take_timeout")
             return []
+        core, fetched = job._core, job._fetched
+        handed = Handed([core])
+        try:
+            with session.durable, session.lock, session:
+                body = self._over._host.body_of(core) if fetched is None else fetched[1]
+                return _values(self._dialect.with_body(core, space, "taken", body, core.body_kind))
+        except BaseException:
+            self._over._host.not_seen(handed)
+            raise
 
 
 class _OnServer:

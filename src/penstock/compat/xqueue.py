@@ -29,7 +29,9 @@ from penstock.dialects.xqueue_space import Steps, Waits, tuple_refused
 from penstock.dialects.xqueue_spaces import Spaces
 from penstock.embedded import Queue as EmbeddedQueue
 from penstock.embedded import sleep_through
-from penstock.host import Host, ThreadSleeper
+from penstock.host.handed import Handed
+from penstock.host.host import Host
+from penstock.host.sleepers import ThreadSleeper
 from penstock.options import to_bytes
 
 __all__ = ["Space", "XqueueError", "space", "upgrade"]
@@ -144,9 +146,7 @@ class _InProcess:
                     outcome = outcome.finish(outcome.wait, host.now())
             return outcome
         except BaseException:
-            # Nobody saw what was taken.
-            if caller.unsent and host.failure is None:
-                host.give_back(caller.unsent, caller.unsent_deliveries)
+            host.not_seen(Handed(caller.unsent, caller.unsent_deliveries))
             raise
 
     def _find(self) -> CoreSpace:

@@ -17,7 +17,7 @@ from penstock.dialects.words import shown
 from penstock.wire import iproto
 from penstock.wire.errors import BoxError, Refused
 from penstock.wire.iproto import Request
-from penstock.wire.msgpack import is_value
+from penstock.wire.msgpack import VALUES_MAX, values_in
 
 
 class CallCommand:
@@ -35,8 +35,12 @@ class CallCommand:
         request = Request(iproto.CALL, 0)
         request.name = args[1]
         request.args = args[2:]
+        # As many as a body has, which may be an array of all of them.
+        left: i64 = VALUES_MAX - 1
         for at, each in enumerate(request.args):
-            if not is_value(each):
+            count = values_in(each, left)
+            left -= count
+            if count < 0:
                 raise WrongType(f"argument {at + 1} of {shown(args[1])} is no value in msgpack")
         before = len(caller.unsent)
         try:

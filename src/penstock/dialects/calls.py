@@ -24,6 +24,7 @@ from penstock.core.errors import PenstockError, ProtocolError
 from penstock.core.waits import Waiting
 from penstock.dialects.command import (
     ANSWERS_BYTES_MAX,
+    INTERNAL_ERROR,
     Answer,
     Caller,
     Desk,
@@ -37,7 +38,7 @@ from penstock.dialects.site import Site
 from penstock.wire import iproto
 from penstock.wire.errors import AskFirst, BoxError, Elsewhere, NoProcedure, Refused
 from penstock.wire.iproto import Answers, IprotoParser, Request
-from penstock.wire.msgpack import DEPTH_MAX, NO_VALUES, VALUES_MAX, Reader, pack, unpack, write_array
+from penstock.wire.msgpack import DEPTH_MAX, NO_VALUES, Reader, pack, unpack, write_array
 
 # Tarantool's spaces that describe the others. Clients read them when they connect: there is nothing in them.
 _SCHEMA_SPACES: Final = frozenset([272, 276, 277, 280, 281, 288, 289, 296, 297, 304, 305, 312, 313, 320, 321])
@@ -50,6 +51,9 @@ _TUBES: Final = (b"queue.tube.", b"box.queue.tube.")
 
 # A name of a function is no longer: a tube's may have 65,535 bytes.
 _NAME_BYTES_MAX: Final = 66_000
+
+# Of the last call of a client, so much is kept to be shown.
+_SHOWN_BYTES_MAX: Final = 64
 
 # The answer to ID: version 3 of the protocol, and none of its optional features.
 _IDENTITY: Final = b"\x82\x54\x03\x55\x90"
@@ -221,8 +225,8 @@ class _AnswerInTurn(Answer):
 def _wrapped(results: bytes) -> bytes:
     """Results as the old form of a call has them: each is a tuple, so what is none becomes a tuple of one."""
     reader = Reader(results)
-    # What we answer ourselves may be a little more than what we take.
-    reader.left = 2 * VALUES_MAX
+    # What we answer ourselves may be more than what we take: JSON becomes any number of values.
+    reader.left = len(results)
     writer = BytesWriter()
     count = reader.length_of_array()
     write_array(writer, count)
@@ -322,14 +326,14 @@ class Calls:
                 self._pass_on(caller, request, refusal)
             else:
                 refuse(caller, request.sync, refusal)
-        except Exception as error:
-            self.desk.internal_errors += 1
-            caller.closing = True
-            text = b"internal error; the server's log has the details"
-            answers_of(caller).refusal(request.sync, iproto.ER_PROC_LUA, text)
-            if self.desk.on_error is None:
-                raise error
-            self.desk.on_error(error)
+        except Exception as defect:
+            self._failed(caller, request.sync, defect)
+
+    def _failed(self, caller: Caller, sync: i64, defect: Exception) -> None:
+        """A request failed in a way that nobody meant: its caller is closed, the others go on."""
+        caller.closing = True
+        answers_of(caller).refusal(sync, iproto.ER_PROC_LUA, INTERNAL_ERROR)
+        self.desk.report(defect)
 
     def _pass_on(self, caller: Caller, request: Request, where: Elsewhere) -> None:
         assert self.on_elsewhere is not None
@@ -340,7 +344,7 @@ class Calls:
 
     def _call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
         name = call.name
-        caller.last_command = name
+        caller.last_command = name if len(name) <= _SHOWN_BYTES_MAX else name[:_SHOWN_BYTES_MAX]
         if self.desk.watched and self.desk.on_show is not None:
             self.desk.on_show(caller, [name, *call.args])
         return self.call(caller, call, now)
@@ -432,13 +436,17 @@ class Calls:
         except PenstockError as reason:
             refuse(pending.caller, pending.sync, reason)
             return
+        except Exception as defect:
+            self._failed(pending.caller, pending.sync, defect)
+            return
         answer(pending.caller, pending.sync, pending.is_16, results)
 
 
 def _understand(request: Request) -> None:
     """Turn a text that is to be evaluated into the call that it is, if it is one that clients are known to send."""
     request.code = iproto.CALL
-    text = b" ".join(request.name.split())
+    # A longer text is none of these, and would take long to be split.
+    text = b" ".join(request.name.split()) if len(request.name) <= _NAME_BYTES_MAX else b""
     passing_on = _PASSING_ON.fullmatch(text)
     if passing_on is not None:
         request.name = passing_on.group(1)
@@ -456,6 +464,9 @@ def _understand(request: Request) -> None:
         iproto.ER_ACCESS_DENIED,
         "Lua is not evaluated here, but for calls like `return queue.create_tube(...)`; use CALL",
     )
+
+
+_NONE: Final[list[Request]] = []
 
 
 class CallInbox:
@@ -500,6 +511,10 @@ class CallInbox:
             if self._at == before:
                 return STOPPED
             budget -= self._at - before
+            if self._at == len(self._requests):
+                # What was in them is not kept: who has sent something long may be silent for days.
+                self._requests = _NONE
+                self._at = 0
         return STOPPED
 
 

@@ -38,6 +38,9 @@ SILENT: Final = 3
 # With so many bytes of answers a caller has got enough for one turn, however many commands it has sent.
 ANSWERS_BYTES_MAX: Final = 1024 * 1024
 
+# What a caller is told whose command failed in a way that nobody meant.
+INTERNAL_ERROR: Final = b"internal error; the server's log has the details"
+
 # Words of browsers: a page that makes one talk to us must not get far. GET and HEAD are none by themselves: clients of
 # Redis say GET, and what a browser sends is known by the rest of its line.
 _HTTP_WORDS: Final = frozenset([HTTP_REQUEST, b"POST", b"HOST:"])
@@ -403,14 +406,20 @@ class Desk:
                 answer.write(caller, wait, now)
             except PenstockError as reason:
                 caller.reply.error(refusal_line(reason))
+            except Exception as defect:
+                self._failed(caller, defect)
         if not caller.is_held_up():
             self.answered(caller, before)
 
     def _failed(self, caller: Caller, error: Exception) -> None:
         """A command failed in a way that nobody meant: its caller is closed, the others go on."""
-        self.internal_errors += 1
         caller.closing = True
-        caller.reply.error(b"ERR internal error; the server's log has the details")
+        caller.reply.error(b"ERR " + INTERNAL_ERROR)
+        self.report(error)
+
+    def report(self, error: Exception) -> None:
+        """Let it be known that something is wrong with us."""
+        self.internal_errors += 1
         if self.on_error is None:
             raise error
         self.on_error(error)
@@ -424,6 +433,7 @@ class Desk:
             caller.reply.ok()
             caller.closing = True
             return
+        caller.last_command = name[:128]
         shown = name[:128].decode("utf-8", "backslashreplace").encode()
         caller.reply.error(b"ERR unknown command '" + shown + b"'")
 

@@ -6,8 +6,7 @@ first is made as a `disque` tube; tubes of other types can be used as well, as f
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -15,6 +14,7 @@ from penstock.cluster.acks import Ack
 from penstock.cluster.node import Cluster
 from penstock.core import states as s
 from penstock.core.copying import is_shared
+from penstock.core.deadlines import NOWHERE
 from penstock.core.engine import Engine
 from penstock.core.ids import NOT_AN_ID, is_long
 from penstock.core.job import Draft, Job
@@ -26,6 +26,7 @@ from penstock.core.limits import (
     WAIT_TUBES_MAX,
     check_name,
 )
+from penstock.core.listing import Listing
 from penstock.core.outcomes import OK, ONLY_ONCE
 from penstock.core.policy import DISQUE
 from penstock.core.stats import rule_counts
@@ -48,6 +49,8 @@ STATE_WORDS: Final = [b"acked", b"queued", b"active", b"active", b"active", b"ac
 # What does not parse as a number. Too large for any field, so that it fails every check of a range as well.
 NOT_A_NUMBER: Final = 1 << 70
 _INTEGER_MAX: Final = (1 << 63) - 1
+# So many digits fit in 64 bits, whatever they are.
+_DIGITS_FAST_MAX: Final = 18
 
 _NOREPL: Final = b"NOREPL Not enough reachable nodes for the requested replication level"
 _UNABLE: Final = b", since I'm unable to hold a copy of the message for the following reason: "
@@ -66,9 +69,6 @@ _ENQUEUE: Final = 2
 _NACK: Final = 3
 _DEQUEUE: Final = 4
 _FAST_ACK: Final = 5
-
-# Its first argument is a caller, of whatever kind the shell has.
-StartLong = Callable[[Any, Long], None]
 
 
 class Disque:
@@ -96,7 +96,6 @@ class Disque:
         maxlen = 0
         replicate = UNSET
         asynchronous = False
-        ttl = 86_400
         retry = UNSET
         delay = 0
         if len(args) > 4:
@@ -115,7 +114,6 @@ class Disque:
                 if word == b"TTL":
                     if value <= 0 or value > _SECONDS_MAX:
                         raise Refused(b"ERR TTL must be a number > 0")
-                    ttl = value
                     draft.ttl_ms = value * 1000
                 elif word == b"RETRY":
                     if value < 0 or value > _SECONDS_MAX:
@@ -151,11 +149,13 @@ class Disque:
             draft.ttr_ms = retry * 1000
         check_tube(caller, name)
         if delay > 0:
-            if delay >= ttl and (tube is None or not tube.stretches):
+            draft.delay_ms = delay * 1000
+            policy = DISQUE if tube is None else tube.policy
+            ttl_ms = policy.default_ttl_ms if draft.ttl_ms == UNSET else draft.ttl_ms
+            if draft.delay_ms >= ttl_ms and not policy.delay_stretches_ttl:
                 raise Refused(
                     b"ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"
                 )
-            draft.delay_ms = delay * 1000
         external = False
         if cluster is not None:
             # A queue that is on one node has no other to go to.
@@ -361,9 +361,7 @@ class Disque:
         """Queue a job that nobody holds. It is not delivered once more by that, so only a NACK is counted."""
         if job.once and job.deliveries > 0:
             return ONLY_ONCE
-        if failed:
-            job.nacks += 1
-        return self._engine.switch(job, s.READY, now)
+        return self._engine.switch(job, s.READY, now, 0, failed)
 
     def _set_aside(self, caller: Caller, job: Job, now: i64) -> int:
         """Take a job out of its queue: until its retry time, or until it is enqueued if it has none."""
@@ -446,7 +444,8 @@ class Disque:
         reply.bulk(b"next-requeue-within")
         _write_within(reply, job.wake if job.state == s.TAKEN or job.state == s.DELAYED else NEVER, now)
         reply.bulk(b"next-awake-within")
-        _write_within(reply, job.due, now)
+        # Without a deadline, `due` is what is left of one that it had.
+        _write_within(reply, job.due if job.deadline_pos != NOWHERE else NEVER, now)
         reply.bulk(b"body")
         self.site.write_plain(reply, job)
 
@@ -519,11 +518,7 @@ class Disque:
     def oldest(self, caller: Caller, name: bytes, count: int, now: i64) -> None:
         """QPEEK queue count; `Newest` is for a negative count."""
         self._engine.advance(now)
-        tube = self._found(name)
-        if tube is None or count == 0:
-            caller.reply.array(0)
-        else:
-            self.write_peeked(caller.reply, tube, tube.first_jobs(s.READY, min(count, SLICE)))
+        self.site.run(caller, Peeking(self, self._found(name), count, False), now)
 
     def write_peeked(self, reply: Reply, tube: Tube, jobs: list[Job]) -> None:
         """Jobs as QPEEK tells them, as many as fit in an answer."""
@@ -703,6 +698,33 @@ def _pause_word(tube: Tube) -> bytes:
     return b"out" if tube.paused_out else b"none"
 
 
+class Peeking(Long):
+    """QPEEK: the first jobs of a queue that are ready, or the last of them."""
+
+    _disque: Disque
+    _tube: Tube | None
+    _listing: Listing | None
+
+    def __init__(self, disque: Disque, tube: Tube | None, count: int, last: bool) -> None:
+        self._disque = disque
+        self._tube = tube
+        self._listing = None
+        if tube is not None:
+            self._listing = Listing(disque.site.engine, tube, s.READY, min(count, SLICE), SLICE, last)
+
+    def step(self, caller: Caller, now: i64) -> bool:
+        """Look at the next jobs of the queue."""
+        tube = self._tube
+        listing = self._listing
+        if tube is None or listing is None or tube.dropped:
+            caller.reply.array(0)
+            return True
+        if not listing.step(SLICE):
+            return False
+        self._disque.write_peeked(caller.reply, tube, listing.jobs())
+        return True
+
+
 def _sum(counts: list[int], rules: list[int]) -> int:
     return sum([counts[rule] for rule in rules])
 
@@ -727,8 +749,15 @@ def integer(text: bytes) -> int:
 
 def parse_integer(text: bytes) -> int:
     """A number as Disque takes it: a sign perhaps, digits, nothing else, 64 bits; NOT_A_NUMBER for all else."""
-    if len(text) == 1 and 48 <= text[0] <= 57:
-        return text[0] - 48
+    size: i64 = len(text)
+    if size <= _DIGITS_FAST_MAX:
+        value: i64 = 0
+        at: i64 = 0
+        while at < size and 48 <= text[at] <= 57:
+            value = 10 * value + text[at] - 48
+            at += 1
+        if at == size > 0:
+            return value
     digits = text[1:] if text[:1] == b"-" or text[:1] == b"+" else text
     if not digits.isdigit() or len(digits) > 64:
         return NOT_A_NUMBER

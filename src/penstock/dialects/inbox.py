@@ -15,6 +15,8 @@ PART_LEFT: Final = 1  # A command that is not complete is left, or a mistake.
 MORE_LEFT: Final = 2  # As much was run as one turn may.
 STOPPED: Final = 3  # The client has to wait, or is to be closed.
 
+_NONE: Final[list[list[bytes]]] = []
+
 
 class Inbox:
     """The commands of one client that wait to be run."""
@@ -52,4 +54,8 @@ class Inbox:
             before = self._at
             self._at = desk.run_all(caller, self._commands, before, now)
             budget -= self._at - before
+            if self._at == len(self._commands):
+                # Their words are not kept: who has sent something long may be silent for days.
+                self._commands = _NONE
+                self._at = 0
         return STOPPED

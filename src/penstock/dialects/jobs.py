@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import Final
 
 from mypy_extensions import i64
@@ -14,6 +13,7 @@ from penstock.core.errors import CrossHome, OutOfRange, UnknownJob
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.job import BODY_BYTES, Job
 from penstock.core.limits import BATCH_JOBS_MAX, NEVER, UNSET, check_count
+from penstock.core.listing import Listing
 from penstock.core.tube import Tube
 from penstock.core.waits import EndWait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, check_tube
@@ -342,17 +342,14 @@ class _Held(Pages):
 class _First(Pages):
     """JOB LIST: the first jobs of a state in the order they would be served.
 
-    Where there is no heap of them, or they are many, it looks at every job of the tube, a slice at a time; then it
-    writes down, in slices too, those that are still what they were.
+    What was found is written down in slices, too, as far as it still is what it was.
     """
 
     _native: Native
     _tube: Tube
     _state: int
-    _count: int
-    _cursor: int
+    _listing: Listing
     _is_looking: bool
-    _last: list[tuple[int, int, int]]  # A heap of the first ones so far, the last of them on top: all is negated.
     _first: list[Job]
     _at: int
 
@@ -361,18 +358,20 @@ class _First(Pages):
         self._native = native
         self._tube = tube
         self._state = state
-        self._count = count
-        self._cursor = 0
-        self._last = []
+        self._listing = Listing(native.site.engine, tube, state, count, SLICE)
+        self._is_looking = True
+        self._first = []
         self._at = 0
-        self._is_looking = count > SLICE or not (tube.count_in(state) <= SLICE or (state == s.READY and not tube.keys))
-        self._first = [] if self._is_looking else tube.first_jobs(state, count)
 
     def look(self, caller: Caller, now: i64) -> bool:
         """Look at the next jobs, or write some of those that were found."""
         if self._is_looking:
-            self._look_further()
-            return False
+            if not self._listing.step(LOOK_SLICE):
+                return False
+            self._is_looking = False
+            self._first = self._listing.jobs()
+        if self._tube.dropped:
+            return True
         page = self.page(caller)
         for job in self._first[self._at : self._at + LOOK_SLICE]:
             if job.state != self._state or job.tube != self._tube.slot:
@@ -385,23 +384,6 @@ class _First(Pages):
         self.add(page)
         self._at += LOOK_SLICE
         return self._at >= len(self._first)
-
-    def _look_further(self) -> None:
-        engine = self._native.site.engine
-        jobs, self._cursor = engine.scan(self._cursor, LOOK_SLICE, self._tube, 1 << self._state)
-        last = self._last
-        for job in jobs:
-            place = (-job.priority, -job.order, -job.id)
-            if len(last) < self._count:
-                heapq.heappush(last, place)
-            elif place > last[0]:
-                heapq.heapreplace(last, place)
-        if self._cursor == 0:
-            self._is_looking = False
-            for _, _, number in sorted(last, reverse=True):
-                job_found = engine.jobs.find(-number)
-                if job_found is not None:
-                    self._first.append(job_found)
 
 
 def _told_bytes(job: Job, tube: bytes) -> int:

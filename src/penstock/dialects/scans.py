@@ -6,7 +6,6 @@ everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command, and answers
 
 from __future__ import annotations
 
-import heapq
 from typing import Final
 
 from mypy_extensions import i64
@@ -14,10 +13,9 @@ from mypy_extensions import i64
 from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.ids import LONG_ID_BYTES
-from penstock.core.job import Job
 from penstock.core.tube import Tube
-from penstock.dialects.command import SLICE, Caller, Long
-from penstock.dialects.disque import Disque, integer, parse_integer
+from penstock.dialects.command import SLICE, Caller
+from penstock.dialects.disque import Disque, Peeking, integer, parse_integer
 from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.wire.errors import SYNTAX, Refused
 from penstock.wire.reply import Reply
@@ -207,47 +205,8 @@ class JobScan(_Found):
         return self.is_through()
 
 
-class Newest(Long):
-    """QPEEK with a negative count: the newest jobs of a queue, the newest first.
-
-    A heap knows its first, not its last, so this looks at every job of the queue that is ready, a slice at a time.
-    """
-
-    _engine: Engine
-    _disque: Disque
-    _name: bytes
-    _count: int
-    _cursor: int
-    _newest: list[tuple[int, int, int]]  # The least of them first.
+class Newest(Peeking):
+    """QPEEK with a negative count: the newest jobs of a queue, the newest first."""
 
     def __init__(self, engine: Engine, disque: Disque, name: bytes, count: int) -> None:
-        self._engine = engine
-        self._disque = disque
-        self._name = name
-        self._count = min(count, SLICE)
-        self._cursor = 0
-        self._newest = []
-
-    def step(self, caller: Caller, now: i64) -> bool:
-        """Look at the next jobs of the queue."""
-        tube = self._engine.tubes.get(self._name)
-        if tube is None:
-            caller.reply.array(0)
-            return True
-        jobs, self._cursor = self._engine.scan(self._cursor, LOOK_SLICE, tube, 1 << s.READY)
-        newest = self._newest
-        for job in jobs:
-            place = (job.priority, job.order, job.id)
-            if len(newest) < self._count:
-                heapq.heappush(newest, place)
-            elif place > newest[0]:
-                heapq.heapreplace(newest, place)
-        if self._cursor != 0:
-            return False
-        found: list[Job] = []
-        for _, _, number in sorted(newest, reverse=True):
-            found_job = self._engine.jobs.find(number)
-            if found_job is not None and found_job.state == s.READY:
-                found.append(found_job)
-        self._disque.write_peeked(caller.reply, tube, found)
-        return True
+        super().__init__(disque, engine.tubes.get(name), count, True)

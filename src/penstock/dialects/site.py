@@ -12,9 +12,8 @@ from mypy_extensions import i64
 
 from penstock.cluster.node import Cluster
 from penstock.cluster.questions import QuestionWait
-from penstock.core import states as s
 from penstock.core.engine import Engine, shown
-from penstock.core.errors import CommandError, CrossHome
+from penstock.core.errors import CommandError, CrossHome, Exhausted
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, IdForms, is_long
 from penstock.core.job import Draft, Job
 from penstock.core.limits import REASON_BYTES_MAX, UNSET
@@ -262,23 +261,8 @@ class Site:
         self, caller: Caller, tubes: list[Tube], count: int, now: i64, key: bytes | None = None, ttr_ms: int = UNSET
     ) -> list[Job]:
         """Take up to so many jobs, one of each tube in turn, and not more than fits in an answer."""
-        engine = self.engine
         session = caller.connection.session
-        jobs: list[Job] = []
-        length = 0
-        while tubes:
-            # One that had nothing is not asked again: a thousand empty ones would be, for every job of another.
-            had: list[Tube] = []
-            for tube in tubes:
-                if len(jobs) == count or length > ANSWER_BYTES_MAX:
-                    return jobs
-                job = engine.take(session, tube, now, key, ttr_ms)
-                if job is not None:
-                    jobs.append(job)
-                    length += job.body_length()
-                    had.append(tube)
-            tubes = had
-        return jobs
+        return self.engine.take_many(session, tubes, count, now, key, ttr_ms, ANSWER_BYTES_MAX)
 
     def delete(self, job: Job, now: i64) -> int:
         """Delete a job, and its copies on other nodes."""
@@ -288,25 +272,42 @@ class Site:
         """The bodies of jobs that a caller has just taken, all read before a byte of them is answered.
 
         One on disk may turn out to be damaged: that job is buried, or left to a node that has a copy, and no longer in
-        the list.
+        the list. Where its tube has no bury it goes back.
         """
         bodies: list[bytes] = []
-        damage: CommandError | None = None
         for job in jobs:
             body = job.body
-            if isinstance(body, bytes):
-                bodies.append(body)
-                continue
+            if not isinstance(body, bytes):
+                return self._read_bodies(caller, jobs, now)
+            bodies.append(body)
+        return bodies
+
+    def _read_bodies(self, caller: Caller, jobs: list[Job], now: i64) -> list[bytes]:
+        bodies: list[bytes] = []
+        damage: CommandError | None = None
+        lost: set[int] = set()
+        for job in jobs:
             try:
-                bodies.append(self._body_of(job))
+                bodies.append(self.body_of(job))
+            except Exhausted:
+                # Nothing is wrong with the job: whoever takes it next may be able to read it.
+                for taken in jobs:
+                    if taken.id not in lost:
+                        self.engine.undelivered(taken, now)
+                raise
             except CommandError as error:
                 damage = error
+                lost.add(job.id)
                 if self.cluster is not None and self.cluster.leave_to_others(job, now):
                     continue
-                # Put back it would be met by every take.
-                self.engine.bury(caller.connection.session, job, now, str(error).encode()[:REASON_BYTES_MAX])
+                if self.engine.tube_of(job).policy.has_bury:
+                    # Put back it would be met by every take.
+                    self.engine.bury(caller.connection.session, job, now, str(error).encode()[:REASON_BYTES_MAX])
+                else:
+                    self.engine.undelivered(job, now)
         if damage is not None:
-            jobs[:] = [job for job in jobs if job.state == s.TAKEN]
+            # By their ids: one that went back may be taken already, by somebody who waited.
+            jobs[:] = [job for job in jobs if job.id not in lost]
             if not jobs:
                 raise damage
         return bodies

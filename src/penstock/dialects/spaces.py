@@ -94,7 +94,7 @@ class Spaces(Family):
     def count(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """space:count(), space:len()"""
         if name in _ABOUT_TUBES:
-            return run_long(self._site, caller, _AboutTubes(call, self, name, True), now)
+            return run_long(self._site, caller, _Counting(call, self._engine, name), now)
         tube = self._tube(name)
         key = _key(call)
         if key is None:
@@ -120,7 +120,7 @@ class Spaces(Family):
         """space:select(id, {limit, offset}): rows in the order of their ids"""
         limit, offset = _page(call)
         if name in _ABOUT_TUBES:
-            about = _AboutTubes(call, self, name, False)
+            about = _AboutTubes(call, self, name)
             about.limit, about.offset = limit, offset
             return run_long(self._site, caller, about, now)
         tube = self._tube(name)
@@ -323,20 +323,18 @@ class _Rows(_Selecting):
 
 
 class _AboutTubes(_Selecting):
-    """The rows of `_queue` and its like, tube by tube; or how many they are."""
+    """The rows of `_queue` and its like, tube by tube."""
 
     _spaces: Spaces
     _name: bytes
-    _counts: bool
     _cursor: int
     _tubes: list[Tube]
     _at: i64  # Where in the first of these tubes it goes on.
 
-    def __init__(self, call: Request, spaces: Spaces, name: bytes, counts: bool) -> None:
+    def __init__(self, call: Request, spaces: Spaces, name: bytes) -> None:
         super().__init__(call)
         self._spaces = spaces
         self._name = name
-        self._counts = counts
         self._cursor = 0
         self._tubes = []
         self._at = -1
@@ -345,7 +343,7 @@ class _AboutTubes(_Selecting):
         """Look at the next tubes."""
         if not self._tubes:
             if self._at >= 0 and self._cursor == 0:
-                return one(int(self._found)) if self._counts else self.results()
+                return self.results()
             self._tubes, self._cursor = self._spaces.tasks.engine.scan_tubes(self._cursor, _TUBES_SLICE)
             self._at = 0
         written: i64 = 0
@@ -370,3 +368,42 @@ class _AboutTubes(_Selecting):
             elif self.wants_more():
                 self._writer.write(row)
                 self._found += 1
+
+
+class _Counting(LongCall):
+    """How many rows `_queue` and its like have: all of them, also where no answer could have so many."""
+
+    _engine: Engine
+    _name: bytes
+    _cursor: int
+    _count: int
+
+    def __init__(self, call: Request, engine: Engine, name: bytes) -> None:
+        super().__init__(call)
+        self._engine = engine
+        self._name = name
+        self._cursor = 0
+        self._count = 0
+
+    def slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Look at the next tubes."""
+        tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
+        work = 0
+        for tube in tubes:
+            if work > SLICE:
+                self._cursor = tube.number
+                break
+            work += 1 + len(tube.key_lines)
+            if caller.any_tube or caller.may_use(tube.name):
+                self._count += self._rows_of(tube)
+        return one(self._count) if self._cursor == 0 else None
+
+    def _rows_of(self, tube: Tube) -> int:
+        if self._name == QUEUE:
+            return 1
+        if self._name in _ABOUT_TAKEN:
+            return len(tube.taken)
+        count = int(tube.line.length)
+        for line in tube.key_lines.values():
+            count += int(line.length)
+        return count

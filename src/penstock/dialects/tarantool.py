@@ -15,6 +15,7 @@ from mypy_extensions import i64
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import stats
+from penstock.core.emptying import Emptying
 from penstock.core.engine import Engine
 from penstock.core.errors import CommandError, Full, TubeAwaited, TubeTaken, UnknownSession
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID
@@ -237,7 +238,7 @@ class Tasks:
             raise NoProcedure(call.name)
         return tube
 
-    def write(self, writer: BytesWriter, job: Job, letter: i64) -> None:
+    def write(self, writer: BytesWriter, job: Job, letter: i64, data: bytes) -> None:
         """A task."""
         writer.append(0x93)
         if job.local >= 0:
@@ -246,13 +247,17 @@ class Tasks:
             write_name(writer, self.id_text(job))
         writer.append(0xA1)
         writer.append(letter)
-        writer.write(self.data(job))
+        writer.write(data)
 
     def one(self, job: Job, letter: i64) -> bytes:
         """The results of a method that gives a task, in a state."""
+        return self.with_data(job, letter, self.data(job))
+
+    def with_data(self, job: Job, letter: i64, data: bytes) -> bytes:
+        """The same of a task whose data is known."""
         writer = BytesWriter()
         writer.append(0x91)
-        self.write(writer, job, letter)
+        self.write(writer, job, letter, data)
         return writer.getvalue()
 
     def data(self, job: Job) -> bytes:
@@ -486,13 +491,13 @@ class TubeMethods(Family):
     def truncate(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:truncate()"""
         tube = self.tasks.tube(call, name)
-        return run_long(self._site, caller, Emptying(call, self._engine, tube, NO_VALUES, False), now)
+        return run_long(self._site, caller, EmptyingCall(call, self._engine, tube, NO_VALUES, False), now)
 
     def drop(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:drop()"""
         tube = self.tasks.tube(call, name)
         _check_drop(self._engine, tube, now)
-        return run_long(self._site, caller, Emptying(call, self._engine, tube, _TRUE, True), now)
+        return run_long(self._site, caller, EmptyingCall(call, self._engine, tube, _TRUE, True), now)
 
     def release_all(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:release_all()"""
@@ -532,12 +537,13 @@ def _put_letter(draft: Draft) -> i64:
 
 def deliver(tasks: Tasks, caller: Caller, job: Job, now: i64) -> bytes:
     """The results of a take: a job that was just taken."""
-    if not isinstance(job.body, bytes):
-        # It is read before anything is answered: one that turns out to be damaged is buried.
-        tasks.site.bodies(caller, [job], now)
+    body = job.body
+    if not isinstance(body, bytes):
+        # It is read once, before anything is answered: one that turns out to be damaged is buried.
+        body = tasks.site.bodies(caller, [job], now)[0]
     caller.unsent.append(job)
     caller.unsent_deliveries.append(job.deliveries)
-    return tasks.one(job, _LETTERS[s.TAKEN])
+    return tasks.with_data(job, _LETTERS[s.TAKEN], to_value(body, job.body_kind))
 
 
 class _Take(Pending):
@@ -602,39 +608,33 @@ class Kicking(LongCall):
         return one(self._kicked)
 
 
-class Emptying(LongCall):
+class EmptyingCall(LongCall):
     """Removes as many tasks as there were, and then perhaps the tube."""
 
-    removed: int
     _engine: Engine
     _tube: Tube
     _results: bytes
     _drops: bool
-    _left: int
+    _emptying: Emptying
 
     def __init__(self, call: Request, engine: Engine, tube: Tube, results: bytes, drops: bool) -> None:
         """Take the results in advance; nothing for the number of tasks that were removed."""
         super().__init__(call)
-        self.removed = 0
         self._engine = engine
         self._tube = tube
         self._results = results
         self._drops = drops
-        self._left = tube.total()
+        self._emptying = Emptying(engine, tube)
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
         """Remove the next ones."""
         tube = self._tube
-        if self._left > 0 and not tube.dropped:
-            gone = self._engine.truncate(tube, now, min(self._left, SLICE))
-            self.removed += gone
-            self._left = self._left - gone if gone else 0
-            if self._left > 0:
-                return None
+        if not self._emptying.step(SLICE, now):
+            return None
         if self._drops and not tube.dropped:
             _check_drop(self._engine, tube, now)
             self._engine.drop(tube, now)
-        return self._results or one(self.removed)
+        return self._results or one(self._emptying.removed)
 
 
 def _check_drop(engine: Engine, tube: Tube, now: i64) -> None:
@@ -694,7 +694,7 @@ class _Listing(LongCall):
         writer = self._writer
         for job in jobs:
             if self._found < BATCH_JOBS_MAX and len(writer) < _TASKS_BYTES_MAX:
-                self._tasks.write(writer, job, _LETTERS[job.state])
+                self._tasks.write(writer, job, _LETTERS[job.state], self._tasks.data(job))
                 self._found += 1
         if self._cursor != 0:
             return None

@@ -26,7 +26,7 @@ from penstock.core.waits import Wait, Waiting
 from penstock.dialects.calls import LongCall, Method, Pending, argument, one, run_long
 from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
 from penstock.dialects.site import Site
-from penstock.dialects.tarantool import Emptying, Kicking
+from penstock.dialects.tarantool import EmptyingCall, Kicking
 from penstock.wire.bodies import fields_count, from_fields, name_value, to_fields, write_name
 from penstock.wire.errors import LuaError
 from penstock.wire.iproto import Request
@@ -316,11 +316,12 @@ class Queue15:
 
     def deliver(self, caller: Caller, job: Job, space: int, now: i64) -> bytes:
         """The results of a take: a job that was just taken."""
-        if not isinstance(job.body, bytes):
-            self._site.bodies(caller, [job], now)
+        body = job.body
+        if not isinstance(body, bytes):
+            body = self._site.bodies(caller, [job], now)[0]
         caller.unsent.append(job)
         caller.unsent_deliveries.append(job.deliveries)
-        return self.task(job, space, "taken")
+        return self.with_body(job, space, "taken", body, job.body_kind)
 
     # Finishing
 
@@ -406,7 +407,7 @@ class Queue15:
         tube = self._found(self._name(caller, call, _space(call)))
         if tube is None:
             return one(0)
-        return run_long(self._site, caller, Emptying(call, self._engine, tube, b"", False), now)
+        return run_long(self._site, caller, EmptyingCall(call, self._engine, tube, b"", False), now)
 
     def peek(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.peek(space, id)"""
@@ -494,6 +495,10 @@ class Queue15:
                 body = self._site.body_of(job)
             except CommandError:
                 body, kind = NO_VALUES, BODY_MSGPACK
+        return self.with_body(job, space, status, body, kind)
+
+    def with_body(self, job: Job, space: int, status: str, body: bytes, kind: int) -> bytes:
+        """The same of a task whose body is known."""
         writer = BytesWriter()
         writer.append(0x91)
         write_array(writer, 3 + fields_count(body, kind))

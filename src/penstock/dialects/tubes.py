@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from penstock.core import states as s
 from penstock.core import stats
+from penstock.core.emptying import Emptying
 from penstock.core.engine import Engine
 from penstock.core.errors import BadSyntax, OutOfRange, Unsupported
 from penstock.core.limits import NEVER, check_count
@@ -386,29 +387,22 @@ class _Emptying(Long):
     _engine: Engine
     _tube: Tube
     _drops: bool
-    _left: int
-    _removed: int
+    _emptying: Emptying
 
     def __init__(self, engine: Engine, tube: Tube, drops: bool) -> None:
         self._engine = engine
         self._tube = tube
         self._drops = drops
-        self._left = tube.total()
-        self._removed = 0
+        self._emptying = Emptying(engine, tube)
 
     def step(self, caller: Caller, now: i64) -> bool:
         """Remove the next jobs."""
-        tube = self._tube
-        if self._left > 0 and not tube.dropped:
-            gone = self._engine.truncate(tube, now, min(self._left, SLICE))
-            self._removed += gone
-            self._left = self._left - gone if gone else 0
-            if self._left > 0:
-                return False
+        if not self._emptying.step(SLICE, now):
+            return False
         if not self._drops:
-            caller.reply.integer(self._removed)
+            caller.reply.integer(self._emptying.removed)
             return True
-        if not tube.dropped:
-            self._engine.drop(tube, now)
+        if not self._tube.dropped:
+            self._engine.drop(self._tube, now)
         caller.reply.ok()
         return True

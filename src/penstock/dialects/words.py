@@ -191,6 +191,8 @@ _JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 def read_json(raw: bytes, what: str) -> object:
     """A value that JSON holds."""
+    if len(raw) > _JSON_BYTES_MAX:
+        raise WrongType(f"{what} may have up to {_JSON_BYTES_MAX} bytes")
     try:
         return _JSON.decode(raw.decode())
     except (ValueError, RecursionError) as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from penstock.core import states as s
+from penstock.core.emptying import Emptying
 from penstock.core.engine import Engine
 from penstock.core.errors import NameTaken, refuse
 from penstock.core.ids import NOT_AN_ID
@@ -417,13 +418,10 @@ class Space:
     def truncate(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """truncate()"""
         self._engine.advance(now)
-        left = self.tube.total()
+        emptying = Emptying(self._engine, self.tube)
 
         def step(when: int) -> Results | None:
-            nonlocal left
-            gone = 0 if self.tube.dropped else self._engine.truncate(self.tube, when, min(left, SLICE))
-            left = left - gone if gone else 0
-            return [] if left == 0 else None
+            return [] if emptying.step(SLICE, when) else None
 
         return Steps(step)
 

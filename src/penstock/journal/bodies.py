@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-from penstock.core.errors import DamagedJournal
+from penstock.core.errors import DamagedJournal, Exhausted
 from penstock.core.job import BodyRef
 from penstock.journal.disk import ReadableDisk, ReadableFile
 from penstock.journal.frame import BodySource, signed_crc
@@ -15,6 +17,9 @@ from penstock.journal.segment import segment_name, snapshot_name
 
 # How many files are kept open. In order of arrival one is enough; priorities may need several.
 _FILES_MAX: Final = 32
+
+# Why a file cannot be read although nothing is wrong with it.
+_PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Bodies(BodySource):
@@ -27,8 +32,13 @@ class Bodies(BodySource):
 
     def read(self, ref: BodyRef) -> bytes:
         """The body that is there."""
-        with self._lock:
-            data = self._file(ref.file).read(ref.offset, ref.length)
+        try:
+            with self._lock:
+                data = self._file(ref.file).read(ref.offset, ref.length)
+        except OSError as error:
+            if error.errno in _PASSING:
+                raise Exhausted(f"{_name(ref.file)} cannot be read now: {error.strerror}; try again") from error
+            raise DamagedJournal(f"{_name(ref.file)} cannot be read: {error.strerror}") from error
         if len(data) != ref.length:
             raise DamagedJournal(f"{_name(ref.file)} is cut: a body at offset {ref.offset} is missing")
         if signed_crc(data, 0) != ref.crc:
@@ -36,8 +46,8 @@ class Bodies(BodySource):
         return data
 
     def will_read(self, refs: Iterable[BodyRef]) -> None:
-        """Let the system fetch bodies whose turn comes soon."""
-        with self._lock:
+        """Let the system fetch bodies whose turn comes soon. Whether that can be done shows when they are read."""
+        with self._lock, contextlib.suppress(OSError):
             for ref in refs:
                 self._file(ref.file).will_read(ref.offset, ref.length)
 

@@ -7,12 +7,13 @@ Names are those of files in one directory. What was done to them is there after 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import warnings
 from typing import Final, Protocol
 
-from penstock.core.errors import InUse
+from penstock.core.errors import DamagedJournal, InUse
 
 # What a file is called until it is whole.
 UNFINISHED: Final = ".new"
@@ -174,7 +175,9 @@ class ReadOnlyDisk:
         self.path = path
 
     def names(self) -> list[str]:
-        return sorted(entry.name for entry in os.scandir(self.path) if entry.is_file(follow_symlinks=False))
+        # Links too: whoever moves a file of the log elsewhere and leaves a link must not find the queue empty.
+        entries = os.scandir(self.path)
+        return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False) or entry.is_symlink())
 
     def read(self, name: str) -> bytes:
         with open(self._at(name), "rb") as file:
@@ -184,7 +187,12 @@ class ReadOnlyDisk:
         return os.stat(self._at(name), follow_symlinks=False).st_size
 
     def open_to_read(self, name: str) -> RealFile:
-        return RealFile(os.open(self._at(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+        try:
+            return RealFile(os.open(self._at(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise DamagedJournal(f"{name} is a link; put the file that it leads to in its place") from None
 
     def _at(self, name: str) -> str:
         return os.path.join(self.path, name)

@@ -133,9 +133,11 @@ class Log:
         self.writer = RowWriter(position)
         self.fsync = fsync
         self.durable = position  # Every position below it is on disk.
+        self.unsynced_bytes = 0  # How much was written since the last sync began.
         self.kept = Kept()
         self.bodies = Bodies(disk)
-        self.on_growth: Callable[[], None] = _nothing  # Whom to tell that a fair part of a segment was written.
+        # Told that a fair part of a segment was written, or that the disk is full.
+        self.on_growth: Callable[[], None] = _nothing
         self.on_durable: Callable[[], None] = _nothing  # Whom to tell, in whichever thread, that more of it is on disk.
         self.writer.bodies = self.bodies
         self._disk = disk
@@ -221,6 +223,7 @@ class Log:
 
     def _sync(self) -> None:
         self.check()
+        self.unsynced_bytes = 0
         # In this order: whatever another thread writes meanwhile, `upto` is in the segments that we find.
         upto = self.written
         tail = self._tail
@@ -274,8 +277,8 @@ class Log:
             tail.before = None
             before.file.close()
 
-    def tell_room(self) -> None:
-        """Let the engine know how much room there is, after a commit."""
+    def tell_room(self) -> bool:
+        """Let the engine know how much room there is, after a commit. Tell whether takes go on that could not."""
         engine = self._engine
         left = self._left()
         # Somebody else should have prepared the next segment by now: in a thread, while there was time.
@@ -285,8 +288,14 @@ class Log:
         engine.room_bytes = min(max(left, self.room_ahead), unowed)
         had_moves = engine.moves_left > 0
         engine.moves_left = NEVER if unowed > 0 else self._moves_left(unowed)
-        if not had_moves and engine.moves_left > 0:
+        has_moves = engine.moves_left > 0
+        if had_moves and not has_moves:
+            # Whoever is told looks again and again whether there is room: those who wait cannot.
+            self.on_growth()
+        elif has_moves and not had_moves:
             engine.takes_go_on()
+            return True
+        return False
 
     def _moves_left(self, unowed: int) -> int:
         """How many jobs can still be taken or the like, and those that are taken come to an end, on a full disk.
@@ -493,6 +502,7 @@ class Log:
     def _write_frame(self) -> None:
         tail = self._tail
         tail.file.write(self.writer.offset, self.writer.frame)
+        self.unsynced_bytes += len(self.writer.frame)
         let_go = self.writer.wrote_frame(tail.number)
         if let_go:
             self._engine.resident_bytes -= let_go

@@ -99,7 +99,10 @@ class Mirror:
                 for name in each.names():
                     if name.endswith(UNFINISHED):
                         each.remove(name)
-            if self._log is not disk:
+            if self._log is not disk and not self._log.names():
+                # All of it has come up, or nothing was begun.
+                self._end_anew()
+            elif self._log is not disk:
                 self._come_up()
             self._find_end()
         except BaseException:
@@ -231,6 +234,10 @@ class Mirror:
         # The snapshot last: as long as it is there, this is not done.
         for name in [*segment_names(self._log), *whole]:
             self._log.hand(name, self._disk)
+        self._end_anew()
+
+    def _end_anew(self) -> None:
+        """Let the log grow here again: nothing is below any more."""
         self._disk.drop_below(_ANEW)
         self._log = self._disk
 

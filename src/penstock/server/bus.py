@@ -14,21 +14,18 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from penstock.cluster.members import NODES_MAX
-from penstock.cluster.messages import TUNNEL, JobImage, Message, OfJobs
+from penstock.cluster.messages import Message
 from penstock.cluster.node import Cluster
 from penstock.cluster.peers import Peer
 from penstock.cluster.roster import flags_text
 from penstock.core.engine import shown
-from penstock.core.limits import NEVER
-from penstock.core.moves import puts_bytes
 from penstock.server.links import HANDSHAKE_S, TOO_MANY, Inbound, Link, Outbound
-from penstock.server.node import Node, Post
+from penstock.server.node import Node
+from penstock.server.post import Letters
 from penstock.server.tunnels import Tunnels
 from penstock.wire.bus import Scribe
 
 _log = logging.getLogger("penstock")
-
-Letters = dict[bytes, list[Message]]
 
 # As getaddrinfo tells them.
 Addresses = Iterable[tuple[int, int, int, str, Any]]
@@ -66,7 +63,7 @@ class _Whereabouts:
         self.told = -_TO_AND_FRO_S  # When the log said that there are two of it.
 
 
-class Bus(Post):
+class Bus:
     """All links of a node. `Exchange` is what they see of it."""
 
     def __init__(self, node: Node, cluster: Cluster, keep: Callable[[], None]) -> None:
@@ -101,6 +98,7 @@ class Bus(Post):
         self._places: dict[bytes, _Whereabouts] = {}  # and where they were.
         self._told = 0.0
         self._closed = False
+        node.post.open(cluster, self)
 
     def accept(self) -> Inbound:
         """Somebody opens a link."""
@@ -109,6 +107,7 @@ class Bus(Post):
     def close(self) -> None:
         """Hang up on everybody."""
         self._closed = True
+        self._node.post.close()
         for again in self._again.values():
             again.cancel()
         for task in self._dials:
@@ -122,15 +121,10 @@ class Bus(Post):
         for link in [*self._inbound.values(), *self._unknown]:
             link.close()
 
-    # What the node asks for in every turn
+    # What the post asks for: see post.Links
 
-    def advance(self, now: int) -> None:
-        """Let time pass for the cluster, keep what has changed, and open and close links."""
-        if self._closed:
-            self.next_due = NEVER
-            return
-        self._cluster.advance(now)
-        self.next_due = self._cluster.next_due
+    def tend(self) -> None:
+        """Nodes came or went, or a link leads nowhere: keep what has changed, and open and close links."""
         members = self.members
         if members.superseded:
             # Nobody may count on what this one says any more.
@@ -141,7 +135,7 @@ class Bus(Post):
             self._hang_up(stale)
         if members.moves != self._moves:
             self._moves = members.moves
-            self._tend()
+            self._match_links()
         if members.changes != self._changes:
             self._changes = members.changes
             self._tell_changes()
@@ -150,16 +144,8 @@ class Bus(Post):
             self._disputes = self._cluster.homes.changes
             self._tell_disputes()
 
-    def has_mail(self) -> bool:
-        """Whether there is anything to be said."""
-        return bool(self._mail.letters)
-
-    def take(self) -> Letters:
-        """What there is to be said, to be sent when the log is durable."""
-        return self._mail.take()
-
     def send(self, letters: Letters) -> None:
-        """Say what was taken."""
+        """Say what is in the letters."""
         scribe = Scribe()
         unsent_max = _UNSENT_BYTES_MAX + _UNSENT_BODIES_MAX * self._node.engine.body_bytes_max
         for node, said in letters.items():
@@ -172,6 +158,15 @@ class Bus(Post):
             link.post(said, scribe)
             if link.unsent() > unsent_max:
                 link.fail("it does not read what it is told")
+
+    def tunnelled(self, sender: bytes, message: Message) -> None:
+        """A node has said something that is about a client of its own, or of ours."""
+        if self.tunnels is not None and self.members.is_member(sender):
+            self.tunnels.hear(sender, message)
+
+    def make_room(self, length: int) -> None:
+        """Try to have room in the log for so many bytes of bodies."""
+        self._node.host.make_room_now(length)
 
     def say(self, node: bytes, message: Message) -> None:
         """Say something at once: it rests on nothing that is not in the log yet."""
@@ -216,7 +211,10 @@ class Bus(Post):
         return int(self.members.epoch_of(node))
 
     def why_past(self, node: bytes, epoch: int, known: int) -> str:
-        """Why a node that has proven to be in an epoch is not talked to; empty if it is. It knows this one in one."""
+        """Why a node is not talked to that has proven who it is, and in which epoch; empty if it is.
+
+        `known` is the greatest epoch in which that node knows this one.
+        """
         self._node.begin_turn()
         if self.members.introduced(node, epoch, known):
             return ""
@@ -251,20 +249,8 @@ class Bus(Post):
         self.received += len(said)
         if not self.members.host:
             self.members.host = link.own_host
-        for message in said:
-            if message.kind < TUNNEL:
-                if isinstance(message, OfJobs):
-                    self._have_room(message.jobs)
-                self._cluster.receive(link.node, message, node.now)
-            elif self.tunnels is not None and self.members.is_member(link.node):
-                self.tunnels.hear(link.node, message)
+        node.post.hear(link.node, link.host, said, node.now)
         node.keep_frames_small()
-
-    def _have_room(self, jobs: list[JobImage]) -> None:
-        """Try to have room in the log for jobs that come from another node, as for those of clients."""
-        needed = puts_bytes(len(jobs), sum(len(job.body) for job in jobs))
-        if needed > self._node.engine.room_bytes:
-            self._node.host.make_room_now(needed)
 
     def is_open(self, link: Outbound, found: bytes) -> None:
         """A link of ours leads to a node that has proven who it is."""
@@ -309,7 +295,7 @@ class Bus(Post):
 
     # Links of ours
 
-    def _tend(self) -> None:
+    def _match_links(self) -> None:
         """Have a link to everybody who is in the table, and to nobody else."""
         wanted = {peer.id: peer for peer in self.members.to_connect()}
         for node, link in list(self._outbound.items()):
@@ -374,7 +360,9 @@ class Bus(Post):
         if self.tls is not None:
             security = {"ssl": self.tls, "server_hostname": "", "ssl_handshake_timeout": self.patience_s()}
         try:
-            await asyncio.wait_for(_dial(self._node.loop, link, security), self.patience_s())
+            # Not wait_for: what fails there is in a cycle with its task.
+            async with asyncio.timeout(self.patience_s()):
+                await _dial(self._node.loop, link, security)
         except (TimeoutError, OSError) as error:
             if isinstance(error, ssl.SSLError):
                 self.refused(link, f"TLS: {error}")
@@ -445,24 +433,28 @@ async def connected(loop: asyncio.AbstractEventLoop, addresses: Addresses) -> so
     though we use it, since both sides allow that.
     """
     failure = OSError("there is no such address")
-    for family, kind, protocol, _, address in addresses:
-        try:
-            made = socket.socket(family, kind, protocol)
-        except OSError as error:
-            failure = error
-            continue
-        try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.setblocking(False)
-            await loop.sock_connect(made, address)
-            return made
-        except OSError as error:
-            made.close()
-            failure = error
-        except BaseException:
-            made.close()
-            raise
-    raise failure
+    try:
+        for family, kind, protocol, _, address in addresses:
+            try:
+                return await _connected(loop, socket.socket(family, kind, protocol), address)
+            except OSError as error:
+                failure = error
+        raise failure
+    finally:
+        # It has this call in its traceback, and this call has it: together they would stay for ever.
+        del failure
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, made: socket.socket, address: Any) -> socket.socket:
+    """The socket, once it is connected; it is closed where that fails."""
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setblocking(False)
+        await loop.sock_connect(made, address)
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def is_loopback(host: str) -> bool:

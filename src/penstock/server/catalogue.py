@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from penstock.dialects.command import Command
-from penstock.host import Host
+from penstock.host.host import Host
 from penstock.server.config import load
 from penstock.server.functions import function_rows
 from penstock.server.native_table import native_rows

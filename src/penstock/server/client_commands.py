@@ -159,7 +159,8 @@ class ClientCommands:
         words = b" ".join(b'"' + quoted(word) + b'"' for word in shown)
         line = b"%d.%06d [%s] %s" % (seconds, ns // 1000, caller.address.encode(), words)
         for connection in monitors:
-            if connection is not caller:
+            # Of one that runs a long command, a part of its answer may have left.
+            if connection is not caller and not connection.busy:
                 connection.reply.simple(line)
                 self._server.node.answered(connection)
 

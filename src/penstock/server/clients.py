@@ -8,6 +8,7 @@ so looking after them costs nothing while nobody misbehaves.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import secrets
@@ -25,9 +26,10 @@ from penstock.wire.resp import RespParser
 
 _log = logging.getLogger("penstock")
 
-_SWEEP_S: Final = 1.0
-
 _TCP_ESTABLISHED: Final = 1
+
+# Linux refuses to wait longer before it asks whether a silent client is there, seconds.
+_KEEPALIVE_S_MAX: Final = 32_767
 
 # How many bytes of answers wait for one who has not said who it is.
 _UNKNOWN_UNSENT_BYTES: Final = 16 * 1024
@@ -52,7 +54,7 @@ class Limits:
         self.output_soft_s = 30.0
         self.progress_s = 30.0  # From the first byte of a command to its last.
         self.auth_s = 10.0  # From the connection to the password.
-        self.idle_s = 0.0  # Without a command; 0 for any time. Those who wait for a job do not count as idle.
+        self.idle_s = 0.0  # Without a command; 0 for any time. Those who wait for an answer do not count as idle.
         self.keepalive_s = 300.0  # After which a silent client is asked whether it is there; 0 for never.
         self.buffers_max = 0  # Of all that is buffered for clients, bytes; 0 for any number.
         self.protected = True  # Nobody comes in from elsewhere without a password or TLS.
@@ -79,8 +81,6 @@ class Clients:
         self.accounts = accounts
         self.accepted = 0
         self.rejected = 0
-        self.bytes_out = 0
-        self.bytes_in = 0
         self.monitors: dict[Connection, None] = {}
         self._node = node
         self._numbers = 0
@@ -184,12 +184,6 @@ class Clients:
         if hard and unread > hard:
             self._close(connection, "it does not read its answers, and they have grown too many")
 
-    async def look_after(self) -> None:
-        """Close those who have to go, for ever."""
-        while True:
-            await asyncio.sleep(_SWEEP_S)
-            self.sweep(time.monotonic())
-
     def sweep(self, now: float) -> None:
         """Close those who have to go."""
         limits = self.limits
@@ -208,10 +202,20 @@ class Clients:
         if limits.idle_s:
             since = self._node.host.now() - int(limits.idle_s * 1000)
             for connection in self:
-                # Those of other nodes are closed there.
-                quiet = not connection.is_waiting and not connection.is_monitor and not connection.entry
-                if connection.active < since and quiet:
+                if connection.active < since and self._is_silent(connection, now - limits.idle_s):
                     self._close(connection, "it was silent for too long")
+
+    def _is_silent(self, connection: Connection, since: float) -> bool:
+        """Whether a client that has sent nothing for so long could have: nothing of it is still to be answered."""
+        if connection.is_waiting or connection.is_monitor or connection.entry:
+            # Those of other nodes are closed there.
+            return False
+        is_unrun = connection.inbox.parser.pending() > 0 and connection not in self._unfinished
+        if connection.busy or is_unrun:
+            # One that has not read for as long holds its answer up itself.
+            unread_since = self._slow.get(connection)
+            return unread_since is not None and unread_since < since
+        return True
 
     def _close_largest(self) -> None:
         """Close those who have most in buffers, while all of them together have too much."""
@@ -252,10 +256,13 @@ def _has_left(sock: socket.socket | None) -> bool:
 
 def _keep_alive(sock: socket.socket | None, seconds: float) -> None:
     """Let the system find out whether a silent client is still there."""
-    if sock is not None and sock.family != socket.AF_UNIX and seconds:
+    if sock is None or sock.family == socket.AF_UNIX or not seconds:
+        return
+    # One that cannot be asked is served all the same.
+    with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if hasattr(socket, "TCP_KEEPIDLE"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(seconds)))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(max(1, int(seconds)), _KEEPALIVE_S_MAX))
 
 
 def _address(name: object) -> tuple[str, bool]:

@@ -126,6 +126,7 @@ class Config:
     slowlog_log_slower_than: int
     slowlog_max_len: int
     latency_monitor_threshold: int
+    linger: int
     syslog_enabled: bool
     syslog_ident: str
     syslog_facility: str

@@ -31,9 +31,6 @@ UNSENT_BYTES_HIGH: Final = 256 * 1024
 class Overseer(Protocol):
     """Whoever looks after all connections."""
 
-    bytes_in: int
-    bytes_out: int
-
     def came(self, connection: Connection) -> None:
         """It was made."""
 
@@ -93,7 +90,7 @@ class Connection(Client):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came in."""
-        self._overseer.bytes_in += len(data)
+        self._node.bytes_in += len(data)
         self.inbox.parser.feed(data)
         if len(data) > _UNREAD_BYTES_MAX and not self._held:
             # The loop reads on and on from one who sends that fast, and comes to the others when it is through.
@@ -189,7 +186,7 @@ class Connection(Client):
         were_last = self.were_sent()
         if answers:
             transport.write(answers)
-            self._overseer.bytes_out += len(answers)
+            self._node.bytes_out += len(answers)
             # What was just handed over is one answer, however long; only what is left of those before counts.
             unread = transport.get_write_buffer_size() - len(answers)
             if unread > 0:

@@ -5,12 +5,29 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Final
 
 from penstock.server.connection import Connection
 from penstock.server.flushing import flush
 from penstock.server.server import Server
 from penstock.wire.errors import Refused
+
+# Every subcommand, and the words that follow it.
+SUBCOMMANDS: Final[dict[bytes, str]] = {
+    b"FLUSHALL": "",
+    b"SLEEP": "seconds",
+    b"ERROR": "text",
+    b"STRUCTSIZE": "",
+    b"LOADAOF": "",
+    b"RESTART": "[ms]",
+    b"CRASH-AND-RECOVER": "[ms]",
+    b"ASSERT": "",
+    b"SEGFAULT": "",
+    b"OOM": "",
+}
+_COUNTS: Final = {"": (0,), "seconds": (1,), "text": (1,), "[ms]": (0, 1)}
+GRAMMAR: Final = " | ".join(f"{name.decode()} {words}".strip() for name, words in SUBCOMMANDS.items())
 
 # What stops the server, or parts of it.
 _DANGEROUS: Final = frozenset([b"SEGFAULT", b"OOM", b"ASSERT", b"RESTART", b"CRASH-AND-RECOVER"])
@@ -22,40 +39,45 @@ class Debugging:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._handlers: dict[bytes, Callable[[Connection, list[bytes]], None]] = {
+            b"FLUSHALL": lambda caller, _: flush(self._server, caller),
+            b"SLEEP": self._sleep,
+            b"ERROR": lambda caller, words: caller.reply.error(words[0]),
+            b"STRUCTSIZE": lambda caller, _: caller.reply.simple(b"job:400"),
+            # Disque reads its file again, which changes nothing it did not forget; the journal forgets nothing.
+            b"LOADAOF": lambda caller, _: caller.reply.ok(),
+            b"RESTART": lambda caller, words: self._restart(caller, words, False),
+            b"CRASH-AND-RECOVER": lambda caller, words: self._restart(caller, words, True),
+            b"ASSERT": lambda _caller, _words: os.kill(os.getpid(), signal.SIGABRT),
+            b"SEGFAULT": lambda _caller, _words: os.kill(os.getpid(), signal.SIGKILL),
+            b"OOM": lambda _caller, _words: os.kill(os.getpid(), signal.SIGKILL),
+        }
+        assert self._handlers.keys() == SUBCOMMANDS.keys()
 
     def debug(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """DEBUG FLUSHALL | SLEEP seconds | ERROR text | STRUCTSIZE | LOADAOF | INVARIANTS …"""
-        word = args[1].upper()
+        """DEBUG subcommand [words]"""
+        word, words = args[1].upper(), args[2:]
         allowed = self._server.config.debug_commands
         if not caller.is_local and not allowed:
             raise Refused(b"NOPERM DEBUG is for clients on the server's own machine; see debug-commands")
         if word in _DANGEROUS and not allowed:
             raise Refused(b"NOPERM DEBUG " + word + b" stops the server; start it with debug-commands yes to allow it")
-        if word == b"FLUSHALL" and len(args) == 2:
-            flush(self._server, caller)
-        elif word == b"SLEEP" and len(args) == 3:
-            time.sleep(_seconds(args[2]))
-            caller.reply.ok()
-        elif word == b"ERROR" and len(args) == 3:
-            caller.reply.error(args[2])
-        elif word == b"LOADAOF" and len(args) == 2:
-            # Disque reads its file again, which changes nothing it did not forget; the journal forgets nothing.
-            caller.reply.ok()
-        elif word == b"STRUCTSIZE" and len(args) == 2:
-            caller.reply.simple(b"job:400")
-        elif word in (b"SEGFAULT", b"ASSERT", b"OOM"):
-            os.kill(os.getpid(), signal.SIGABRT if word == b"ASSERT" else signal.SIGKILL)
-        elif word in (b"RESTART", b"CRASH-AND-RECOVER") and len(args) <= 3:
-            delay = _seconds(args[2]) / 1000 if len(args) == 3 else 0.0
-            self._server.restart(crash=word != b"RESTART", delay_s=delay)
-            caller.reply.ok()
-        else:
+        if word not in SUBCOMMANDS or len(words) not in _COUNTS[SUBCOMMANDS[word]]:
             raise Refused(b"ERR Unknown DEBUG subcommand or wrong number of arguments for '" + args[1][:64] + b"'")
+        self._handlers[word](caller, words)
+
+    def _sleep(self, caller: Connection, words: list[bytes]) -> None:
+        time.sleep(_seconds(words[0], 1))
+        caller.reply.ok()
+
+    def _restart(self, caller: Connection, words: list[bytes], crash: bool) -> None:
+        self._server.restart(crash, _seconds(words[0], 1_000) if words else 0.0)
+        caller.reply.ok()
 
 
-def _seconds(text: bytes) -> float:
+def _seconds(text: bytes, per_second: int) -> float:
     try:
-        seconds = float(text)
+        seconds = float(text) / per_second
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= _SLEEP_S_MAX:

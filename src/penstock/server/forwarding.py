@@ -23,7 +23,7 @@ from penstock.server.guests import Guests
 from penstock.server.iproto import Door, IprotoConnection
 from penstock.server.node import Abroad, Client, Node
 from penstock.server.server import Server
-from penstock.server.tunnels import WINDOW_BYTES, Inflow, Lines, Outflow, Tunnels
+from penstock.server.tunnels import WINDOW_BYTES, Inflow, Lines, Outflow, Tunnels, Voice
 from penstock.wire import answers, iproto
 from penstock.wire.errors import Elsewhere, Refused, Spread
 from penstock.wire.iproto import AnswerPackets, Request
@@ -42,9 +42,9 @@ class Tunnel:
         self.node = node
         self.number = number
         self.papers: Papers | None = None  # As the other end has them.
-        self.inflow = Inflow(self._say_read)
-        self._forwarding = forwarding
-        self._out = Outflow(self._say_command, lambda: forwarding.lines.is_crowded(node))
+        self._voice = Voice(forwarding.lines, node, number, False)
+        self.inflow = Inflow(self._voice.say_read)
+        self._out = Outflow(self._voice.say_command, self._voice.has_to_wait)
 
     def send(self, command: bytes) -> None:
         """Send a command."""
@@ -81,22 +81,13 @@ class Tunnel:
         """It is over: refuse what is under way, in these words of RESP if there are any."""
         raise NotImplementedError
 
-    def _say_command(self, data: bytes, ends: bool) -> None:
-        self._say(m.FORWARD, m.COMMAND_ENDS if ends else 0, data)
-
-    def _say_read(self, count: int) -> None:
-        self._say(m.TUNNELREAD, count, b"")
-
     def say_hurry(self) -> None:
         """Let what is under way wait no longer."""
-        self._say(m.FORWARD, m.HURRY, b"")
+        self._voice.say(m.FORWARD, m.HURRY, b"")
 
     def say_end(self) -> None:
         """Nobody is here any more."""
-        self._say(m.TUNNELEND, 0, b"")
-
-    def _say(self, kind: int, aux: int, data: bytes) -> None:
-        self._forwarding.lines.say(self.node, OfTunnel(kind, self.number, False, aux, data))
+        self._voice.say(m.TUNNELEND, 0, b"")
 
 
 class RespTunnel(Tunnel):
@@ -408,6 +399,8 @@ class Forwarding(Abroad):
             if message.kind == m.FORWARDED:
                 self.lines.say(sender, OfTunnel(m.TUNNELEND, message.number, False, 0, b""))
         elif message.kind == m.TUNNELEND:
+            # What was said until now may have opened it again there.
+            tunnel.say_end()
             self._end(tunnel, f"{self._cluster.place.shown(sender)}, which has closed the connection", message.data)
         else:
             tunnel.hear(message)

@@ -18,6 +18,9 @@ from penstock.wire.errors import SYNTAX, Refused
 # The name of a client is not longer.
 _NAME_BYTES_MAX: Final = 1_024
 
+# COMMAND tells of no more commands at a time: there are not so many, and each is told in many times its name's bytes.
+_TOLD_COMMANDS_MAX: Final = 1_000
+
 # A password is not longer.
 _PASSWORD_BYTES_MAX: Final = 512
 
@@ -151,6 +154,8 @@ class Greeting:
         commands = self._server.desk.commands
         reply = caller.reply
         word = args[1].upper() if len(args) > 1 else b""
+        if len(args) - 2 > _TOLD_COMMANDS_MAX:
+            raise Refused(b"ERR COMMAND tells of up to %d commands at a time" % _TOLD_COMMANDS_MAX)
         if len(args) == 1:
             reply.array(len(commands))
             for command in commands.values():

@@ -21,7 +21,7 @@ from penstock.server.clients import Clients
 from penstock.server.connection import Connection
 from penstock.server.iproto import Door
 from penstock.server.node import Node
-from penstock.server.tunnels import WINDOW_BYTES, Inflow, Lines, Outflow
+from penstock.server.tunnels import WINDOW_BYTES, Inflow, Lines, Outflow, Voice
 from penstock.wire.resp import RespParser
 
 
@@ -58,10 +58,11 @@ class Tunnel(asyncio.Transport):
         super().__init__()
         self.node = node
         self.number = number
-        self.connection: Connection
+        self.connection: Connection  # Until that is lost.
         self._guests = guests
-        self._out = Outflow(self._say_answer, lambda: guests.lines.is_crowded(node))
-        self._in = Inflow(self._say_read)
+        voice = Voice(guests.lines, node, number, True)
+        self._out = Outflow(voice.say_answer, voice.has_to_wait)
+        self._in = Inflow(voice.say_read)
         self._gathered: bytearray | None = None
         self._why = b""  # What was written to a guest before it asked for anything.
         self._is_slow = False
@@ -90,8 +91,11 @@ class Tunnel(asyncio.Transport):
     def lose(self) -> None:
         """The other end is gone."""
         self._closing = True
-        if not self.connection.lost:
-            self.connection.connection_lost(None)
+        connection = self.connection
+        # Each has the other: together they would stay for ever.
+        del self.connection
+        if not connection.lost:
+            connection.connection_lost(None)
 
     # What a connection wants of its socket
 
@@ -124,12 +128,6 @@ class Tunnel(asyncio.Transport):
         elif self._is_slow and unread < WINDOW_BYTES // 2:
             self._is_slow = False
             self.connection.resume_writing()
-
-    def _say_answer(self, data: bytes, ends: bool) -> None:
-        self._guests.lines.say(self.node, OfTunnel(m.FORWARDED, self.number, True, 1 if ends else 0, data))
-
-    def _say_read(self, count: int) -> None:
-        self._guests.lines.say(self.node, OfTunnel(m.TUNNELREAD, self.number, True, count, b""))
 
     def close(self) -> None:
         """Close it, when what was written has been read as far as it can be."""

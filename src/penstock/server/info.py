@@ -62,8 +62,8 @@ class Info:
 
     def sample(self) -> None:
         """Look at what grows, for the rates."""
-        clients, desk = self._server.clients, self._server.desk
-        self._samples.append((time.monotonic(), int(desk.executed), clients.bytes_in, clients.bytes_out))
+        node, desk = self._server.node, self._server.desk
+        self._samples.append((time.monotonic(), int(desk.executed), int(node.bytes_in), int(node.bytes_out)))
         self._memory_peak = max(self._memory_peak, self._server.used_memory())
 
     def _rate(self, figure: int) -> float:
@@ -153,13 +153,13 @@ class Info:
         return figures
 
     def _about_traffic(self) -> Figures:
-        clients, desk = self._server.clients, self._server.desk
+        clients, node, desk = self._server.clients, self._server.node, self._server.desk
         return {
             "total_connections_received": clients.accepted,
             "total_commands_processed": int(desk.executed),
             "instantaneous_ops_per_sec": round(self._rate(1)),
-            "total_net_input_bytes": clients.bytes_in,
-            "total_net_output_bytes": clients.bytes_out,
+            "total_net_input_bytes": int(node.bytes_in),
+            "total_net_output_bytes": int(node.bytes_out),
             "instantaneous_input_kbps": f"{self._rate(2) / 1024:.2f}",
             "instantaneous_output_kbps": f"{self._rate(3) / 1024:.2f}",
             "rejected_connections": clients.rejected,

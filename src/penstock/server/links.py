@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from typing import Final, Protocol, cast
 
-from penstock.cluster.messages import Greeting, Message
+from penstock.cluster.messages import Message
 from penstock.core.errors import ProtocolError
 from penstock.wire import bus as wire
 
@@ -44,7 +44,10 @@ class Exchange(Protocol):
         """The greatest epoch that is known of a node, which may be this one."""
 
     def why_past(self, node: bytes, epoch: int, known: int) -> str:
-        """Why a node that has proven to be in an epoch is not talked to; empty if it is. It knows this one in one."""
+        """Why a node is not talked to that has proven who it is, and in which epoch; empty if it is.
+
+        `known` is the greatest epoch in which that node knows this one.
+        """
 
     def is_known(self, link: Inbound) -> None:
         """Who opened a link has proven who it is."""
@@ -169,11 +172,7 @@ class Inbound(Link):
     def read(self, frame: bytes) -> None:
         """A frame came in: the first word, the third, or a packet."""
         if self._seal is not None:
-            said = wire.messages(wire.opened(frame, self._seal))
-            for message in said:
-                if isinstance(message, Greeting) and not message.host:
-                    message.host = self.host
-            self.exchange.heard(self, said)
+            self.exchange.heard(self, wire.messages(wire.opened(frame, self._seal)))
         elif self._claimed is None or self._secrets is None:
             self._answer(frame)
         else:

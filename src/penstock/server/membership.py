@@ -12,7 +12,7 @@ from penstock.cluster.members import Members
 from penstock.cluster.node import Cluster
 from penstock.cluster.roster import BUS_OFFSET, Roster, file_text, read_file
 from penstock.core.errors import ProtocolError
-from penstock.host import Host
+from penstock.host.host import Host
 from penstock.server import text_file
 from penstock.server.bus import Bus
 from penstock.server.config import Config, ConfigError
@@ -44,7 +44,6 @@ class Membership:
         self.members.epoch = host.node_epoch()
         self.cluster = Cluster(host.engine, host.ids, self.members, self.mail, secrets.randbits(32), host.body_of)
         self.bus = Bus(node, self.cluster, self._keep_quietly)
-        node.post = self.bus
         self.members.leaving = host.is_leaving()
         self.members.announced = self.members.host = announced_ip(config)
         self.members.port = config.cluster_announce_port or config.port or config.tls_port

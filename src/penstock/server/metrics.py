@@ -56,8 +56,8 @@ class Metrics:
         yield CounterMetricFamily("penstock_connections_accepted", "Connections accepted.", clients.accepted)
         yield CounterMetricFamily("penstock_connections_rejected", "Connections refused: too many.", clients.rejected)
         yield CounterMetricFamily("penstock_internal_errors", "Defects that were met.", int(desk.internal_errors))
-        yield CounterMetricFamily("penstock_received_bytes", "Bytes received.", clients.bytes_in)
-        yield CounterMetricFamily("penstock_sent_bytes", "Bytes sent.", clients.bytes_out)
+        yield CounterMetricFamily("penstock_received_bytes", "Bytes received.", int(server.node.bytes_in))
+        yield CounterMetricFamily("penstock_sent_bytes", "Bytes sent.", int(server.node.bytes_out))
         if journal is not None:
             log = journal.log
             yield GaugeMetricFamily("penstock_journal_bytes", "Log that a recovery reads.", log.needed_bytes())

@@ -16,18 +16,21 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from penstock.cluster.founding import ClaimWait
 from penstock.core import waits as w
 from penstock.core.errors import JournalFailed
 from penstock.core.limits import NEVER
-from penstock.core.waits import Connection, Waiting
+from penstock.core.waits import Connection, Wait, Waiting
 from penstock.dialects.calls import Pending
 from penstock.dialects.command import Caller, Desk, Long
-from penstock.host import Host
+from penstock.host.host import Host
+from penstock.server.linger import Linger
+from penstock.server.post import Letters, Post
+from penstock.wire.iproto import Answers
 
 _log = logging.getLogger("penstock")
 
@@ -36,10 +39,13 @@ COMMANDS_PER_TURN: Final = 256
 
 # A sync is done in the loop while it takes no longer than this on average, seconds: changing threads costs as much.
 SYNC_INLINE_MAX_S: Final = 0.0005
+# More than this takes longer, whatever the syncs before it took.
+SYNC_INLINE_BYTES_MAX: Final = 256 * 1024
+
 _SYNC_WEIGHT: Final = 0.2
 
 # A slice of a long command is followed by so many times its own length for everybody else, if they have need of it.
-_REST: Final = 9
+_REST: Final = 19
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -91,26 +97,6 @@ class Parked(Long):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Post:
-    """What goes to other nodes at the end of every turn. This is that of a node without others: nothing does."""
-
-    next_due: int = NEVER
-
-    def advance(self, now: int) -> None:
-        """Let time pass for the cluster."""
-
-    def has_mail(self) -> bool:
-        """Whether there is anything to be said."""
-        return False
-
-    def take(self) -> Any:
-        """What there is to be said, to be sent when the log is durable."""
-
-    def send(self, letters: Any) -> None:
-        """Say what was taken."""
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Abroad:
     """What clients have under way on other nodes. This is that of a node without others: nothing."""
 
@@ -127,7 +113,7 @@ class Abroad:
 class _Outgoing:
     """What waits for the log to be durable: answers to clients, and letters to nodes."""
 
-    def __init__(self, answers: list[tuple[Client, bytes]], letters: Any) -> None:
+    def __init__(self, answers: list[tuple[Client, bytes]], letters: Letters | None) -> None:
         self.answers = answers
         self.letters = letters
 
@@ -137,18 +123,23 @@ class Node:
     """The engine behind a server, and the turns in which it works."""
 
     desk: Desk
-    post: Post
     abroad: Abroad
+    bytes_in: i64  # What clients have sent,
+    bytes_out: i64  # and were sent.
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.host = host
         self.engine = host.engine
         self.loop = loop
-        self.now = host.now()  # Of the turn.
+        self.ledger = host.ledger
+        self.now: i64 = self.ledger.clock.now()  # Of the turn.
         self.clients: dict[int, Client] = {}
         self.failed: asyncio.Future[None] = loop.create_future()  # Why the node cannot go on.
         self.post = Post()
+        self.linger = Linger(loop)
         self.abroad = Abroad()
+        self.bytes_in = 0
+        self.bytes_out = 0
         self.sync_average_s = 0.0
         self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took.
         self._in_turn = False
@@ -166,7 +157,10 @@ class Node:
         self._paused: dict[Client, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
+        self._lock = host.lock
+        self._at_end = self._end_turn  # Made once: the loop is handed it in every turn.
         host.on_failure = self._hear_of_failure
+        host.on_ended_waits = self._hear_of_ended_waits
 
     # Turns
 
@@ -174,9 +168,10 @@ class Node:
         """Begin a turn, unless one is under way."""
         if not self._in_turn:
             self._in_turn = True
-            self.host.lock.acquire()
-            self.now = self.host.now()
-            self.loop.call_soon(self._end_turn)
+            self.linger.turn_begins()
+            self._lock.acquire()
+            self.now = self.ledger.clock.now()
+            self.loop.call_soon(self._at_end)
             if self._to_run:
                 self._go_on()
             if self._long and self._may_go_on():
@@ -199,7 +194,7 @@ class Node:
 
     def keep_frames_small(self) -> None:
         """Commit what was done so far, if more would not fit in one frame; it is not answered sooner for that."""
-        if self.host.outbox.full():
+        if self.engine.outbox.full():
             self.host.commit()
 
     def run_later(self, client: Client) -> None:
@@ -244,22 +239,27 @@ class Node:
         if not self._in_turn:
             return
         try:
-            self.host.check()
+            if self.ledger.failed:
+                self.host.check()
             self._serve_waiters()
-            self.host.commit()
+            self.ledger.commit()
         except Exception as error:
             # The disk failed; or an assertion did, and then nobody knows what else is wrong.
+            if isinstance(error, JournalFailed):
+                self.host.fail(error)
             self._fail(error)
             return
         finally:
             self._in_turn = False
-            self.host.lock.release()
+            self._lock.release()
         self._send()
         self._set_timer()
-        if self._to_run or (self._long and self._may_go_on()):
+        # What a commit itself set going may have ended waits.
+        if self._to_run or self.engine.outbox.ended_waits or (self._long and self._may_go_on()):
             self.loop.call_soon(self.begin_turn)
         elif self._long and self._rest is None:
             self._rest = self.loop.call_later(self._rested_at - time.perf_counter(), self._have_rested)
+        self.linger.turn_ends()
 
     def _go_on(self) -> None:
         """Go on with those who did not come to their end in the turn before."""
@@ -299,7 +299,7 @@ class Node:
         """Answer those whose wait has ended, and run what they have sent meanwhile."""
         self.engine.advance(self.now)
         self.post.advance(self.now)
-        ended = self.host.outbox.ended_waits
+        ended = self.engine.outbox.ended_waits
         while ended:
             waits = ended[:]
             ended.clear()
@@ -319,7 +319,7 @@ class Node:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_due = due
-            self._timer = self.loop.call_later(max(0, due - self.host.now()) / 1000, self._on_timer)
+            self._timer = self.loop.call_later(max(0, due - self.ledger.clock.now()) / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer, self._timer_due = None, NEVER
@@ -331,9 +331,9 @@ class Node:
         """Send what may be sent; the rest when the log is durable."""
         if self._syncing or not (self._dirty or self.post.has_mail()):
             return
-        if self.host.is_durable():
+        if self.ledger.is_durable():
             self._send_out(self._gather())
-        elif self.sync_average_s <= SYNC_INLINE_MAX_S:
+        elif self.sync_average_s <= SYNC_INLINE_MAX_S and self.ledger.unsynced_bytes() <= SYNC_INLINE_BYTES_MAX:
             outgoing = self._gather()
             try:
                 self._note_sync(self._log_to_sync()())
@@ -360,8 +360,8 @@ class Node:
 
         The journal may be switched off meanwhile; then it was closed, and everything in it is durable.
         """
-        assert self.host.journal is not None
-        log = self.host.journal.log
+        log = self.ledger.log
+        assert log is not None
         position = log.written
 
         def sync() -> float:
@@ -389,7 +389,7 @@ class Node:
 
     def _send_out(self, outgoing: _Outgoing) -> None:
         # Other nodes first: they can work on it while clients are written to.
-        if outgoing.letters:
+        if outgoing.letters is not None:
             self.post.send(outgoing.letters)
         for client, answers in outgoing.answers:
             client.send(answers)
@@ -401,11 +401,21 @@ class Node:
         for client in list(self.clients.values()):
             client.abort()
 
+    def report(self, defect: Exception) -> None:
+        """A command failed in a way that nobody meant. If that left it half done, the node ends rather than limps."""
+        _log.error("internal error; please report it", exc_info=defect)
+        self.host.gives_up(defect)
+
     def _hear_of_failure(self, error: BaseException) -> None:
         """Something failed in whichever thread."""
         # If the loop has ended, so has everything else.
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._fail, error)
+
+    def _hear_of_ended_waits(self) -> None:
+        """Somebody else has ended waits, in whichever thread: a turn answers them."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.begin_turn)
 
     # Coming and going
 
@@ -426,6 +436,9 @@ class Node:
         if self.clients.pop(client.number, None) is None or self.failed.done() or self._stopped:
             return
         self.begin_turn()
+        # First it waits no longer: what it gives back is for others.
+        for wait in list(client.connection.waits.values()):
+            self.engine.cancel(wait)
         self._take_back(client)
         self._unread.pop(client, None)
         parked = self._parked.pop(client, None)
@@ -441,6 +454,22 @@ class Node:
             self.engine.undelivered(job, self.now, delivery)
         client.unsent.clear()
         client.unsent_deliveries.clear()
+        for wait in self._unanswered(client):
+            # It is answered at the end of the turn, with nothing.
+            jobs, deliveries = wait.jobs, wait.deliveries
+            wait.jobs, wait.deliveries = [], []
+            for job, delivery in zip(jobs, deliveries):
+                self.engine.undelivered(job, self.now, delivery)
+
+    def _unanswered(self, client: Client) -> list[Wait]:
+        """The takes of a client that were served in this turn, and are to be answered at its end."""
+        waits: list[Waiting] = []
+        if client.wait is not None:
+            waits.append(client.wait)
+        elif isinstance(client.reply, Answers):
+            # Over IPROTO it may have many, and has no list of them.
+            waits = [wait for wait in self.engine.outbox.ended_waits if wait.connection is client.connection]
+        return [wait for wait in waits if isinstance(wait, Wait)]
 
     def end_waits(self, client: Client, refusal: bytes = b"") -> None:
         """Let a client wait no longer, and run what it has sent meanwhile."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import logging
 import os
 import signal
@@ -17,23 +16,24 @@ from typing import Any, Final
 
 from penstock._build import is_compiled
 from penstock._version import __version__
-from penstock.core.errors import JournalFailed, PenstockError
+from penstock.core.errors import Interrupted, JournalFailed, PenstockError
 from penstock.core.limits import NEVER, duration_ms
-from penstock.host import Host, Store
+from penstock.host.host import Host, Store
 from penstock.journal.disk import RealDisk
 from penstock.journal.retention import Retention
-from penstock.server import table
+from penstock.server import chores, table
 from penstock.server.bus import is_loopback
 from penstock.server.clients import Handshake
 from penstock.server.config import Config, ConfigError
 from penstock.server.descriptors import clients_that_fit
 from penstock.server.forwarding import open_tunnels
+from penstock.server.garbage import leave_alone
 from penstock.server.http import Answer, HttpConnection, Pages
-from penstock.server.info import SAMPLE_S, Info
 from penstock.server.iproto import Door, doors
 from penstock.server.links import HANDSHAKE_S
 from penstock.server.membership import bracketed, tls_contexts
 from penstock.server.server import Server, start_again
+from penstock.server.settings import CannotListen
 from penstock.server.stepping_down import go_on_as_another
 
 _log = logging.getLogger("penstock")
@@ -73,10 +73,7 @@ def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
     sys.setswitchinterval(_SWITCH_S)
     if (fit := clients_that_fit(config.max_clients)) < config.max_clients:
         _log.warning("the system allows so few open files that no more than %d clients are served at a time", fit)
-    # What there is now stays: nobody need look whether it is garbage. Jobs are never looked at.
-    gc.collect()
-    gc.freeze()
-    gc.disable()
+    leave_alone()
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         code, restart_s = runner.run(_serve(config, host, ready))
     if restart_s >= 0:
@@ -117,7 +114,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
         _log.warning("this installation is interpreted: expect a tenth of the speed")
     if ready is not None:
         ready(server)
-    tasks = [loop.create_task(server.clients.look_after()), loop.create_task(_look_after(server, info))]
+    tasks = chores.start(server, info)
     code = 0
     try:
         ends: list[asyncio.Future[Any]] = [server.stopping, server.node.failed]
@@ -153,6 +150,8 @@ def _failure(server: Server) -> int:
     error = server.node.failed.exception()
     if isinstance(error, JournalFailed):
         _log.error("the journal failed, and nothing more can be promised: %s", error)
+    elif isinstance(error, Interrupted):
+        _log.error("a command broke off half-way, so this node ends; its directory is whole: start it again")
     else:
         _log.error("internal error; please report it", exc_info=error)
     return 1
@@ -170,19 +169,6 @@ async def _stop(server: Server) -> None:
         await asyncio.sleep(0.01)
     server.membership.bus.close()
     server.node.stop()
-
-
-async def _look_after(server: Server, info: Info) -> None:
-    """What has to be done now and then: figures, idle queues, garbage."""
-    ticks = 0
-    while True:
-        await asyncio.sleep(SAMPLE_S)
-        ticks += 1
-        info.sample()
-        if ticks % 10 == 0:
-            server.drop_idle_queues()
-            server.make_spaces_left()
-            gc.collect(1 if ticks % 100 == 0 else 0)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -266,7 +252,7 @@ async def _listen(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio
         why = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
             why = f"somebody else listens on port {port}; stop them, or choose another with --{setting}"
-        raise ConfigError(f"cannot listen on {', '.join(where)}: {why}") from None
+        raise CannotListen(f"cannot listen on {', '.join(where)}: {why}") from None
     return listeners
 
 
@@ -276,13 +262,13 @@ async def _listen_unix(server: Server) -> asyncio.AbstractServer:
     path = config.within_dir(config.unixsocket)
     try:
         if path.exists() and not path.is_socket():
-            raise ConfigError(f"cannot listen on {config.unixsocket}: there is a file of this name, and no socket")
+            raise CannotListen(f"cannot listen on {config.unixsocket}: there is a file of this name, and no socket")
         path.unlink(missing_ok=True)
         listener = await server.loop.create_unix_server(server.clients.accept, str(path), backlog=config.tcp_backlog)
         if config.unixsocketperm:
             path.chmod(config.unixsocketperm)
     except OSError as error:
-        raise ConfigError(f"cannot listen on {config.unixsocket}: {error.strerror or error}") from None
+        raise CannotListen(f"cannot listen on {config.unixsocket}: {error.strerror or error}") from None
     return listener
 
 
@@ -313,12 +299,19 @@ async def _listen_iproto(server: Server, iproto_doors: dict[str, Door]) -> list[
         except OSError as error:
             # A Tarantool may well run beside us; but what somebody asked for, they get or hear of.
             if config.origin(name) != "default":
-                raise ConfigError(f"cannot listen on port {port} for IPROTO: {error.strerror or error}") from None
+                raise CannotListen(f"cannot listen on port {port} for IPROTO: {error.strerror or error}") from None
             server.warnings.append(
-                f"port {port} is taken, so there is no IPROTO; say --iproto-port to have it elsewhere"
+                f"{_why_closed(port, error)}, so there is no IPROTO; say --iproto-port to have it elsewhere"
             )
             setattr(config, name, 0)
     return listeners
+
+
+def _why_closed(port: int, error: OSError) -> str:
+    """Why nobody can come by a port, for people."""
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is taken"
+    return f"port {port} cannot be opened ({os.strerror(error.errno) if error.errno else error})"
 
 
 async def _listen_bus(server: Server) -> list[asyncio.AbstractServer]:
@@ -339,12 +332,12 @@ async def _listen_bus(server: Server) -> list[asyncio.AbstractServer]:
     except OSError as error:
         # One that serves alone can do without; but what somebody asked for, they get or hear of.
         if config.origin("cluster_port") != "default" or not membership.is_alone:
-            raise ConfigError(
+            raise CannotListen(
                 f"cannot listen on port {port} for other nodes: {error.strerror or error}; choose another with "
                 "--cluster-port"
             ) from None
         server.warnings.append(
-            f"port {port} is taken, so other nodes cannot come; say --cluster-port to have it elsewhere"
+            f"{_why_closed(port, error)}, so other nodes cannot come; say --cluster-port to have it elsewhere"
         )
         membership.bus_port = 0
         return []

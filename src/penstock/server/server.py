@@ -25,9 +25,9 @@ from penstock.dialects.site import Site
 from penstock.dialects.tarantool15 import Queue15
 from penstock.dialects.tubes import Tubes
 from penstock.dialects.xqueue_spaces import Spaces
-from penstock.host import Host
+from penstock.host.host import Host
 from penstock.journal.retention import Retention
-from penstock.server.access import Accounts, chap_of
+from penstock.server.access import DEFAULT_USER, Accounts, chap_of
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config, ConfigError
 from penstock.server.descriptors import clients_that_fit
@@ -46,6 +46,9 @@ _IDLE_MS_VERY_SHORT: Final = 2_000
 
 # How many queues are looked at in a second, and how many jobs when memory is short.
 _IDLE_SCAN: Final = 1_000
+
+# How many dedup ids that are too old are forgotten in a second, of a queue.
+_FORGET_MAX: Final = 1_000
 _EVICT_SCAN: Final = 2_000
 
 # How many threads read the log. Not those that sync it: whoever reads must not hold up whoever commits.
@@ -88,7 +91,7 @@ class Server:
         self.queue15 = Queue15(self.site)
         self.spaces = Spaces(self.site)
         self.desk = Desk([], time.perf_counter_ns)
-        self.desk.on_error = self._report
+        self.desk.on_error = self.node.report
         self.desk.ask_others = self.site.ask_others
         self.node.desk = self.desk
         self.warnings: list[str] = []  # What its operator should hear of once it serves.
@@ -112,7 +115,8 @@ class Server:
 
     def apply_all(self) -> None:
         """Let every setting take effect, before anybody is served."""
-        for name in ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel", "queue15_pri_mode"):
+        self._add_users()
+        for name in ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel", "queue15_pri_mode", "linger"):
             self.apply(name)
         for old, new in self.config.rename_command.items():
             command = self.desk.remove(to_bytes(old))
@@ -123,6 +127,13 @@ class Server:
                 raise ConfigError(f"{self.config.origin('rename_command')}: rename-command: {why}")
             if new:
                 self.desk.add(command, to_bytes(new))
+
+    def _add_users(self) -> None:
+        """Let the users of the configuration in. Once: what they are granted later is theirs until the server ends."""
+        for user in self.config.users.values():
+            secret = user.password_sha256 or hashlib.sha256(to_bytes(user.password)).hexdigest()
+            chap = chap_of(to_bytes(user.password)) if user.password else b""
+            self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes, chap)
 
     def make_spaces(self) -> None:
         """Let the spaces of the configuration be as it says."""
@@ -160,11 +171,9 @@ class Server:
         """Let a setting that has changed take effect."""
         config = self.config
         if name == "requirepass":
-            self.accounts.set_password(config.requirepass)
-            for user in config.users.values():
-                secret = user.password_sha256 or hashlib.sha256(to_bytes(user.password)).hexdigest()
-                chap = chap_of(to_bytes(user.password)) if user.password else b""
-                self.accounts.add(user.name, bytes.fromhex(secret), user.commands, user.tubes, chap)
+            # One that is among the users has a password of its own.
+            if DEFAULT_USER not in config.users:
+                self.accounts.set_password(config.requirepass)
         elif name == "max_memory":
             self.host.engine.memory_max = config.max_memory or NEVER
         elif name == "max_clients":
@@ -177,6 +186,8 @@ class Server:
             self.host.engine.session_grace_ms = int(config.session_grace * 1000)
         elif name == "queue15_pri_mode":
             self.queue15.pri_is_offset = config.queue15_pri_mode == "offset"
+        elif name == "linger":
+            self.node.linger.moment_ns = 1_000 * config.linger
         elif name == "fsync":
             self.host.set_fsync(config.fsync)
         elif name == "journal":
@@ -224,13 +235,11 @@ class Server:
         retention = Retention(config.history_bytes, duration_ms(config.history, "history"), config.history_bodies)
         self.host.start_journal(config.fsync, retention)
 
-    def _report(self, error: Exception) -> None:
-        self.log.error("internal error; please report it", exc_info=error)
-
     def reset_statistics(self) -> None:
         """Begin to count anew."""
-        clients, desk = self.clients, self.desk
-        clients.accepted = clients.rejected = clients.bytes_in = clients.bytes_out = 0
+        clients, node, desk = self.clients, self.node, self.desk
+        clients.accepted = clients.rejected = 0
+        node.bytes_in = node.bytes_out = 0
         desk.executed = 0
         for command in desk.commands.values():
             command.calls = command.ns = 0
@@ -256,8 +265,11 @@ class Server:
         self.node.begin_turn()
         tubes, self._idle_cursor = engine.scan_tubes(self._idle_cursor, _IDLE_SCAN)
         for tube in tubes:
+            if tube.dedups is not None:
+                # Where nobody puts any more, nobody else does.
+                tube.dedups.forget(self.node.now, _FORGET_MAX)
             if tube.used + idle_ms <= self.node.now and _is_idle(tube):
-                engine.drop(tube, self.node.now)
+                engine.drop_if_empty(tube, self.node.now)
         if idle_ms == _IDLE_MS_VERY_SHORT and self.host.journal is None and self.config.max_memory_policy == "acks":
             self._evict()
 

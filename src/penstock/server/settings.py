@@ -46,6 +46,10 @@ class ConfigError(PenstockError):
     """Something is wrong with how the server is configured; the message is one sentence for its operator."""
 
 
+class CannotListen(PenstockError):
+    """A port or a socket that was asked for cannot be had; the message is one sentence for the server's operator."""
+
+
 class UnknownSetting(ConfigError):
     """There is no such setting, or none that can be changed at run time."""
 
@@ -166,12 +170,13 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             *("timeout", "timeout", Seconds(), "0"),
-            "How long a client may be idle before it is disconnected, unless it waits for a job; 0 for ever.",
+            "How long a client may be idle before it is disconnected, unless it waits for an answer; 0 for ever.",
             changeable=True,
         ),
         Setting(
             *("tcp_keepalive", "tcp-keepalive", Keepalive(), "300"),
-            "How long a connection is quiet before TCP checks that the other side is still there; 0 never checks.",
+            "How long a connection is quiet before TCP checks that the other side is still there; 0 never checks, and "
+            "what is longer than 32,767 s is taken as that.",
             disque_default="0",
             changeable=True,
         ),
@@ -309,6 +314,12 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         Setting(
             *("latency_monitor_threshold", "latency-monitor-threshold", Whole(0), "0"),
             "From how many milliseconds on LATENCY remembers what took so long; 0 remembers nothing.",
+            changeable=True,
+        ),
+        Setting(
+            *("linger", "linger", Whole(0, 10_000), "100"),
+            "For how many microseconds the server stays awake after a command, where the next mostly comes as soon, "
+            "since being woken takes longer than a command; 0 lets it sleep at once, which costs less of a processor.",
             changeable=True,
         ),
         Setting("syslog_enabled", "syslog-enabled", YesNo(), "no", "Has no effect: let what starts the server log."),

@@ -11,7 +11,7 @@ from penstock.server.client_commands import ClientCommands
 from penstock.server.cluster_commands import ClusterCommands
 from penstock.server.config_commands import ConfigCommands
 from penstock.server.connection import Connection
-from penstock.server.debugging import Debugging
+from penstock.server.debugging import GRAMMAR, Debugging
 from penstock.server.functions import function_rows
 from penstock.server.greeting import Greeting
 from penstock.server.info import Info
@@ -179,14 +179,14 @@ def install(server: Server) -> Info:
             -2,
             "ar",
             ADMIN,
-            "MEET ip port [bus-port] | NODES | HOMES | MYID | INFO | SAVECONFIG | FORGET id | "
-            "COUNT-FAILURE-REPORTS id | RESET [SOFT|HARD] | LEAVING [yes|no]",
+            "MEET ip port [bus-port] | NODES | HOMES | MYID | INFO | SAVECONFIG | FORGET [id] | "
+            "COUNT-FAILURE-REPORTS id | EPOCH id [epoch] | RESET [SOFT|HARD] | LEAVING [yes|no]",
             "See and change the cluster.",
             cluster.cluster,
         ),
         ("bgrewriteaof", 1, "ar", ADMIN, "", "Shorten the journal in the background.", persistence.bgrewriteaof),
         ("shutdown", -1, "arl", ADMIN, "[REWRITE-AOF]", "Stop the server.", persistence.shutdown),
-        ("debug", -2, "a", DEBUG, "FLUSHALL | SLEEP seconds | ERROR text | …", "What testing needs.", debugging.debug),
+        ("debug", -2, "a", DEBUG, GRAMMAR, "What testing needs.", debugging.debug),
     ]
     for command in commands_of([*rows, *native_rows(server), *pipeline_rows(server), *function_rows(server)]):
         server.desk.add(command, command.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from penstock.cluster import messages as m
 from penstock.cluster.messages import Message, OfTunnel, Papers
 from penstock.wire.bus import TUNNEL_BYTES_MAX
 
@@ -73,6 +74,40 @@ class Lines(Protocol):
 
     def is_crowded(self, node: bytes) -> bool:
         """Whether a node has so much to read that bytes of clients have to wait."""
+
+
+class Voice:
+    """How one end of a tunnel talks to the other.
+
+    It does not know its end, which has it and what goes through it: so an end is in no cycle, and goes when it is over.
+    A server that holds many jobs never looks for cycles among what is old.
+    """
+
+    def __init__(self, lines: Lines, node: bytes, number: int, is_back: bool) -> None:
+        self.node = node
+        self._lines = lines
+        self._number = number
+        self._is_back = is_back
+
+    def say(self, kind: int, aux: int, data: bytes) -> None:
+        """Say something."""
+        self._lines.say(self.node, OfTunnel(kind, self._number, self._is_back, aux, data))
+
+    def say_command(self, data: bytes, ends: bool) -> None:
+        """Say some of a command, or the rest of it."""
+        self.say(m.FORWARD, m.COMMAND_ENDS if ends else 0, data)
+
+    def say_answer(self, data: bytes, ends: bool) -> None:
+        """Say some of an answer, or the rest of it."""
+        self.say(m.FORWARDED, 1 if ends else 0, data)
+
+    def say_read(self, count: int) -> None:
+        """Say how much was read."""
+        self.say(m.TUNNELREAD, count, b"")
+
+    def has_to_wait(self) -> bool:
+        """Whether the other node has so much to read that bytes of clients have to wait."""
+        return self._lines.is_crowded(self.node)
 
 
 class Outflow:

@@ -17,10 +17,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from penstock.bell import Bell
 from penstock.core.engine import Engine
 from penstock.core.errors import Closed, CommandError, DamagedJournal, JournalFailed, NoSpace
 from penstock.core.limits import NEVER
+from penstock.host.bell import Bell
 from penstock.journal import ballast
 from penstock.journal.disk import Disk
 from penstock.journal.frame import ROW_BYTES
@@ -81,6 +81,9 @@ class Served(Protocol):
     def fail(self, error: CommandError) -> None:
         """Let everybody hear that nothing more can be promised. Under the lock."""
 
+    def look_for_room(self) -> None:
+        """The disk was full: if it is no more, serve those who wait for that. Under the lock."""
+
 
 class Steward:
     """Keeps one directory in order, as long as its queue is there."""
@@ -94,6 +97,7 @@ class Steward:
         self._due.ring()
         self._queue = weakref.ref(served, lambda _: self._due.ring())
         self._seen = 0  # The segment that was written to when everything was last in order.
+        self._quiet_until = 0.0  # When to say again that something failed.
         self._written = 0  # How far the log was written when others were last let work.
         self._indexed: set[str] = set()  # Segments whose index is known to be good, or that can have none.
         self._turned = threading.Condition()
@@ -157,11 +161,14 @@ class Steward:
             served.log.prepare()
             served.log.fill()
             is_full = served.log.is_full() and not self._make_room(served)
+            if served.engine.moves_left <= 0:
+                with self._locked(served):
+                    served.look_for_room()
             if due and not is_full and self._fits(served):
                 self._snapshot(served)
             elif due:
                 raise NoSpace("there is no room on the disk for a snapshot")
-            if served.log.segment != self._seen or wanted:
+            if not is_full and (served.log.segment != self._seen or wanted):
                 self._tidy(served)
         except _Stopped:
             return 0.0
@@ -171,15 +178,18 @@ class Steward:
                 served.fail(error)
         except Exception as error:  # Whatever it is, it must not end the thread, and those who wait must hear of it.
             failure = error.with_traceback(None)
-            _tell(error)
+            if time.monotonic() >= self._quiet_until:
+                self._quiet_until = time.monotonic() + _TRY_AGAIN_S
+                _tell(error)
         with self._turned:
             self._failure = failure
             self._answered = asked
             self._turned.notify_all()
+        if served.log.is_full() or served.engine.moves_left <= 0:
+            # Whatever failed, and also if this was noticed in the middle of a snapshot: others may wait for room.
+            return _FULL_S
         if failure is not None:
             return _TRY_AGAIN_S
-        if is_full:
-            return _FULL_S
         ballast.take_on(served.disk)
         return _LOOK_S
 

@@ -1,40 +1,29 @@
-"""The engine in a process of yours: its clock, its lock, and those who sleep until it has something for them.
+"""The engine in a process of yours: one turn of it, inside of the lock.
 
-`embedded.py` and `embedded_async.py` are two faces of one host, and may be used on the same queue at once. Everything
-happens under the host's lock. Those who wait sleep without polling: one of the sleepers keeps the time for all, and
-hands that duty on when it leaves.
+`embedded.py`, `embedded_async.py` and the server are three faces of one host. Everything happens under its lock. Those
+who wait sleep without polling: one of the sleepers keeps the time for all, and hands that duty on when it leaves.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
-import os
-import queue
 import re
 import secrets
 import threading
-import time
-import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import Final, Protocol
 
-from penstock.bell import Bell
 from penstock.changes import Change
-from penstock.committer import Committer
-from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.engine import Engine
 from penstock.core.errors import (
     BadId,
     Closed,
     CommandError,
-    DamagedJournal,
-    Forked,
     Interrupted,
     JournalFailed,
     NoJournal,
@@ -49,18 +38,20 @@ from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session as CoreSession
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Waiting
-from penstock.journal import ballast
+from penstock.host.calls import NOTHING, Barred, Context, Durable, Refusal
+from penstock.host.handed import Handed
+from penstock.host.journal import Journal
+from penstock.host.ledger import Clock, Ledger, wall_ms
+from penstock.host.sleepers import Keeper, Sleeper
+from penstock.host.steward import SNAPSHOT_BYTES
+from penstock.host.teller import Teller
 from penstock.journal.disk import Disk
 from penstock.journal.identity import forsake, identity, next_opening
-from penstock.journal.log import ALWAYS, EVERYSEC, RESERVE_BYTES, Log
-from penstock.journal.reader import Event, Reader
+from penstock.journal.log import ALWAYS, RESERVE_BYTES, Log
 from penstock.journal.recovery import open_log
 from penstock.journal.retention import Retention
 from penstock.journal.segment import Progress
 from penstock.journal.snapshot import take_snapshot
-from penstock.journal.tap import Tap
-from penstock.options import to_text
-from penstock.steward import SNAPSHOT_BYTES, Steward
 
 # How many jobs are looked at at a time, where all are.
 _SLICE_JOBS = 10_000
@@ -68,23 +59,9 @@ _SLICE_JOBS = 10_000
 # A job's number within its tube.
 _LOCAL = re.compile("[0-9]{1,18}", re.ASCII)
 
-# How many bodies are asked for ahead of their turn.
-_AHEAD = 64
-
 # Tasks share a frame up to about this length: a longer one is not faster, and on a full disk it has to fit in what is
 # reserved for takes and acks.
 _SHARED_BYTES = RESERVE_BYTES // 4
-
-
-class Sleeper(Protocol):
-    """Somebody who sleeps until something it waits for has happened."""
-
-    @property
-    def keeps_time(self) -> bool:
-        """Whether it may keep the time for others."""
-
-    def wake(self) -> None:
-        """Wake it, from any thread; waking somebody who is awake does no harm."""
 
 
 class Attendant(Protocol):
@@ -106,93 +83,6 @@ class Store:
     journal: bool = True  # Whether there is a log in it; who the node is, is there in any case.
 
 
-class Refusal:
-    """What stands where a session's lock was, once the session may not be used any more."""
-
-    def __init__(self, error: type[CommandError], why: str | None = None) -> None:
-        self._error = error
-        self._why = why
-
-    def refuse(self) -> NoReturn:
-        """Say why."""
-        raise self._error(self._why)
-
-    def __enter__(self) -> None:
-        self.refuse()
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-class Context(Protocol):
-    """Something that surrounds part of a call."""
-
-    def __enter__(self) -> object: ...
-    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> object: ...
-
-
-class Durable:
-    """Around the lock: what was done is durable before the call returns; an answer, a read or a refusal too."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None:
-        self._host.make_durable()
-
-
-# What surrounds the lock where nobody waits for the disk.
-NOTHING: Final[Context] = contextlib.nullcontext()
-
-
-class ThreadSleeper:
-    """A thread that sleeps. A bare lock is the cheapest thing to sleep on."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    @property
-    def keeps_time(self) -> bool:
-        return True
-
-    def sleep(self, timeout_ms: int) -> None:
-        """Sleep until woken, or so long; -1 for no limit."""
-        self._lock.acquire(timeout=-1 if timeout_ms < 0 else min(timeout_ms / 1000, threading.TIMEOUT_MAX))
-
-    def wake(self) -> None:
-        # Under the host's lock, so nobody else releases it in between.
-        if self._lock.locked():
-            self._lock.release()
-
-
-class _Keeper(ThreadSleeper):
-    """A thread that does nothing but keep the time. It ends with its host, closed or forgotten."""
-
-    __slots__ = ("_host",)
-
-    def __init__(self, host: Host) -> None:
-        super().__init__()
-        self._host = weakref.ref(host, lambda _: self.wake())
-
-    def start(self) -> None:
-        threading.Thread(target=self._run, name="penstock-keeper", daemon=True).start()
-
-    def _run(self) -> None:
-        while (timeout_ms := self._turn()) is not None:
-            self.sleep(timeout_ms)
-
-    def _turn(self) -> int | None:
-        host = self._host()
-        try:
-            return None if host is None or host.closed else host.keep_time(self)
-        except CommandError:
-            return None  # Nothing more can be promised; those who sleep were woken, and are told.
-
-
 class Host:
     """One engine of this process, and one turn of it: what a call does with it, inside of the lock.
 
@@ -207,19 +97,23 @@ class Host:
     wall: Callable[[], int]
     outbox: Outbox
     engine: Engine
+    ledger: Ledger
     ids: IdForms
     node: str  # Its id: 40 hex digits.
 
     def __init__(self, grace_ms: int, memory_max: int = NEVER, store: Store | None = None) -> None:
         self.lock = threading.Lock()
-        self.closed = False
+        self.closed = False  # Nobody may come any more;
+        self.shut = False  # and its files are closed, too.
         self.failure: Refusal | None = None  # Why nothing more can be promised.
         self.on_failure: Callable[[CommandError], object] | None = None  # Told that once, from any thread.
+        # Told that waits have ended, under the lock, from any thread; without it, sleepers are woken.
+        self.on_ended_waits: Callable[[], object] | None = None
         # Whether somebody has to hear of what a command did: the log, or one who sleeps.
         self.watched = False
         self.syncs = False  # Whether a thread's call returns when it is on disk; a task's awaits `until_durable`.
         self.wall = wall_ms
-        self.journal: _Journal | None = None
+        self.journal: Journal | None = None
         self.disk: Disk | None = None
         self.warnings: list[str] = []
         if store is None:
@@ -235,8 +129,8 @@ class Host:
         self._keeper: Sleeper | None = None
         self._sleepers: dict[Sleeper, None] = {}
         # Those that are open. One that is forgotten keeps what it has taken, and does not keep the queue open.
-        self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._teller: _Teller | None = None
+        self.sessions: weakref.WeakSet[Barred] = weakref.WeakSet()
+        self._teller: Teller | None = None
         # Those who decide what tubes of theirs serve next: they look at every change before it is told.
         self.drivers: dict[Tube, Attendant] = {}
 
@@ -253,11 +147,12 @@ class Host:
         self._be_in_memory(opening.epoch, grace_ms, IdForms(self.node[:8].encode(), opening.key))
 
     def _be_in_memory(self, epoch: int, grace_ms: int, ids: IdForms) -> None:
-        self.now = clock_from(wall_ms())
+        clock = Clock(wall_ms())
         self.outbox = Outbox()
-        self.engine = Engine(epoch, self.now(), self.outbox, secrets.randbits(32))
+        self.engine = Engine(epoch, clock.now(), self.outbox, secrets.randbits(32))
         self.engine.session_grace_ms = grace_ms
         self.ids = ids
+        self._go_by(clock)
 
     def _recover(self, store: Store, grace_ms: int, memory_max: int) -> None:
         """Go on where the log of a directory ends."""
@@ -279,11 +174,16 @@ class Host:
             raise
         self.engine, self.outbox = opened.engine, opened.log.writer
         self.warnings = opened.warnings
-        self.now = clock_from(self.engine.now)
+        self._go_by(Clock(self.engine.now))
         self.node = opened.node
         self.ids = IdForms(opened.node[:8].encode(), opened.key)
         self.engine.memory_max = memory_max
         self._use(opened.log, store.retention, store.snapshot_bytes)
+
+    def _go_by(self, clock: Clock) -> None:
+        """Let the engine go by a clock."""
+        self.now = clock.now
+        self.ledger = Ledger(self.engine, clock)
 
     def start_journal(self, fsync: str, retention: Retention) -> None:
         """Begin to keep a log of what so far was in memory only, under the lock. What an old log held is history.
@@ -321,7 +221,7 @@ class Host:
             failure = error if isinstance(error, JournalFailed) else JournalFailed(f"the log cannot be closed: {error}")
             self.fail(failure)
             raise failure from error
-        self.journal = None
+        self.journal = self.ledger.log = None
         self._tell(Outbox())
         self.engine.spills = False
         self.engine.room_bytes = self.engine.moves_left = NEVER
@@ -355,7 +255,8 @@ class Host:
             log.writer.memory_left = self.engine.memory_left()
         self.syncs = log.fsync == ALWAYS
         self.watched = True
-        self.journal = _Journal(self, self.disk, log, retention, snapshot_bytes)
+        self.ledger.log = log
+        self.journal = Journal(self, self.disk, log, retention, snapshot_bytes)
 
     def __enter__(self) -> None:
         self.check()
@@ -406,7 +307,8 @@ class Host:
     def leave(self, connection: Connection) -> None:
         """Let a session go, which is open no more; with the last one the queue closes."""
         try:
-            if self.failure is None:
+            # It may have left already, and been interrupted after that.
+            if self.failure is None and connection.number in connection.session.connections:
                 with self:
                     self.engine.disconnect(connection, self.now())
         finally:
@@ -419,6 +321,7 @@ class Host:
         """Nothing more can be promised: refuse every call, and wake all who sleep, to be told. Under the lock."""
         if self.failure is None:
             self.failure = Refusal(type(error), str(error))
+            self.ledger.failed = True
             if self.on_failure is not None:
                 self.on_failure(error)
             for session in list(self.sessions):
@@ -435,16 +338,19 @@ class Host:
     def close(self) -> None:
         """Close the log and give the directory free, whatever fails. Under the lock, or before anybody uses it."""
         self.closed = True
+        self.ledger.log = None
         if self._teller is not None:
             self._teller.stop()
         if self.journal is not None:
             self.journal.close()
         elif self.disk is not None:
             self.disk.unlock()
+        self.shut = True
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: nothing of this queue may be used, and its files least of all."""
-        self.closed = True
+        self.closed = self.shut = True
+        self.ledger.log = None
         if self.disk is not None:
             self.disk.forget_lock()
 
@@ -461,11 +367,6 @@ class Host:
         with self.lock, self:
             # The end of the turn looks at the room again, and finds what was made.
             return self.journal.log.make_room(length) >= length
-
-    def is_durable(self) -> bool:
-        """Whether everything that was committed is as durable as the queue promises."""
-        journal = self.journal
-        return journal is None or journal.log.fsync != ALWAYS or journal.log.durable >= journal.log.written
 
     def make_room_now(self, length: int) -> None:
         """Try to have room in the log for so many bytes of bodies, under the lock."""
@@ -511,18 +412,11 @@ class Host:
 
     def commit(self) -> None:
         """Let the log have what was done, under the lock."""
-        if self.journal is not None and not self.closed:
-            log = self.journal.log
-            try:
-                while self.outbox.full():
-                    # What was left to the next turn has nobody else to begin it.
-                    log.commit(self.now(), wall_ms())
-                    self.engine.advance(self.now())
-                log.commit(self.now(), wall_ms())
-                log.tell_room()
-            except JournalFailed as error:
-                self.fail(error)
-                raise
+        try:
+            self.ledger.commit()
+        except JournalFailed as error:
+            self.fail(error)
+            raise
 
     def commit_shared(self) -> None:
         """Let the log have what tasks have left to a frame that they share. Without the lock."""
@@ -545,10 +439,13 @@ class Host:
         if not shares or not self._may_share():
             self.commit()
         if self.outbox.ended_waits:
-            for wait in self.outbox.ended_waits:
-                sleeper: Sleeper = wait.tag  # type: ignore[assignment]
-                sleeper.wake()
-            self.outbox.ended_waits.clear()
+            if self.on_ended_waits is not None:
+                self.on_ended_waits()
+            else:
+                for wait in self.outbox.ended_waits:
+                    sleeper: Sleeper = wait.tag  # type: ignore[assignment]
+                    sleeper.wake()
+                self.outbox.ended_waits.clear()
         if self._keeper is not None and self.engine.deadlines.next_due < self._keeper_until:
             self._keeper.wake()
 
@@ -556,12 +453,17 @@ class Host:
         """End a turn that an error ended. What a command left half done must not reach the log, nor be built upon."""
         if self.failure is not None:
             return
-        if _came_in_the_middle(error):
-            if self.journal is not None:
-                self.journal.log.give_up(InterruptedError(errno.EINTR, "a command was interrupted half-way"))
-            self.fail(Interrupted())
-        else:
+        if not self.gives_up(error):
             self.settle()
+
+    def gives_up(self, error: BaseException) -> bool:
+        """Whether an error left a command half done; then nothing more can be promised. Under the lock."""
+        if not _came_in_the_middle(error):
+            return False
+        if self.journal is not None:
+            self.journal.log.give_up(InterruptedError(errno.EINTR, "a command was interrupted half-way"))
+        self.fail(Interrupted())
+        return True
 
     def how_long(self, wait: Waiting, sleeper: Sleeper) -> int | None:
         """How many ms a sleeper may sleep before it asks again: -1 for until it is woken, None if its wait is over."""
@@ -606,7 +508,7 @@ class Host:
 
     def _start_keeper(self) -> None:
         """Let a thread keep the time for tasks: their loop may be busy, and others must not wait for it."""
-        keeper = _Keeper(self)
+        keeper = Keeper(self)
         self._keeper = keeper
         keeper.start()
 
@@ -617,19 +519,19 @@ class Host:
         with self.lock, self:
             self.engine.cancel(wait)
         if isinstance(wait, w.Wait):
-            self.give_back(wait.jobs, wait.deliveries)
+            self.give_back(Handed(wait.jobs, wait.deliveries))
 
-    def give_back(self, jobs: list[Job], deliveries: list[int]) -> None:
+    def give_back(self, handed: Handed) -> None:
         """Nobody saw these deliveries of these jobs, so there were none."""
         with self.lock, self:
-            for job, delivery in zip(jobs, deliveries, strict=True):
+            for job, delivery in zip(handed.jobs, handed.deliveries, strict=True):
                 self.engine.undelivered(job, self.now(), delivery)
 
-    def not_seen(self, jobs: list[Job]) -> None:
+    def not_seen(self, handed: Handed) -> None:
         """Nobody saw what was just taken: the call was interrupted. Where the log failed, that is beyond help."""
-        if jobs:
+        if handed.jobs:
             with contextlib.suppress(CommandError):
-                self.give_back(jobs, [job.deliveries for job in jobs])
+                self.give_back(handed)
 
     def set_aside(self, session: CoreSession, job: Job, why: str) -> None:
         """Bury a job that its taker cannot work on, if its tube can; otherwise it is as it was."""
@@ -671,7 +573,7 @@ class Host:
         assert self.journal is not None
         return self.journal.fetch(job)
 
-    def has_journal(self) -> _Journal:
+    def has_journal(self) -> Journal:
         """The journal, or NoJournal."""
         if self.journal is None:
             raise NoJournal()
@@ -682,295 +584,9 @@ class Host:
         if not callable(callback):
             raise WrongType(f"a subscriber is a function, not {type(callback).__name__}")
         if self._teller is None:
-            self._teller = _Teller(self.ids)
+            self._teller = Teller(self.ids)
             self.engine.watch = self._teller.moved
         return self._teller.subscribe(callback, tube)
-
-
-class _Journal:
-    """What a queue in a directory has beside one in memory: its log, its history, and who looks after both."""
-
-    def __init__(self, host: Host, disk: Disk, log: Log, retention: Retention, snapshot_bytes: int) -> None:
-        self.lock = host.lock
-        self.engine = host.engine
-        self.now = host.now
-        self.wall = host.wall
-        self.disk = disk
-        self.log = log
-        self._host = weakref.ref(host)
-        self._reader = Reader(disk)
-        self.tap = Tap(disk, self._reader)
-        self._committers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = weakref.WeakKeyDictionary()
-        self._fetched = 0
-        self.closed = False
-        self._steward = Steward(self, retention, snapshot_bytes)
-        self._grown = Bell()
-        self._syncing = False
-        log.on_growth = _Growth(self._steward, self._grown)
-        self._sync_behind_others()
-
-    def set_fsync(self, fsync: str) -> None:
-        """Promise more or less from now on, under the lock."""
-        if fsync != self.log.fsync:
-            self.log.promise(fsync, self.now(), self.wall())
-            self._sync_behind_others()
-
-    def _sync_behind_others(self) -> None:
-        if self.log.fsync != ALWAYS and not self._syncing:
-            self._syncing = True
-            # The thread ends with the journal, closed or forgotten.
-            weak = weakref.ref(self, lambda _, grown=self._grown: grown.ring())  # type: ignore[misc]
-            syncing = threading.Thread(target=_sync_behind, args=(weak, self._grown), name="penstock-sync", daemon=True)
-            syncing.start()
-
-    def events(self, start: int) -> Iterator[Event]:
-        """What happened from a position on, as far as it is durable."""
-        return self._reader.events(start, self.log.durable)
-
-    def history(self, number: int) -> list[Event]:
-        """What happened to a job, as far as it is durable; whether it is there or gone. Without the lock."""
-        host = self._host()
-        assert host is not None
-        # In a turn, so that its newest row is in a file.
-        with self.lock, host:
-            job = self.engine.jobs.find(number)
-            newest = None if job is None or job.position <= 0 else job.position
-        return self._reader.history(number, newest, self.log.durable)
-
-    async def until_durable(self) -> None:
-        """Return when everything that was done so far is as durable as the log promises."""
-        log = self.log
-        if log.fsync == ALWAYS and log.durable < log.writer.position:
-            loop = asyncio.get_running_loop()
-            committer = self._committers.get(loop)
-            if committer is None:
-                committer = self._committers[loop] = Committer(log, _Commit(self._host))
-            await committer.durable(log.writer.position)
-
-    def fetch(self, job: Job) -> bytes:
-        """The body of a job that lives on disk; and those of the next jobs will be asked for soon."""
-        tube = self.engine._tube_slots[job.tube]
-        self._fetched += 1
-        if self._fetched % _AHEAD == 1 and tube is not None:
-            # The first of a heap are not in order, but whoever comes next is among them.
-            upcoming = [next_job.body for next_job in tube.ready.items[: 2 * _AHEAD]]
-            self.log.bodies.will_read([body for body in upcoming if isinstance(body, BodyRef)])
-        while job.state != s.GONE:
-            body = job.body
-            try:
-                return self.log.writer.body_of(job)
-            except (FileNotFoundError, DamagedJournal):
-                # If it is elsewhere by now, a snapshot has it, and the file where it was is gone or written anew.
-                if job.body is body and job.state != s.GONE:
-                    raise
-        raise UnknownJob("the job is gone, and its body was on disk only")
-
-    def take_snapshot(self) -> None:
-        """Take a snapshot now, and remove what need not be kept. Without the lock."""
-        self._steward.take_snapshot()
-
-    def stop(self) -> None:
-        """Close the log. Under the lock, or before anybody uses it."""
-        self.closed = True
-        self._grown.ring()
-        self._steward.stop()
-        ballast.throw_off(self.disk)
-        self.log.close(self.now(), self.wall())
-
-    def close(self) -> None:
-        """Close the log and give the directory free, whatever fails. Under the lock, or before anybody uses it."""
-        try:
-            self.stop()
-        finally:
-            self.disk.unlock()
-
-    def fail(self, error: CommandError) -> None:
-        """Let everybody hear that nothing more can be promised. Under the lock."""
-        host = self._host()
-        if host is not None and not self.closed:
-            host.fail(error)
-
-    def sync_behind(self) -> float | None:
-        """Sync what others have written; tell how long to wait before the next time, in seconds."""
-        try:
-            self.log.make_durable(self.log.written)
-        except JournalFailed as error:
-            with self.lock:
-                self.fail(error)
-            raise
-        return 1.0 if self.log.fsync == EVERYSEC else None
-
-
-class _Growth:
-    """Whom a log tells that it has grown. It knows nothing of the queue, which knows the log."""
-
-    def __init__(self, steward: Steward, syncer: Bell) -> None:
-        self._steward = steward
-        self._syncer = syncer
-
-    def __call__(self) -> None:
-        self._steward.wake()
-        self._syncer.ring()
-
-
-class _Commit:
-    """How a committer lets the log have what tasks did. It knows the queue, which knows the committer, weakly."""
-
-    def __init__(self, host: weakref.ref[Host]) -> None:
-        self._host = host
-
-    def __call__(self) -> None:
-        host = self._host()
-        if host is not None:
-            host.commit_shared()
-
-
-def _sync_behind(weak: weakref.ref[_Journal], grown: Bell) -> None:
-    """Sync what others do not wait for: every second, or little by little as the log grows."""
-    wait: float | None = 0.0
-    while True:
-        grown.wait(wait)
-        journal = weak()
-        if journal is None or journal.closed:
-            return
-        try:
-            wait = journal.sync_behind()
-        except JournalFailed:
-            return
-        del journal
-
-
-class _Teller:
-    """Tells subscribers what happens. They run in one thread of their own, so they may use the queue."""
-
-    def __init__(self, ids: IdForms) -> None:
-        self._ids = ids
-        self._subscribers: dict[object, tuple[Callable[[Change], None], bytes | None]] = {}
-        self._changes: queue.SimpleQueue[tuple[bytes, Change] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._tell, name="penstock-subscribers", daemon=True).start()
-
-    def moved(self, job: Job, tube: Tube, rule: int, now: int) -> None:
-        """Something happened to a job: pass it on."""
-        event, before, after = s.TRANSITIONS[rule]
-        change = Change(
-            self._ids.long(job.id, job.ttl_minutes).decode(),
-            to_text(tube.name),
-            s.EVENT_NAMES[event],
-            s.STATE_NAMES[before],
-            s.STATE_NAMES[after],
-            now / 1000,
-            int(job.local) if job.local >= 0 else None,
-        )
-        self._changes.put((tube.name, change))
-
-    def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
-        ticket = object()
-        self._subscribers[ticket] = (callback, tube)
-
-        def cancel() -> None:
-            self._subscribers.pop(ticket, None)
-
-        return cancel
-
-    def stop(self) -> None:
-        self._changes.put(None)
-
-    def _tell(self) -> None:
-        while (item := self._changes.get()) is not None:
-            name, change = item
-            for callback, tube in list(self._subscribers.values()):
-                if tube is None or tube == name:
-                    try:
-                        callback(change)
-                    except Exception as error:
-                        # A subscriber that fails harms neither the queue nor the others, not even where warnings raise.
-                        with contextlib.suppress(Warning):
-                            warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
-
-
-class Session:
-    """One session on a host, and one turn of it; with the lock around that, and what is around the lock.
-
-    A call is `with session.durable, session.lock, session:`. The lock is the host's, until the session is closed or
-    forked or its queue failed. Hot paths do by hand what these do, and no more.
-    """
-
-    lock: threading.Lock | Refusal
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
-        self.closed = False
-        self.barred = False  # Whether its lock is a refusal.
-        self.lock = host.lock
-        self.durable = host.durable
-        self.syncs = host.syncs
-        self.shares = False  # Whether its turns may share a frame: see Host.settle.
-        with host.durable, host.lock, host:
-            self.connection = host.join()
-            host.sessions.add(self)
-        # No strong references: a queue that is forgotten goes at once, and not when the garbage collector comes.
-        self._twins = [weakref.ref(self)]
-        _sessions.add(self)
-
-    def for_tasks(self) -> Session:
-        """The same session for asyncio: its calls return at once, and `until_durable` is awaited after them."""
-        twin = Session.__new__(Session)
-        twin.host, twin.connection, twin._twins = self.host, self.connection, self._twins
-        twin.closed, twin.barred, twin.lock = self.closed, self.barred, self.lock
-        twin.durable, twin.syncs, twin.shares = NOTHING, False, True
-        self._twins.append(weakref.ref(twin))
-        if not self.closed:
-            self.host.sessions.add(twin)
-        _sessions.add(twin)
-        return twin
-
-    def __enter__(self) -> None:
-        # It may have been closed while we waited for the lock.
-        if self.barred:
-            self.refuse()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.host.settle(self.shares)
-        else:
-            self.host.settle_after(error)
-
-    def refuse(self) -> NoReturn:
-        """Say why this session may not be used any more."""
-        assert isinstance(self.lock, Refusal)
-        self.lock.refuse()
-
-    def bar(self, refusal: Refusal) -> None:
-        """Let nobody use this session any more."""
-        self.lock = refusal
-        self.barred = True
-
-    def close(self) -> None:
-        """End the session: what it has taken goes back to its tubes."""
-        if self.host.closed:
-            # Also in the child of a fork, where the lock may be held for ever.
-            return
-        with self.host.lock:
-            if self.closed:
-                return
-            for twin in filter(None, (weak() for weak in self._twins)):
-                twin.closed = True
-                twin.bar(Refusal(Closed))
-                self.host.sessions.discard(twin)
-            self.host.leave(self.connection)
-        if self.host.failure is None:
-            self.host.flush()
-
-
-# Sessions of this process, for the child of a fork to be told that they are not its own.
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-
-
-def _refuse_in_child() -> None:
-    for session in list(_sessions):
-        session.closed = True
-        session.bar(Refusal(Forked))
-        session.host.leave_to_parent()
 
 
 # The engine and what it writes to: if an exception other than a refusal comes out of these, something is half done.
@@ -990,24 +606,6 @@ def _came_in_the_middle(error: BaseException) -> bool:
             return True
         trace = trace.tb_next
     return False
-
-
-os.register_at_fork(after_in_child=_refuse_in_child)
-
-
-def clock_from(start_ms: int) -> Callable[[], int]:
-    """A clock that shows this moment now: deadlines do not move when somebody sets the clock on the wall."""
-    offset_ns = start_ms * 1_000_000 - time.monotonic_ns()
-
-    def now(monotonic_ns: Callable[[], int] = time.monotonic_ns, offset_ns: int = offset_ns) -> int:
-        return (monotonic_ns() + offset_ns) // 1_000_000
-
-    return now
-
-
-def wall_ms() -> int:
-    """What the clock on the wall shows."""
-    return time.time_ns() // 1_000_000
 
 
 def boot_id() -> str:

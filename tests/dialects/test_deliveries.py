@@ -1,0 +1,59 @@
+"""What a take hands out is what was read: once, and never something else in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import DamagedJournal
+from penstock.core.job import BODY_TEXT, BodyRef, Draft, Job
+from penstock.core.policy import FIFO
+from penstock.dialects.calls import Method
+from penstock.dialects.command import Caller
+from penstock.dialects.site import Site
+from penstock.dialects.tarantool import TubeMethods
+from penstock.dialects.tarantool15 import Queue15
+from penstock.wire.iproto import CALL, Request
+from penstock.wire.msgpack import pack, unpack
+
+from .shop import NODE, NOW, Shop
+
+
+class Disk:
+    """Where bodies live that are not in memory: it fails after the first one that it gives."""
+
+    def __init__(self, body: bytes) -> None:
+        self.bodies = [body]
+
+    def read(self, job: Job) -> bytes:
+        if not self.bodies:
+            raise DamagedJournal("segment-1 is damaged")
+        return self.bodies.pop()
+
+
+def take(method: Method | None, caller: Caller, tube: bytes, *args: object) -> Any:
+    call = Request(CALL, 0)
+    call.args = [pack(arg) for arg in args]
+    assert method is not None
+    results = method.function(caller, call, tube, NOW)
+    assert results is not None
+    [task] = unpack(results)  # type: ignore[misc]
+    return task
+
+
+@pytest.mark.parametrize("family", ["today", "1.5"])
+def test_a_body_on_disk_is_read_once_when_its_job_is_taken(shop: Shop, family: str) -> None:
+    site = Site(shop.engine, shop.site.ids, NODE, Disk(b"data").read, lambda length: None)
+    tube = shop.engine.create_tube(b"q", FIFO, NOW)
+    for _ in range(2):
+        job = shop.engine.put(tube, Draft(b"data", body_kind=BODY_TEXT), NOW)
+        job.body = BodyRef(1, 10, 4, 0)
+    if family == "today":
+        method, args = TubeMethods(site).method(b"q", b"take"), [0]
+    else:
+        method, args = Queue15(site).functions()[b"take"], [0, "q", 0]
+    assert take(method, shop.caller, b"q", *args)[-1] == "data"
+    with pytest.raises(DamagedJournal):
+        take(method, shop.caller, b"q", *args)
+    assert len(tube.taken) == 1 == len(tube.buried)

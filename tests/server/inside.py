@@ -1,0 +1,107 @@
+"""Servers within the test's own process and loop: real doors and real sockets, and what is behind them can be seen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from penstock.server import table
+from penstock.server.config import load
+from penstock.server.forwarding import open_tunnels
+from penstock.server.iproto import doors
+from penstock.server.serve import _listen, open_host
+from penstock.server.server import Server
+from tests.ports import free_port
+
+from .serving import PATIENCE_S, Word, command
+
+_PORTS = ("port", "iproto-port", "iproto15-port", "cluster-port", "http-port")
+
+
+@contextlib.asynccontextmanager
+async def server(home: Path, *words: str) -> AsyncIterator[Server]:
+    """A server with a directory, whose doors are all open."""
+    ports = [word for name in _PORTS for word in (f"--{name}", str(free_port()))]
+    config = load(None, ["--dir", str(home), *ports, *words], {}, home)
+    host = open_host(config)
+    server = Server(config, host, asyncio.get_running_loop())
+    table.install(server)
+    server.apply_all()
+    iproto_doors = doors(server)
+    open_tunnels(server, list(dict.fromkeys(iproto_doors.values())))
+    listeners = await _listen(server, iproto_doors)
+    server.node.begin_turn()
+    try:
+        yield server
+    finally:
+        for listener in listeners:
+            listener.close()
+        for client in server.clients:
+            client.abort()
+        await until(lambda: len(server.clients) == 0)
+        server.membership.bus.close()
+        server.node.stop()
+        with host.lock:
+            host.close()
+
+
+async def meet(one: Server, other: Server) -> None:
+    """Let two servers be a cluster."""
+    assert one.membership.meet("127.0.0.1", other.config.port, other.config.cluster_port) == ""
+    for server, peer in ((one, other), (other, one)):
+        await until(lambda server=server, peer=peer: server.membership.bus.is_two_way(peer.host.node.encode()))
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Let the loop go on until something is so."""
+    give_up = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up, "it does not come about"
+        await asyncio.sleep(0.002)
+
+
+@contextlib.asynccontextmanager
+async def client(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to any door."""
+    reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), PATIENCE_S)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def ask(port: int, *words: Word) -> bytes:
+    """The first line of what one command answers, on a connection of its own."""
+    async with client(port) as (reader, writer):
+        writer.write(command(*words))
+        return await asyncio.wait_for(reader.readline(), PATIENCE_S)
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run it in the loop that servers have."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
+def run_two(home: Path, script: Callable[[Server, Server], Awaitable[None]]) -> None:
+    """Run something with two nodes, on the second of which a tube lives: its name is `there`, and a job fails once."""
+
+    async def main() -> None:
+        async with server(home / "one") as one, server(home / "other") as other:
+            await meet(one, other)
+            made = await ask(other.config.port, "TUBE", "CREATE", "there", "retry", "1x then drop")
+            assert made.startswith(b"*")
+            await until(lambda: one.membership.cluster.homes.home_of(b"there") and len(other.clients) == 0)
+            await script(one, other)
+
+    for name in ("one", "other"):
+        (home / name).mkdir()
+    run(main())

@@ -1,0 +1,148 @@
+"""What is over is gone: a server collects no garbage of the oldest generation while it holds many jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.server.links import Outbound
+from penstock.server.server import Server
+from tests.ports import free_port
+
+from . import inside
+from .iproto_wire import call
+from .serving import PATIENCE_S, command
+
+# What belongs to somebody who is connected, whether a client or a node.
+_OURS = ("Connection", "IprotoConnection", "Guest", "Handshake", "HttpConnection", "Inbound", "Outbound", "Tunnel")
+_THEIRS = ("RespTunnel", "CallTunnel", "Outflow", "Inflow", "RespParser", "IprotoParser", "Frames", "TCPTransport")
+_KINDS = {*_OURS, *_THEIRS, "Task", "CoroWrapper"}
+
+
+def there() -> Counter[str]:
+    """How many there are of everything that should go with whoever was connected."""
+    return Counter(name for each in gc.get_objects() if (name := type(each).__name__) in _KINDS)
+
+
+@pytest.fixture
+def left_alone() -> Iterator[None]:
+    """No garbage is collected."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def leaves_nothing(visit: Callable[[], Awaitable[None]]) -> None:
+    """See that after a visit, and that nobody has to collect anything for it."""
+    await visit()  # The first one may find things that are made once.
+    gc.collect()
+    before = there()
+    await visit()
+    await inside.until(lambda: there() <= before)
+
+
+async def talk(port: int, said: bytes, awaited: bytes) -> None:
+    """Say something, and leave when something was answered, or everything."""
+    async with inside.client(port) as (reader, writer):
+        writer.write(said)
+        if awaited:
+            await asyncio.wait_for(reader.readuntil(awaited), PATIENCE_S)
+
+
+VISITS = {
+    "PING": ("port", command("PING"), b"+PONG\r\n"),
+    "a job": ("port", command("ADDJOB", "q", "b", 0) + command("GETJOB", "FROM", "q"), b"*1\r\n"),
+    "one that goes while it waits": ("port", command("PING") + command("TAKE", "none", "TIMEOUT", 9_999_999), b"PONG"),
+    "MONITOR": ("port", command("MONITOR"), b"+OK\r\n"),
+    "a long command": ("port", command("JSCAN"), b"*2\r\n"),
+    "history": ("port", command("JOURNAL", "READ", "0:0", "TIMEOUT", 10), b"\r\n"),
+    "nonsense": ("port", b"*1\r\n$x\r\n", b"\r\n"),
+    "nothing": ("port", b"", b""),
+    "a call": ("iproto_port", call("queue.statistics"), b"\x81"),
+    "half a call": ("iproto_port", call("queue.statistics")[:9], b"\n"),
+    "a page": ("http_port", b"GET /metrics HTTP/1.1\r\n\r\n", b"\r\n\r\n"),
+    "no page": ("http_port", b"", b""),
+    "nonsense for nodes": ("cluster_port", b"nonsense" * 100, b""),
+    "nothing for nodes": ("cluster_port", b"", b""),
+}
+
+
+@pytest.mark.parametrize(("door", "said", "awaited"), VISITS.values(), ids=VISITS.keys())
+def test_who_was_connected_leaves_nothing_to_be_collected(
+    tmp_path: Path, left_alone: None, door: str, said: bytes, awaited: bytes
+) -> None:
+    async def main() -> None:
+        async with inside.server(tmp_path) as server:
+            await leaves_nothing(lambda: talk(getattr(server.config, door), said, awaited))
+
+    inside.run(main())
+
+
+@pytest.mark.parametrize("door", ["port", "iproto_port"])
+@pytest.mark.parametrize("waits", [False, True], ids=["served", "waits"])
+def test_who_used_a_tube_of_another_node_leaves_nothing_on_either(
+    tmp_path: Path, left_alone: None, door: str, waits: bool
+) -> None:
+    said = {
+        ("port", False): command("PUT", "there", "b") + command("TAKE", "there"),
+        ("port", True): command("TAKE", "there", "TIMEOUT", 9_999_999),
+        ("iproto_port", False): call("queue.tube.there:put", ["b"]),
+        ("iproto_port", True): call("queue.tube.there:take", [9_999]),
+    }[door, waits]
+
+    async def script(one: Server, other: Server) -> None:
+        async def visit() -> None:
+            async with inside.client(getattr(one.config, door)) as (reader, writer):
+                if door == "iproto_port":
+                    await reader.readexactly(128)
+                writer.write(said)
+                if waits:
+                    await inside.until(lambda: any(each.is_waiting for each in other.clients))
+                else:
+                    await asyncio.wait_for(reader.read(1), PATIENCE_S)
+            await inside.until(lambda: len(one.clients) == len(other.clients) == 0)
+
+        await leaves_nothing(visit)
+
+    inside.run_two(tmp_path, script)
+
+
+def test_links_that_were_lost_leave_nothing_of_their_tunnels(tmp_path: Path, left_alone: None) -> None:
+    async def script(one: Server, other: Server) -> None:
+        async def visit() -> None:
+            async with inside.client(one.config.port) as (reader, writer):
+                writer.write(command("TAKE", "there", "TIMEOUT", 9_999_999))
+                await inside.until(lambda: any(each.is_waiting for each in other.clients))
+                bus = one.membership.bus
+                for link in [*bus._inbound.values(), *bus._outbound.values()]:
+                    link.close()
+                assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"-NOHOME")
+            await inside.until(lambda: bus.is_two_way(other.host.node.encode()))
+            await inside.until(lambda: other.membership.bus.is_two_way(one.host.node.encode()))
+
+        await leaves_nothing(visit)
+
+    inside.run_two(tmp_path, script)
+
+
+def test_dials_in_vain_leave_nothing(tmp_path: Path, left_alone: None) -> None:
+    async def main() -> None:
+        async with inside.server(tmp_path) as server:
+            membership = server.membership
+            assert membership.meet("127.0.0.1", free_port(), free_port()) == ""
+            await inside.until(lambda: membership.bus._dials)
+            dialled: list[weakref.ref[Outbound]] = []
+            for _ in range(3):
+                await inside.until(lambda: membership.bus._dials)
+                dialled += [weakref.ref(link) for link in membership.bus._outbound.values()]
+                await inside.until(lambda: not membership.bus._dials)
+            await inside.until(lambda: not any(link() for link in dialled[:-1]))
+
+    inside.run(main())

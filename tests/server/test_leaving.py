@@ -1,0 +1,86 @@
+"""Who leaves in the turn in which it is served has never seen what it was served with."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from penstock.core import states as s
+from penstock.core.tube import Tube
+from penstock.server.server import Server
+
+from . import inside
+from .iproto_wire import call
+from .serving import PATIENCE_S, command
+
+ONCE = ("TUBE", "CREATE", "once", "retry", "1x then drop")
+
+
+async def _made(server: Server) -> Tube:
+    """A tube whose jobs go when they fail once."""
+    assert (await inside.ask(server.config.port, *ONCE)).startswith(b"*")
+    await inside.until(lambda: len(server.clients) == 0)
+    return server.node.engine.tubes[b"once"]
+
+
+def _is_untouched(tube: Tube) -> bool:
+    """Whether the one job of a tube can be taken, and nobody ever did."""
+    jobs = [tube.ready.first()] if tube.total() == 1 else []
+    return [(job.state, job.deliveries) for job in jobs if job] == [(s.READY, 0)]
+
+
+@pytest.mark.parametrize("takes", [1, 3])
+@pytest.mark.parametrize("door", ["port", "iproto_port"])
+def test_a_job_for_one_who_leaves_in_the_same_turn_was_never_delivered(tmp_path: Path, door: str, takes: int) -> None:
+    async def main() -> None:
+        async with inside.server(tmp_path) as server:
+            tube = await _made(server)
+            async with inside.client(getattr(server.config, door)) as (_, writer), inside.client(server.config.port):
+                for sync in range(takes):
+                    take = command("TAKE", "once", "TIMEOUT", "1h")
+                    writer.write(take if door == "port" else call("queue.tube.once:take", [3_600], sync))
+                await inside.until(lambda: tube.line.length == (takes if door == "iproto_port" else 1))
+                await inside.until(lambda: len(server.clients) == 2)
+                taker, putter = sorted(server.clients, key=lambda client: not client.is_waiting)
+                # As the loop calls them when both come at once.
+                putter.data_received(command("PUT", "once", "body"))
+                taker.connection_lost(ConnectionResetError())
+                await asyncio.sleep(0)
+                assert _is_untouched(tube)
+
+    inside.run(main())
+
+
+def test_nor_was_one_for_a_guest_whose_client_leaves_in_the_same_turn(tmp_path: Path) -> None:
+    async def script(one: Server, other: Server) -> None:
+        tube = other.node.engine.tubes[b"there"]
+        async with inside.client(one.config.port) as (_, writer), inside.client(other.config.port):
+            writer.write(command("TAKE", "there", "TIMEOUT", "1h"))
+            await inside.until(lambda: tube.line.length == 1)
+            [putter] = [client for client in other.clients if not client.entry]
+            putter.data_received(command("PUT", "there", "body"))
+            other.membership.bus.tunnels.link_lost(one.host.node.encode())  # type: ignore[union-attr]
+            await asyncio.sleep(0)
+            assert _is_untouched(tube)
+
+    inside.run_two(tmp_path, script)
+
+
+def test_a_guest_that_was_closed_is_not_let_in_again_for_nobody(tmp_path: Path) -> None:
+    """Its client hears that it was closed, so nobody would hear what it is answered."""
+
+    async def script(one: Server, other: Server) -> None:
+        async with inside.client(one.config.port) as (reader, writer):
+            writer.write(command("TAKE", "there", "TIMEOUT", 0))
+            await asyncio.wait_for(reader.readline(), PATIENCE_S)
+            [guest], [client] = other.clients, one.clients
+            guest.abort()
+            # Before it hears of that: it has another name, which the other node is told with the next command.
+            client.data_received(command("CLIENT", "SETNAME", "me") + command("TAKE", "there", "TIMEOUT", "1h"))
+            assert await asyncio.wait_for(reader.readline(), PATIENCE_S) == b"+OK\r\n"
+            assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"-NOHOME")
+            await inside.until(lambda: len(other.clients) == 0)
+
+    inside.run_two(tmp_path, script)

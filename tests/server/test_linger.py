@@ -1,0 +1,128 @@
+"""A loop stays awake where the next command comes at once, and sleeps where it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.server.linger import Linger
+
+from .serving import Server, bulks, wait_for
+
+MOMENT_NS = 100_000
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """A loop that is turned by hand, and would go to sleep if nobody wants to be called."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000_000_000
+        self.soon: list[Callable[[], object]] = []
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        self.soon.append(callback)
+
+    def go_round(self, pass_ns: int = 10_000) -> None:
+        """Let everybody be called once, and time pass."""
+        self.now_ns += pass_ns
+        called, self.soon = self.soon, []
+        for callback in called:
+            callback()
+
+    @property
+    def sleeps(self) -> bool:
+        return not self.soon
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def linger(loop: Loop) -> Linger:
+    made = Linger(loop, lambda: loop.now_ns)
+    made.moment_ns = MOMENT_NS
+    return made
+
+
+def a_turn(linger: Linger) -> None:
+    linger.turn_begins()
+    linger.turn_ends()
+
+
+def test_the_loop_sleeps_at_once_after_a_first_command(loop: Loop, linger: Linger) -> None:
+    a_turn(linger)
+    assert loop.sleeps
+
+
+def test_it_stays_awake_for_a_moment_once_a_pause_was_shorter_than_that(loop: Loop, linger: Linger) -> None:
+    a_turn(linger)
+    loop.now_ns += MOMENT_NS - 1
+    a_turn(linger)
+    for _ in range(9):
+        loop.go_round()
+        assert not loop.sleeps
+    loop.go_round()
+    assert loop.sleeps
+
+
+def test_every_command_begins_the_moment_anew(loop: Loop, linger: Linger) -> None:
+    a_turn(linger)
+    a_turn(linger)
+    for _ in range(50):
+        loop.go_round(MOMENT_NS // 2)
+        a_turn(linger)
+        assert len(loop.soon) == 1, "it is called once a round, however many turns there were"
+
+
+def test_it_is_awake_through_a_turn_however_long(loop: Loop, linger: Linger) -> None:
+    a_turn(linger)
+    a_turn(linger)
+    linger.turn_begins()
+    loop.go_round(10 * MOMENT_NS)
+    assert not loop.sleeps
+    linger.turn_ends()
+    loop.go_round()
+    assert not loop.sleeps
+
+
+def test_one_long_pause_lets_it_sleep_again(loop: Loop, linger: Linger) -> None:
+    a_turn(linger)
+    a_turn(linger)
+    loop.go_round(MOMENT_NS)
+    assert loop.sleeps
+    loop.now_ns += MOMENT_NS
+    a_turn(linger)
+    assert loop.sleeps
+
+
+def test_with_no_moment_it_always_sleeps(loop: Loop, linger: Linger) -> None:
+    linger.moment_ns = 0
+    for _ in range(3):
+        a_turn(linger)
+        assert loop.sleeps
+
+
+def test_it_can_be_set_while_the_server_runs(start: Callable[..., Server]) -> None:
+    wire = start("--linger", "20", "--no-journal").connect()
+    assert wire.ask("CONFIG", "GET", "linger") == bulks("linger", "20")
+    assert wire.ask("CONFIG", "SET", "linger", "0") == b"+OK\r\n"
+    assert wire.ask("CONFIG", "GET", "linger") == bulks("linger", "0")
+
+
+def test_a_server_that_nobody_asks_sleeps(start: Callable[..., Server]) -> None:
+    server = start("--linger", "10000", "--no-journal")
+    wire = server.connect()
+    for _ in range(100):
+        assert wire.ask("PING") == b"+PONG\r\n"
+    wait_for(lambda: all(state_of(server.process.pid) == "S" for _ in range(1_000)))
+
+
+def state_of(pid: int) -> str:
+    """What the system says of a process: R runs, S sleeps."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

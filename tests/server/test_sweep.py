@@ -1,0 +1,102 @@
+"""Who has to go, and who stays: what is looked at every second, within a server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.dialects.command import Caller, Long
+from penstock.server.connection import Connection
+from penstock.server.server import Server
+
+from . import inside
+from .serving import PATIENCE_S, command
+
+
+class Endless(Long):
+    """A long command that takes longer than any test."""
+
+    def step(self, caller: Caller, now: int) -> bool:
+        return False
+
+
+def _truncate(server: Server, client: Connection) -> None:
+    client.busy = True
+    server.node.start_long(client, Endless())
+    server.node.begin_turn()
+
+
+def _follow(server: Server, client: Connection) -> None:
+    assert server.host.journal is not None
+    head = server.host.journal.log.written
+    client.data_received(command("JOURNAL", "READ", head, "TIMEOUT", "300s"))
+
+
+def _be_paused(server: Server, client: Connection) -> None:
+    server.node.pause_clients(PATIENCE_S)
+    client.data_received(command("PING"))
+
+
+def _wait(server: Server, client: Connection) -> None:
+    client.data_received(command("GETJOB", "FROM", "nothing"))
+
+
+@pytest.mark.parametrize("begin", [_truncate, _follow, _be_paused, _wait])
+def test_who_waits_for_an_answer_is_not_silent_for_too_long(
+    tmp_path: Path, begin: Callable[[Server, Connection], None]
+) -> None:
+    async def main() -> None:
+        async with inside.server(tmp_path) as server, inside.client(server.config.port) as (reader, _):
+            await inside.until(lambda: len(server.clients) == 1)
+            [asks] = server.clients
+            begin(server, asks)
+            await asyncio.sleep(0)
+            async with inside.client(server.config.port) as (silent, _):
+                await inside.until(lambda: len(server.clients) == 2)
+                _let_time_pass(server)
+                await inside.until(lambda: len(server.clients) == 1)
+                assert await asyncio.wait_for(silent.read(), PATIENCE_S) == b""
+            assert list(server.clients) == [asks] and not reader.at_eof()
+
+    inside.run(main())
+
+
+def test_who_does_not_read_the_answer_to_its_long_command_is_silent(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with inside.server(tmp_path) as server, inside.client(server.config.port) as (reader, _):
+            await inside.until(lambda: len(server.clients) == 1)
+            [client] = server.clients
+            _truncate(server, client)
+            client.pause_writing()
+            _let_time_pass(server)
+            assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+
+    inside.run(main())
+
+
+def _let_time_pass(server: Server) -> None:
+    """Sweep when everybody has sent nothing for longer than they may."""
+    server.clients.limits.idle_s = 0.001
+    since = max(int(client.active) for client in server.clients)
+    while server.host.now() <= since + 1:
+        pass
+    server.clients.sweep(time.monotonic() + 1)
+
+
+@pytest.mark.parametrize(("seconds", "idle_s"), [("300", 300), ("32768", 32_767), ("7d", 32_767), ("500ms", 1)])
+def test_whatever_tcp_keepalive_says_clients_are_served(tmp_path: Path, seconds: str, idle_s: int) -> None:
+    async def main() -> None:
+        words = ("--tcp-keepalive", seconds)
+        async with inside.server(tmp_path, *words) as server, inside.client(server.config.port) as (reader, writer):
+            writer.write(command("PING"))
+            assert await asyncio.wait_for(reader.readline(), PATIENCE_S) == b"+PONG\r\n"
+            [client] = server.clients
+            found = client.transport.get_extra_info("socket")
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == idle_s
+
+    inside.run(main())
