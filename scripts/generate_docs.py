@@ -226,6 +226,11 @@ LIMITS = {
     "JOB_MEMORY_BYTES": ("what a job counts against `memory_limit` beside its body", "bytes"),
     "NOTE_MEMORY_BYTES": ("what an acknowledgement that is not collected yet counts, beside its ids", "bytes"),
     "TUBE_MEMORY_BYTES": ("what a tube counts against `memory_limit` beside its name and its notes", "bytes"),
+    "CONSUMER_MEMORY_BYTES": ("what a consumer of claims counts against `memory_limit` beside its name", "bytes"),
+    "DEDUP_MEMORY_BYTES": (
+        "what a dedup id that is remembered counts against `memory_limit`, beside its length",
+        "bytes",
+    ),
     "NOTES_CHARS_MAX": ("what a vocabulary notes of a tube: the options of an xqueue space", "characters"),
     "MEMORY_BYTES_MIN": ("the least that `memory_limit` can be set to", "bytes"),
     "NACKS_MAX": ("failures elsewhere that a put may tell of", "failures"),

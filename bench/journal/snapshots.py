@@ -15,8 +15,8 @@ from bench.journal.directory import body, copy_of, filled
 from bench.rows import Goal, Spec, Unit
 from bench.scale import Scale
 from bench.trial import Sample, Trial
-from penstock import steward
 from penstock.embedded import Tube
+from penstock.host import steward
 from penstock.journal.snapshot import Snapshot
 
 _SLICE_MS_MAX = 5

@@ -22,7 +22,8 @@ from bench.trial import Sample, Trial
 from penstock.core.job import Draft
 from penstock.embedded import Queue
 from penstock.embedded_async import AsyncQueue
-from penstock.host import Host, Session, Store
+from penstock.host.host import Host, Store
+from penstock.host.session import Session
 from penstock.journal.disk import RealDisk, RealFile
 from penstock.journal.log import ALWAYS, SEGMENT_BYTES
 
