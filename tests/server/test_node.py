@@ -172,9 +172,12 @@ def test_a_disk_that_fails_to_sync_ends_the_node_and_nobody_is_answered(
     asyncio.run(main())
 
 
-def test_a_command_that_breaks_off_in_the_middle_ends_the_node_and_nothing_of_its_turn_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("defect", [AssertionError, KeyError, MemoryError])
+def test_a_command_that_breaks_off_in_the_middle_ends_the_node_and_nothing_of_its_turn_is_kept(
+    tmp_path: Path, defect: type[Exception]
+) -> None:
     def break_off(job: Job, tube: Tube, rule: int, now: int) -> None:
-        raise AssertionError
+        raise defect
 
     async def main() -> None:
         host = Host(0, NEVER, Store(RealDisk(str(tmp_path))))

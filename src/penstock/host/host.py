@@ -589,8 +589,12 @@ class Host:
         return self._teller.subscribe(callback, tube)
 
 
-# The engine and what it writes to: if an exception other than a refusal comes out of these, something is half done.
+# The engine and what it writes to: what they are in the middle of is whole at its end, or not at all.
 _WHOLE: Final = ("penstock.core.", "penstock.journal.frame")
+
+# What comes out of these in the middle of a change. They refuse before they change anything, and so does Python where
+# an argument is of the wrong type or too large.
+_SUDDEN: Final = (MemoryError, RecursionError, AssertionError, LookupError)
 
 
 def _came_in_the_middle(error: BaseException) -> bool:
@@ -598,7 +602,7 @@ def _came_in_the_middle(error: BaseException) -> bool:
 
     Compiled code is not interrupted, but for what it calls: subscribers, for example.
     """
-    if isinstance(error, Exception) and not isinstance(error, (MemoryError, RecursionError, AssertionError)):
+    if isinstance(error, Exception) and not isinstance(error, _SUDDEN):
         return False
     trace = error.__traceback__
     while trace is not None:
