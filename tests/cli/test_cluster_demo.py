@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from penstock.cli import cluster_demo
+from tests.ports import free_port
 
 
 def test_what_a_machine_lacks_is_said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +19,10 @@ def test_what_a_machine_lacks_is_said(capfd: pytest.CaptureFixture[str], monkeyp
     assert "nobody answers within 0 s" in capfd.readouterr().err
 
 
-def test_the_demo_loses_a_node_and_no_job(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_loses_a_node_and_no_job(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Ports that nobody beside us takes before its nodes do, and time for a node that stands still for a while.
+    monkeypatch.setattr(cluster_demo, "_PORTS", [free_port() for _ in range(3)])
+    monkeypatch.setattr(cluster_demo, "_NODE_TIMEOUT_MS", 10_000)
     assert cluster_demo.run(3) == 0
     told = capfd.readouterr().out
     assert "Everybody reaches everybody" in told and "Nothing was lost." in told

@@ -108,6 +108,9 @@ def test_ctrl_c_ends_it_quietly_with_130(empty_server: str, env: dict[str, str])
         command = [*PENSTOCK, "take", "quiet", "--timeout", "forever", "-u", empty_server]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env) as process:
             wait_for(lambda: tube.info()["waiting"] == 1)
+            # It has asked. Python notices a signal that comes a moment before it waits for the answer only after that.
+            status = Path(f"/proc/{process.pid}/status")
+            wait_for(lambda: "State:\tS" in status.read_text())
             process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=PATIENCE_S)[0] == b""
             assert process.returncode == 130

@@ -165,4 +165,4 @@ def test_who_is_not_certified_or_not_asked_for_tls_is_said(server: TlsServer) ->
     with pytest.raises(NoServer, match=r"the certificate of .* is not good"):
         penstock.connect(f"penstock://127.0.0.1:{server.tls_port}?ca={server.ca}")  # That is of localhost.
     with pytest.raises(NoServer, match="tls=1"):
-        penstock.connect(f"penstock://localhost:{server.tls_port}", connect_timeout=2)
+        penstock.connect(f"penstock://localhost:{server.tls_port}")

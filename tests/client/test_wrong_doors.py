@@ -109,7 +109,8 @@ def test_nobody_there_is_said_at_once() -> None:
     port = free_port()
     for error in errors_of(f"penstock://127.0.0.1:{port}"):
         assert isinstance(error, NoServer) and f"nobody listens on 127.0.0.1:{port}; start a server" in str(error)
-    for error in errors_of("penstock://no-such-host.invalid"):
+    # Who is asked for names may take its time to say that there is none.
+    for error in errors_of("penstock://no-such-host.invalid", connect_timeout=60):
         assert isinstance(error, NoServer) and "no-such-host.invalid:7711 cannot be reached" in str(error)
 
 

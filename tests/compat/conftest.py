@@ -20,9 +20,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def empty(server: Server) -> Server:
-    """The server without jobs and tubes."""
+    """The server without jobs and tubes, when it has noticed that the test before is over."""
     server.connect().call("DEBUG", "FLUSHALL")
+    wait_for(lambda: blocked(server) == 0)
     return server
+
+
+def blocked(server: Server) -> int:
+    """How many calls wait on the server."""
+    wire = server.connect()
+    lines = wire.call("CLIENT", "LIST").decode().splitlines()
+    wire.close()
+    return sum("b" in dict(part.partition("=")[::2] for part in line.split(" "))["flags"] for line in lines)
 
 
 @pytest.fixture(params=["memory", "server"])
@@ -45,9 +54,6 @@ def until_waiting(request: pytest.FixtureRequest, below: Any) -> Callable[[int],
         if isinstance(below, penstock.Queue):
             with below._host.lock:
                 return sum(len(session.connection.waits) for session in below._host.sessions)
-        wire = request.getfixturevalue("server").connect()
-        lines = wire.call("CLIENT", "LIST").decode().splitlines()
-        wire.close()
-        return sum("b" in dict(part.partition("=")[::2] for part in line.split(" "))["flags"] for line in lines)
+        return blocked(request.getfixturevalue("server"))
 
     return lambda count: wait_for(lambda: waiting() >= count)

@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 
-from .faces import another, code_of, eventually, state_of
+from .faces import Face, another, code_of, eventually, state_of
 
 
 async def taken(queue: Any, name: str = "work", type: str | None = None, **options: Any) -> tuple[Any, Any]:
@@ -63,15 +63,17 @@ async def test_acked_jobs_are_kept_where_the_tube_keeps_them(queue: Any) -> None
 
 
 async def test_acked_jobs_linger_as_zombies_where_the_tube_says_so(queue: Any) -> None:
+    _, lasting = await taken(queue, "lasting zombies", zombie=60)
     tube, job = await taken(queue, "zombies", zombie=0.02)
-    await job.ack()
-    assert await state_of(job) == "zombie"
+    for each in (lasting, job):
+        await each.ack()
 
     async def gone() -> bool:
         return (await tube.stats())["zombie"] == 0
 
     await eventually(gone)
-    assert await state_of(job) == "gone"
+    assert (await state_of(lasting), await state_of(job)) == ("zombie", "gone")
+    assert (await tube.transitions())["taken-zombie"] == 1
 
 
 async def test_a_done_job_has_its_result_for_a_body(queue: Any) -> None:
@@ -81,10 +83,17 @@ async def test_a_done_job_has_its_result_for_a_body(queue: Any) -> None:
     assert (await tube.stats())["done"] == 1 and await tube.take() is None
 
 
-async def test_a_done_job_is_gone_when_its_ttl_ends(queue: Any) -> None:
+async def served(face: Face, queue: Any, tube: Any, **options: Any) -> Any:
+    """A job that is put while somebody waits for it: it is taken before any time has passed, however short it lives."""
+    take = asyncio.ensure_future(tube.take(timeout=None))
+    await eventually(lambda: face.waiting(queue) == 1)
+    await tube.put("x", **options)
+    return await take
+
+
+async def test_a_done_job_is_gone_when_its_ttl_ends(queue: Any, face: Face) -> None:
     tube = await queue.tube("results")
-    await tube.put("x", ttl=0.05)
-    job = await tube.take()
+    job = await served(face, queue, tube, ttl=0.05, ttr=60)
     await job.done("result")
 
     async def gone() -> bool:
@@ -109,8 +118,11 @@ async def test_a_released_job_returns_to_its_old_place(queue: Any) -> None:
 
 async def test_a_release_may_bring_a_delay(queue: Any) -> None:
     tube, job = await taken(queue)
-    await job.release(0.02)
+    await job.release(60)
     assert await state_of(job) == "delayed"
+    await job.restart()
+    assert await tube.take() == job
+    await job.release(delay=0.02)
     assert await tube.take(timeout=None) == job
     await job.release(delay=60)
     meta = await job.meta()
@@ -435,12 +447,9 @@ async def test_touch_needs_a_ttr(queue: Any) -> None:
     assert await code_of(job.touch()) == await code_of(job.touch(5)) == "UNSUPPORTED"
 
 
-async def test_a_ttl_waits_while_the_job_is_taken_unless_the_tube_lets_it_kill(queue: Any) -> None:
+async def test_a_ttl_waits_while_the_job_is_taken_unless_the_tube_lets_it_kill(queue: Any, face: Face) -> None:
     waits, kills = await queue.tube("waits"), await queue.tube("kills", ttl_while_taken="kills")
-    jobs = []
-    for tube in (waits, kills):
-        await tube.put("x", ttl=0.02, ttr=60)
-        jobs.append(await tube.take())
+    jobs = [await served(face, queue, tube, ttl=0.02, ttr=60) for tube in (waits, kills)]
 
     async def killed() -> bool:
         return (await kills.stats())["taken"] == 0

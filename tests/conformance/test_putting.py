@@ -110,19 +110,23 @@ async def test_an_urgent_job_goes_before_the_best_priority_and_shows_its_own(que
 
 async def test_a_delayed_job_is_not_served_before_its_time(queue: Any) -> None:
     tube = await queue.tube("later")
-    job = await tube.put("x", delay=0.05)
-    assert await state_of(job) == "delayed" and await tube.take() is None
-    meta = await job.meta()
-    assert meta["wakes"] == pytest.approx(meta["created"] + 0.05)
+    # A long time, which does not end while we look at it; and a short one, which we wait for.
+    late, job = await tube.put("late", delay=60.05), await tube.put("x", delay=0.05)
+    meta = await late.meta()
+    assert meta["state"] == "delayed" and meta["wakes"] == pytest.approx(meta["created"] + 60.05)
     assert (await tube.take(timeout=None)) == job
     meta = await job.meta()
     assert meta["now"] >= meta["created"] + 0.05
+    assert await state_of(late) == "delayed" and await tube.take() is None
 
 
 async def test_a_job_is_gone_when_its_ttl_is_over(queue: Any) -> None:
     tube = await queue.tube("short")
+    # Of the short one nobody can say that it is still there to be asked.
+    long = await tube.put("x", ttl=60.02)
+    assert (await long.meta())["ttl"] == pytest.approx(60.02)
+    await long.delete()
     job = await tube.put("x", ttl=0.02)
-    assert (await job.meta())["ttl"] == pytest.approx(0.02)
 
     async def empty() -> bool:
         return (await tube.stats())["ready"] == 0

@@ -142,6 +142,12 @@ async def test_a_session_may_have_a_grace_time_of_its_own(queue: Any) -> None:
     jobs = [await (await session.tube("own grace")).take() for session in (patient, hasty)]
     await patient.close()
     await hasty.close()
+
+    async def ended() -> bool:
+        return (await tube.stats())["ready"] == 1
+
+    # A server that is held up hears of it after the client has ceased to wait for that.
+    await eventually(ended)
     assert [await state_of(await queue.job(job.id)) for job in jobs] == ["taken", "ready"]
     await queue.identify(patient.token)
     await (await queue.job(jobs[0].id)).ack()

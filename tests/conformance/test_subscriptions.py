@@ -132,7 +132,7 @@ def test_a_subscriber_that_fails_harms_nobody_where_warnings_are_errors_either()
         "queue.subscribe(lambda change: 1 / 0)\n"
         "queue.subscribe(lambda change: told.release())\n"
         "queue.tube('x').put_many([1, 2])\n"
-        "print(told.acquire(timeout=1) and told.acquire(timeout=1))\n"
+        "print(told.acquire(timeout=20) and told.acquire(timeout=20))\n"
     )
     command = [sys.executable, "-W", "error", "-c", script]
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).stdout == b"True\n"

@@ -9,7 +9,6 @@ import contextlib
 import io
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
+from tests.server.serving import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -90,7 +92,7 @@ def typed(session: str, port: int) -> str:
     lines = [line for line in session.splitlines() if line.startswith("> ")]
     script = "".join(f'{line[2:]}\nPING "{MARK}"\n' for line in lines)
     command = ["redis-cli", "-p", str(port), "--no-raw"]
-    answers = subprocess.run(command, input=script, capture_output=True, check=False, text=True, timeout=10).stdout
+    answers = subprocess.run(command, input=script, capture_output=True, check=False, text=True, timeout=60).stdout
     shown = "".join(f"{line}\n{answer}" for line, answer in zip(lines, answers.split(f'"{MARK}"\n'), strict=False))
     changing = iter(CHANGING.findall(session))
     return CHANGING.sub(lambda found: next(changing, found[0]), shown).replace("\n\n", "\n")
@@ -157,8 +159,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, tup
 @contextlib.contextmanager
 def a_server(directory: Path) -> Iterator[tuple[int, int]]:
     """A server as a reader would start it, and its ports."""
-    with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
-        port, iproto_port = free.getsockname()[1], other.getsockname()[1]
+    port, iproto_port = free_port(), free_port()
     ports = ["--port", str(port), "--iproto-port", str(iproto_port)]
     command = [sys.executable, "-m", "penstock", "serve", *ports, "--dir", str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -168,7 +169,7 @@ def a_server(directory: Path) -> Iterator[tuple[int, int]]:
             yield port, iproto_port
         finally:
             process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize(("page", "block"), [pytest.param(p, b, id=name_of(p.path, b.line)) for p, b in EXAMPLES])

@@ -19,14 +19,17 @@ from penstock.core.job import Draft
 from penstock.host.committer import INLINE_MAX_S, Committer
 from penstock.journal.recovery import Opened, open_log
 from penstock.testing.disk import MemoryDisk, MemoryFile
+from tests.conformance.faces import PATIENCE_S, eventually
 
 
 class SlowDisk(MemoryDisk):
-    """A disk whose syncs take as long as they are told, and that remembers who made them."""
+    """A disk whose syncs take as long as they are told, or until they are let go on; it remembers who made them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.takes_s = 0.0
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+        self.goes_on.set()
         self.threads: list[int] = []
 
     def open_log(self) -> Opened:
@@ -40,6 +43,8 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
 
     def slow(file: MemoryFile) -> None:
         time.sleep(disk.takes_s)
+        disk.begun.set()
+        assert disk.goes_on.wait(PATIENCE_S)
         disk.threads.append(threading.get_ident())
         sync(file)
 
@@ -102,11 +107,14 @@ async def test_whoever_comes_while_a_sync_is_on_waits_for_the_next(disk: SlowDis
     opened = disk.open_log()
     committer = committer_of(opened)
     committer.average_s = 1.0
-    disk.takes_s = 0.05
-    first = asyncio.ensure_future(put_and_wait(opened, committer))
-    await asyncio.sleep(0.02)
-    later = [asyncio.ensure_future(put_and_wait(opened, committer)) for _ in range(5)]
+    disk.begun.clear()
+    disk.goes_on.clear()
     disk.threads.clear()
+    first = asyncio.ensure_future(put_and_wait(opened, committer))
+    await eventually(disk.begun.is_set)
+    later = [asyncio.ensure_future(put_and_wait(opened, committer)) for _ in range(5)]
+    await asyncio.sleep(0)
+    disk.goes_on.set()
     await asyncio.gather(first, *later)
     assert len(disk.threads) == 2
 
@@ -158,4 +166,4 @@ async def test_an_interrupt_of_the_loop_leaves_nobody_waiting_for_ever(disk: Slo
     with pytest.raises(KeyboardInterrupt):
         committer.durable(put(opened))
         committer._begin()
-    await asyncio.wait_for(put_and_wait(opened, committer), 1)
+    await asyncio.wait_for(put_and_wait(opened, committer), PATIENCE_S)

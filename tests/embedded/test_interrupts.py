@@ -53,17 +53,19 @@ queue = penstock.open(path, **options)
 queue.tube("t", "fifo"), queue.tube("u", "fifo")
 signal.signal(signal.SIGALRM, interrupt)
 end = time.monotonic() + 0.7
-while time.monotonic() < end and not stopped:
+while (time.monotonic() < end or not interrupts) and not stopped:
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.0002 + interrupts % 97 * 7e-6)
-        work(queue)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0002 + interrupts % 97 * 7e-6)
+            work(queue)
+        finally:
+            # Here, where it may still come.
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
         interrupts += 1
     except penstock.CommandError as error:
         assert error.code == "INTERRUPTED", error
         stopped = True
-    signal.setitimer(signal.ITIMER_REAL, 0)
-assert interrupts > 0
 told = answered(lambda: queue.tube("t").stats()["ready"])
 assert told == "INTERRUPTED" if stopped else told >= len(acknowledged), told
 if not stopped:

@@ -22,6 +22,7 @@ from penstock.journal.log import RESERVE_BYTES, Log
 from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk, MemoryFile
 from tests.conformance.faces import code_of, eventually
+from tests.journal.resting import wait_for_rest
 
 T = TypeVar("T")
 
@@ -35,6 +36,7 @@ def disk() -> MemoryDisk:
 def tube(disk: MemoryDisk) -> Iterator[AsyncTube]:
     queue = Queue(Session(Host(0, store=Store(disk))))
     queue.tube("t", "fifo")
+    wait_for_rest(queue)
     tasks = AsyncQueue(queue)
     yield AsyncTube(tasks, tasks._quick.tube("t"))
     with contextlib.suppress(penstock.CommandError):

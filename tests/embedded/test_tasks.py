@@ -9,7 +9,9 @@ from typing import Any
 
 import penstock
 from penstock.testing import check
-from tests.conformance.faces import AsyncFace, code_of, eventually, in_thread
+from tests.conformance.faces import PATIENCE_S, AsyncFace, code_of, eventually, in_thread
+
+from .no_time import no_time_passes
 
 FACE = AsyncFace()
 
@@ -112,8 +114,9 @@ async def test_a_cancelled_keeper_of_the_time_hands_it_on() -> None:
         tube = await queue.tube("x")
         keeper = asyncio.ensure_future(tube.take(timeout=None))
         await eventually(lambda: FACE.waiting(queue) == 1)
-        other = asyncio.ensure_future(tube.take(timeout=0.05))
-        await eventually(lambda: FACE.waiting(queue) == 2)
+        with no_time_passes(queue.sync):
+            other = asyncio.ensure_future(tube.take(timeout=0.05))
+            await eventually(lambda: FACE.waiting(queue) == 2)
         keeper.cancel()
         assert await asyncio.wait_for(other, 5) is None
 
@@ -234,9 +237,11 @@ async def test_a_thread_and_a_loop_hand_the_time_to_each_other() -> None:
             lambda timeout: tube.take(timeout=timeout),
         ]
         for first, second in (in_turn, in_turn[::-1]):
-            short = asyncio.ensure_future(first(0.05))
-            await eventually(lambda: FACE.waiting(queue) == 1)
-            long = asyncio.ensure_future(second(0.1))
+            with no_time_passes(queue.sync):
+                short = asyncio.ensure_future(first(0.05))
+                await eventually(lambda: FACE.waiting(queue) == 1)
+                long = asyncio.ensure_future(second(0.1))
+                await eventually(lambda: FACE.waiting(queue) == 2)
             assert await asyncio.gather(short, long) == [None, None]
 
 
@@ -247,9 +252,9 @@ async def test_a_timeout_in_a_thread_does_not_depend_on_a_loop_that_is_busy() ->
         with Loop() as busy:
             keeper = busy.run(tube.take(timeout=None))
             await eventually(lambda: FACE.waiting(queue) == 1)
-            busy.loop.call_soon_threadsafe(freed.wait, 10)
+            busy.loop.call_soon_threadsafe(freed.wait, 2 * PATIENCE_S)
             take = asyncio.ensure_future(in_thread(tube.sync.take, timeout=0.05))
-            in_time, _ = await asyncio.wait([take], timeout=1)
+            in_time, _ = await asyncio.wait([take], timeout=PATIENCE_S)
             freed.set()
             assert await take is None
             await tube.put("x")

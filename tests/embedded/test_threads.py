@@ -27,6 +27,8 @@ from penstock.journal.log import Log
 from penstock.testing import check
 from tests.conformance.faces import PATIENCE_S
 
+from .no_time import no_time_passes
+
 
 class Running:
     """A call in a thread of its own. One that never returns fails its test and does not hang the run."""
@@ -220,25 +222,26 @@ def test_who_sleeps_does_not_poll(queue: penstock.Queue, monkeypatch: pytest.Mon
 
 def test_a_later_timeout_still_ends_when_the_keeper_of_the_time_has_left(queue: penstock.Queue) -> None:
     tube = queue.tube("quiet")
-    first = Running(lambda: tube.take(timeout=0.05))
-    asleep(queue, 1)
-    second = Running(lambda: tube.take(timeout=0.15))
-    asleep(queue, 2)
-    third = Running(lambda: tube.take(timeout=0.1))
-    assert [sleeper.answer() for sleeper in (first, second, third)] == [None, None, None]
+    sleepers = []
+    with no_time_passes(queue):
+        for number, timeout in enumerate((0.05, 0.15, 0.1), start=1):
+            sleepers.append(Running(lambda timeout=timeout: tube.take(timeout=timeout)))
+            asleep(queue, number)
+    assert [sleeper.answer() for sleeper in sleepers] == [None, None, None]
 
 
 def test_a_timeout_still_ends_when_the_keeper_and_its_heir_are_served_at_once(queue: penstock.Queue) -> None:
     busy, quiet = queue.tube("busy"), queue.tube("quiet")
     for _ in range(20):
-        served = [Running(lambda: busy.take(timeout=None)) for _ in range(2)]
-        asleep(queue, 2)
-        sleeper = Running(lambda: quiet.take(timeout=0.02))
-        asleep(queue, 3)
-        busy.put_many([1, 2])
-        for take in served:
-            take.answer().ack()
-        assert sleeper.answer(within_s=1) is None
+        with no_time_passes(queue):
+            served = [Running(lambda: busy.take(timeout=None)) for _ in range(2)]
+            asleep(queue, 2)
+            sleeper = Running(lambda: quiet.take(timeout=0.02))
+            asleep(queue, 3)
+            busy.put_many([1, 2])
+            for take in served:
+                take.answer().ack()
+        assert sleeper.answer() is None
 
 
 def test_closing_a_queue_wakes_whoever_sleeps_with_closed(queue: penstock.Queue) -> None:
@@ -279,8 +282,8 @@ def alarm() -> Iterator[Callable[[], None]]:
 
 def test_a_take_that_is_interrupted_leaves_the_line(queue: penstock.Queue, alarm: Callable[[], None]) -> None:
     tube = queue.tube("interrupted")
-    alarm()
     with pytest.raises(Interrupted):
+        alarm()
         tube.take(timeout=None)
     assert not queue._session.connection.waits and not queue._host._sleepers
     assert tube.put("x").state == "ready"
@@ -289,8 +292,8 @@ def test_a_take_that_is_interrupted_leaves_the_line(queue: penstock.Queue, alarm
 def test_a_put_that_is_interrupted_is_not_put_later(queue: penstock.Queue, alarm: Callable[[], None]) -> None:
     tube = queue.tube("interrupted", capacity=1)
     there = tube.put("x")
-    alarm()
     with pytest.raises(Interrupted):
+        alarm()
         tube.put("y", timeout=None)
     there.delete()
     assert not any(tube.stats().values())
@@ -367,18 +370,22 @@ def test_a_directory_is_not_given_free_while_its_steward_is_at_work(
 
 def test_the_time_is_handed_on_by_one_who_is_interrupted(queue: penstock.Queue, alarm: Callable[[], None]) -> None:
     tube = queue.tube("interrupted")
-    started = threading.Event()
 
     def sleep_behind() -> Any:
-        started.wait(PATIENCE_S)
         asleep(queue, 1)
         return tube.take(timeout=0.2)
 
-    second = Running(sleep_behind)
-    alarm()
-    started.set()
-    with pytest.raises(Interrupted):
-        tube.take(timeout=None)
+    def interrupt_when_both_sleep() -> None:
+        try:
+            asleep(queue, 2)
+        finally:
+            alarm()
+
+    with no_time_passes(queue):
+        second, interrupter = Running(sleep_behind), Running(interrupt_when_both_sleep)
+        with pytest.raises(Interrupted):
+            tube.take(timeout=None)
+        interrupter.answer()
     assert second.answer() is None
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock.core.errors import CommandError, DamagedJournal
-from penstock.journal.disk import ReadOnlyDisk
+from penstock.journal.disk import ReadOnlyDisk, RealFile
 from penstock.journal.reader import Reader
 from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk
@@ -68,15 +69,24 @@ def test_a_finished_job_still_has_its_history(tmp_path: Path) -> None:
         assert job.history()[1].session is not None
 
 
-def test_a_reader_never_sees_what_is_not_durable(tmp_path: Path) -> None:
+def test_a_reader_never_sees_what_is_not_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = penstock.open(tmp_path, fsync="never")
     tube = queue.tube("t")
     tube.put("x")  # Durable: it is the first of its tube, and reserves integers.
     log = queue._host.journal.log
     assert log is not None
     before = list(queue.events())
+    looked, sync = threading.Event(), RealFile.sync
+
+    def later(self: RealFile) -> None:
+        # Who syncs behind us may do so at any time: its sync ends when we have looked.
+        assert looked.wait(20)
+        sync(self)
+
+    monkeypatch.setattr(RealFile, "sync", later)
     tube.put("y")
     assert list(queue.events()) == before and log.written > log.durable
+    looked.set()
     log.make_durable(log.written)
     assert len(list(queue.events())) == len(before) + 1
     queue.close()

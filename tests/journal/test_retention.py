@@ -31,7 +31,13 @@ HOUR = 3_600_000
 
 
 def disk_bytes(directory: Path) -> int:
-    return sum(entry.stat().st_size for entry in os.scandir(directory))
+    """How much there is, but for the ballast, which makes way for whatever needs the room."""
+    total = 0
+    for entry in os.scandir(directory):
+        # The next segment gets its name while we look.
+        with contextlib.suppress(FileNotFoundError):
+            total += 0 if entry.name.startswith("ballast") else entry.stat().st_size
+    return total
 
 
 def names(directory: Path, kind: str) -> list[str]:
@@ -86,7 +92,9 @@ def test_history_is_kept_up_to_its_limit_and_no_further(tmp_path: Path) -> None:
             queue.checkpoint()
         # Each segment that is full has 3 MB, so there is room for three of them.
         full = [f"segment-{number:010d}.{kind}" for number in (4, 5, 6) for kind in ("idx", "log")]
-        assert names(tmp_path, "segment") == [*full, "segment-0000000007.log"]
+        # The next one may be made already, before it is needed.
+        made = [name for name in names(tmp_path, "segment") if name != "segment-0000000008.log"]
+        assert made == [*full, "segment-0000000007.log"]
         kept = [event.position for event in queue.events()]
         # Each round is 9 rows, and one that names the tube.
         assert kept == list(range(kept[0], kept[-1] + 1)) and 3 * 9 <= len(kept) <= 3 * 10

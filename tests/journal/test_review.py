@@ -24,6 +24,8 @@ from penstock.drivers import unregister_driver
 from penstock.journal.disk import RealFile
 from penstock.journal.recovery import open_log
 from penstock.testing.disk import MemoryDisk, crashes
+from tests.journal.resting import wait_for_rest
+from tests.server.serving import wait_for
 
 WALL = 1_700_000_000_000
 SEGMENT = 256 * 1024
@@ -88,6 +90,7 @@ def test_an_interrupt_in_the_middle_of_a_commit_loses_nothing(tmp_path: Path, mo
     with penstock.open(tmp_path) as queue:
         tube = queue.tube("t")
         tube.put("one")
+        wait_for_rest(queue)
         write = RealFile.write
 
         def interrupted(self: RealFile, offset: int, *parts: bytes) -> None:
@@ -108,6 +111,7 @@ def test_a_take_that_is_interrupted_while_it_becomes_durable_gives_the_job_back(
     with penstock.open(tmp_path) as queue:
         tube = queue.tube("t")
         tube.put("x")
+        wait_for_rest(queue)
         for take in (tube.take, lambda: tube.take_many(2)):
 
             def interrupted(self: RealFile) -> None:
@@ -199,9 +203,7 @@ def test_a_close_that_fails_frees_the_directory_and_tells_who_waits(
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    end = time.monotonic() + 10
-    while not queue._host.watched:
-        assert time.monotonic() < end, "it never slept"
+    wait_for(lambda: queue._session.connection.waits)
 
     def broken(self: RealFile) -> None:
         raise OSError(5, "broken")

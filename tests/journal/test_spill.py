@@ -30,6 +30,7 @@ from penstock.journal.snapshot import take_snapshot
 from penstock.testing import digest
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
+from tests.journal.resting import wait_for_rest
 from tests.journal.shortened import SEGMENT, WALL
 
 LIMIT = 1024 * 1024
@@ -328,6 +329,7 @@ def test_jobs_and_bodies_together_stay_within_the_limit_after_a_restart(tmp_path
 def test_an_interrupted_commit_mixes_no_bodies_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_small(tmp_path) as queue:
         fill(queue, "fifo", range(500))
+        wait_for_rest(queue)
         tube = queue.tube("fifo")
 
         def interrupted(self: RealFile, offset: int, data: bytes) -> None:
@@ -402,6 +404,7 @@ def test_a_job_that_moves_to_a_temporary_tube_after_an_interrupt_keeps_its_body(
 ) -> None:
     with open_small(tmp_path, history_bytes=0) as queue:
         fill(queue, "fifo", range(500))
+        wait_for_rest(queue)
         tube, temporary = queue.tube("fifo"), queue.tube("temporary", "fifo", temporary=True)
 
         def interrupted(self: RealFile, offset: int, data: bytes) -> None:

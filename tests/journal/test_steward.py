@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -22,6 +23,7 @@ from penstock.core.limits import NEVER
 from penstock.embedded import Queue
 from penstock.host.host import Host, Store
 from penstock.host.session import Session
+from penstock.host.steward import Steward
 from penstock.journal.disk import UNFINISHED, RealDisk, RealFile
 from penstock.journal.log import SEGMENT_BYTES, Log
 from penstock.journal.recovery import open_log
@@ -29,6 +31,7 @@ from penstock.journal.retention import Retention
 from penstock.journal.segment import segment_names, snapshot_names
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
+from tests.journal.resting import wait_for_rest
 from tests.journal.shortened import SEGMENT, WALL, reopen
 
 MEGABYTE = 1024 * 1024
@@ -336,6 +339,7 @@ def filled() -> Iterator[tuple[SmallDisk, Queue, int]]:
     """The same on a disk that had room for a ballast; and with jobs before that are history by now."""
     disk = SmallDisk()
     queue = disk.queue()
+    wait_for_rest(queue)
     queue.tube("t").put("done")
     take_and_ack(queue, 1)
     queue.checkpoint()
@@ -343,6 +347,13 @@ def filled() -> Iterator[tuple[SmallDisk, Queue, int]]:
     yield disk, queue, fill(queue, 200_000) + fill(queue, 20)
     disk.capacity = None
     queue.close()
+
+
+def let_look(disk: SmallDisk, queue: Queue) -> None:
+    """Let the steward see how much room there is now; otherwise it looks when the log has grown."""
+    journal = queue._host.has_journal()
+    journal._steward.wake()
+    wait_for(lambda: journal.log._free == disk.free(), "it does not look")
 
 
 def put_again(queue: Queue) -> bool:
@@ -367,6 +378,8 @@ def test_every_job_on_a_full_disk_can_be_taken_come_back_once_and_be_acked() -> 
     """However small jobs are: what they have still to write is more than they are themselves."""
     disk = SmallDisk(capacity=10 * MEGABYTE)
     with disk.queue(fsync="never") as queue:
+        wait_for_rest(queue)  # Without its ballast it would stay full.
+        let_look(disk, queue)
         accepted = fill(queue, 0)
         assert accepted > 4_000
         jobs = queue.tube("t").take_many(accepted)
@@ -379,10 +392,12 @@ def test_every_job_on_a_full_disk_can_be_taken_come_back_once_and_be_acked() -> 
 def test_a_disk_that_others_fill_lets_jobs_end_and_refuses_what_could_go_on_for_ever() -> None:
     disk = SmallDisk(capacity=8 * MEGABYTE)
     with disk.queue(fsync="never") as queue:
+        wait_for(lambda: queue._host.has_journal()._steward._seen > 0, "there is no next segment")
         tube = queue.tube("t")
         tube.put_many([b""] * 2_000)
         waiting = queue.tube("t").take_many(100)
         disk.capacity = disk.used()
+        let_look(disk, queue)
         takes = 0
         with pytest.raises(NoSpace, match="for acks"):
             while True:
@@ -498,7 +513,7 @@ def test_an_error_that_nobody_thought_of_is_told_to_who_waits_for_the_checkpoint
         monkeypatch.setattr(steward, "_tidy", broken)
         waiting = threading.Thread(target=shorten, daemon=True)
         waiting.start()
-        waiting.join(3)
+        waiting.join(20)
         assert len(told) == 1
 
 
@@ -591,6 +606,23 @@ def test_history_that_need_not_be_kept_makes_room_for_a_snapshot() -> None:
         assert disk.used() < 2 * SEGMENT_BYTES + MEGABYTE
 
 
+@contextlib.contextmanager
+def unfinished(steward: Steward) -> Iterator[None]:
+    """A steward that may find a snapshot due and begin with it, but does not finish it meanwhile."""
+    looked = threading.Event()
+
+    def held(spent: float, *share: int) -> None:
+        looked.wait(20)
+        type(steward)._pause(steward, spent, *share)
+
+    steward._pause = held  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        looked.set()
+        del steward._pause
+
+
 def test_a_short_history_calls_for_a_snapshot_only_when_it_is_worth_it() -> None:
     disk = SmallDisk()
     with disk.queue(retention=Retention(age_ms=0)) as queue:
@@ -601,25 +633,28 @@ def test_a_short_history_calls_for_a_snapshot_only_when_it_is_worth_it() -> None
             tube.put(os.urandom(2 * MEGABYTE))
             assert not steward._snapshot_is_due(journal)
         # After an hour it is, unless nothing happened; and after a segment's worth.
-        journal.wall = lambda: journal.log.kept.since + 3_600_001
-        assert steward._snapshot_is_due(journal)
+        with unfinished(steward):
+            journal.wall = lambda: journal.log.kept.since + 3_600_001
+            assert steward._snapshot_is_due(journal)
         queue.checkpoint()
         assert not steward._snapshot_is_due(journal)
         journal.wall = lambda: journal.log.kept.since + 1
         tube.put("x")
         assert not steward._snapshot_is_due(journal)
-        tube.put(os.urandom(8 * MEGABYTE))
-        tube.put(os.urandom(SEGMENT_BYTES))
-        assert steward._snapshot_is_due(journal)
+        with unfinished(steward):
+            tube.put(os.urandom(8 * MEGABYTE))
+            tube.put(os.urandom(SEGMENT_BYTES))
+            assert steward._snapshot_is_due(journal)
 
 
 def test_a_snapshot_of_a_clock_that_was_ahead_is_taken_anew() -> None:
     disk = SmallDisk()
     with disk.queue() as queue:
         journal = queue._host.has_journal()
-        journal.log.kept.since = journal.wall() + 86_400_000
-        queue.tube("t").put("x")
-        assert journal._steward._snapshot_is_due(journal)
+        with unfinished(journal._steward):
+            journal.log.kept.since = journal.wall() + 86_400_000
+            queue.tube("t").put("x")
+            assert journal._steward._snapshot_is_due(journal)
         queue.checkpoint()
         assert not journal._steward._snapshot_is_due(journal)
 

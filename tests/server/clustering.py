@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +13,12 @@ from .forked import Forked
 from .proxies import Proxy
 from .serving import Server, Wire, wait_for
 
-# Short, so that tests need not wait long for a node to be missed; longer than a busy machine keeps one from answering.
-TIMEOUT_MS = 2_000
+# Much longer than a busy machine keeps a node from answering: half of it without an answer costs a link, and what was
+# under way on it.
+TIMEOUT_MS = 10_000
+
+# Short, for tests that wait for a node to be missed.
+MISSED_MS = 2_000
 
 
 class Node(Server):
@@ -52,6 +57,22 @@ class Node(Server):
     def reaches(self) -> int:
         return int(self.cluster_info()["cluster_reachable_nodes"])
 
+    def links(self) -> int:
+        """How many others it has a link to."""
+        told = self.ask("CLUSTER", "NODES")
+        assert isinstance(told, bytes)
+        # It says the same of itself.
+        return sum(line.endswith(b" connected") for line in told.splitlines()) - 1
+
+    def stand_still(self) -> None:
+        """Do nothing until `go_on`."""
+        self.process.send_signal(signal.SIGSTOP)
+        status = Path(f"/proc/{self.process.pid}/stat")
+        wait_for(lambda: status.read_text().rpartition(")")[2].split()[0] == "T")
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def meet(self, other: Node, bus_port: int, host: str = "127.0.0.1") -> None:
         assert self.ask("CLUSTER", "MEET", host, other.port, bus_port) == b"OK"
 
@@ -88,9 +109,28 @@ class Cluster:
         self.gather()
 
     def gather(self) -> None:
-        """Wait until everybody who runs reaches everybody else who does."""
-        running = [node for node in self.nodes if node.is_running]
-        wait_for(lambda: all(node.reaches() == len(running) - 1 for node in running))
+        """Wait until everybody who runs reaches everybody else who does, and has a link to them.
+
+        One that has just come back counts as reached, since nobody has missed it, before any link of it is up.
+        """
+        running = self._running()
+        wait_for(lambda: all(node.reaches() == node.links() == len(running) - 1 for node in running))
+
+    @contextlib.contextmanager
+    def missing_soon(self) -> Iterator[None]:
+        """Let whoever does not answer be missed soon. Who comes back meanwhile has the time of always."""
+        self._set_timeout(MISSED_MS)
+        try:
+            yield
+        finally:
+            self._set_timeout(TIMEOUT_MS)
+
+    def _set_timeout(self, timeout_ms: int) -> None:
+        for node in self._running():
+            assert node.ask("CONFIG", "SET", "cluster-node-timeout", timeout_ms) == b"OK"
+
+    def _running(self) -> list[Node]:
+        return [node for node in self.nodes if node.is_running]
 
     def stop(self) -> None:
         for node in self.nodes:

@@ -227,11 +227,12 @@ class Server:
         return [self.home / f"{number}.stdout", self.home / f"{number}.stderr"]
 
     def answers(self) -> bool:
-        """Whether it can be connected to, and answers."""
+        """Whether it can be connected to, and answers. Of whoever asks it has taken leave then: nobody counts them."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as connection:
                 connection.sendall(b"PING\r\n")
-                return connection.recv(1) != b""
+                connection.shutdown(socket.SHUT_WR)
+                return b"".join(iter(lambda: connection.recv(1024), b"")) != b""
         except ConnectionError:
             return False
 

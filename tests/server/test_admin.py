@@ -344,7 +344,8 @@ def test_latency_remembers_spikes_by_event(wire: Wire) -> None:
         assert wire.ask("LATENCY", "RESET", "nosuch", "command", "command") == b":1\r\n"
         assert wire.ask("LATENCY", "LATEST") == b"*0\r\n"
         wire.call("DEBUG", "SLEEP", 0.08)
-        assert wire.call("LATENCY", "LATEST")[0][3] < 200  # What was before the reset is forgotten.
+        _, _, last, worst = wire.call("LATENCY", "LATEST")[0]
+        assert last == worst  # What was before the reset is forgotten.
         assert wire.ask("LATENCY", "RESET") == b":1\r\n"
         assert wire.ask("LATENCY", "RESET") == b":0\r\n"
 
@@ -437,11 +438,15 @@ def test_no_rate_is_below_nothing_when_counting_begins_anew(wire: Wire) -> None:
     def rate() -> int:
         return int(wire.info("stats")["instantaneous_ops_per_sec"])
 
+    def is_high() -> bool:
+        wire.send_raw(command("PING") * 5_000)
+        assert all(wire.read() == b"+PONG\r\n" for _ in range(5_000))
+        return rate() > 1_000
+
     wait_for(lambda: rate() > 0)
-    wire.send_raw(command("PING") * 5_000)
-    assert all(wire.read() == b"+PONG\r\n" for _ in range(5_000))
+    # Again if need be: it is forgotten soon.
+    wait_for(is_high)
     # Until all that is remembered is of after that.
-    wait_for(lambda: rate() > 1_000)
     wait_for(lambda: rate() < 1_000)
     assert wire.ask("CONFIG", "RESETSTAT") == b"+OK\r\n"
     seen: list[int] = []
@@ -529,6 +534,8 @@ def test_info_all_adds_what_each_command_cost(wire: Wire) -> None:
 
 
 def test_info_counts_jobs_queues_and_clients(wire: Wire, wires: Callable[[], Wire], queue: bytes) -> None:
+    # What other tests have left may go just now.
+    wire.call("DEBUG", "FLUSHALL")
     before = wait_for(lambda: (told := wire.info())["connected_clients"] == "1" and told)
     ids = [wire.add(queue) for _ in range(3)]
     wires().call("PING")

@@ -147,14 +147,15 @@ def test_what_is_odd_is_answered(server: Server, sent: bytes, told: list[object]
 )
 @pytest.mark.parametrize("how", ["close", "reset", "half_close"])
 def test_14_half_a_command_and_then_the_end(client: Client, server: Server, sent: bytes, how: str) -> None:
-    before = figures(client)["connected_clients"]
+    # This one and the one that watches: those of other tests may be about to leave.
+    wait_until(lambda: figures(client)["connected_clients"] == "2")
     with server.client() as other:
         other.send(b"PING\r\n" + sent)
         assert other.answer() == b"PONG"
         getattr(other, how)()
         if how == "half_close":
             assert other.rest() == b""
-    wait_until(lambda: figures(client)["connected_clients"] == before)
+    wait_until(lambda: figures(client)["connected_clients"] == "2")
 
 
 # Commands that are well-formed, and refused.

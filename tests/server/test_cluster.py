@@ -7,7 +7,6 @@ import contextlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -76,9 +75,11 @@ def test_a_node_that_was_killed_is_missed_and_knows_all_it_knew_when_it_is_back(
     name = victim.id
     victim.ask("CLUSTER", "LEAVING", "yes")
     wait_for(lambda: [node.flags_of(name) for node in others] == ["leaving", "leaving"])
-    victim.kill()
-    wait_for(lambda: [node.flags_of(name) for node in others] == ["fail,leaving", "fail,leaving"])
-    assert others[0].ask("CLUSTER", "COUNT-FAILURE-REPORTS", name) == 1
+    with three.missing_soon():
+        victim.kill()
+        wait_for(lambda: [node.flags_of(name) for node in others] == ["fail,leaving", "fail,leaving"])
+        # A report is forgotten if it is not said again in time, and so it is.
+        wait_for(lambda: others[0].ask("CLUSTER", "COUNT-FAILURE-REPORTS", name) == 1)
     victim.start_again()
     assert victim.id == name and victim.ask("CLUSTER", "LEAVING") == b"yes"
     wait_for(lambda: victim.reaches() == 2 and others[0].flags_of(name) == "leaving")
@@ -89,11 +90,12 @@ def test_a_node_that_was_killed_is_missed_and_knows_all_it_knew_when_it_is_back(
 def test_a_node_that_stands_still_is_missed_and_is_well_when_it_goes_on(three: Cluster) -> None:
     victim = three.nodes[1]
     name = victim.id
-    victim.process.send_signal(signal.SIGSTOP)
-    try:
-        wait_for(lambda: three.nodes[0].flags_of(name) == "fail")
-    finally:
-        victim.process.send_signal(signal.SIGCONT)
+    with three.missing_soon():
+        victim.stand_still()
+        try:
+            wait_for(lambda: three.nodes[0].flags_of(name) == "fail")
+        finally:
+            victim.go_on()
     three.gather()
 
 
@@ -182,12 +184,23 @@ def test_acks_take_as_many_messages_as_are_promised(
         kinds = [f"cluster_stats_sent_{kind}" for kind in ("setack", "gotack", "deljob")]
         return [sum(int(info.get(kind, 0)) for info in infos) for kind in kinds]
 
-    id = wires[0].add("counted")
-    before = said()
-    assert wires[0].call(word, id) == 1
-    wait_for(lambda: all(wire.state(id) is None for wire in wires))
-    wait_for(lambda: sum(said()) - sum(before) >= sum(expected))
-    assert [after - count for after, count in zip(said(), before, strict=True)] == expected
+    def registered() -> list[int]:
+        return [int(wire.info("jobs")["registered_jobs"]) for wire in wires]
+
+    def count() -> list[int]:
+        """What is said of one job; nothing if that took so long that some of it may have been said again."""
+        there = registered()
+        id = wires[0].add("counted")
+        before, began = said(), time.monotonic()
+        assert wires[0].call(word, id) == 1
+        wait_for(lambda: all(wire.state(id) is None for wire in wires))
+        wait_for(lambda: sum(said()) - sum(before) >= sum(expected))
+        after, spent = said(), time.monotonic() - began
+        # Whatever is still to be said of it is not counted with the next one.
+        wait_for(lambda: all(now <= then for now, then in zip(registered(), there, strict=True)))
+        return [now - then for now, then in zip(after, before, strict=True)] if spent < 1 else []
+
+    assert wait_for(count) == expected
 
 
 def test_a_rolling_restart_loses_nothing(three: Cluster) -> None:
@@ -208,7 +221,7 @@ def test_a_job_comes_to_whoever_waits_for_it_elsewhere(wires: list[Wire]) -> Non
     """Within 100 ms while jobs come and go, as the median of many."""
     spent = []
     for number in range(21):
-        wires[2].send("GETJOB", "TIMEOUT", 5_000, "FROM", "elsewhere")
+        wires[2].send("GETJOB", "TIMEOUT", 20_000, "FROM", "elsewhere")
         began = time.monotonic()
         id = wires[0].add("elsewhere", f"{number}", "REPLICATE", number % 3 + 1)
         (job,) = decoded(wires[2].read())
@@ -380,7 +393,7 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
         assert penstock("check", "--json").count('"problem": ""') == 3
         met_at = f"127.0.0.1:{newcomer.port}@{newcomer.bus_port}"
         where = f"127.0.0.1:{announced}@{newcomer.bus_port}"
-        assert penstock("meet", "--wait", "5s", met_at) == "the cluster has 4 nodes\n"
+        assert penstock("meet", "--wait", "20s", met_at) == "the cluster has 4 nodes\n"
         assert penstock("nodes").count("connected") == 4
         name = newcomer.id.decode()
         wait_for(lambda: all(node.reaches() == 3 for node in (*three.nodes, newcomer)))
@@ -486,9 +499,12 @@ def test_a_network_that_is_cut_in_two_costs_copies_and_no_jobs(tmp_path: Path) -
         wires = [stack.enter_context(contextlib.closing(Wire(node.port))) for node in three.nodes]
         before = wires[0].add("cut", "before", "REPLICATE", 3, "RETRY", 1)
 
-        proxies[0].silenced = {names[1], names[2]}
-        proxies[1].silenced = proxies[2].silenced = {names[0]}
-        wait_for(lambda: three.nodes[1].flags_of(names[0]) == "fail" and three.nodes[0].reaches() == 0)
+        with three.missing_soon():
+            proxies[0].silenced = {names[1], names[2]}
+            proxies[1].silenced = proxies[2].silenced = {names[0]}
+            wait_for(lambda: three.nodes[1].flags_of(names[0]) == "fail" and three.nodes[0].reaches() == 0)
+        # If it was slow just then, the other one was missed, too.
+        wait_for(lambda: three.nodes[1].reaches() == 1)
         with pytest.raises(Refusal, match="NOREPL"):
             wires[0].call("ADDJOB", "cut", "body", 0, "REPLICATE", 2)
         alone = wires[0].add("cut", "alone")
@@ -522,7 +538,7 @@ def test_nodes_meet_over_ipv6_and_one_that_is_reset_is_another(tmp_path: Path) -
         checked = CliRunner().invoke(app, ["cluster", "check", *url])
         assert checked.exit_code == 1 and "cannot be asked: its address is not known" in checked.stdout
         other = f"[0:0:0:0:0:0:0:1]:{second.port}@{second.bus_port}"
-        met = CliRunner().invoke(app, ["cluster", "meet", other, "--wait", "5s", *url])
+        met = CliRunner().invoke(app, ["cluster", "meet", other, "--wait", "20s", *url])
         assert met.exit_code == 0, met.output
         wait_for(lambda: first.flags_of(second.id) == "noflags" and first.reaches() == 1)
         assert second.ask("SHOW", wire.add("q", "body", "REPLICATE", 2)) is not None
@@ -541,7 +557,8 @@ def test_nodes_with_a_secret_talk_over_tls_and_others_do_not(tmp_path: Path, cer
             id = wire.add("q", "body", "REPLICATE", 2)
             assert pair.nodes[1].ask("SHOW", id) is not None
             wire.close()
-            wait_for(lambda: pair.nodes[0].cluster_info()["cluster_known_nodes"] == 2)
+            with pair.missing_soon():
+                wait_for(lambda: pair.nodes[0].cluster_info()["cluster_known_nodes"] == 2)
             assert plain.cluster_info()["cluster_known_nodes"] == 1
         finally:
             plain.stop()
@@ -550,7 +567,7 @@ def test_nodes_with_a_secret_talk_over_tls_and_others_do_not(tmp_path: Path, cer
 def test_the_first_steps_of_disque_work_with_redis_cli(tmp_path: Path, needs: Callable[[object, str], None]) -> None:
     """The set-up of its documentation, line for line; only the ports may be others here."""
     needs(shutil.which("redis-cli"), "redis-cli is not installed")
-    ports = [port for port in range(17_711, 27_711, 101) if is_free(port) and is_free(port + 10_000)][:3]
+    ports = [free_port() for _ in range(3)]
     servers = []
     for port in ports:
         home = tmp_path / str(port)
@@ -582,8 +599,3 @@ def test_the_first_steps_of_disque_work_with_redis_cli(tmp_path: Path, needs: Ca
         for server in servers:
             server.send_signal(signal.SIGTERM)
             assert server.wait(PATIENCE_S) == 0
-
-
-def is_free(port: int) -> bool:
-    with contextlib.closing(socket.socket()) as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -19,11 +18,11 @@ import penstock
 from penstock.cli.main import app
 from penstock.core.errors import NoHome
 
-from .clustering import TIMEOUT_MS, Cluster, Node, cluster_of
+from .clustering import MISSED_MS, Cluster, Node, cluster_of
 from .iproto_wire import CALL_16, PING, IprotoWire, pack
 from .iproto_wire import Refusal as CallRefusal
 from .proxies import Proxy
-from .serving import Refusal, Wire, command, decoded, pairs, wait_for
+from .serving import Refusal, Wire, command, configured, decoded, pairs, wait_for
 
 
 @pytest.fixture
@@ -253,11 +252,11 @@ def test_without_its_home_a_tube_is_refused_by_name_and_with_it_all_is_as_before
     wait_for(lambda: pairs(home.ask("TUBE", "STATS", "lost"))[b"waiting"] == 2)  # type: ignore[arg-type]
     # Another one is about to be made there, and waits for the yes of the third node.
     known = int(entry.cluster_info()["cluster_homes_elsewhere"])
-    third.process.send_signal(signal.SIGSTOP)
+    third.stand_still()
     home.connect().send("TUBE", "CREATE", "never")
     wait_for(lambda: entry.cluster_info()["cluster_homes_elsewhere"] == known + 1)
     home.kill()
-    third.process.send_signal(signal.SIGCONT)
+    third.go_on()
     with pytest.raises(Refusal, match=f"^NOHOME tube 'lost' {where}cannot be reached; this may have been done or not$"):
         raise decoded(waiting.read())
     with pytest.raises(CallRefusal, match=f"tube 'lost' {where}cannot be reached"):
@@ -292,12 +291,18 @@ def test_a_home_that_stands_still_is_given_up_in_time(three: Cluster) -> None:
     home.ask("TUBE", "CREATE", "still")
     wire = entry.connect()
     assert _is_there(wire, "still")
-    home.process.send_signal(signal.SIGSTOP)
-    began = time.monotonic()
-    with pytest.raises(Refusal, match=r"^NOHOME tube 'still' lives on node .*, which cannot be reached; this may have"):
-        wire.call("PUT", "still", "perhaps")
-    assert time.monotonic() - began < 3 * TIMEOUT_MS / 1000
-    home.process.send_signal(signal.SIGCONT)
+    home.stand_still()
+    try:
+        # While its link is up: it is missed soon only when this is under way.
+        wire.send("PUT", "still", "perhaps")
+        with configured(entry.connect(), "cluster-node-timeout", MISSED_MS):
+            began = time.monotonic()
+            assert re.match(
+                rb"-NOHOME tube 'still' lives on node .*, which cannot be reached; this may have", wire.read()
+            )
+            assert time.monotonic() - began < 3 * MISSED_MS / 1000
+    finally:
+        home.go_on()
     three.gather()
     wait_for(lambda: _is_there(wire, "still"))
     # It was done once, or not at all.
@@ -370,7 +375,7 @@ def test_nobody_waits_for_an_answer_that_cannot_come(tmp_path: Path) -> None:
         to_entry.mend()
         assert b"cannot be reached; this may have been done or not" in other.read()
         wait_for(lambda: home.cluster_info()["cluster_tunnels_in"] == 0)
-        assert _is_there(other, "strict")
+        wait_for(lambda: _is_there(other, "strict"))
 
 
 def test_homes_are_listed_and_counted(three: Cluster, wires: list[Wire]) -> None:
@@ -378,7 +383,8 @@ def test_homes_are_listed_and_counted(three: Cluster, wires: list[Wire]) -> None
     wires[0].call("TUBE", "CREATE", "listed")
     listed = [b"listed", first.id, 0]
     for wire in wires:
-        assert listed in wait_for(lambda wire=wire: wire.call("CLUSTER", "HOMES"))
+        # The others have said yes to it before, and hear now that it was made.
+        wait_for(lambda wire=wire: listed in wire.call("CLUSTER", "HOMES"))
     assert second.cluster_info()["cluster_homes_elsewhere"] > 0
     url = f"penstock://127.0.0.1:{second.port}"
     shown = CliRunner().invoke(app, ["cluster", "homes", "--url", url, "--json"], prog_name="penstock")

@@ -13,8 +13,8 @@ from penstock.cluster import messages as m
 from penstock.wire import bus
 from penstock.wire.msgpack import pack
 
-from .clustering import Node
-from .serving import PATIENCE_S, wait_for
+from .clustering import MISSED_MS, Node
+from .serving import PATIENCE_S, Wire, configured, wait_for
 
 ME = b"a" * 40
 SECRET = "correct horse battery staple"
@@ -182,9 +182,10 @@ def test_what_is_said_about_jobs_by_one_who_is_no_member_is_ignored(node: Node) 
     image = m.JobImage(b"D-aaaaaaaa-abcdefghijklmnopqrstuvwx-05a1", b"forged", b"body")
     image.ttl_ms, image.retry_ms, image.holders = 60_000, 1_000, [ME]
     known = Stranger(node).shake_hands(SECRET)
+    before = int(node.cluster_info()["cluster_stats_strangers"])
     known.say(m.OfJobs(m.REPLJOB, [image]), m.OfQueue(m.PAUSE, b"forged", 3), m.OfJob(m.SETACK, image.id))
     known.say(greeting(m.PING))
-    wait_for(lambda: node.cluster_info()["cluster_stats_strangers"])
+    wait_for(lambda: int(node.cluster_info()["cluster_stats_strangers"]) > before)
     assert node.ask("SHOW", image.id) is None and node.ask("QSTAT", "forged") is None
     known.socket.close()
 
@@ -207,7 +208,8 @@ def test_one_who_gossips_of_many_makes_the_node_try_few(node: Node) -> None:
     wait_for(lambda: int(node.cluster_info()["cluster_known_nodes"]) > 2)
     assert int(node.cluster_info()["cluster_known_nodes"]) <= 65
     known.socket.close()
-    wait_for(lambda: node.cluster_info()["cluster_known_nodes"] == 1)
+    with contextlib.closing(Wire(node.port)) as wire, configured(wire, "cluster-node-timeout", MISSED_MS):
+        wait_for(lambda: node.cluster_info()["cluster_known_nodes"] == 1)
 
 
 def test_those_who_say_nothing_do_not_keep_others_out(node: Node) -> None:

@@ -64,11 +64,14 @@ SLOW = {
 
 def test_who_takes_too_long_is_closed_and_who_waits_for_a_job_is_not(server: Server, admin: Client) -> None:
     """Everything that takes its time, at the same time."""
+
+    def limit(seconds: int, idle: int) -> None:
+        assert admin.ask("CONFIG", "SET", "progress-timeout", seconds) == b"OK"
+        assert admin.ask("CONFIG", "SET", "timeout", idle) == b"OK"
+
     with contextlib.ExitStack() as stack:
         slow = {name: stack.enter_context(server.client()) for name in SLOW}
         idle, dribbling, waiting, split, steady = (stack.enter_context(server.client()) for _ in range(5))
-        for limit in ("progress-timeout", "timeout"):
-            assert admin.ask("CONFIG", "SET", limit, 1) == b"OK"
         for name, client in slow.items():
             client.send(SLOW[name])
         waiting.say("GETJOB", "FROM", "slow")
@@ -76,21 +79,26 @@ def test_who_takes_too_long_is_closed_and_who_waits_for_a_job_is_not(server: Ser
         split.send(PING + take[:20])  # The network may cut it like this.
         assert split.answer() == b"PONG"
         split.send(take[20:] + b"*1\r\n")
+
+        def beat() -> bool:
+            """Do what is not too slow, and tell whether nobody is left but those who do."""
+            with contextlib.suppress(OSError):
+                dribbling.send(b"x")
+            steady.send(PING[:5])
+            there = figures(admin)["connected_clients"]
+            steady.send(PING[5:])
+            assert steady.answer() == b"PONG"
+            return there == "4"
+
+        # Longer than a busy machine keeps those from going on who are not slow.
+        limit(4, 4)
+        stack.callback(limit, 30, 0)
         with Watch(server):
-            until = time.monotonic() + 2.2
-            while time.monotonic() < until:
-                with contextlib.suppress(OSError):
-                    dribbling.send(b"x")
-                steady.send(PING[:5])
-                assert admin.ask("PING") == b"PONG"
-                time.sleep(0.05)
-                steady.send(PING[5:])
-                assert steady.answer() == b"PONG"
+            wait_until(beat)
         for name, client in slow.items():
             assert client.rest() in (b"", b"+PONG\r\n"), name
         assert idle.rest() == dribbling.rest() == b""
-        for limit, seconds in (("progress-timeout", 30), ("timeout", 0)):
-            assert admin.ask("CONFIG", "SET", limit, seconds) == b"OK"
+        limit(30, 0)
         for client in (waiting, split):
             admin.ask("ADDJOB", "slow", "x", 0)
             assert isinstance(client.answer(), list)
@@ -285,7 +293,9 @@ def test_who_comes_and_goes_leaves_nothing(server: Server, admin: Client) -> Non
             client = server.client()
             client.send([b"", PING, b"*1\r\n$4", encode([b"GETJOB", b"FROM", b"nothing"])][number % 4])
             client.reset() if number % 2 else client.close()
-        wait_until(lambda: int(figures(admin)["connected_clients"]) < 10)
+            if number % 20 == 19:
+                # What many need who are there at once is not given back.
+                wait_until(lambda: int(figures(admin)["connected_clients"]) < 10)
     assert server.descriptors() < 40
 
 
@@ -383,13 +393,14 @@ def test_what_is_sent_behind_a_take_that_waits_is_not_read_without_end(server: S
 
 def test_nor_is_anything_while_everybody_has_to_pause(server: Server, admin: Client) -> None:
     with Watch(server), server.client() as client:
-        admin.ask("CLIENT", "PAUSE", 700)
         began = time.monotonic()
+        # Longer than a busy machine may take to send what is not to be read.
+        admin.ask("CLIENT", "PAUSE", 3_500)
         client.send(PING)
         sent = send_until_stuck(client, encode([b"PING", b"x" * 1_000]) * 100)
         assert sent < 16 * MB
         assert client.answer() == b"PONG"
-        assert time.monotonic() - began > 0.6
+        assert time.monotonic() - began > 3.4
         client.reset()
 
 
@@ -406,8 +417,9 @@ def test_a_job_that_was_never_sent_to_one_who_has_gone_goes_back(server: Server,
             for number in range(50):
                 producer.say("ADDJOB", "gone", number, 0, "RETRY", 0)
         assert all(isinstance(producer.answer(), bytes) for _ in range(50))
-        wait_until(lambda: figures(admin)["blocked_clients"] == "0")
-        assert admin.ask("QLEN", "gone") == 50
+        # It knows that they are gone: only the two are left who are not.
+        wait_until(lambda: figures(admin)["connected_clients"] == "2")
+        assert figures(admin)["blocked_clients"] == "0" and admin.ask("QLEN", "gone") == 50
 
 
 def test_commands_that_name_very_many_jobs_are_refused_or_quick(server: Server, admin: Client) -> None:

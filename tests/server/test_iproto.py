@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import socket
 import struct
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -153,12 +153,13 @@ def test_wrong_passwords_read_alike_and_who_guesses_often_is_answered_late(guard
     assert wire.log_in("default", "wrong")[0] == 0x8000 | 47
     assert wire.call("queue.state") == ["RUNNING"]
     # These were ten.
+    guessed = time.monotonic()
     wire.send_raw(request(AUTH, {0x23: "default", 0x21: ["chap-sha1", b"x" * 20]}, 5) + request(PING, sync=6))
     other = guarded.connect()
     for _ in range(3):
         other.call("PING")
-    assert not select.select([wire.socket], [], [], 0)[0]
     assert wire.read()[:2] == (0x8000 | 47, 5)
+    assert time.monotonic() - guessed >= 0.99
     assert wire.read()[:2] == (0, 6)
 
 
@@ -496,14 +497,16 @@ def test_a_port_that_was_asked_for_is_had_or_refused(tmp_path: Any) -> None:
 
 
 def test_the_default_port_is_left_alone_where_it_is_taken(tmp_path: Any, start: Callable[..., Server]) -> None:
+    port = free_port()
+    # Where nobody else is: servers of tests beside this one have that port, too, and leave it when they please.
+    address = f"127.1.{port >> 8}.{port & 255}"
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            stack.enter_context(socket.create_server(("127.0.0.1", 3301)))
+            stack.enter_context(socket.create_server((address, 3301)))
         # Of two flags the last one counts, and this one is no flag.
-        port = free_port()
         process = stack.enter_context(
             subprocess.Popen(
-                [*PENSTOCK, "serve", "--port", str(port)],
+                [*PENSTOCK, "serve", "--port", str(port), "--bind", address],
                 cwd=tmp_path,
                 env=environment(),
                 stdout=subprocess.PIPE,
@@ -515,24 +518,33 @@ def test_the_default_port_is_left_alone_where_it_is_taken(tmp_path: Any, start: 
         process.terminate()
         process.stdout.read()
         assert process.wait(20) == 0
-    assert f"127.0.0.1:{port}" in first and "IPROTO" not in first
+    assert f"{address}:{port}" in first and "IPROTO" not in first
     assert "port 3301 is taken, so there is no IPROTO" in second
 
 
 def test_who_does_not_get_on_is_closed(start: Callable[..., Server], dial: Dial) -> None:
-    server = start("--requirepass", "main", "--auth-timeout", "0.1s", "--progress-timeout", "0.1s", password="main")
-    silent, halting = dial(server), dial(server)
+    server = start("--requirepass", "main", password="main")
+    wire, silent, halting = server.connect(), dial(server), dial(server)
     assert halting.log_in("default", "main") == (0, {})
     halting.send_raw(call("queue.tube")[:-1])
-    assert silent.is_closed() and halting.is_closed()
+    # Only now, and not for those who come later: whoever logs in may need longer than that on a busy machine.
+    with configured(wire, "auth-timeout", "0.1s"), configured(wire, "progress-timeout", "0.1s"):
+        assert silent.is_closed() and halting.is_closed()
 
 
 def test_one_client_too_many_is_told_so(start: Callable[..., Server], dial: Dial) -> None:
     server = start("--maxclients", "2")
-    wires = [dial(server) for _ in range(2)]
-    assert all(wire.ask(PING) == (0, {}) for wire in wires)
+    wire = server.connect()
+
+    def is_alone() -> bool:
+        return wire.info("clients")["connected_clients"] == "1"
+
+    # Who looked whether the server answers has a place until that is noticed.
+    wait_for(is_alone)
+    other = dial(server)
+    assert other.ask(PING) == (0, {})
     code, _, body = dial(server).read()
     assert code == 0x8000 | 42 and "max number of clients" in body[0x31]
     # The test's own last word needs a place too.
-    wires[0].close()
-    wait_for(server.answers)
+    other.close()
+    wait_for(is_alone)

@@ -163,12 +163,13 @@ def test_lower_priorities_come_first_and_a_released_task_goes_back_to_its_place(
 
 def test_delays_end_and_are_shown(make: Make) -> None:
     tube = make()
-    assert tube("put", "x", {"delay": 0.03, "ttl": 100}) == [0, "~", "x"]
+    assert tube("put", "x", {"delay": 100, "ttl": 100}) == [0, "~", "x"]
     assert tube("put", "y", {"delay": 0}) == [1, "r", "y"]
     assert tube("take", 0) == [1, "t", "y"]
     assert tube("take", 0) == []
-    assert tube("take", 10) == [0, "t", "x"]
-    assert tube("release", 0, {"delay": 100}) == [0, "~", "x"]
+    assert tube("put", "z", {"delay": 0.03, "ttl": 100}) == [2, "~", "z"]
+    assert tube("take", 10) == [2, "t", "z"]
+    assert tube("release", 2, {"delay": 100}) == [2, "~", "z"]
 
 
 def test_a_task_whose_ttr_passes_goes_back_and_a_late_ack_is_refused(make: Make, iprotos: Connect) -> None:

@@ -95,9 +95,21 @@ def test_a_call_that_waits_is_told_too(
     assert states(wire, "q") == (0, JOBS - refused, refused)
 
 
+def is_settled(node: Server) -> bool:
+    """Whether a server has made the files that it makes when it starts, the last of which is the ballast."""
+    directory, files = node.home / "penstock-data", Path(f"/proc/{node.process.pid}/fd")
+    open_now = set()
+    for number in os.listdir(files):
+        with contextlib.suppress(FileNotFoundError):
+            open_now.add(os.readlink(files / number))
+    return (directory / "ballast").exists() and not open_now & {str(directory / "ballast"), str(directory)}
+
+
 @contextlib.contextmanager
 def no_more_files(node: Server) -> Iterator[None]:
     """Let a server open no more files than it has open."""
+    # What it closes later could be opened again.
+    wait_for(lambda: is_settled(node))
     pid = node.process.pid
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     # The lowest that is free is the next one.

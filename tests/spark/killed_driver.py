@@ -78,7 +78,7 @@ def main(directory: str, *named: str) -> None:
             time.sleep(0.02)
         assert query.isActive
     java: Any = spark.sparkContext._gateway
-    print(java.proc.pid, flush=True)
+    print(f"java is {java.proc.pid}", flush=True)
     threading.Event().wait()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent.parent.parent
+JAVA = re.compile(r"^java is (\d+)\n", re.MULTILINE)
 
 
 @pytest.fixture
@@ -88,8 +90,10 @@ def test_a_driver_that_is_killed_anywhere_goes_on_from_its_checkpoint(
         urls = [f"{name}={mute.url}" for name, mute in mutes.items()]
         driver = program(sys.executable, "-m", "tests.spark.killed_driver", str(tmp_path), *urls)
         patiently(lambda: all(mute.silent.is_set() for mute in mutes.values()), driver, tmp_path)
-        java = int((tmp_path / "said").read_text().split()[-1])
-        for pid in (driver.pid, java):
+        # The last of them may be silent before the driver has looked, and says which its Java is.
+        patiently(lambda: JAVA.search((tmp_path / "said").read_text()), driver, tmp_path)
+        [java] = JAVA.findall((tmp_path / "said").read_text())
+        for pid in (driver.pid, int(java)):
             os.kill(pid, signal.SIGKILL)
         driver.wait(30)
         # Its Python processes are still there. They may well send their last command again before they notice.
