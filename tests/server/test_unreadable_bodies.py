@@ -98,11 +98,13 @@ def test_a_call_that_waits_is_told_too(
 def is_settled(node: Server) -> bool:
     """Whether a server has made the files that it makes when it starts, the last of which is the ballast."""
     directory, files = node.home / "penstock-data", Path(f"/proc/{node.process.pid}/fd")
+    if not (directory / "ballast").exists():
+        return False
     open_now = set()
     for number in os.listdir(files):
         with contextlib.suppress(FileNotFoundError):
             open_now.add(os.readlink(files / number))
-    return (directory / "ballast").exists() and not open_now & {str(directory / "ballast"), str(directory)}
+    return not open_now & {str(directory / "ballast"), str(directory)}
 
 
 @contextlib.contextmanager
