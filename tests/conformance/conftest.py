@@ -51,7 +51,8 @@ async def _run(scenario: Any, arguments: dict[str, Any]) -> None:
             if isinstance(value, AbstractAsyncContextManager):
                 arguments[name] = await stack.enter_async_context(value)
         try:
-            async with asyncio.timeout(PATIENCE_S * 2):
+            # Some start a server again meanwhile, or wait for several things.
+            async with asyncio.timeout(PATIENCE_S * 6):
                 await scenario(**arguments)
         finally:
             await _end_what_still_waits()

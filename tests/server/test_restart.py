@@ -47,9 +47,9 @@ def test_a_crash_loses_nothing_that_was_acknowledged_and_changes_nothing(start: 
     assert wire.get("ready", "NOHANG", "COUNT", 3) == ready[:3]
     wire.call("ACKJOB", ready[0])
     wire.call("NACK", ready[1])
-    delayed = wire.add("delayed", "", "DELAY", 60, "RETRY", 9)
-    delayed_once = wire.add("delayed", "", "DELAY", 60, "RETRY", 0)
-    held = wire.add("held", "", "RETRY", 60)
+    delayed = wire.add("delayed", "", "DELAY", 600, "RETRY", 9)
+    delayed_once = wire.add("delayed", "", "DELAY", 600, "RETRY", 0)
+    held = wire.add("held", "", "RETRY", 600)
     once, once_taken = wire.add("once", "", "RETRY", 0), wire.add("once taken", "", "RETRY", 0)
     assert wire.get("held") + wire.get("once taken") == [held, once_taken]
     dequeued = wire.add("dequeued", "", "RETRY", 0)
@@ -72,10 +72,11 @@ def test_a_crash_loses_nothing_that_was_acknowledged_and_changes_nothing(start: 
     assert wire.state(ready[0]) is None
     assert wire.state(ready[2]) == b"active"
     # Delays and retry times go on where they were.
-    for id, seconds in ((delayed, 60), (delayed_once, 60), (held, 60)):
+    for id in (delayed, delayed_once, held):
         shown = wire.show(id)
         assert shown[b"state"] == b"active"
-        assert (seconds - 20) * 1000 < shown[b"next-requeue-within"] < seconds * 1000
+        # A start may well take ten seconds where others are at work.
+        assert 540_000 < shown[b"next-requeue-within"] < 600_000
     assert wire.show(delayed)[b"retry"] == 9
     # At most once: what was delivered is not again, and what was not, is.
     assert (wire.get("once"), wire.get("once taken")) == ([once], [])
@@ -204,9 +205,9 @@ def test_the_three_steps_of_a_controlled_restart_keep_everything(
     wire = server.connect()
     node = wire.call("CLUSTER", "MYID")
     queued = [wire.add("q", str(number), "RETRY", retry) for number, retry in enumerate((0, 60, 0, 60))]
-    taken = wire.add("taken", "", "RETRY", 60)
+    taken = wire.add("taken", "", "RETRY", 600)
     once = wire.add("once", "", "RETRY", 0)
-    delayed = wire.add("delayed", "", "DELAY", 60, "RETRY", 0)
+    delayed = wire.add("delayed", "", "DELAY", 600, "RETRY", 0)
     assert wire.get("taken") + wire.get("once") == [taken, once]
     wire.call("PAUSE", "paused", "in")
     for _ in range(times):
@@ -222,7 +223,7 @@ def test_the_three_steps_of_a_controlled_restart_keep_everything(
         assert wire.call("CLUSTER", "MYID") == node
         assert [job[1] for job in wire.call("QPEEK", "q", 9)] == queued
         assert (wire.state(taken), wire.state(once), wire.state(delayed)) == (b"active", b"active", b"active")
-        assert 40_000 < wire.show(delayed)[b"next-requeue-within"] < 60_000
+        assert 540_000 < wire.show(delayed)[b"next-requeue-within"] < 600_000
         assert wire.show(queued[0])[b"additional-deliveries"] == 0
         assert wire.call("PAUSE", "paused", "state") == b"in"
         # It was for one start only.
