@@ -80,7 +80,9 @@ class Page:
             return typed(block.code, self.port)
         printed = io.StringIO()
         # Padded, so that a traceback names the line of the page.
-        source = block.code.replace(str(SERVER_PORT), str(self.port)).replace(str(IPROTO_PORT), str(self.iproto_port))
+        ports = {str(SERVER_PORT): str(self.port), str(IPROTO_PORT): str(self.iproto_port)}
+        # Both at once: one of ours may have the digits of the other in it.
+        source = re.sub("|".join(ports), lambda found: ports[found[0]], block.code)
         code = compile("\n" * (block.line - 1) + source, str(self.path), "exec")
         with contextlib.redirect_stdout(printed):
             exec(code, self.namespace)

@@ -66,6 +66,7 @@ while (time.monotonic() < end or not interrupts) and not stopped:
     except penstock.CommandError as error:
         assert error.code == "INTERRUPTED", error
         stopped = True
+assert interrupts > 0
 told = answered(lambda: queue.tube("t").stats()["ready"])
 assert told == "INTERRUPTED" if stopped else told >= len(acknowledged), told
 if not stopped:
