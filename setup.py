@@ -87,6 +87,10 @@ GROUPS = {
 # mypyc drops the docstrings of classes, and the docstring of an error is its message.
 NOT_COMPILED = ("__init__.py", "errors.py")
 
+# A group is called from outside through a table that it hands out, so calls within it can be inlined. By default the
+# compiler has to think that another library may put a function of its own in the place of each.
+C_FLAGS = ("-fvisibility=hidden", "-fno-semantic-interposition")
+
 MODE = os.environ.get("PENSTOCK_COMPILE", "auto")
 
 
@@ -106,6 +110,23 @@ def warn_interpreted(reason: str) -> None:
     print(f"penstock: {reason}; installing the interpreted package, at a tenth of the speed", file=sys.stderr)
 
 
+def compiled_groups() -> list[Extension]:
+    """The extensions of all groups."""
+    from mypyc.build import mypycify
+
+    # Nothing of an earlier build is used: what was kept of one module may not fit what another has become.
+    os.environ["MYPY_CACHE_DIR"] = os.devnull
+    groups = [(sources(patterns), f"penstock_{name}") for name, patterns in GROUPS.items()]
+    files = [file for group, _ in groups for file in group]
+    # More than -O2 makes more code of it, which has to be fetched, and nothing faster. (Groups do without what mypyc
+    # calls global optimizations, and must: those take an isinstance for False where the subclass is in a later module.)
+    made = mypycify(files, opt_level="2", debug_level="0", separate=groups)
+    if sys.platform != "win32":
+        for extension in made:
+            extension.extra_compile_args.extend(C_FLAGS)
+    return made
+
+
 def extensions() -> list[Extension]:
     """What to build: all compiled modules, or none. Type checking takes seconds, so only when something is built."""
     if MODE == "0" or not {"bdist_wheel", "build", "build_ext", "install"} & set(sys.argv):
@@ -114,14 +135,7 @@ def extensions() -> list[Extension]:
         warn_interpreted("no C compiler or no Python.h")
         return []
     try:
-        from mypyc.build import mypycify
-
-        # Nothing of an earlier build is used: what was kept of one module may not fit what another has become.
-        os.environ["MYPY_CACHE_DIR"] = os.devnull
-        groups = [(sources(patterns), f"penstock_{name}") for name, patterns in GROUPS.items()]
-        return mypycify(
-            [file for files, _ in groups for file in files], opt_level="3", debug_level="0", separate=groups
-        )
+        return compiled_groups()
     except (ImportError, SystemExit) as failure:  # mypyc leaves by sys.exit.
         if MODE == "1":
             raise
