@@ -44,9 +44,11 @@ def test_a_job_for_one_who_leaves_in_the_same_turn_was_never_delivered(tmp_path:
                 await inside.until(lambda: tube.line.length == (takes if door == "iproto_port" else 1))
                 await inside.until(lambda: len(server.clients) == 2)
                 taker, putter = sorted(server.clients, key=lambda client: not client.is_waiting)
-                # As the loop calls them when both come at once.
+                # As it is when both come at once.
                 putter.data_received(command("PUT", "once", "body"))
+                server.node.run(putter)
                 taker.connection_lost(ConnectionResetError())
+                taker.transport.abort()
                 await asyncio.sleep(0)
                 assert _is_untouched(tube)
 
@@ -61,6 +63,7 @@ def test_nor_was_one_for_a_guest_whose_client_leaves_in_the_same_turn(tmp_path: 
             await inside.until(lambda: tube.line.length == 1)
             [putter] = [client for client in other.clients if not client.entry]
             putter.data_received(command("PUT", "there", "body"))
+            other.node.run(putter)
             other.membership.bus.tunnels.link_lost(one.host.node.encode())  # type: ignore[union-attr]
             await asyncio.sleep(0)
             assert _is_untouched(tube)
@@ -79,6 +82,7 @@ def test_a_guest_that_was_closed_is_not_let_in_again_for_nobody(tmp_path: Path) 
             guest.abort()
             # Before it hears of that: it has another name, which the other node is told with the next command.
             client.data_received(command("CLIENT", "SETNAME", "me") + command("TAKE", "there", "TIMEOUT", "1h"))
+            one.node.run(client)
             assert await asyncio.wait_for(reader.readline(), PATIENCE_S) == b"+OK\r\n"
             assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"-NOHOME")
             await inside.until(lambda: len(other.clients) == 0)

@@ -21,6 +21,7 @@ class Loop(asyncio.AbstractEventLoop):
 
     def __init__(self) -> None:
         self.now_ns = 1_000_000_000
+        self.turns = 0  # How many have ended.
         self.soon: list[Callable[[], object]] = []
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
@@ -32,6 +33,9 @@ class Loop(asyncio.AbstractEventLoop):
         called, self.soon = self.soon, []
         for callback in called:
             callback()
+
+    def end_turn(self) -> None:
+        self.turns += 1
 
     @property
     def sleeps(self) -> bool:
@@ -45,25 +49,61 @@ def loop() -> Loop:
 
 @pytest.fixture
 def linger(loop: Loop) -> Linger:
-    made = Linger(loop, lambda: loop.now_ns)
+    made = Linger(loop, loop.end_turn, lambda: loop.now_ns)
     made.moment_ns = MOMENT_NS
     return made
 
 
-def a_turn(linger: Linger) -> None:
+def a_turn(loop: Loop, linger: Linger, pass_ns: int = 0) -> None:
+    """A turn that begins now, and ends with a round of the loop that takes so long."""
     linger.turn_begins()
-    linger.turn_ends()
+    loop.go_round(pass_ns)
+
+
+def test_a_turn_ends_with_the_round_that_it_began_in(loop: Loop, linger: Linger) -> None:
+    linger.turn_begins()
+    assert loop.turns == 0
+    loop.go_round()
+    assert loop.turns == 1
+
+
+def test_a_turn_that_the_end_of_another_begins_ends_with_the_next_round(loop: Loop) -> None:
+    def end_turn() -> None:
+        loop.end_turn()
+        if loop.turns < 3:
+            linger.turn_begins()
+
+    linger = Linger(loop, end_turn, lambda: loop.now_ns)
+    linger.turn_begins()
+    for ended in (1, 2, 3):
+        loop.go_round()
+        assert loop.turns == ended
+    assert loop.sleeps
+
+
+def test_turns_go_on_after_one_whose_end_failed(loop: Loop) -> None:
+    def end_turn() -> None:
+        loop.end_turn()
+        if loop.turns == 1:
+            raise ValueError("a defect")
+
+    linger = Linger(loop, end_turn, lambda: loop.now_ns)
+    linger.turn_begins()
+    with pytest.raises(ValueError, match="a defect"):
+        loop.go_round()
+    a_turn(loop, linger)
+    assert loop.turns == 2
 
 
 def test_the_loop_sleeps_at_once_after_a_first_command(loop: Loop, linger: Linger) -> None:
-    a_turn(linger)
+    a_turn(loop, linger)
     assert loop.sleeps
 
 
 def test_it_stays_awake_for_a_moment_once_a_pause_was_shorter_than_that(loop: Loop, linger: Linger) -> None:
-    a_turn(linger)
+    a_turn(loop, linger)
     loop.now_ns += MOMENT_NS - 1
-    a_turn(linger)
+    a_turn(loop, linger)
     for _ in range(9):
         loop.go_round()
         assert not loop.sleeps
@@ -72,39 +112,35 @@ def test_it_stays_awake_for_a_moment_once_a_pause_was_shorter_than_that(loop: Lo
 
 
 def test_every_command_begins_the_moment_anew(loop: Loop, linger: Linger) -> None:
-    a_turn(linger)
-    a_turn(linger)
+    a_turn(loop, linger)
+    a_turn(loop, linger)
     for _ in range(50):
-        loop.go_round(MOMENT_NS // 2)
-        a_turn(linger)
+        a_turn(loop, linger, MOMENT_NS // 2)
         assert len(loop.soon) == 1, "it is called once a round, however many turns there were"
 
 
 def test_it_is_awake_through_a_turn_however_long(loop: Loop, linger: Linger) -> None:
-    a_turn(linger)
-    a_turn(linger)
-    linger.turn_begins()
-    loop.go_round(10 * MOMENT_NS)
+    a_turn(loop, linger)
+    a_turn(loop, linger, 10 * MOMENT_NS)
     assert not loop.sleeps
-    linger.turn_ends()
     loop.go_round()
     assert not loop.sleeps
 
 
 def test_one_long_pause_lets_it_sleep_again(loop: Loop, linger: Linger) -> None:
-    a_turn(linger)
-    a_turn(linger)
+    a_turn(loop, linger)
+    a_turn(loop, linger)
     loop.go_round(MOMENT_NS)
     assert loop.sleeps
     loop.now_ns += MOMENT_NS
-    a_turn(linger)
+    a_turn(loop, linger)
     assert loop.sleeps
 
 
 def test_with_no_moment_it_always_sleeps(loop: Loop, linger: Linger) -> None:
     linger.moment_ns = 0
     for _ in range(3):
-        a_turn(linger)
+        a_turn(loop, linger)
         assert loop.sleeps
 
 

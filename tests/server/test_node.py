@@ -297,3 +297,73 @@ def test_a_client_whose_wait_another_thread_has_ended_is_answered_in_a_turn_of_t
         node.stop()
 
     asyncio.run(main())
+
+
+class Arrives(Sent):
+    """A client that notes when it is run, and may fail at that."""
+
+    def __init__(self, number: int, node: Node, ran: list[int], defect: Exception | None = None) -> None:
+        super().__init__(number, node, [])
+        self.ran, self.defect, self.aborted = ran, defect, False
+        node.join(self)
+
+    def run(self, budget: int) -> bool:
+        assert self.node.host.lock.locked()
+        self.ran.append(self.number)
+        if self.defect is not None:
+            raise self.defect
+        return False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_what_arrives_in_a_round_is_run_at_its_end_once_and_first_come_first() -> None:
+    async def main() -> None:
+        node = a_node(Host(0, NEVER))
+        ran: list[int] = []
+        clients = [Arrives(number, node, ran) for number in (1, 2)]
+        for client in (*reversed(clients), *clients):
+            node.arrived(client)
+        assert ran == [] and not node.host.lock.locked(), "sockets are read without the lock"
+        await asyncio.sleep(0)
+        assert ran == [2, 1]
+        node.arrived(clients[0])
+        await asyncio.sleep(0)
+        assert ran == [2, 1, 1]
+        node.stop()
+
+    asyncio.run(main())
+
+
+def test_what_a_client_sent_before_it_was_gone_is_run_and_only_once() -> None:
+    async def main() -> None:
+        node = a_node(Host(0, NEVER))
+        ran: list[int] = []
+        client = Arrives(1, node, ran)
+        node.arrived(client)
+        node.leave(client)
+        assert ran == [1]
+        await asyncio.sleep(0)
+        assert ran == [1]
+        node.stop()
+
+    asyncio.run(main())
+
+
+def test_a_client_whose_bytes_find_a_defect_is_closed_and_the_others_are_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        node = a_node(Host(0, NEVER))
+        ran: list[int] = []
+        clients = [Arrives(1, node, ran), Arrives(2, node, ran, ValueError("a defect")), Arrives(3, node, ran)]
+        for client in clients:
+            node.arrived(client)
+        await asyncio.sleep(0)
+        assert ran == [1, 2, 3] and [client.aborted for client in clients] == [False, True, False]
+        assert "a defect" in caplog.text and node.desk.internal_errors == 1
+        assert not node.failed.done()
+        node.stop()
+
+    asyncio.run(main())

@@ -107,12 +107,14 @@ class Caller:
     def were_sent(self) -> bool:
         """The answers that were taken are sent, and what was delivered in them; tell whether it is to be closed now."""
         self.sending = 0
-        if self._sending_count == len(self.unsent):
-            self.unsent.clear()
-            self.unsent_deliveries.clear()
-        else:
-            del self.unsent[: self._sending_count]
-            del self.unsent_deliveries[: self._sending_count]
+        if self._sending_count > 0:
+            if self._sending_count == len(self.unsent):
+                self.unsent.clear()
+                self.unsent_deliveries.clear()
+            else:
+                del self.unsent[: self._sending_count]
+                del self.unsent_deliveries[: self._sending_count]
+            self._sending_count = 0
         return self.closing and self.reply.length == 0
 
     def may_use(self, tube: bytes) -> bool:

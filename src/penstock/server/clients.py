@@ -144,7 +144,7 @@ class Clients:
         self.rejected += 1
         connection.closing = True
         connection.transport.write(connection.turned_away(why))
-        connection.transport.close()
+        connection.close()
 
     def left(self, connection: Connection) -> None:
         """A connection is gone."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.waits import Connection as EngineConnection
 from penstock.core.waits import Waiting
@@ -26,6 +26,10 @@ _UNREAD_BYTES_MAX_WAITING: Final = 1024 * 1024
 
 # How many bytes of answers may wait in a socket's buffer before its client is served no more until it reads.
 UNSENT_BYTES_HIGH: Final = 256 * 1024
+
+# Whether a client reads its answers is looked at when it was sent so many more of them, bytes: to ask costs as much as
+# a short answer.
+_UNLOOKED_BYTES_MAX: Final = 16 * 1024
 
 
 class Overseer(Protocol):
@@ -79,6 +83,8 @@ class Connection(Client):
         self._left = False  # It will send no more, though not all that it has sent was read.
         self._unfinished = False  # It has sent a part of a command.
         self._held = False  # It is not read from.
+        self._closed = False  # It was sent its last answer.
+        self._unlooked: i64 = 0  # How many bytes it was sent since it was looked at whether it reads them.
 
     # What asyncio calls
 
@@ -97,7 +103,7 @@ class Connection(Client):
             self._stop_reading()
             self._node.run_later(self)
         else:
-            self._node.run(self)
+            self._node.arrived(self)
 
     def eof_received(self) -> bool:
         """It sends no more. What it has sent is run and answered; but a take does not wait for one who has left."""
@@ -109,7 +115,7 @@ class Connection(Client):
 
     def connection_lost(self, error: Exception | None) -> None:
         """It is gone."""
-        self.lost = True
+        self.lost = self._closed = True
         self._node.leave(self)
         self._overseer.left(self)
 
@@ -180,23 +186,34 @@ class Connection(Client):
 
     def send(self, answers: bytes) -> None:
         """Send it answers, and close it if they were the last."""
-        transport = self.transport
-        if transport.is_closing():
+        if self._closed:
             return
         were_last = self.were_sent()
-        if answers:
-            transport.write(answers)
-            self._node.bytes_out += len(answers)
-            # What was just handed over is one answer, however long; only what is left of those before counts.
-            unread = transport.get_write_buffer_size() - len(answers)
-            if unread > 0:
-                self._overseer.is_behind(self, unread)
+        length: i64 = len(answers)
+        if length > 0:
+            self.transport.write(answers)
+            self._node.bytes_out += length
+            self._unlooked += length
+            if self._unlooked > _UNLOOKED_BYTES_MAX:
+                self._look_whether_it_reads(length)
         if were_last:
-            transport.close()
+            self.close()
+
+    def _look_whether_it_reads(self, length: i64) -> None:
+        self._unlooked = 0
+        # What was just handed over is one answer, however long; only what is left of those before counts.
+        unread = self.transport.get_write_buffer_size() - length
+        if unread > 0:
+            self._overseer.is_behind(self, unread)
+
+    def close(self) -> None:
+        """Close it when what it was sent has left; it is sent no more."""
+        self._closed = True
+        self.transport.close()
 
     def abort(self) -> None:
         """Close it at once, whatever it was to be sent."""
-        self.closing = True
+        self.closing = self._closed = True
         self.transport.abort()
 
     def may_use(self, tube: bytes) -> bool:

@@ -1,6 +1,6 @@
 """A node: one engine, and everybody who is connected to it. Its life is turns of the event loop.
 
-    parse all → run all → append → sync → write
+    read all → parse and run all → append → sync → write
 
 What all connections sent until the loop comes round is one turn. It runs under the lock of the host, and ends with a
 commit to the log. Its answers leave when the log is as durable as was promised, those of reads and refusals too: nobody
@@ -56,6 +56,7 @@ class Client(Caller):
         super().__init__(connection)
         self.number = number
         self.lost = False  # It is gone.
+        self.has_arrived = False  # It has sent something that is to be run at the end of the turn.
         self.is_dirty = False  # It has answers to be sent.
         self.is_unread = False  # It does not read what it is sent.
 
@@ -136,7 +137,7 @@ class Node:
         self.clients: dict[int, Client] = {}
         self.failed: asyncio.Future[None] = loop.create_future()  # Why the node cannot go on.
         self.post = Post()
-        self.linger = Linger(loop)
+        self.linger = Linger(loop, self._end_turn)
         self.abroad = Abroad()
         self.bytes_in = 0
         self.bytes_out = 0
@@ -144,6 +145,7 @@ class Node:
         self.on_sync: Callable[[float], None] = lambda _: None  # Told how long a sync took.
         self._in_turn = False
         self._stopped = False
+        self._arrived: list[Client] = []  # Those who have sent something in this turn that was not run yet.
         self._dirty: list[Client] = []  # Those who have answers to be sent.
         self._to_run: dict[Client, None] = {}  # Those who have more commands than fit in a turn, first come first.
         self._long: deque[tuple[Client, Long]] = deque()
@@ -158,7 +160,6 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
         self._lock = host.lock
-        self._at_end = self._end_turn  # Made once: the loop is handed it in every turn.
         host.on_failure = self._hear_of_failure
         host.on_ended_waits = self._hear_of_ended_waits
 
@@ -167,20 +168,34 @@ class Node:
     def begin_turn(self) -> None:
         """Begin a turn, unless one is under way."""
         if not self._in_turn:
-            self._in_turn = True
             self.linger.turn_begins()
-            self._lock.acquire()
-            self.now = self.ledger.clock.now()
-            self.loop.call_soon(self._at_end)
-            if self._to_run:
-                self._go_on()
-            if self._long and self._may_go_on():
-                self._go_on_with_long()
+            self._begin()
+
+    def _begin(self) -> None:
+        self._in_turn = True
+        self._lock.acquire()
+        self.now = self.ledger.clock.now()
+        if self._to_run:
+            self._go_on()
+        if self._long and self._may_go_on():
+            self._go_on_with_long()
+
+    def arrived(self, client: Client) -> None:
+        """A client has sent something: it is run when the loop has read from everybody who has.
+
+        Whatever reads, runs or writes for all of them in a row finds its own code in the processor's cache; and nobody
+        is kept out by the lock while sockets are read.
+        """
+        if not client.has_arrived:
+            client.has_arrived = True
+            self._arrived.append(client)
+            self.linger.turn_begins()
 
     def run(self, client: Client) -> None:
         """Run what a client has sent, as much as one turn may, and note that it has answers."""
         if not self._in_turn:
             self.begin_turn()
+        client.has_arrived = False
         self._others_ran = True
         if self._pause is not None:
             self._paused[client] = None
@@ -235,12 +250,15 @@ class Node:
         self.run(client)
 
     def _end_turn(self) -> None:
-        """End the turn: serve who waited, commit, and let the answers go."""
+        """End the turn: run what came, serve who waited, commit, and let the answers go."""
         if not self._in_turn:
-            return
+            if not self._arrived:
+                return
+            self._begin()
         try:
             if self.ledger.failed:
                 self.host.check()
+            self._run_arrived()
             self._serve_waiters()
             self.ledger.commit()
         except Exception as error:
@@ -254,12 +272,28 @@ class Node:
             self._lock.release()
         self._send()
         self._set_timer()
+        if self._stopped:
+            return
         # What a commit itself set going may have ended waits.
         if self._to_run or self.engine.outbox.ended_waits or (self._long and self._may_go_on()):
-            self.loop.call_soon(self.begin_turn)
+            self.begin_turn()
         elif self._long and self._rest is None:
             self._rest = self.loop.call_later(self._rested_at - time.perf_counter(), self._have_rested)
-        self.linger.turn_ends()
+
+    def _run_arrived(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        for client in arrived:
+            # Unless that was done meanwhile, because it sends no more or is gone.
+            if client.has_arrived:
+                try:
+                    self.run(client)
+                except JournalFailed:
+                    raise
+                except Exception as defect:
+                    # A defect of ours, and the end of this client; of all, if it came in the middle of a change.
+                    self.desk.internal_errors += 1
+                    self.report(defect)
+                    client.abort()
 
     def _go_on(self) -> None:
         """Go on with those who did not come to their end in the turn before."""
@@ -331,25 +365,35 @@ class Node:
         """Send what may be sent; the rest when the log is durable."""
         if self._syncing or not (self._dirty or self.post.has_mail()):
             return
+        assert not self._in_turn, "what was done is in the log"
         if self.ledger.is_durable():
-            self._send_out(self._gather())
+            self._send_all()
         elif self.sync_average_s <= SYNC_INLINE_MAX_S and self.ledger.unsynced_bytes() <= SYNC_INLINE_BYTES_MAX:
-            outgoing = self._gather()
             try:
                 self._note_sync(self._log_to_sync()())
             except JournalFailed as error:
                 self._fail(error)
                 return
-            self._send_out(outgoing)
+            self._send_all()
         else:
             self._syncing = True
             outgoing = self._gather()
             sync = self._log_to_sync()
             self.loop.run_in_executor(None, sync).add_done_callback(lambda done: self._synced(done, outgoing))
 
+    def _send_all(self) -> None:
+        """Send everything that is to be said: the log is durable."""
+        # Other nodes first: they can work on it while clients are written to.
+        letters = self.post.take()
+        if letters is not None:
+            self.post.send(letters)
+        dirty, self._dirty = self._dirty, []
+        for client in dirty:
+            client.is_dirty = False
+            client.send(client.take_answers())
+
     def _gather(self) -> _Outgoing:
         """Set aside what is to be said so far, to be sent together once the log is durable up to here."""
-        assert not self._in_turn, "what was done is in the log"
         dirty, self._dirty = self._dirty, []
         for client in dirty:
             client.is_dirty = False
@@ -382,17 +426,13 @@ class Node:
             self._fail(error)
             return
         self._note_sync(done.result())
-        self._send_out(outgoing)
-        if not self._in_turn:
-            # Otherwise there are answers to what is not in the log yet; the end of the turn sends them.
-            self._send()
-
-    def _send_out(self, outgoing: _Outgoing) -> None:
-        # Other nodes first: they can work on it while clients are written to.
         if outgoing.letters is not None:
             self.post.send(outgoing.letters)
         for client, answers in outgoing.answers:
             client.send(answers)
+        if not self._in_turn:
+            # Otherwise there are answers to what is not in the log yet; the end of the turn sends them.
+            self._send()
 
     def _fail(self, error: BaseException) -> None:
         """Nothing more can be promised: nobody gets another answer."""
@@ -425,17 +465,19 @@ class Node:
 
     def stop(self) -> None:
         """End the turn that is under way. There are no clients any more, and there will be no turn after it."""
-        self._end_turn()
         self._stopped = True
+        self._end_turn()
         for timer in (self._timer, self._rest):
             if timer is not None:
                 timer.cancel()
 
     def leave(self, client: Client) -> None:
-        """A client is gone: what it was handed and never sent goes back, and its session ends."""
+        """A client is gone: what it sent last is run, what it was handed and never sent goes back, its session ends."""
         if self.clients.pop(client.number, None) is None or self.failed.done() or self._stopped:
             return
         self.begin_turn()
+        if client.has_arrived:
+            self.run(client)
         # First it waits no longer: what it gives back is for others.
         for wait in list(client.connection.waits.values()):
             self.engine.cancel(wait)
