@@ -124,6 +124,10 @@ class Members:
         """The nodes that can be given jobs, by their ids; not this one."""
         return [peer.id for peer in self.peers.values() if peer.is_reachable()]
 
+    def reachable_count(self) -> int:
+        """How many they are. Every put asks, and most nodes are alone."""
+        return len(self.reachable()) if self.peers else 0
+
     def linked(self) -> list[bytes]:
         """The members that we have a link to: who a broadcast goes to."""
         return [peer.id for peer in self.peers.values() if peer.linked and peer.is_member()]

@@ -316,7 +316,7 @@ class Cluster(CopyKeeper):
 
     def reachable(self) -> int:
         """How many other nodes could be given a copy."""
-        return len(self.members.reachable())
+        return self.members.reachable_count()
 
     def is_external(self) -> bool:
         """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""

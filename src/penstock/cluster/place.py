@@ -173,7 +173,8 @@ class Place:
 
     def keeps_nothing(self) -> bool:
         """Whether this node keeps no copies of new jobs. One that is alone has nobody else to keep them."""
-        return self.members.leaving or (self.is_short() and self.members.size() > 1)
+        members = self.members
+        return members.leaving or (len(members.peers) > 0 and self.is_short() and members.size() > 1)
 
     def home_of(self, name: bytes) -> bytes:
         """The node that a tube which is not here lives on, or may be made on; empty if nobody is known to have it."""

@@ -210,7 +210,9 @@ class Disque:
             if at >= last:
                 # FROM is missing, or nothing stands behind it.
                 raise Refused(SYNTAX)
-            word = args[at] if args[at] == b"FROM" else args[at].upper()
+            word = args[at]
+            if word != b"FROM" and word != b"NOHANG":
+                word = word.upper()
             at += 1
             if word == b"FROM":
                 break
