@@ -7,6 +7,7 @@ import gc
 import logging
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,7 @@ from penstock.server import chores
 from penstock.server.garbage import Garbage
 
 from . import inside
-from .serving import PATIENCE_S
+from .serving import PATIENCE_S, Word, command
 
 
 def test_a_chore_that_failed_is_told_of_and_done_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -63,5 +64,82 @@ def test_old_garbage_is_collected_where_that_is_thought_to_be_short(tmp_path: Pa
             finally:
                 gc.enable()
             assert (gone() is None) == (thought_s > 0)
+
+    inside.run(main())
+
+
+def test_a_chore_with_more_to_do_goes_on_when_others_had_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with inside.server(tmp_path) as server:
+            slept: list[float] = []
+
+            async def noted(seconds: float) -> None:
+                slept.append(seconds)
+                await asyncio.sleep(0)
+
+            monkeypatch.setattr(chores, "asyncio", SimpleNamespace(sleep=noted))
+            more = [None, False, True, True]
+            with pytest.raises(IndexError):
+                # What it fails with is told elsewhere.
+                monkeypatch.setattr(server.desk, "report", _raise)
+                await chores.every(server, 60.0, more.pop)
+            assert slept == [60.0, 0, 0, 60.0, 60.0]
+
+    inside.run(main())
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_jobs_that_may_be_delivered_once_and_are_never_acked_make_way_for_new_ones(tmp_path: Path) -> None:
+    """Disque's manual says that nobody has to ack them."""
+
+    async def main() -> None:
+        async with (
+            inside.server(tmp_path, "--no-journal", "--maxmemory", "8mb") as server,
+            inside.client(server.config.port) as (reader, writer),
+        ):
+
+            async def said(*words: Word) -> bytes:
+                writer.write(command(*words))
+                return await asyncio.wait_for(reader.readuntil(b"\r\n"), PATIENCE_S)
+
+            assert not server.evict()
+            await said("ADDJOB", "again", "", 0)
+            await said("ADDJOB", "once", "", 0, "RETRY", 0)
+            # Somebody who takes them, and never acks.
+            while not (await said("ADDJOB", "taken", "", 0, "RETRY", 0)).startswith(b"-OOM"):
+                writer.write(command("CLIENT", "REPLY", "SKIP") + command("GETJOB", "FROM", "taken"))
+            limit = 4 << 20
+            assert await said("CONFIG", "SET", "maxmemory", limit) == b"+OK\r\n"
+            slices = 1
+            while server.evict():
+                slices += 1
+            # Others were served often enough, and no more was deleted than had to be.
+            assert slices > 10
+            assert limit * 94 // 100 < server.used_memory() <= limit * 95 // 100
+            assert await said("QLEN", "again") == await said("QLEN", "once") == b":1\r\n"
+            assert (await said("ADDJOB", "taken", "", 0, "RETRY", 0)).startswith(b"+")
+
+    inside.run(main())
+
+
+def test_nothing_is_evicted_where_the_journal_has_it_or_the_operator_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with inside.server(tmp_path, "--no-journal", "--maxmemory", "1mb") as server:
+            for _ in range(2):
+                assert (await inside.ask(server.config.port, "ADDJOB", "q", "x" * 500_000, 0, "RETRY", 0))[:1] == b"+"
+                assert (await inside.ask(server.config.port, "GETJOB", "FROM", "q"))[:2] == b"*1"
+            used = server.used_memory()
+            for setting, value, other in (("maxmemory-policy", "noeviction", "acks"), ("appendonly", "yes", "no")):
+                assert await inside.ask(server.config.port, "CONFIG", "SET", setting, value) == b"+OK\r\n"
+                assert not server.evict()
+                assert server.used_memory() == used
+                assert await inside.ask(server.config.port, "CONFIG", "SET", setting, other) == b"+OK\r\n"
+            assert not server.evict()
+            assert server.used_memory() < used
 
     inside.run(main())

@@ -16,6 +16,9 @@ from penstock.server.server import Server
 
 _OFTEN_S: Final = 1.0
 
+# From 95 % of the memory on it is evicted; the last 5 % have to be enough for what is put until that is noticed.
+_EVICT_S: Final = 0.1
+
 # How long a chore rests that has failed: whatever was wrong with it may be so again, and is told each time.
 _REST_S: Final = 10.0
 
@@ -23,22 +26,24 @@ _REST_S: Final = 10.0
 def start(server: Server, info: Info) -> list[asyncio.Task[None]]:
     """Begin with all of them."""
     garbage = Garbage(server)
-    chores: list[tuple[float, Callable[[], None]]] = [
+    chores: list[tuple[float, Callable[[], bool | None]]] = [
         (SAMPLE_S, info.sample),
         (_OFTEN_S, lambda: server.clients.sweep(time.monotonic())),
         (_OFTEN_S, server.drop_idle_queues),
+        (_EVICT_S, server.evict),
         (_OFTEN_S, server.make_spaces_left),
         (_OFTEN_S, garbage.look),
     ]
     return [server.loop.create_task(every(server, seconds, chore)) for seconds, chore in chores]
 
 
-async def every(server: Server, seconds: float, chore: Callable[[], None], rest_s: float = _REST_S) -> None:
-    """Do something again and again."""
+async def every(server: Server, seconds: float, chore: Callable[[], bool | None], rest_s: float = _REST_S) -> None:
+    """Do something again and again; at once, when others had their turn, if it tells that there is more to do."""
+    is_done = True
     while True:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(seconds if is_done else 0)
         try:
-            chore()
+            is_done = not chore()
         except Exception as error:
             server.desk.report(error)
             await asyncio.sleep(rest_s)

@@ -44,12 +44,14 @@ _IDLE_MS: Final = 300_000
 _IDLE_MS_SHORT: Final = 10_000
 _IDLE_MS_VERY_SHORT: Final = 2_000
 
-# How many queues are looked at in a second, and how many jobs when memory is short.
+# How many queues are looked at in a second.
 _IDLE_SCAN: Final = 1_000
 
 # How many dedup ids that are too old are forgotten in a second, of a queue.
 _FORGET_MAX: Final = 1_000
-_EVICT_SCAN: Final = 2_000
+
+# How many jobs are evicted at a time: less than a millisecond's work. Others are served before it goes on.
+_EVICT_SLICE: Final = 250
 
 # How many threads read the log. Not those that sync it: whoever reads must not hold up whoever commits.
 _READERS: Final = 2
@@ -256,12 +258,11 @@ class Server:
     # Housekeeping
 
     def drop_idle_queues(self) -> None:
-        """Drop some of the queues that came by themselves and that nobody uses any more; evict, if memory is short."""
-        engine, used = self.node.engine, self.used_memory()
-        limit = self.config.max_memory
+        """Drop some of the queues that came by themselves and that nobody uses any more; sooner, if memory is short."""
+        engine = self.node.engine
         idle_ms = _IDLE_MS
-        if limit and used > limit * 75 // 100:
-            idle_ms = _IDLE_MS_VERY_SHORT if used > limit * 95 // 100 else _IDLE_MS_SHORT
+        if self._uses_more_than(75):
+            idle_ms = _IDLE_MS_VERY_SHORT if self._uses_more_than(95) else _IDLE_MS_SHORT
         self.node.begin_turn()
         tubes, self._idle_cursor = engine.scan_tubes(self._idle_cursor, _IDLE_SCAN)
         for tube in tubes:
@@ -270,21 +271,34 @@ class Server:
                 tube.dedups.forget(self.node.now, _FORGET_MAX)
             if tube.used + idle_ms <= self.node.now and _is_idle(tube):
                 engine.drop_if_empty(tube, self.node.now)
-        if idle_ms == _IDLE_MS_VERY_SHORT and self.host.journal is None and self.config.max_memory_policy == "acks":
-            self._evict()
 
     def used_memory(self) -> int:
         """How many bytes the jobs and queues take, as `maxmemory` counts them."""
         return int(self.node.engine.memory_used())
 
-    def _evict(self) -> None:
-        """Delete jobs of which nothing can come any more: those delivered that may be delivered only once, and acks."""
-        jobs, self._evict_cursor = self.node.engine.scan(self._evict_cursor, _EVICT_SCAN, None, 1 << s.TAKEN)
-        cluster = self.membership.cluster
+    def _uses_more_than(self, percent: int) -> bool:
+        limit = self.config.max_memory
+        return bool(limit) and self.used_memory() > limit * percent // 100
+
+    def evict(self) -> bool:
+        """Without a journal and with little memory left, delete some of what nothing can come of any more.
+
+        Those are jobs that were delivered and may be delivered only once, and then acks. Tell whether that helped and
+        there is more to do: whoever puts such jobs and never acks them must not be refused for it.
+        """
+        if self.host.journal is not None or self.config.max_memory_policy != "acks" or not self._uses_more_than(95):
+            return False
+        self.node.begin_turn()
+        engine, cluster = self.node.engine, self.membership.cluster
+        evicted = 0
+        jobs, self._evict_cursor = engine.scan(self._evict_cursor, _EVICT_SLICE, None, 1 << s.TAKEN)
         for job in jobs:
-            if job.once and job.id not in cluster.handovers.by_job:
-                self.node.engine.delete(job, self.node.now)
-        cluster.acks.evict(_EVICT_SCAN, self.node.now)
+            if job.once and job.id not in cluster.handovers.by_job and self._uses_more_than(95):
+                engine.delete(job, self.node.now)
+                evicted += 1
+        if not evicted:
+            evicted = cluster.acks.evict(_EVICT_SLICE, self.node.now)
+        return evicted > 0 and self._uses_more_than(95)
 
     def rewrite_in_background(self) -> None:
         """Shorten the journal: take a snapshot, and remove what it stands for."""
