@@ -1,11 +1,13 @@
-"""A scan of everything is refused before it is longer than it may be."""
+"""A scan of everything ends, and is refused before it is longer than it may be."""
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.core.job import Draft
 from penstock.core.policy import DISQUE
-from penstock.dialects.pages import PAGE_BYTES_MAX, SCAN_BYTES_MAX
-from penstock.dialects.scans import JobScan, parse_query
+from penstock.dialects.pages import LOOK_SLICE, PAGE_BYTES_MAX, SCAN_BYTES_MAX
+from penstock.dialects.scans import JobScan, QueueScan, parse_query
 
 from .shop import NOW, Shop
 
@@ -21,3 +23,33 @@ def test_a_long_scan_is_refused_before_it_is_too_long(shop: Shop) -> None:
     # The one that would be too much was not written.
     assert scan.found == SCAN_BYTES_MAX // len(body) - 1
     assert shop.caller.reply.take().startswith(b"-ERR the answer would be longer than ")
+
+
+@pytest.mark.parametrize("words", [(), (b"STATE", b"acked"), (b"QUEUE", b"queue"), (b"REPLY", b"all")], ids=str)
+def test_a_scan_of_everything_ends_however_fast_jobs_come(shop: Shop, words: tuple[bytes, ...]) -> None:
+    tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
+    for _ in range(3 * LOOK_SLICE):
+        shop.engine.put(tube, Draft(b""), NOW)
+    scan = JobScan(shop.engine, shop.disque, parse_query([b"JSCAN", b"BUSYLOOP", *words], jobs=True))
+    there = 0 if b"acked" in words else 3 * LOOK_SLICE
+    for _ in range(40):
+        if shop.desk.step(shop.caller, scan, NOW):
+            break
+        for _ in range(2 * LOOK_SLICE):
+            shop.engine.put(tube, Draft(b""), NOW)
+    # Those that came meanwhile may be met, and need not.
+    assert shop.caller.reply.take().startswith(b"*2\r\n$1\r\n0\r\n*%d\r\n" % there)
+
+
+def test_a_scan_of_all_queues_ends_however_fast_queues_come(shop: Shop) -> None:
+    made = 0
+    scan = None
+    for _ in range(40):
+        for _ in range(2 * LOOK_SLICE):
+            made += 1
+            shop.engine.create_tube(b"%d" % made, DISQUE, NOW)
+        if scan is None:
+            scan = QueueScan(shop.engine, shop.disque, parse_query([b"QSCAN", b"BUSYLOOP"], jobs=False))
+        if shop.desk.step(shop.caller, scan, NOW):
+            break
+    assert shop.caller.reply.take().startswith(b"*2\r\n$1\r\n0\r\n*%d\r\n" % (2 * LOOK_SLICE))

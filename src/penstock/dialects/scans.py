@@ -1,7 +1,9 @@
 """Scans: QSCAN, JSCAN and the newest jobs of a queue, in slices that hold nobody up.
 
 A scan with a cursor is one slice, and ends where its page is full: its cursor is what comes next. What looks at
-everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command, and answers in slices too.
+everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command, and answers in slices too. A busy loop looks at
+what was there when it began: of what comes meanwhile there may be more in a turn than in a slice, and it would never
+end.
 """
 
 from __future__ import annotations
@@ -114,11 +116,13 @@ class _Found(Pages):
 
     query: Query
     cursor: int
+    _end: i64  # What has this number or a greater one came after the scan began.
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query, end: i64) -> None:
         super().__init__()
         self.query = query
         self.cursor = query.cursor
+        self._end = end if query.busyloop else _CURSOR_MAX
 
     def write_head(self, reply: Reply) -> None:
         """The cursor to go on from, then what was found."""
@@ -128,6 +132,9 @@ class _Found(Pages):
 
     def is_through(self) -> bool:
         """Whether the last slice was looked at."""
+        if self.cursor >= self._end:
+            # Nothing that was looked for was found there, and what comes next is too new.
+            self.cursor = 0
         return self.cursor == 0 or not self.query.busyloop
 
 
@@ -138,7 +145,7 @@ class QueueScan(_Found):
     _disque: Disque
 
     def __init__(self, engine: Engine, disque: Disque, query: Query) -> None:
-        super().__init__(query)
+        super().__init__(query, engine._next_number)
         self._engine = engine
         self._disque = disque
 
@@ -148,6 +155,9 @@ class QueueScan(_Found):
         page = self.page(caller)
         tubes, self.cursor = self._engine.scan_tubes(self.cursor, LOOK_SLICE if query.busyloop else query.count)
         for tube in tubes:
+            if tube.number >= self._end:
+                self.cursor = 0
+                break
             length = tube.count_in(s.READY)
             if query.len_min <= length <= query.len_max and self._disque.import_rate(tube, now) >= query.import_rate:
                 if caller.any_tube or caller.may_use(tube.name):
@@ -167,7 +177,7 @@ class JobScan(_Found):
     _disque: Disque
 
     def __init__(self, engine: Engine, disque: Disque, query: Query) -> None:
-        super().__init__(query)
+        super().__init__(query, engine._next_id)
         self._engine = engine
         self._disque = disque
 
@@ -185,6 +195,9 @@ class JobScan(_Found):
             self.cursor, LOOK_SLICE if query.busyloop else query.count, tube, query.states
         )
         for job in jobs:
+            if job.id >= self._end:
+                self.cursor = 0
+                break
             name = self._engine.tube_of(job).name
             if not caller.any_tube and not caller.may_use(name):
                 continue
