@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cluster.members import FORGOTTEN_MS, HANDSHAKES_MAX, NODES_MAX
+from penstock.cluster.members import FORGOTTEN_MS, HANDSHAKES_MAX, MEET_MS, NODES_MAX
 from penstock.cluster.messages import (
     FAIL,
     MEET,
@@ -49,11 +49,35 @@ def test_nobody_meets_themselves():
     assert not town.nodes[0].peers
 
 
-def test_an_address_where_nobody_answers_is_given_up():
+def test_an_address_where_nobody_answers_is_given_up_and_told_of():
     town = Town(1)
     assert town.nodes[0].meet("10.9.9.9", 7711, 17711, town.now)
-    town.run(TIMEOUT_MS + 500)
+    town.run(MEET_MS - 500)
+    assert town.nodes[0].peers and not town.nodes[0].take_unmet()
+    town.run(1_000)
     assert not town.nodes[0].peers and town.nodes[0].next_due == NEVER
+    assert [(peer.host, peer.bus_port) for peer in town.nodes[0].take_unmet()] == [("10.9.9.9", 17711)]
+    assert not town.nodes[0].take_unmet()
+
+
+def test_who_stands_still_while_it_is_met_is_met_when_it_goes_on():
+    town = Town(2)
+    town.down.add(1)
+    town.meet(0, 1)
+    town.run(10 * TIMEOUT_MS)
+    town.down.clear()
+    town.run(1_000)
+    assert town.everybody_knows_everybody()
+
+
+def test_a_node_that_stood_still_itself_goes_on_meeting():
+    town = Town(2)
+    town.meet(0, 1)
+    town.down.add(0)
+    town.run(MEET_MS + TIMEOUT_MS)
+    town.down.clear()
+    town.run(1_000)
+    assert town.everybody_knows_everybody()
 
 
 def test_who_is_dead_is_suspected_and_then_failed_by_the_majority():
@@ -200,7 +224,7 @@ def test_one_that_gossips_without_end_does_not_fill_the_table():
         node.receive(b"%040x" % (1 << 80 | each), Greeting(MEET, "10.9.9.8", 1, 2, 0, bytes(16), []), town.now)
     assert len(node.peers) <= HANDSHAKES_MAX + 1
     town.run(TIMEOUT_MS + 500)
-    assert len(node.peers) == 1
+    assert len(node.peers) == 1 and not node.take_unmet()
 
 
 def test_a_false_report_of_failure_is_cleared_by_the_next_answer():

@@ -1,17 +1,22 @@
-"""How a link to a node is opened, where a name has several addresses."""
+"""How a link to a node is opened, where a name has several addresses; and what is said where nobody answers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import uvloop
 
+from penstock.cluster.members import MEET_MS
 from penstock.server.bus import connected
 from tests.ports import free_port
+
+from . import inside
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -26,3 +31,18 @@ def test_the_first_address_that_can_be_reached_is_used(new_loop: Callable[[], as
         for none in ([], [unheard_of], [nobody, nobody]):
             with pytest.raises(OSError):
                 loop.run_until_complete(connected(loop, none))
+
+
+def test_the_log_says_where_nobody_was_met(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with inside.server(tmp_path) as server:
+            port, bus_port = free_port(), free_port()
+            assert server.membership.meet("127.0.0.1", port, bus_port) == ""
+            [peer] = server.membership.members.peers.values()
+            # A minute passes.
+            peer.added -= MEET_MS
+            with caplog.at_level(logging.WARNING, "penstock"):
+                await inside.until(lambda: caplog.messages)
+            assert f"nobody was met at 127.0.0.1:{port}" in caplog.text and f"({bus_port} there)" in caplog.text
+
+    inside.run(main())

@@ -6,10 +6,11 @@ each time what they have heard of others. Who owes an answer for longer than the
 suspected by most is failed; any answer clears both. Answers travel on the answering node's own link, as all messages
 do: a node that hears us and cannot speak to us does not count as reachable, since it could not confirm a copy either.
 
-What differs from Disque: a node whose address answers with another id is no target, and is forgotten when it has not
-shown up elsewhere for two timeouts; and a node that stood still itself asks again before it suspects anybody. A node
-has an epoch, which is raised when a standby becomes it: of two that are the same node, the one in the lesser epoch is
-not talked to, and hears that it was replaced.
+What differs from Disque: an address that the operator names is tried for a minute at least; a node whose address
+answers with another id is no target, and is forgotten when it has not shown up elsewhere for two timeouts; and a node
+that stood still itself asks again before it suspects anybody. A node has an epoch, which is raised when a standby
+becomes it: of two that are the same node, the one in the lesser epoch is not talked to, and hears that it was
+replaced.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ TIMEOUT_MS: Final = 15_000
 
 # A node that was forgotten is not learned of again for so long, so that it can be forgotten on all nodes one by one.
 FORGOTTEN_MS: Final = 60_000
+
+# For how long an address that the operator named is tried, where the timeout is not longer: whoever is there may stand
+# still, or be starting, and read a long journal before it opens its doors.
+MEET_MS: Final = 60_000
 
 # How many nodes a table may have. Each links to each: with so many a greeting a second each is still no burden.
 NODES_MAX: Final = 1_024
@@ -90,6 +95,7 @@ class Members:
     _chance: Chance
     _forgotten: dict[bytes, i64]  # Until when.
     _stale: list[bytes]
+    _unmet: list[Peer]
     _looked: i64  # When the table was looked over last.
     _greeted: i64  # When somebody was greeted at random.
 
@@ -115,6 +121,7 @@ class Members:
         self._chance = Chance(entropy)
         self._forgotten = {}
         self._stale = []
+        self._unmet = []
         self._looked = 0
         self._greeted = 0
 
@@ -179,6 +186,11 @@ class Members:
         """The nodes whose links say nothing any more, or lead elsewhere: the shell should open others."""
         stale, self._stale = self._stale, []
         return stale
+
+    def take_unmet(self) -> list[Peer]:
+        """The addresses that the operator named, and where nobody was met in time: the shell should say so."""
+        unmet, self._unmet = self._unmet, []
+        return unmet
 
     def _drop_link(self, peer: Peer) -> None:
         """Let the shell open another link to a node."""
@@ -334,9 +346,11 @@ class Members:
         slept = now - self._looked > self.timeout_ms // 2 + self._tick_ms()
         self._look_from(now)
         for peer in list(self.peers.values()):
-            if slept and peer.ping_sent:
-                # We may have slept through its answer.
-                peer.ping_sent = now
+            if slept:
+                # We may have slept through its answer, or through the time in which we were to meet.
+                peer.added = now
+                if peer.ping_sent:
+                    peer.ping_sent = now
             self._look_at(peer, now)
         for node, until in list(self._forgotten.items()):
             if until <= now:
@@ -562,8 +576,10 @@ class Members:
     def _look_at(self, peer: Peer, now: i64) -> None:
         timeout = self.timeout_ms
         if not peer.is_member():
-            if now - peer.added > max(timeout, 1_000):
+            if now - peer.added > max(timeout, MEET_MS if peer.invited else 1_000):
                 self._remove(peer.id)
+                if peer.invited:
+                    self._unmet.append(peer)
             elif peer.linked:
                 self._greet(peer, MEET if peer.invited else PING, now)
             return

@@ -25,7 +25,7 @@ class Peer:
     flags: i64
     epoch: i64  # Greater each time that a standby becomes this node: an older one of the same id is not it.
     memory: bytes  # Changes when it forgot its jobs; empty until it has said so.
-    added: i64  # When we came to know of it.
+    added: i64  # When we came to know of it, or began to try once more to meet it.
     ping_sent: i64  # Since when it owes us an answer, or cannot even be asked; 0: it does not.
     asked: i64  # When it was greeted last.
     pong_received: i64  # When it answered last; 0: never.

@@ -136,6 +136,13 @@ class Bus:
         if members.moves != self._moves:
             self._moves = members.moves
             self._match_links()
+            for peer in members.take_unmet():
+                _log.warning(
+                    "nobody was met at %s: see whether the two nodes reach each other's ports for nodes (%d there), "
+                    "then meet it again",
+                    _place(peer),
+                    peer.bus_port,
+                )
         if members.changes != self._changes:
             self._changes = members.changes
             self._tell_changes()
