@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,18 +44,42 @@ def is_there(process: int) -> bool:
 
 def test_its_pidfile_is_there_while_it_serves_whoever_else_tries_to(home: Path) -> None:
     assert start(home).returncode == 0
-    process = int(wait_for(lambda: (home / "node.pid").exists() and (home / "node.pid").read_text()))
-    assert start(home).returncode == 0
-    wait_for(lambda: "is open in another process" in (home / "node.log").read_text())
+    process = int((home / "node.pid").read_text())
+    refused = start(home)
+    assert refused.returncode == 75 and "is open in another process" in refused.stderr
+    assert "is open in another process" in (home / "node.log").read_text()
     assert int((home / "node.pid").read_text()) == process
     os.kill(process, signal.SIGTERM)
     wait_for(lambda: not is_there(process))
     assert not (home / "node.pid").exists()
 
 
+def test_whoever_starts_it_goes_on_when_it_serves(home: Path) -> None:
+    assert start(home).returncode == 0
+    port = int((home / "node.conf").read_text().split()[1])
+    wire = Wire(port)
+    assert wire.ask("PING") == b"+PONG\r\n"
+    wire.close()
+    # It has neither a terminal nor anybody's output, and a session of its own.
+    process = int((home / "node.pid").read_text())
+    assert {os.readlink(f"/proc/{process}/fd/{stream}") for stream in range(3)} == {os.devnull}
+    assert os.getsid(process) == process
+
+
+def test_whoever_starts_it_hears_that_it_does_not_serve(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for words in ((), ("--logfile", "")):
+            ended = start(home, "--port", str(port), *words)
+            assert ended.returncode == 1
+            assert ended.stderr.count(f"somebody else listens on port {port}") == 1
+    assert not (home / "node.pid").exists()
+    assert f"port {port}" in (home / "node.log").read_text()
+
+
 def test_it_serves_also_where_it_may_not_say_its_process_id(home: Path) -> None:
     assert start(home, "--pidfile", "nowhere/node.pid").returncode == 0
-    wait_for(lambda: (home / "node.log").exists() and "nowhere/node.pid" in (home / "node.log").read_text())
+    assert "nowhere/node.pid" in (home / "node.log").read_text()
     wire = Wire(int((home / "node.conf").read_text().split()[1]))
     assert wire.ask("PING") == b"+PONG\r\n"
     wire.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -44,22 +45,23 @@ def serve(
 
     flags = list(words or [])
     file = flags.pop(0) if flags and not flags[0].startswith("--") else None
-    pidfile: PidFile | None = None
+    background: Background | None = None
+    logfile = ""
     try:
         config = load(file, flags, os.environ, Path.cwd())
         config.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        set_up_logging(config.log_format, str(config.within_dir(config.logfile)) if config.logfile else "")
+        logfile = str(config.within_dir(config.logfile)) if config.logfile else ""
+        set_up_logging(config.log_format, logfile)
         if config.daemonize:
-            daemonize()
-            pidfile = PidFile(config.within_dir(config.pidfile) if config.pidfile else None)
+            background = Background(PidFile(config.within_dir(config.pidfile) if config.pidfile else None))
         try:
-            code = run(config, None if pidfile is None else pidfile.write)
+            code = run(config, None if background is None else background.serves)
         finally:
-            if pidfile is not None:
-                pidfile.remove()
+            if background is not None:
+                background.pidfile.remove()
     except (PenstockError, OSError) as error:
-        if pidfile is not None:
-            # In the background nobody reads what it says but by its log.
+        if background is not None and logfile:
+            # Whoever started it may be a script, and nobody reads what that says.
             _log.error("%s", error)
         if isinstance(error, ConfigError):
             fail(str(error), USAGE)
@@ -89,14 +91,39 @@ class PidFile:
             self._path.unlink(missing_ok=True)
 
 
-def daemonize() -> None:
-    """Go on in the background, without a terminal."""
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
+class Background:
+    """A server that goes into the background, when it serves. Until then whoever starts it waits, and hears why not."""
+
+    def __init__(self, pidfile: PidFile) -> None:
+        """Go on as another process, that of the server to be; the one before ends here."""
+        self.pidfile = pidfile
+        news, self._news = os.pipe()
+        server = os.fork()
+        if server:
+            os.close(self._news)
+            os._exit(_start_of(server, news))
+        os.close(news)
+
+    def serves(self, _: object) -> None:
+        """It serves: leave the terminal, say where to find it, and let whoever started it go on."""
+        os.setsid()
+        self.pidfile.write(self)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nothing, stream)
+        os.close(nothing)
+        with contextlib.suppress(BrokenPipeError):
+            # Unless they would not wait.
+            os.write(self._news, b".")
+        os.close(self._news)
+
+
+def _start_of(server: int, news: int) -> int:
+    """Wait until a process serves, or has ended; gives the exit code of whoever started it."""
+    if os.read(news, 1):
+        return 0
+    code = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
+    return code if code > 0 else 1
 
 
 def set_up_logging(form: str, file: str) -> None:

@@ -295,7 +295,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting("logfile", "logfile", Text(), "", "The file to log to, relative to `dir`; empty for standard output."),
         Setting("log_format", "log-format", Choice("text", "json"), "text", "How a line of the log is written."),
-        Setting("daemonize", "daemonize", YesNo(), "no", "Whether the server goes into the background."),
+        Setting("daemonize", "daemonize", YesNo(), "no", "Whether the server goes into the background when it serves."),
         Setting(
             *("pidfile", "pidfile", Text(), "/var/run/penstock.pid"),
             "The file that a server in the background writes its process id to, relative to `dir`.",
