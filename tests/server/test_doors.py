@@ -125,6 +125,37 @@ def test_a_port_that_is_taken_is_named_with_its_address(tmp_path: Path) -> None:
     assert code == 1 and said.startswith(f"penstock: cannot listen on 127.0.0.1: somebody else listens on port {port};")
 
 
+def test_a_port_for_iproto_that_is_taken_is_told_with_the_flag_for_another(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for name in ("iproto-port", "iproto15-port"):
+            ((code, said),) = refusals(tmp_path, ["--port", "0", f"--{name}", str(port)])
+            assert code == 1 and f"port {port} is taken" in said and f"--{name}" in said
+
+
+def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path, certificate: Path) -> None:
+    cert, key, nowhere = certificate / "cert.pem", certificate / "key.pem", tmp_path / "nowhere.pem"
+    (tmp_path / "text.pem").write_text("no certificate")
+
+    def flags(cert: Path, key: Path, *words: str) -> list[str]:
+        doors = ["--port", "0", "--tls-port", str(free_port()), "--iproto-port", "0", "--dir", str(free_port())]
+        return [*doors, "--tls-cert-file", str(cert), "--tls-key-file", str(key), *words]
+
+    told = refusals(
+        tmp_path,
+        flags(nowhere, key),
+        flags(cert, nowhere),
+        flags(cert, key, "--tls-ca-cert-file", str(nowhere)),
+        flags(tmp_path / "text.pem", key),
+        flags(cert, key, "--tls-ca-cert-file", "text.pem"),
+    )
+    assert [code for code, _ in told] == [2] * 5
+    for (_, said), flag in zip(told, ("--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file"), strict=False):
+        assert f"flag {flag}: {nowhere}: No such file or directory" in said
+    assert "text.pem" in told[3][1] and str(key) in told[3][1]
+    assert "flag --tls-ca-cert-file" in told[4][1] and "text.pem" in told[4][1]
+
+
 def test_why_a_port_that_nobody_asked_for_is_closed_is_said_as_it_is(tmp_path: Path) -> None:
     """An address that is none of this machine's is no port that is taken."""
 

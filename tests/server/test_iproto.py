@@ -493,7 +493,7 @@ def test_a_port_that_was_asked_for_is_had_or_refused(tmp_path: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         ((code, said),) = refusals(tmp_path, ["--port", "0", "--iproto-port", port])
-    assert code == 1 and f"cannot listen on port {port} for IPROTO" in said
+    assert code == 1 and f"cannot listen for IPROTO: port {port} is taken" in said
 
 
 def test_the_default_port_is_left_alone_where_it_is_taken(tmp_path: Any, start: Callable[..., Server]) -> None:

@@ -328,7 +328,8 @@ def _take_environment(config: Config, environment: Mapping[str, str], cwd: Path)
             if text is None and setting.secret and f"{variable}_FILE" in environment:
                 # Containers are handed their secrets in files.
                 variable += "_FILE"
-                text = text_file.read(cwd / environment[variable], f"environment {variable}").rstrip("\r\n")
+                path = cwd / environment[variable]
+                text = text_file.read(path, f"environment {variable}: {path}").rstrip("\r\n")
             if text is not None:
                 config.give(setting, word, text, Origin(Source.ENVIRONMENT, f"environment {variable}"))
 

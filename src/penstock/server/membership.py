@@ -165,9 +165,27 @@ def tls_contexts(config: Config) -> tuple[ssl.SSLContext, ssl.SSLContext] | None
         context.check_hostname = False  # Nodes are addresses; that they are ours is what their certificates say.
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            context.load_cert_chain(str(config.tls_cert_file), config.tls_key_file)
-            context.load_verify_locations(str(config.tls_ca_cert_file))
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"the files for TLS cannot be used: {error}") from None
+        load_tls_files(context, config)
     return contexts
+
+
+def load_tls_files(context: ssl.SSLContext, config: Config) -> None:
+    """Let a context have the certificate, the key and the authorities of a configuration."""
+    for name in ("tls_cert_file", "tls_key_file", "tls_ca_cert_file"):
+        path = getattr(config, name)
+        try:
+            # What fails to be read there is not named.
+            if path is not None:
+                path.open("rb").close()
+        except OSError as error:
+            raise ConfigError(f"{config.origin(name)}: {path}: {error.strerror}") from None
+    cert, key, authorities = config.tls_cert_file, config.tls_key_file, config.tls_ca_cert_file
+    try:
+        context.load_cert_chain(str(cert), key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{config.origin('tls_cert_file')}: {cert} and {key} are of no use: {error}") from None
+    try:
+        if authorities is not None:
+            context.load_verify_locations(authorities)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{config.origin('tls_ca_cert_file')}: {authorities} is of no use: {error}") from None

@@ -31,7 +31,7 @@ from penstock.server.garbage import leave_alone
 from penstock.server.http import Answer, HttpConnection, Pages
 from penstock.server.iproto import Door, doors
 from penstock.server.links import HANDSHAKE_S
-from penstock.server.membership import bracketed, tls_contexts
+from penstock.server.membership import bracketed, load_tls_files, tls_contexts
 from penstock.server.server import Server, start_again
 from penstock.server.settings import CannotListen
 from penstock.server.stepping_down import go_on_as_another
@@ -299,7 +299,8 @@ async def _listen_iproto(server: Server, iproto_doors: dict[str, Door]) -> list[
         except OSError as error:
             # A Tarantool may well run beside us; but what somebody asked for, they get or hear of.
             if config.origin(name) != "default":
-                raise CannotListen(f"cannot listen on port {port} for IPROTO: {error.strerror or error}") from None
+                why, flag = _why_closed(port, error), f"--{name.replace('_', '-')}"
+                raise CannotListen(f"cannot listen for IPROTO: {why}; choose another with {flag}") from None
             server.warnings.append(
                 f"{_why_closed(port, error)}, so there is no IPROTO; say --iproto-port to have it elsewhere"
             )
@@ -333,8 +334,7 @@ async def _listen_bus(server: Server) -> list[asyncio.AbstractServer]:
         # One that serves alone can do without; but what somebody asked for, they get or hear of.
         if config.origin("cluster_port") != "default" or not membership.is_alone:
             raise CannotListen(
-                f"cannot listen on port {port} for other nodes: {error.strerror or error}; choose another with "
-                "--cluster-port"
+                f"cannot listen for other nodes: {_why_closed(port, error)}; choose another with --cluster-port"
             ) from None
         server.warnings.append(
             f"{_why_closed(port, error)}, so other nodes cannot come; say --cluster-port to have it elsewhere"
@@ -366,12 +366,7 @@ def _pages(server: Server) -> Pages:
 def _tls_context(config: Config) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(str(config.tls_cert_file), config.tls_key_file)
-        if config.tls_ca_cert_file:
-            context.load_verify_locations(config.tls_ca_cert_file)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the files for TLS cannot be used: {error}") from None
+    load_tls_files(context, config)
     context.verify_mode = {"no": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "yes": ssl.CERT_REQUIRED}[
         config.tls_auth_clients
     ]
