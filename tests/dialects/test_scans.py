@@ -53,3 +53,28 @@ def test_a_scan_of_all_queues_ends_however_fast_queues_come(shop: Shop) -> None:
         if shop.desk.step(shop.caller, scan, NOW):
             break
     assert shop.caller.reply.take().startswith(b"*2\r\n$1\r\n0\r\n*%d\r\n" % (2 * LOOK_SLICE))
+
+
+def test_what_a_scan_has_found_so_far_counts_for_its_caller(shop: Shop) -> None:
+    tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
+    for _ in range(8):
+        shop.engine.put(tube, Draft(bytes(PAGE_BYTES_MAX // 2)), NOW)
+    words = [b"JSCAN", b"BUSYLOOP", b"REPLY", b"all"]
+    scan = JobScan(shop.engine, shop.disque, parse_query(words, jobs=True))
+    found = 0
+    while not shop.desk.step(shop.caller, scan, NOW):
+        if not shop.caller.reply.length:
+            assert shop.caller.owed >= scan.found * (PAGE_BYTES_MAX // 2) > found
+            found = shop.caller.owed
+    assert found > 2 * PAGE_BYTES_MAX and shop.caller.owed == 0
+
+
+def test_nothing_is_owed_to_whose_scan_was_refused(shop: Shop) -> None:
+    tube = shop.engine.create_tube(b"queue", DISQUE, NOW)
+    for _ in range(SCAN_BYTES_MAX // (4 * PAGE_BYTES_MAX) + 1):
+        shop.engine.put(tube, Draft(bytes(4 * PAGE_BYTES_MAX)), NOW)
+    scan = JobScan(shop.engine, shop.disque, parse_query([b"JSCAN", b"BUSYLOOP", b"REPLY", b"all"], jobs=True))
+    owed = 0
+    while not shop.desk.step(shop.caller, scan, NOW):
+        owed = shop.caller.owed
+    assert shop.caller.reply.take().startswith(b"-ERR") and owed > 0 and shop.caller.owed == 0

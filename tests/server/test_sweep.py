@@ -88,6 +88,32 @@ def _let_time_pass(server: Server) -> None:
     server.clients.sweep(time.monotonic() + 1)
 
 
+def test_what_long_answers_have_grown_to_counts_before_any_of_it_is_sent(tmp_path: Path) -> None:
+    """However many look through everything at a time."""
+
+    async def main() -> None:
+        async with (
+            inside.server(tmp_path, "--no-journal", "--maxmemory", "8mb") as server,
+            inside.client(server.config.port),
+            inside.client(server.config.port),
+        ):
+            await inside.until(lambda: len(server.clients) == 2)
+            for client, share in zip(list(server.clients), (3, 1), strict=True):
+                client.busy = True
+                client.owed = share << 19
+                server.node.start_long(client, Endless())
+            server.clients.sweep(time.monotonic())
+            assert len(server.clients) == 2
+            for client, share in zip(list(server.clients), (3, 2), strict=True):
+                client.owed = share << 19
+            # Together that is more than a quarter of the memory.
+            server.clients.sweep(time.monotonic())
+            await inside.until(lambda: len(server.clients) == 1)
+            assert [client.owed for client in server.clients] == [2 << 19]
+
+    inside.run(main())
+
+
 @pytest.mark.parametrize(("seconds", "idle_s"), [("300", 300), ("32768", 32_767), ("7d", 32_767), ("500ms", 1)])
 def test_whatever_tcp_keepalive_says_clients_are_served(tmp_path: Path, seconds: str, idle_s: int) -> None:
     async def main() -> None:

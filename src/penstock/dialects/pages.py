@@ -52,7 +52,11 @@ class Pages(Long):
     def step(self, caller: Caller, now: i64) -> bool:
         """Look at a slice; or, once everything was looked at, answer some of what was found."""
         if not self._is_answering:
-            if not self.look(caller, now):
+            # All of it is in memory, and of many who ask at a time there may be many: it counts like what is unread.
+            caller.owed = 0
+            is_last = self.look(caller, now)
+            if not is_last:
+                caller.owed = self._bytes
                 return False
             if caller.muted != ANSWERED:
                 # Nobody wants the answer, and what has left cannot be taken back.

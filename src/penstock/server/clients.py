@@ -221,7 +221,7 @@ class Clients:
         """Close those who have most in buffers, while all of them together have too much."""
         sizes = {
             each: int(each.inbox.parser.pending()) + each.buffered()
-            for each in {**self._unfinished, **self._slow, **self._held}
+            for each in {**self._unfinished, **self._slow, **self._held, **{each: None for each in self if each.owed}}
         }
         total = sum(sizes.values())
         if self.limits.buffers_max and total > self.limits.buffers_max:
