@@ -83,7 +83,7 @@ def test_a_chore_with_more_to_do_goes_on_when_others_had_their_turn(
             more = [None, False, True, True]
             with pytest.raises(IndexError):
                 # What it fails with is told elsewhere.
-                monkeypatch.setattr(server.desk, "report", _raise)
+                server.desk.on_error = _raise
                 await chores.every(server, 60.0, more.pop)
             assert slept == [60.0, 0, 0, 60.0, 60.0]
 
