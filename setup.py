@@ -30,6 +30,7 @@ GROUPS = {
         "core/*.py",
         "journal/frame.py",
         "journal/log.py",
+        "journal/room.py",
         "journal/replay.py",
         "journal/walk.py",
         "host/ledger.py",

@@ -244,6 +244,7 @@ LIMITS = {
     "STAGES_REMEMBERED": ("stages of which that is remembered", "stages"),
     "STAGES_PER_COMMAND_MAX": ("stages that one command publishes or discards", "stages"),
     "FIRED_PER_TURN_MAX": ("deadlines that fire in one turn", "deadlines"),
+    "NO_ROOM_MS": ("how long a deadline waits for room on a full disk", "ms"),
     "SCAN_EXAMINED_MAX": ("jobs that a scan looks at for one page of results", "jobs"),
 }
 # What only the engine sees: values that stand for something, and sizes without a consequence.

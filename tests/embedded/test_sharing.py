@@ -18,7 +18,8 @@ from penstock.embedded import Queue
 from penstock.embedded_async import AsyncQueue, AsyncTube
 from penstock.host.host import Host, Store
 from penstock.host.session import Session
-from penstock.journal.log import RESERVE_BYTES, Log
+from penstock.journal.log import Log
+from penstock.journal.room import RESERVE_BYTES
 from penstock.journal.segment import FrameFile, segment_names
 from penstock.testing.disk import MemoryDisk, MemoryFile
 from tests.conformance.faces import code_of, eventually

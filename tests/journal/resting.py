@@ -7,7 +7,7 @@ from tests.server.serving import wait_for
 
 
 def wait_for_rest(queue: penstock.Queue) -> None:
-    """Wait until the steward has put in order what it finds at first. Its last step is the ballast.
+    """Wait until the steward has put in order what it finds at first.
 
     Until then it makes files, writes and syncs whenever it comes to it: nobody can say before which of our own steps.
     """

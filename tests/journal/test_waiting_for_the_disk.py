@@ -158,8 +158,8 @@ def test_a_segment_that_cannot_be_filled_is_none(story: Story, monkeypatch: pyte
 
     monkeypatch.setattr(MemoryFile, "fill", broken)
     story.log.prepare()
-    assert story.log.room_ahead
+    assert story.log.room.ahead
     story.log.fill()
-    assert not story.log.room_ahead
+    assert not story.log.room.ahead
     assert segment_name(2) not in story.disk.names()
     assert not story.log.failed

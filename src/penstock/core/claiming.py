@@ -177,7 +177,9 @@ def _new_claim(engine: Engine, consumer: Consumer, number: int, tube: Tube, coun
         raise OutOfRange(f"a consumer may have {CLAIMS_OPEN_MAX} claims open; ack the finished ones first")
     key = NO_KEY if tube.named else None
     made = Claim(consumer, number)
-    while len(made.jobs) < count and not tube.paused_out and engine.moves_left > 0:
+    while len(made.jobs) < count and not tube.paused_out:
+        if engine.moves_left <= 0 and not engine._has_moves():
+            break
         job = engine._first(tube, key, now)
         if job is None or (made.jobs and engine.outbox.full()):
             break

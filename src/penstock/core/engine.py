@@ -161,7 +161,7 @@ class Engine(Moves):
     def truncate(self, tube: Tube, now: i64, limit: int = BATCH_JOBS_MAX) -> int:
         """Remove up to `limit` jobs, in whatever state; tell how many. Call again until there are none.
 
-        Those in a claim are removed when it ends, and counted now.
+        Those in a claim are removed when it ends, and counted now. On a full disk it may be none at all.
         """
         self.advance(now)
         if limit < 0:
@@ -169,6 +169,8 @@ class Engine(Moves):
         removed = 0
         for state in (s.READY, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE, s.STAGED, s.TAKEN):
             for job in tube.last_jobs(state, limit - removed):
+                if self.moves_left <= 0 and not self._has_moves():
+                    break
                 if job.holder == HELD_BY_CLAIM:
                     self._doom(job, tube, now)
                 else:
@@ -192,7 +194,8 @@ class Engine(Moves):
         """Remove a tube and the jobs in it. A large one is better truncated first, in slices."""
         self.check_drop(tube, now)
         while tube.total():
-            self.truncate(tube, now)
+            if not self.truncate(tube, now):
+                self._check_moves()
         self._drop(tube, now)
 
     def drop_if_empty(self, tube: Tube, now: i64) -> bool:
@@ -766,6 +769,8 @@ class Engine(Moves):
         if job.holder == HELD_BY_CLAIM:
             self._doom(job, self.tube_of(job), now)
             return OK
+        if job.state != s.TAKEN:
+            self._check_moves()
         self._move(job, self.tube_of(job), s.DELETED, now)
         self._settle(now)
         return OK

@@ -115,6 +115,9 @@ STAGES_PER_COMMAND_MAX: Final = 10_000
 # a million jobs that fall due at once are a slope and not a wall.
 FIRED_PER_TURN_MAX: Final = 1_024
 
+# How long a deadline waits for room on a full disk before it is looked at again.
+NO_ROOM_MS: Final = 1_000
+
 # How many jobs a scan looks at for one page of results, so that a filter which matches nothing cannot stall others.
 SCAN_EXAMINED_MAX: Final = 10_000
 

@@ -30,6 +30,7 @@ from penstock.core.limits import (
     FIRED_PER_TURN_MAX,
     JOB_MEMORY_BYTES,
     NEVER,
+    NO_ROOM_MS,
     NOTE_MEMORY_BYTES,
     PRIORITY_UNSET,
     REASON_BYTES_MAX,
@@ -182,6 +183,10 @@ class Moves:
     def _fire_job(self, job: Job, now: i64) -> None:
         tube = self.tube_of(job)
         state = job.state
+        if self.moves_left <= 0 and state != s.TAKEN and not self._has_moves():
+            # Nobody can take a job meanwhile, and what is left of the disk is for those that are taken.
+            self.deadlines.set(job, now + NO_ROOM_MS)
+            return
         if tube.paused_in and tube.pause_holds and self._hold_back(job, tube, now):
             return
         if self.copies is not None and job.copy() is not None and job.expiry > now:
@@ -268,7 +273,9 @@ class Moves:
         """Let jobs leave the stages that are over, as many as one turn may: to their tubes, or for good."""
         closing = self.stages.closing
         moved: i64 = 0
-        while closing and moved < FIRED_PER_TURN_MAX and not self.outbox.full():
+        has_moves = self.moves_left > 0 or self._has_moves()
+        while closing and moved < FIRED_PER_TURN_MAX and has_moves and not self.outbox.full():
+            has_moves = self.moves_left > 0 or self._has_moves()
             stage = closing[0]
             moved += 1
             if stage.at < len(stage.jobs):
@@ -284,7 +291,7 @@ class Moves:
                 stage.at = 0
                 stage.closing = False
                 closing.pop(0)
-        self.deadlines.set(self.stages, now if closing else NEVER)
+        self.deadlines.set(self.stages, NEVER if not closing else now if has_moves else now + NO_ROOM_MS)
         return moved + 1
 
     def _publish(self, job: Job, now: i64) -> None:
@@ -477,10 +484,22 @@ class Moves:
 
     def _check_moves(self) -> None:
         """Refuse what could be done again and again, where the disk has just enough room for jobs to end."""
-        if self.moves_left <= 0:
+        if self.moves_left <= 0 and not self._has_moves():
             raise NoSpace(
                 "the disk is full, and what is left of it is for acks; make room, and jobs can be taken again"
             )
+
+    def _has_moves(self) -> bool:
+        """Those moves that there was room for are used up: ask whether there is room for more."""
+        self.count_moves()
+        return self.moves_left > 0
+
+    def count_moves(self) -> None:
+        """Have the shell tell again how many moves there is room for, while all that is taken can still end."""
+        taken: i64 = 0
+        for tube in self.tubes.values():
+            taken += len(tube.taken.items)
+        self.moves_left = self.outbox.more_moves(self.moves_left, taken, self.labels.total // max(1, self.jobs.count))
 
     def takes_go_on(self) -> None:
         """There is room for moves again: look at who waits to take."""
@@ -848,7 +867,7 @@ class Moves:
                 return
 
     def _take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int, now: i64) -> Job | None:
-        if tube.paused_out or tube.driven or self.moves_left <= 0:
+        if tube.paused_out or tube.driven or (self.moves_left <= 0 and not self._has_moves()):
             return None
         job = self._first(tube, key, now)
         if job is not None:

@@ -30,6 +30,10 @@ class Outbox:
         """Whether a turn has told enough: what can wait is left to the next one."""
         return False
 
+    def more_moves(self, left: i64, taken: i64, label_bytes: i64) -> i64:
+        """How many moves there is room for where so many are left, jobs are taken, and names and keys are so long."""
+        return left
+
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
         """A job changed: the rule of states.py says from what to what, the job is what it is now."""
 

@@ -45,11 +45,13 @@ from penstock.host.ledger import Clock, Ledger, wall_ms
 from penstock.host.sleepers import Keeper, Sleeper
 from penstock.host.steward import SNAPSHOT_BYTES
 from penstock.host.teller import Teller
+from penstock.journal import ballast
 from penstock.journal.disk import Disk
 from penstock.journal.identity import forsake, identity, next_opening
-from penstock.journal.log import ALWAYS, RESERVE_BYTES, Log
+from penstock.journal.log import ALWAYS, Log
 from penstock.journal.recovery import open_log
 from penstock.journal.retention import Retention
+from penstock.journal.room import RESERVE_BYTES
 from penstock.journal.segment import Progress
 from penstock.journal.snapshot import take_snapshot
 
@@ -249,6 +251,10 @@ class Host:
     def _use(self, log: Log, retention: Retention, snapshot_bytes: int) -> None:
         """Let what happens be logged."""
         assert self.disk is not None
+        # Before anybody puts: what a full disk needs cannot be had on one.
+        ballast.take_on(self.disk, log.room.segment_bytes)
+        log.prepare_again()
+        log.room.look()
         log.tell_room()
         if self.engine.memory_max != NEVER:
             self.engine.spills = True

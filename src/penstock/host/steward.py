@@ -157,10 +157,12 @@ class Steward:
             if due:
                 # First: on a full disk, this may be the room that a segment and a snapshot need.
                 trim(served.disk, served.log, self._retention, served.wall())
-            served.log.look_at_disk()
+            ballast.take_on(served.disk, served.log.room.segment_bytes)
             served.log.prepare()
             served.log.fill()
-            is_full = served.log.is_full() and not self._make_room(served)
+            # Behind whatever was made: what it takes is not free.
+            served.log.room.look()
+            is_full = self._lacks_room(served) and not self._make_room(served)
             if served.engine.moves_left <= 0:
                 with self._locked(served):
                     served.look_for_room()
@@ -190,8 +192,11 @@ class Steward:
             return _FULL_S
         if failure is not None:
             return _TRY_AGAIN_S
-        ballast.take_on(served.disk)
         return _LOOK_S
+
+    def _lacks_room(self, served: Served) -> bool:
+        """Whether the disk is full; or will be for good, because somebody else has the room of the ballast."""
+        return served.log.is_full() or not ballast.is_there(served.disk)
 
     def _make_room(self, served: Served) -> bool:
         """The disk is full: let go of history, then of the log, if what is left of it is little; tell if it helped."""
@@ -199,20 +204,30 @@ class Steward:
         freed = trim(disk, log, NO_HISTORY, served.wall())
         if freed:
             _log.warning("the disk is full: %d bytes of history were given up", freed)
-        log.look_at_disk()
-        log.prepare_again()
-        if log.is_full() and self._is_little(served):
-            ballast.throw_off(disk)
-            try:
-                self._snapshot(served, small=True)
-            except BaseException:
-                ballast.take_on(disk)
-                raise
-            freed = trim(disk, log, NO_HISTORY, served.wall())
-            log.look_at_disk()
-            log.prepare_again()
+        self._be_ready(served)
+        if self._lacks_room(served) and self._is_little(served):
+            freed = self._shorten(served)
             _log.warning("the disk is full: jobs that are done were removed from the log, %d bytes", freed)
         return not log.is_full()
+
+    def _be_ready(self, served: Served) -> None:
+        """Have what there has to be before a disk is full, if there is room for it."""
+        ballast.take_on(served.disk, served.log.room.segment_bytes)
+        served.log.prepare_again()
+        served.log.room.look()
+
+    def _shorten(self, served: Served) -> int:
+        """Take a snapshot in the room of the ballast, which is kept for it; tell what it freed."""
+        room = served.log.room
+        room.kept = _shortening_bytes(served)
+        room.look()
+        try:
+            ballast.throw_off(served.disk)
+            self._snapshot(served, small=True)
+            return trim(served.disk, served.log, NO_HISTORY, served.wall())
+        finally:
+            room.kept = 0
+            self._be_ready(served)
 
     def _fits(self, served: Served) -> bool:
         """Whether a snapshot fits on the disk beside what jobs are owed."""
@@ -220,7 +235,7 @@ class Steward:
 
     def _is_little(self, served: Served) -> bool:
         """Whether one does so on a full disk without its ballast, and makes room there."""
-        needed, log = SMALL_SEGMENT_BYTES + _snapshot_bytes(served), served.log
+        needed, log = _shortening_bytes(served), served.log
         return needed + log.owed_bytes() < ballast.room(served.disk) and 2 * needed < log.needed_bytes()
 
     def _tidy(self, served: Served) -> None:
@@ -354,7 +369,12 @@ class Steward:
 def _snapshot_bytes(served: Served) -> int:
     """How long a snapshot is about to be, with the keys and names of jobs."""
     bodies = sum(tube.body_bytes for tube in list(served.engine.tubes.values()))
-    return served.engine.jobs.count * 2 * ROW_BYTES + bodies
+    return served.engine.jobs.count * 2 * ROW_BYTES + served.engine.labels.total + bodies
+
+
+def _shortening_bytes(served: Served) -> int:
+    """What such a snapshot takes on a full disk, with the small segment that it begins where none was made ahead."""
+    return _snapshot_bytes(served) + (SMALL_SEGMENT_BYTES if served.log.room.spare is None else SEGMENT_HEADER_BYTES)
 
 
 def _tell(error: Exception) -> None:

@@ -47,6 +47,9 @@ class File(ReadableFile, Protocol):
     def fill(self, offset: int, length: int) -> None:
         """Write zeros, durably, where there are zeros: that changes nothing, but what comes there later is faster."""
 
+    def extend(self, size: int) -> None:
+        """Let it be longer by zeros that have their room on the disk, durably; or raise, and it is as it was."""
+
     def truncate(self, size: int) -> None:
         """Cut the file, and return when that is on disk."""
 
@@ -153,6 +156,16 @@ class RealFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+
+    def extend(self, size: int) -> None:
+        before = self.size()
+        try:
+            os.posix_fallocate(self._fd, before, size - before)
+            os.fsync(self._fd)
+        except OSError:
+            # Part of it may be there.
+            os.ftruncate(self._fd, before)
+            raise
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

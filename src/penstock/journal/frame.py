@@ -154,6 +154,15 @@ class Spilled:
         self.var_offset = var_offset
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MoveSource:
+    """Knows how many moves there is room for; `room.py` has the real one."""
+
+    def more_moves(self, tail: object, offset: i64, pending: i64, taken: i64, label_bytes: i64) -> i64:
+        """So many, beside a frame that is pending, and with so many jobs taken. They may be less than none."""
+        raise NotImplementedError
+
+
 class RowWriter(Outbox):
     """The outbox of an engine whose changes are logged: one row for each, until `make_frame` makes a frame of them."""
 
@@ -167,6 +176,7 @@ class RowWriter(Outbox):
     promised: i64  # Every position below it has to be synced, whatever the policy: it must hold whatever is lost.
     memory_left: i64  # How many bytes of memory jobs that are new may take; then their bodies live in the log only.
     bodies: BodySource | None  # Where bodies are read that live on disk only.
+    room: MoveSource | None  # Who knows how much can be written.
     _spilled: list[Spilled]  # Jobs of the rows so far that give up their bodies.
     _frame_spilled: list[Spilled]  # The same, of the frame that was made.
     _var_start: i64  # Where the var bytes begin in that frame.
@@ -192,6 +202,7 @@ class RowWriter(Outbox):
         self.promised = 0
         self.memory_left = NEVER
         self.bodies = None
+        self.room = None
         self._spilled = []
         self._frame_spilled = []
         self._var_start = 0
@@ -320,6 +331,13 @@ class RowWriter(Outbox):
         bodies = self.bodies
         assert bodies is not None
         return bodies.read(body)
+
+    def more_moves(self, left: i64, taken: i64, label_bytes: i64) -> i64:
+        """How many moves there is room for in the files of the log, beside the rows so far."""
+        room = self.room
+        if room is None:
+            return left
+        return room.more_moves(self.tail, self.offset, self.frame_bytes(), taken, label_bytes)
 
     def tube_made(self, tube: Tube, now: i64) -> None:
         """Write what a tube is."""

@@ -1,7 +1,8 @@
 """The log of one node: frames appended to its newest segment, and how far they are durable.
 
 Every open begins a segment and an epoch of its own. Segments are made at their full size, so appending changes no
-metadata. The next one is made before it is needed: if that fails, the disk is full while there is still room for acks.
+metadata. The next one is made before it is needed: if that fails, the disk is full while there is still room for acks
+(see `room.py`).
 Its zeros are written then, too, so that a frame meets pages and blocks that are there: on ext4 that makes a large frame
 twice as fast to write, and faster to sync.
 
@@ -22,29 +23,18 @@ from typing import Final
 
 from penstock.core.engine import Engine
 from penstock.core.errors import JournalFailed, NoSpace
-from penstock.core.limits import NEVER
 from penstock.journal.bodies import Bodies
-from penstock.journal.disk import Disk, File
-from penstock.journal.frame import FRAME_BYTES_MAX, FRAME_HEADER_BYTES, ROW_BYTES, RowWriter, seed_at
+from penstock.journal.disk import Disk
+from penstock.journal.frame import FRAME_BYTES_MAX, RowWriter, seed_at
+from penstock.journal.room import LOOK_MS, MOVE_BYTES, PUT_BYTES, RESERVE_BYTES, Room, Tail
 from penstock.journal.segment import LOG, NOT_BEGUN, SEGMENT_HEADER_BYTES, SegmentHeader
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 64 * 1024
 
-# What acks, takes and timers may still write when puts are refused, whatever jobs there are.
-RESERVE_BYTES: Final = 1024 * 1024
-
-# A row in a frame of its own: what a command writes if nothing else happens in its turn.
-MOVE_BYTES: Final = FRAME_HEADER_BYTES + ROW_BYTES
-
 # What a job that was put is owed, however full the disk becomes: that it is taken and acked, and can come back once.
-OWED_BYTES: Final = 4 * MOVE_BYTES
-
-# How often a disk that is nearly full is asked how full it is, wall ms.
-_LOOK_MS: Final = 500
-
-# A row and its share of a frame: what a put needs beside its body.
-PUT_BYTES: Final = 1_024
+OWED_MOVES: Final = 4
+OWED_BYTES: Final = OWED_MOVES * MOVE_BYTES
 
 # A segment that is begun because the disk is full has room for those only.
 SMALL_SEGMENT_BYTES: Final = RESERVE_BYTES + SEGMENT_BYTES_MIN
@@ -66,26 +56,6 @@ class Kept:
     since: int = 0  # When that one was begun, wall ms.
     snapshot_bytes: int = 0  # Of the snapshot that stands for those before.
     log_bytes: int = 0  # Of the segments from there on, without the one that is written to.
-
-
-@dataclass
-class _Tail:
-    """The segment that frames go to."""
-
-    file: File
-    header: SegmentHeader
-    size: int
-    seeds: int = 0  # Of the checksums of its frames.
-    filled: int = SEGMENT_HEADER_BYTES  # Up to where its zeros were written, while it is the next segment.
-    end: int = 0  # Where its frames end, once another segment is written to.
-    before: _Tail | None = None  # The segment before it, as long as that is not on disk.
-
-    def __post_init__(self) -> None:
-        self.seeds = self.header.seeds
-
-    @property
-    def number(self) -> int:
-        return self.header.segment
 
 
 _NO_ROOM: Final = "there is no room on the disk for another segment"
@@ -145,14 +115,10 @@ class Log:
         self._boot = boot
         self.epoch = epoch
         self._segment_bytes = segment_bytes
-        self._wall = wall
-        self._spare: _Tail | None = None  # The next segment, made ahead.
-        self._spare_not_before = 0
-        self.room_ahead = 0  # How many bytes of bodies can be put at least, if the next segment is ready; else 0.
-        self._free = 0  # How many bytes more the disk has,
-        self._look_not_before = 0  # and when to ask it again, if they are few.
+        self.room = Room(disk, segment_bytes, wall)
+        self.writer.room = self.room
+        self._stuck = False  # Whether takes are refused for want of room.
         self._next_growth = 0
-        self._sparing = threading.Lock()
         self._leader: dict[str, object] = {}  # Whose turn it is to sync: the ticket of one, or of nobody.
         self._asleep: deque[_Sleeper] = deque()  # Those who wait for it.
         self._failed: OSError | None = None
@@ -175,7 +141,7 @@ class Log:
         if writer.rows == 0 and not writer.frame:
             return
         self.check()
-        self._wall = wall
+        self.room.wall = wall
         try:
             if writer.frame:
                 self._write_frame()
@@ -264,7 +230,7 @@ class Log:
                     return
                 self._asleep.popleft().wake()
 
-    def _sync_before(self, tail: _Tail) -> None:
+    def _sync_before(self, tail: Tail) -> None:
         """Let the segments before one be on disk."""
         before = tail.before
         if before is not None:
@@ -279,111 +245,109 @@ class Log:
 
     def tell_room(self) -> bool:
         """Let the engine know how much room there is, after a commit. Tell whether takes go on that could not."""
-        engine = self._engine
-        left = self._left()
+        engine, room, writer = self._engine, self.room, self.writer
+        # A frame that is not written yet is going to be that long.
+        pending = writer.frame_bytes()
+        tail = self._tail
+        here = tail.size - writer.offset
+        left = here - pending - RESERVE_BYTES - PUT_BYTES
         # Somebody else should have prepared the next segment by now: in a thread, while there was time.
-        if not self.room_ahead and left < self._segment_bytes // 8:
+        if room.spare is None and left < self._segment_bytes // 8:
             self.prepare()
-        unowed = self._unowed()
-        engine.room_bytes = min(max(left, self.room_ahead), unowed)
-        had_moves = engine.moves_left > 0
-        engine.moves_left = NEVER if unowed > 0 else self._moves_left(unowed)
-        has_moves = engine.moves_left > 0
-        if had_moves and not has_moves:
+        spare = room.spare
+        ahead = 0 if spare is None else spare.size
+        if engine.moves_left <= 0 or here + ahead < room.sure_min:
+            engine.count_moves()
+        engine.room_bytes = min(room.for_puts(tail, left, pending, engine.moves_left), self._unowed())
+        was_stuck, self._stuck = self._stuck, engine.moves_left <= 0
+        if self._stuck and not was_stuck:
             # Whoever is told looks again and again whether there is room: those who wait cannot.
             self.on_growth()
-        elif has_moves and not had_moves:
+        elif was_stuck and not self._stuck:
             engine.takes_go_on()
             return True
         return False
 
-    def _moves_left(self, unowed: int) -> int:
-        """How many jobs can still be taken or the like, and those that are taken come to an end, on a full disk.
-
-        More than jobs are owed has been used: by others on this disk, or by jobs that came back again and again.
-        """
-        written = unowed + self.owed_bytes() + RESERVE_BYTES + PUT_BYTES
-        taken = sum(len(tube.taken.items) for tube in self._engine.tubes.values())
-        return (written - RESERVE_BYTES // 4) // OWED_BYTES - taken
-
     def is_full(self) -> bool:
         """Whether the disk has no room for more jobs. Any thread may ask."""
-        return not self.room_ahead or self._unowed() <= 0
-
-    def look_at_disk(self) -> None:
-        """See how much room the disk has. Any thread may."""
-        self._free = self._disk.free()
-        self._look_not_before = self._wall + _LOOK_MS
+        return self.room.spare is None or self._unowed() <= 0
 
     def owed_bytes(self) -> int:
         """How much room on the disk is needed so that every job that is there can be taken, and can end."""
-        return self._engine.jobs.count * OWED_BYTES
-
-    def _left(self) -> int:
-        """What puts may still write to this segment."""
-        return self._tail.size - self.writer.offset - RESERVE_BYTES - PUT_BYTES
+        return self._engine.jobs.count * OWED_BYTES + OWED_MOVES * self._engine.labels.total
 
     def _unowed(self) -> int:
         """What puts may write to this segment, the next one and the disk beside what is owed to the jobs so far."""
-        spare = self._spare
-        unowed = self._left() + (0 if spare is None else spare.size) + self._free - self.owed_bytes()
-        if unowed < self._segment_bytes and self._wall >= self._look_not_before:
-            before = self._free
-            self.look_at_disk()
-            unowed += self._free - before
+        room = self.room
+        spare = room.spare
+        # No i64: a disk may say that it has more bytes than fit in one beside these.
+        files: int = self._tail.size - self.writer.offset + (0 if spare is None else spare.size)
+        unowed = files + room.free - self.owed_bytes() - RESERVE_BYTES - PUT_BYTES
+        if unowed < self._segment_bytes and room.wall >= room.look_not_before:
+            before = room.free
+            room.look()
+            unowed += room.free - before
         return unowed
 
     def make_room(self, length: int) -> int:
         """Try to have room for so many bytes of bodies, more than a segment perhaps; tell how much room there is."""
+        engine, room = self._engine, self.room
         self.tell_room()
-        if self._engine.room_bytes < length:
-            with self._sparing:
-                self._drop_spare()
-                self._make_spare(length + SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES)
+        if engine.room_bytes < length:
+            # First, how many are taken by now: many that were may not be.
+            engine.count_moves()
             self.tell_room()
-        return self._engine.room_bytes
+        if engine.room_bytes < length:
+            held = room.held(engine.moves_left)
+            needed = length + held + self.writer.frame_bytes() + SEGMENT_HEADER_BYTES + RESERVE_BYTES + PUT_BYTES
+            with room.lock:
+                self._have_spare(needed)
+            self.tell_room()
+        return engine.room_bytes
 
     def prepare(self) -> None:
         """Have the next segment ready, if there is room for it on the disk. Any thread may."""
+        room = self.room
         # By another name: mypyc trusts that what was None is None, and another thread may change it.
-        spare = self._spare
-        if spare is None and self._wall >= self._spare_not_before:
-            with self._sparing:
-                if self._spare is None:
-                    self._make_spare(self._segment_bytes)
+        spare = room.spare
+        if spare is None and room.wall >= room.spare_not_before:
+            with room.lock:
+                if room.spare is None:
+                    self._have_spare(self._segment_bytes)
 
     def fill(self) -> None:
         """Write the zeros of the next segment, as long as it is the next one. Any thread may, without the lock."""
         while True:
             # A slice at a time: whoever needs the segment takes it as it is.
-            with self._sparing:
-                spare = self._spare
-                if spare is None or spare.filled >= spare.size:
+            with self.room.lock:
+                spare = self.room.spare
+                # One that is longer has room for more that are taken, or for one large frame.
+                end = 0 if spare is None else min(spare.size, self._segment_bytes)
+                if spare is None or spare.filled >= end:
                     return
-                length = min(FILL_BYTES, spare.size - spare.filled)
+                length = min(FILL_BYTES, end - spare.filled)
                 try:
                     spare.file.fill(spare.filled, length)
                 except OSError:
                     self._drop_spare()
-                    self._spare_not_before = self._wall + _LOOK_MS
+                    self.room.spare_not_before = self.room.wall + LOOK_MS
                     return
                 spare.filled += length
 
     def begin_snapshot(self, now: int, wall: int, small: bool = False) -> int:
         """Begin a segment, and tell its number: the log before it is what a snapshot will stand for.
 
-        A small one, if the snapshot is to make room on a full disk.
+        A small one if there is none ahead, and the snapshot is to make room on a full disk.
         """
         self.commit(now, wall)
         self.check()
-        self._wall = wall
-        if small:
-            with self._sparing:
-                self._drop_spare()
+        self.room.wall = wall
+        if small and self.room.spare is None:
+            with self.room.lock:
                 self._go_on_in(self._new_segment(SMALL_SEGMENT_BYTES))
             return self._tail.number
         self.prepare_again()
-        if not self.room_ahead:
+        if self.room.spare is None:
             # The reserve of the segment that is written to is for acks.
             raise NoSpace(_NO_ROOM)
         self._rotate(0)
@@ -391,24 +355,26 @@ class Log:
 
     def prepare_again(self) -> None:
         """Have the next segment ready, although there may have been no room for it just now."""
-        self._spare_not_before = 0
+        self.room.spare_not_before = 0
         self.prepare()
 
-    def _new_segment(self, size: int) -> _Tail:
+    def _new_segment(self, size: int) -> Tail:
+        """Another segment in the place of the one that was made ahead, which stays if there is no room for it."""
         try:
-            return self._make(self._tail.number + 1, size, size)
+            made = self._make(self._tail.number + 1, size, size)
         except OSError as error:
             raise NoSpace(f"{_NO_ROOM}: {error}") from error
+        self._forget_spare()
+        return made
 
     def promise(self, fsync: str, now: int, wall: int) -> None:
         """Sync more or less often from now on, and begin a segment: each says what was promised when it was written."""
         self.commit(now, wall)
         # If rows before it were lost, the new segment would be too, and what it says.
         self.make_durable(self.written)
-        self._wall = wall
-        with self._sparing:
+        self.room.wall = wall
+        with self.room.lock:
             # The one made ahead says what was promised before; and as long as it is empty, it counts for nothing.
-            self._drop_spare()
             before, self.fsync = self.fsync, fsync
             try:
                 tail = self._new_segment(self._segment_bytes)
@@ -419,7 +385,7 @@ class Log:
 
     def has_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:
         """A snapshot of so many bytes stands for everything before its segment, which was so many bytes of log."""
-        with self._sparing:
+        with self.room.lock:
             self.kept = Kept(header.segment, header.created, size, self.kept.log_bytes - log_bytes)
 
     def header(self, number: int, kind: str = LOG) -> SegmentHeader:
@@ -431,7 +397,7 @@ class Log:
             boot=self._boot,
             position=self.written,
             fsync=self.fsync,
-            created=self._wall,
+            created=self.room.wall,
             durable=self.durable,
             kind=kind,
         )
@@ -471,20 +437,20 @@ class Log:
             ticket = object()
             while self._leader.setdefault(_LEADS, ticket) is not ticket:
                 self._sleep(self.written + 1)
-            tail: _Tail | None = self._tail
+            tail: Tail | None = self._tail
             while tail is not None:
                 tail.file.close()
                 tail = tail.before
             self._leader.clear()
             self._wake_next()
             self.bodies.close()
-            with self._sparing:
+            with self.room.lock:
                 self._drop_spare()
 
     @property
-    def _tail(self) -> _Tail:
+    def _tail(self) -> Tail:
         tail = self.writer.tail
-        assert isinstance(tail, _Tail)
+        assert isinstance(tail, Tail)
         return tail
 
     def _make_frame(self, now: int, wall: int) -> None:
@@ -510,10 +476,10 @@ class Log:
     def _rotate(self, length: int) -> None:
         """Go on in the next segment. Nothing is synced here, under somebody's lock: `make_durable` does it in order."""
         # Nobody may make the segment after this one before it is clear which that is.
-        with self._sparing:
+        with self.room.lock:
             self._go_on_in(self._following(self._tail.number + 1, length))
 
-    def _go_on_in(self, tail: _Tail) -> None:
+    def _go_on_in(self, tail: Tail) -> None:
         before = self._tail
         before.end = self.writer.offset
         tail.before = before
@@ -521,48 +487,61 @@ class Log:
         self.kept.log_bytes += before.end
         self._next_growth = 0
 
-    def _following(self, number: int, length: int) -> _Tail:
+    def _following(self, number: int, length: int) -> Tail:
         """The next segment: the one that was kept ready, if it is large enough."""
-        needed = length + SEGMENT_HEADER_BYTES
-        spare = self._spare
-        if spare is not None and spare.size >= needed:
-            self._spare, self.room_ahead = None, 0
-            return spare
-        self._drop_spare()
-        return self._make(number, needed, max(self._segment_bytes, needed))
+        needed, room = length + SEGMENT_HEADER_BYTES, self.room
+        spare = room.spare
+        if spare is None:
+            return self._make(number, needed, max(self._segment_bytes, needed))
+        if spare.size < needed:
+            spare.file.extend(needed)
+            spare.size = needed
+        room.has_spare(None)
+        return spare
 
-    def _make(self, number: int, needed: int, size: int) -> _Tail:
+    def _make(self, number: int, needed: int, size: int) -> Tail:
         """Make a segment; on a full disk a smaller one, so that what is there can be taken and acked."""
         header = self.header(number)
         while True:
             try:
                 made = self._disk.create(header.name, size, header.encode())
-                self.look_at_disk()
-                return _Tail(made, header, size)
+                self.room.look()
+                return Tail(made, header, size)
             except OSError as error:
                 if error.errno != errno.ENOSPC or size <= needed:
                     raise
                 size = max(needed, size // 2)
 
-    def _make_spare(self, size: int) -> None:
-        number = self._tail.number + 1
+    def _have_spare(self, size: int) -> None:
+        """Let the next segment be so long, if there is room for that. With the lock of the room."""
+        room = self.room
+        spare = room.spare
+        if spare is not None:
+            if spare.size < size:
+                room.extend(spare, size)
+            return
         # It cannot say yet where it begins: its first frame will.
-        header = replace(self.header(number), position=NOT_BEGUN)
+        header = replace(self.header(self._tail.number + 1), position=NOT_BEGUN)
         try:
-            self._spare = _Tail(self._disk.create(header.name, size, header.encode()), header, size)
-            self.room_ahead = size - SEGMENT_HEADER_BYTES - RESERVE_BYTES - PUT_BYTES
-            self.look_at_disk()
+            room.check(size)
+            room.has_spare(Tail(self._disk.create(header.name, size, header.encode()), header, size))
         except OSError:
             # A full disk need not be asked with every commit.
-            self._spare_not_before = self._wall + _LOOK_MS
+            room.spare_not_before = room.wall + LOOK_MS
+            room.look()
 
     def _drop_spare(self) -> None:
-        spare = self._spare
+        spare = self.room.spare
         if spare is not None:
-            self._spare, self.room_ahead = None, 0
-            spare.file.close()
             self._disk.remove(spare.header.name)
-            self.look_at_disk()
+            self._forget_spare()
+
+    def _forget_spare(self) -> None:
+        """The next segment is gone, or another one has its name."""
+        spare = self.room.spare
+        if spare is not None:
+            spare.file.close()
+            self.room.has_spare(None)
 
 
 def suitable_segment_bytes(disk: Disk) -> int:

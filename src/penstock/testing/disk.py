@@ -26,7 +26,7 @@ _numbers = count(1)  # Of files, as a disk numbers them: a file keeps its number
 class Effect:
     """One thing that was done to the disk."""
 
-    what: str  # create, write, sync, fail (to sync), truncate, rename, names, remove
+    what: str  # create, write, sync, fail (to sync), extend, truncate, rename, names, remove
     file: int = 0
     name: str = ""
     offset: int = 0
@@ -168,6 +168,11 @@ class MemoryFile:
     def fill(self, offset: int, length: int) -> None:
         assert not any(self._data[offset : offset + length]), "what is filled with zeros is zeros"
 
+    def extend(self, size: int) -> None:
+        self._disk.check_room(size - len(self._data))
+        self._disk.effects.append(Effect("extend", self._number, offset=size))
+        self._data.extend(bytes(size - len(self._data)))
+
     def truncate(self, size: int) -> None:
         self._disk.effects.append(Effect("truncate", self._number, offset=size))
         del self._data[size:]
@@ -218,7 +223,7 @@ def _split(done: list[Effect]) -> tuple[list[Effect], list[Effect], list[Effect]
             renames.append(effect)
         elif effect.what == "fail":
             writes = [write for write in writes if write.file != effect.file]
-        elif effect.what in ("sync", "truncate"):
+        elif effect.what in ("sync", "extend", "truncate"):
             sure += [write for write in writes if write.file == effect.file]
             writes = [write for write in writes if write.file != effect.file]
             sure.append(effect)
@@ -266,6 +271,8 @@ def _play(disk: MemoryDisk, effects: list[Effect]) -> MemoryDisk:
             contents[number] = bytearray(effect.data)
         elif effect.what == "write":
             _write(contents[number], effect.offset, effect.data)
+        elif effect.what == "extend":
+            _write(contents[number], effect.offset, b"")
         elif effect.what == "truncate":
             del contents[number][effect.offset :]
         elif effect.what == "rename":

@@ -26,7 +26,7 @@ from penstock.core.claims import Claim
 from penstock.core.deadlines import NOWHERE, Timed
 from penstock.core.engine import Engine
 from penstock.core.job import HELD_BY_CLAIM, NO_SLOT, Job
-from penstock.core.limits import NEVER
+from penstock.core.limits import NEVER, NO_ROOM_MS
 from penstock.core.sessions import Session
 from penstock.core.stages import OPEN
 from penstock.core.waits import Waiting
@@ -107,6 +107,9 @@ def _has_deadline(engine: Engine, job: Job) -> bool:
     if job.state == s.STAGED:
         due = NEVER
     armed = job.deadline_pos != NOWHERE
+    if armed and engine.moves_left <= 0 and due <= engine.now < job.due <= engine.now + NO_ROOM_MS:
+        # It waits for room on the disk.
+        return armed
     same("E5", f"the deadline of {shown(job)}", job.due if armed else NEVER, due)
     return armed
 

@@ -66,12 +66,12 @@ class SimDisk:
         return self._find(name).size()
 
     def create(self, name: str, size: int, head: bytes) -> SimFile:
-        self._check_room()
+        self.check_room()
         file = self._files[name] = SimFile(self, head, size)
         return file
 
     def begin(self, name: str) -> SimFile:
-        self._check_room()
+        self.check_room()
         file = self._files[name + UNFINISHED] = SimFile(self, b"", 0)
         return file
 
@@ -108,7 +108,7 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", name)
         return file
 
-    def _check_room(self) -> None:
+    def check_room(self) -> None:
         if self.full:
             raise OSError(errno.ENOSPC, "no space left on this disk")
 
@@ -147,6 +147,10 @@ class SimFile:
         self._unsynced.clear()
 
     def fill(self, offset: int, length: int) -> None: ...
+
+    def extend(self, size: int) -> None:
+        self._disk.check_room()
+        self._size = size
 
     def truncate(self, size: int) -> None:
         self.sync()

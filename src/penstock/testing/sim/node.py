@@ -27,8 +27,9 @@ from penstock.dialects.command import WRITE, Caller, Command, Desk
 from penstock.dialects.disque import Disque
 from penstock.dialects.site import Site
 from penstock.journal.identity import NODE_FILE, Identity, identity, next_opening
-from penstock.journal.log import ALWAYS, RESERVE_BYTES, Log
+from penstock.journal.log import ALWAYS, Log
 from penstock.journal.recovery import open_log
+from penstock.journal.room import RESERVE_BYTES
 from penstock.journal.snapshot import take_snapshot
 from penstock.testing.sim.clients import Session
 from penstock.testing.sim.clocks import MachineClock

@@ -1,0 +1,263 @@
+"""A disk that is full, of jobs or of what others wrote: it refuses, loses nothing, and goes on when there is room."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import NoSpace
+from penstock.core.limits import NEVER
+from penstock.embedded import Job, Queue, Tube
+from penstock.host.host import Host, Store
+from penstock.host.session import Session
+from penstock.host.steward import Steward
+from penstock.testing.disk import MemoryDisk
+from penstock.testing.invariants import check
+from tests.journal.resting import wait_for_rest
+
+MEGABYTE = 1024 * 1024
+
+
+def a_queue(disk: MemoryDisk, **store: Any) -> Queue:
+    return Queue(Session(Host(0, NEVER, Store(disk, fsync="never", **store))))
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.005)
+
+
+@contextmanager
+def absent_steward(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every steward stands still before its next turn, as one does whose thread gets no time; it goes on at the end."""
+    may_go_on = threading.Event()
+    turn = Steward._turn
+
+    def late(steward: Steward, served: Any) -> float:
+        while not may_go_on.wait(0.01):
+            if steward._stopping.is_set():
+                return 0.0
+        return turn(steward, served)
+
+    monkeypatch.setattr(Steward, "_turn", late)
+    try:
+        yield
+    finally:
+        may_go_on.set()
+
+
+def others_fill(disk: MemoryDisk, queue: Queue) -> None:
+    """Somebody else writes as much as there is room for; nobody has looked since."""
+    disk.capacity = sum(map(len, list(disk.files.values())))
+
+
+def fill(tube: Tube) -> int:
+    """Put empty jobs until there is no room for more; how many there was room for."""
+    for accepted in itertools.count():
+        try:
+            tube.put(b"")
+        except NoSpace:
+            return accepted
+    raise AssertionError
+
+
+def use_up(tube: Tube) -> int:
+    """Take and release until there is no room for that; how often there was."""
+    for times in itertools.count():
+        try:
+            job = tube.take()
+        except NoSpace:
+            return times
+        assert job is not None
+        job.release()
+    raise AssertionError
+
+
+def can_put(queue: Queue, tube: Tube) -> bool:
+    try:
+        tube.put("there is room again")
+    except NoSpace:
+        queue._host.has_journal()._steward.wake()  # It would look again after a second.
+        return False
+    return True
+
+
+# ---- By jobs ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_steward_makes_is_not_counted_as_free() -> None:
+    disk = MemoryDisk(capacity=10 * MEGABYTE)
+    with a_queue(disk) as queue:
+        wait_for_rest(queue)
+        assert queue._host.has_journal().log.room.free == disk.free()
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
+@pytest.mark.parametrize("key", [None, "k" * 1_000], ids=["", "long keys"])
+def test_all_jobs_that_were_let_in_can_be_taken_come_back_and_be_taken_again(at_once: bool, key: str | None) -> None:
+    disk = MemoryDisk(capacity=10 * MEGABYTE)
+    with a_queue(disk) as queue:
+        tube = queue.tube("t", "fifottl" if key is None else "utube")
+        accepted = 0
+        with pytest.raises(NoSpace):
+            while True:
+                tube.put(b"", key=None if key is None else f"{accepted} {key}")
+                accepted += 1
+        assert accepted > (500 if key else 3_000)
+        for end in (Job.release, Job.ack):
+            jobs = tube.take_many(accepted) if at_once else [tube.take() for _ in range(accepted)]
+            assert len(jobs) == accepted
+            for job in jobs:
+                assert job is not None
+                end(job)
+
+
+def test_a_disk_that_is_filled_before_the_first_turn_of_the_steward_has_room_again_when_all_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryDisk(capacity=10 * MEGABYTE)
+    with absent_steward(monkeypatch):
+        queue = a_queue(disk)
+        tube = queue.tube("t")
+        accepted = fill(tube)
+        assert accepted > 3_000
+        for job in tube.take_many(accepted):
+            job.release()
+        for _ in range(accepted):
+            job = tube.take()
+            assert job is not None
+            job.ack()
+    with queue:
+        wait_for(lambda: can_put(queue, tube), "the disk stays full, and there is nothing on it")
+        wait_for(lambda: "ballast" in disk.names(), "it is not ready for the next time")
+
+
+def test_a_ballast_whose_room_others_took_is_made_anew_of_what_jobs_that_are_done_left() -> None:
+    """Without one, a disk that is full next time would stay so."""
+    disk = MemoryDisk(capacity=24 * MEGABYTE)
+    with a_queue(disk) as queue:
+        wait_for_rest(queue)
+        tube = queue.tube("t")
+        for _ in range(3):
+            for job in tube.put_many([bytes(10_000)] * 100):
+                job.delete()
+        journal = queue._host.has_journal()
+        wait_for(lambda: journal.log.room.spare is not None, "there is no next segment")
+        disk.capacity = sum(map(len, list(disk.files.values()))) - disk.size("ballast") + 64 * 1024
+        disk.remove("ballast")
+        journal._steward.wake()
+        wait_for(lambda: "ballast" in disk.names(), "there is none")
+        for _ in range(2):
+            accepted = fill(tube)
+            assert accepted > 1_000
+            for _ in range(accepted):
+                taken = tube.take()
+                assert taken is not None
+                taken.ack()
+            wait_for(lambda: can_put(queue, tube), "the disk stays full, and there is nothing on it")
+
+
+# ---- By others -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[MemoryDisk, Queue, Tube]]:
+    """A queue with 3,000 jobs, whose disk is to be filled by others while its steward gets no time."""
+    disk = MemoryDisk(capacity=32 * MEGABYTE)
+    with absent_steward(monkeypatch):
+        queue = a_queue(disk)
+        tube = queue.tube("t", "fifottl")
+        tube.put_many([b""] * 3_000)
+        yield disk, queue, tube
+    disk.capacity = None
+    queue.close()
+
+
+def test_takes_are_refused_before_the_log_has_no_room_and_go_on_when_there_is(
+    filled: tuple[MemoryDisk, Queue, Tube],
+) -> None:
+    disk, queue, tube = filled
+    held = tube.take_many(500)
+    others_fill(disk, queue)
+    assert use_up(tube) > 1_000
+    with pytest.raises(NoSpace):
+        tube.put(b"")
+    for job in held:
+        job.ack()
+    check(queue._host.engine)
+    disk.capacity = None
+    queue._host.has_journal().log.room.look_not_before = 0
+    wait_for(lambda: can_put(queue, tube), "the disk has room, and nobody sees it")
+    assert len(tube.take_many(3_000)) == 2_501
+
+
+def test_a_take_of_many_is_let_in_only_if_all_of_them_can_end(filled: tuple[MemoryDisk, Queue, Tube]) -> None:
+    disk, queue, tube = filled
+    for _ in range(9):
+        tube.put_many([b""] * 2_000)
+    others_fill(disk, queue)
+    held = []
+    with pytest.raises(NoSpace):
+        while True:
+            held += tube.take_many(20_000)
+            assert len(held) < 21_000, "there was room for all"
+    assert len(held) > 3_000
+    for job in held:
+        job.ack()
+    check(queue._host.engine)
+
+
+def test_a_take_of_more_than_a_segment_holds_is_whole_where_there_is_room(
+    filled: tuple[MemoryDisk, Queue, Tube],
+) -> None:
+    disk, queue, tube = filled
+    disk.capacity = None
+    tube.put_many([b""] * 30_000)
+    jobs = tube.take_many(33_000)
+    assert len(jobs) == 33_000
+    others_fill(disk, queue)
+    for job in jobs:
+        job.ack()
+
+
+def test_deadlines_wait_for_room_and_pass_when_there_is(filled: tuple[MemoryDisk, Queue, Tube]) -> None:
+    disk, queue, tube = filled
+    held = tube.take_many(100)
+    tube.put_many([b"delayed"] * 20_000, delay=0.001)
+    others_fill(disk, queue)
+    host = queue._host
+    wait_for(lambda: not tube.stats()["delayed"] or host.engine.moves_left <= 0, "the time does not pass")
+    use_up(tube)
+    check(host.engine)
+    with host.lock, host:
+        host.advance()
+    for job in held:
+        job.ack()
+    disk.capacity = None
+    host.has_journal().log.room.look_not_before = 0
+    wait_for(lambda: can_put(queue, tube) and not tube.stats()["delayed"], "what was due has not happened")
+
+
+def test_what_nobody_has_taken_is_deleted_only_where_there_is_room(filled: tuple[MemoryDisk, Queue, Tube]) -> None:
+    disk, queue, tube = filled
+    held = tube.take_many(10)
+    others = tube.put_many([b"other"] * 10)
+    others_fill(disk, queue)
+    use_up(tube)
+    with pytest.raises(NoSpace):
+        others[0].delete()
+    for job in held:
+        job.delete()
+    with pytest.raises(NoSpace):
+        tube.drop()
+    disk.capacity = None
+    wait_for(lambda: can_put(queue, tube), "the disk has room, and nobody sees it")
+    tube.drop()
