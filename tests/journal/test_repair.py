@@ -226,7 +226,7 @@ def with_history(tmp_path: Path) -> Path:
 
 def no_frame(path: Path) -> None:
     data = path.read_bytes()
-    path.write_bytes(data[:4_100] + b"?" + data[4_101:])
+    path.write_bytes(data[:4_100] + bytes([data[4_100] ^ 1]) + data[4_101:])
 
 
 def no_last_frame(path: Path) -> None:
