@@ -593,6 +593,46 @@ def test_the_next_segment_is_not_made_twice_when_it_is_begun_meanwhile(monkeypat
     assert [found.outbox.body_of(job)[:4] for job in found.jobs.scan(0, 100)] == [b"%04d" % n for n in range(60)]
 
 
+@pytest.mark.parametrize("meanwhile", ["a put", "another promise"])
+def test_a_segment_that_was_begun_or_dropped_meanwhile_is_no_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, meanwhile: str
+) -> None:
+    """While the next segment is filled others write, and may have gone on to it: history is not what has to go."""
+    with penstock.open(tmp_path, fsync="never") as queue:
+        tube, host = queue.tube("t"), queue._host
+        for _ in range(3):
+            # History, that a snapshot stands for.
+            tube.put(bytes(SEGMENT_BYTES // 2))
+        take_and_ack(queue, 3)
+        queue.checkpoint()
+        journal = host.has_journal()
+        wait_for_rest(queue)
+        names, fill, log = set(journal.disk.names()), Log.fill, journal.log
+        done: list[int] = []
+
+        def with_others_in_between(self: Log) -> None:
+            fill(self)
+            if not done:
+                before = log.segment
+                if meanwhile == "a put":
+                    while log.segment == before:
+                        tube.put(bytes(MEGABYTE))
+                else:
+                    with host.lock:
+                        log.promise("everysec", host.now(), host.wall())
+                assert log.room.spare is None
+                done.append(log.segment)
+
+        monkeypatch.setattr(Log, "fill", with_others_in_between)
+        journal._steward.wake()
+        wait_for(lambda: bool(done), "it does not fill the next one")
+        # Whoever writes calls for the next one.
+        tube.put(b"x")
+        wait_for(lambda: log.room.spare is not None, "it does not make the next one")
+        wait_for_rest(queue)
+        assert names - {"ballast"} <= set(journal.disk.names()) and not caplog.messages
+
+
 def test_history_that_need_not_be_kept_makes_room_for_a_snapshot() -> None:
     """On a full disk the snapshot would fail, and with it what would make room."""
     disk = SmallDisk()

@@ -68,6 +68,7 @@ class Moves:
     stages: Stages
     room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says, after each commit.
     moves_left: i64  # The same of moves of jobs that do not end by them; few on a full disk only.
+    taken_count: i64  # How many jobs are taken, of all tubes: each needs room to end.
     resident_bytes: i64  # Of the bodies that are in memory.
     waiting_bytes: i64  # Of puts that wait for room.
     notes_bytes: i64  # What all notes take of memory.
@@ -108,6 +109,7 @@ class Moves:
         self.stages = Stages()
         self.room_bytes = NEVER
         self.moves_left = NEVER
+        self.taken_count = 0
         self.resident_bytes = 0
         self.waiting_bytes = 0
         self.notes_bytes = 0
@@ -331,6 +333,7 @@ class Moves:
             if job.extra is not None and (state == s.DONE or state == s.ZOMBIE) and job.extra.unique:
                 _no_longer_unique(tube, job)
             if came_from == s.TAKEN:
+                self.taken_count -= 1
                 self._let_go(job, tube)
             elif came_from == s.STAGED:
                 self._leave_stage(job)
@@ -347,6 +350,8 @@ class Moves:
             tube.place(job)
             if state == s.READY:
                 self._wake(tube, job)
+            elif state == s.TAKEN:
+                self.taken_count += 1
         self._arm(job, tube)
         self._tell(job, tube, rule, now)
 
@@ -496,10 +501,8 @@ class Moves:
 
     def count_moves(self) -> None:
         """Have the shell tell again how many moves there is room for, while all that is taken can still end."""
-        taken: i64 = 0
-        for tube in self.tubes.values():
-            taken += len(tube.taken.items)
-        self.moves_left = self.outbox.more_moves(self.moves_left, taken, self.labels.total // max(1, self.jobs.count))
+        label_bytes = self.labels.total // max(1, self.jobs.count)
+        self.moves_left = self.outbox.more_moves(self.moves_left, self.taken_count, label_bytes)
 
     def takes_go_on(self) -> None:
         """There is room for moves again: look at who waits to take."""

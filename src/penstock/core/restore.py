@@ -37,8 +37,10 @@ def restore_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, by
         job.tube = tube.slot
         tube.know(job, keys.get(job.id, NO_KEY) if keyed else NO_KEY)
         engine.resident_bytes += resident_length(job)
-        if job.state == s.TAKEN and tube.keys is not None:
-            tube.keys.of(job).taken += 1
+        if job.state == s.TAKEN:
+            engine.taken_count += 1
+            if tube.keys is not None:
+                tube.keys.of(job).taken += 1
     for job in jobs:
         tube.place(job)
         engine._arm(job, tube)

@@ -201,6 +201,10 @@ class Steward:
     def _make_room(self, served: Served) -> bool:
         """The disk is full: let go of history, then of the log, if what is left of it is little; tell if it helped."""
         disk, log = served.disk, served.log
+        # The next segment may just have been begun, or dropped for another: that is no full disk, and history stays.
+        self._be_ready(served)
+        if not self._lacks_room(served):
+            return True
         freed = trim(disk, log, NO_HISTORY, served.wall())
         if freed:
             _log.warning("the disk is full: %d bytes of history were given up", freed)

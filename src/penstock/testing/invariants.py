@@ -47,6 +47,7 @@ def check(engine: Engine) -> None:
         by_tube[job.tube].append(job)
     for tube in engine.tubes.values():
         check_tube(tube, by_tube[tube.slot])
+    same("E2", "taken jobs", engine.taken_count, sum(job.state == s.TAKEN for job in jobs))
     same("E2", "what names take", engine.labels.total, sum(map(label_bytes, engine.tubes.values())))
     waits = check_lines(engine)
     claims = _claims(engine)
