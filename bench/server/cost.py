@@ -1,6 +1,7 @@
 """What one command costs a server: the time of a core that its process uses, whatever else the machine does.
 
-Rates on a busy machine say as much about the others. This varies less, and leaves out what the client costs.
+Rates on a busy machine say as much about the others. This varies less, and leaves out what the client costs. The server
+may not linger here: what it does while it looks for more is not what a command costs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def trials(scale: Scale) -> list[Trial]:
 
 
 def _prepare(count: int) -> Sample:
-    bare, server = processes.bare(), processes.penstock("--no-journal")
+    bare, server = processes.bare(), processes.penstock("--no-journal", "--linger", "0")
 
     def sample() -> list[float]:
         server.ask("DEBUG", "FLUSHALL")
