@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -261,3 +263,54 @@ def test_what_nobody_has_taken_is_deleted_only_where_there_is_room(filled: tuple
     disk.capacity = None
     wait_for(lambda: can_put(queue, tube), "the disk has room, and nobody sees it")
     tube.drop()
+
+
+# ---- By nobody -------------------------------------------------------------------------------------------------------
+
+
+def test_where_no_file_can_be_made_for_other_reasons_history_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Out of open files there is no next segment, and no ballast; and a history that is gone makes none."""
+    disk = MemoryDisk()
+    with a_queue(disk) as queue:
+        tube, log = queue.tube("t"), queue._host.has_journal().log
+        for _ in range(3):
+            tube.put(bytes(log.room.segment_bytes // 2))
+            taken = tube.take()
+            assert taken is not None
+            taken.ack()
+        queue.checkpoint()
+        wait_for_rest(queue)
+        refused: list[str] = []
+
+        def no_files(name: str, size: int, head: bytes) -> Any:
+            refused.append(name)
+            raise OSError(errno.EMFILE, "too many open files")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(disk, "create", no_files)
+            disk.remove("ballast")
+            with log.room.lock:
+                log._drop_spare()
+            history = set(disk.names())
+            steward = queue._host.has_journal()._steward
+            # It tries for each of the two, and again, in every turn.
+            wait_for(lambda: steward.wake() or len(refused) > 8, "it does not try")
+        wait_for(lambda: steward.wake() or log.room.spare is not None, "it does not go on")
+        assert history <= set(disk.names()) and "given up" not in caplog.text
+
+
+def test_that_the_disk_is_full_is_told_once_and_that_it_is_not_any_more(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    disk = MemoryDisk(capacity=10 * MEGABYTE)
+    with a_queue(disk) as queue:
+        tube, steward = queue.tube("t"), queue._host.has_journal()._steward
+        fill(tube)
+        wait_for(lambda: steward.wake() or bool(caplog.messages), "nobody is told")
+        disk.capacity = 100 * MEGABYTE
+        wait_for(lambda: steward.wake() or len(caplog.messages) > 1, "nobody is told that it is over")
+        assert caplog.messages == [
+            "the log cannot grow, so puts are refused: the disk is full, or no file can be opened",
+            "the log can grow again",
+        ]

@@ -98,6 +98,7 @@ class Steward:
         self._queue = weakref.ref(served, lambda _: self._due.ring())
         self._seen = 0  # The segment that was written to when everything was last in order.
         self._quiet_until = 0.0  # When to say again that something failed.
+        self._is_full = False  # Whether it was said that the disk is.
         self._written = 0  # How far the log was written when others were last let work.
         self._indexed: set[str] = set()  # Segments whose index is known to be good, or that can have none.
         self._turned = threading.Condition()
@@ -163,6 +164,7 @@ class Steward:
             # Behind whatever was made: what it takes is not free.
             served.log.room.look()
             is_full = self._lacks_room(served) and not self._make_room(served)
+            self._tell_whether_full(is_full)
             if served.engine.moves_left <= 0:
                 with self._locked(served):
                     served.look_for_room()
@@ -194,6 +196,15 @@ class Steward:
             return _TRY_AGAIN_S
         return _LOOK_S
 
+    def _tell_whether_full(self, is_full: bool) -> None:
+        """Say so once, and when it is over: those who are refused may keep it to themselves."""
+        if is_full != self._is_full:
+            self._is_full = is_full
+            if is_full:
+                _log.warning("the log cannot grow, so puts are refused: the disk is full, or no file can be opened")
+            else:
+                _log.info("the log can grow again")
+
     def _lacks_room(self, served: Served) -> bool:
         """Whether the disk is full; or will be for good, because somebody else has the room of the ballast."""
         return served.log.is_full() or not ballast.is_there(served.disk)
@@ -205,6 +216,9 @@ class Steward:
         self._be_ready(served)
         if not self._lacks_room(served):
             return True
+        if not log.is_short() and disk.free() > log.room.segment_bytes + ballast.BALLAST_BYTES:
+            # Files cannot be made, though there is room: no more can be open, perhaps. Less history is no help.
+            return not log.is_full()
         freed = trim(disk, log, NO_HISTORY, served.wall())
         if freed:
             _log.warning("the disk is full: %d bytes of history were given up", freed)

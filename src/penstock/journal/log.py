@@ -269,8 +269,12 @@ class Log:
         return False
 
     def is_full(self) -> bool:
-        """Whether the disk has no room for more jobs. Any thread may ask."""
-        return self.room.spare is None or self._unowed() <= 0
+        """Whether there is no room for more jobs, in files that are made or to be made. Any thread may ask."""
+        return self.room.spare is None or self.is_short()
+
+    def is_short(self) -> bool:
+        """Whether all that the disk has is owed to the jobs there are. Any thread may ask."""
+        return self._unowed() <= 0
 
     def owed_bytes(self) -> int:
         """How much room on the disk is needed so that every job that is there can be taken, and can end."""
