@@ -55,6 +55,28 @@ def test_a_job_for_one_who_leaves_in_the_same_turn_was_never_delivered(tmp_path:
     inside.run(main())
 
 
+@pytest.mark.parametrize("door", ["port", "iproto_port"])
+def test_nor_was_one_for_whom_the_system_has_closed_and_the_loop_has_not_told_of_it_yet(
+    tmp_path: Path, door: str
+) -> None:
+    async def main() -> None:
+        async with inside.server(tmp_path) as server:
+            tube = await _made(server)
+            async with inside.client(getattr(server.config, door)) as (_, writer), inside.client(server.config.port):
+                take = command("TAKE", "once", "TIMEOUT", "1h")
+                writer.write(take if door == "port" else call("queue.tube.once:take", [3_600], 1))
+                await inside.until(lambda: tube.line.length == 1 and len(server.clients) == 2)
+                taker, putter = sorted(server.clients, key=lambda client: not client.is_waiting)
+                putter.data_received(command("PUT", "once", "body"))
+                taker.transport.abort()
+                assert not taker.lost
+                server.node._end_turn()
+                await inside.until(lambda: taker.lost)
+                await inside.until(lambda: _is_untouched(tube))
+
+    inside.run(main())
+
+
 def test_nor_was_one_for_a_guest_whose_client_leaves_in_the_same_turn(tmp_path: Path) -> None:
     async def script(one: Server, other: Server) -> None:
         tube = other.node.engine.tubes[b"there"]

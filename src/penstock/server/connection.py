@@ -186,7 +186,8 @@ class Connection(Client):
 
     def send(self, answers: bytes) -> None:
         """Send it answers, and close it if they were the last."""
-        if self._closed:
+        # What a socket that the system has closed is handed was not delivered.
+        if self._closed or (self.unsent and self.transport.is_closing()):
             return
         were_last = self.were_sent()
         length: i64 = len(answers)
