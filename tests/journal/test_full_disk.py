@@ -6,8 +6,7 @@ import errno
 import itertools
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,20 +20,13 @@ from penstock.host.session import Session
 from penstock.host.steward import Steward
 from penstock.testing.disk import MemoryDisk
 from penstock.testing.invariants import check
-from tests.journal.resting import wait_for_rest
+from tests.journal.resting import wait_for, wait_for_rest
 
 MEGABYTE = 1024 * 1024
 
 
 def a_queue(disk: MemoryDisk, **store: Any) -> Queue:
     return Queue(Session(Host(0, NEVER, Store(disk, fsync="never", **store))))
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.005)
 
 
 @contextmanager
