@@ -74,7 +74,7 @@ format: $(VENV)/tools ## put the source into the house format
 	@$(PY) -m ruff format --quiet
 
 docs: $(VENV)/tools ## write the generated parts of the documentation anew
-	@PYTHONPATH=src $(PY) scripts/generate_docs.py
+	@PYTHONPATH=src:. $(PY) scripts/generate_docs.py
 
 bench: setup ## measure the speed
 	@$(PY) -m bench

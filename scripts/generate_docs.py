@@ -30,6 +30,7 @@ from penstock.dialects.command import EVERYTHING, Command
 from penstock.dialects.command import GROUPS as COMMAND_CLASSES
 from penstock.server.catalogue import tables
 from penstock.server.settings import GROUPS, Setting
+from tests.security.attempts import all_attempts
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -444,6 +445,15 @@ def exit_codes_table() -> str:
     return table(["code", "meaning"], [[str(code), meaning] for code, meaning in MEANINGS.items()])
 
 
+def attempts_tables() -> str:
+    """Every attack that the tests try, a table for each test file."""
+    headings = ["tried", "where", "as whom", "result"]
+    return "\n\n".join(
+        f"### {title}\n\n{table(headings, [list(dataclasses.astuple(each)) for each in attempts])}"
+        for title, attempts in all_attempts()
+    )
+
+
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "command line": ("CLI.md", command_line_reference),
     "commands": ("PROTOCOL.md", commands_table),
@@ -454,6 +464,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "limits": ("COMPATIBILITY.md", limits_table),
     "settings": ("CONFIGURATION.md", settings_tables),
     "tubes": ("tubes/README.md", tubes_table),
+    "attempts": ("SECURITY.md", attempts_tables),
 }
 
 
