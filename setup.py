@@ -50,7 +50,6 @@ GROUPS = {
         "dialects/calls.py",
         "dialects/claims.py",
         "dialects/everywhere.py",
-        "dialects/glob.py",
         "dialects/jobs.py",
         "dialects/packed.py",
         "dialects/pages.py",

@@ -9,6 +9,7 @@ from penstock.core.engine import Engine
 from penstock.core.ids import IdForms
 from penstock.core.outbox import Outbox
 from penstock.core.tube import Tube
+from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 from penstock.dialects.command import WRITE, Caller, Command, Desk, Long
 from penstock.dialects.disque import Disque
 from penstock.dialects.jobs import Jobs
@@ -37,15 +38,6 @@ class Log(Outbox):
 
     def tube_dropped(self, tube: Tube, now: int) -> None:
         self.told.append(b"-" + tube.name)
-
-
-class Confined(Caller):
-    """A client that may use only some tubes."""
-
-    tubes: tuple[bytes, ...] = ()
-
-    def may_use(self, tube: bytes) -> bool:
-        return tube in self.tubes
 
 
 class Shop:
@@ -78,8 +70,8 @@ class Shop:
 
     def another(self, *tubes: bytes) -> Caller:
         """Another client; one that may use only some tubes, if they are named."""
-        caller = Confined(self.engine.connect(b"token %d" % len(self.engine.sessions)))
-        caller.any_tube, caller.tubes = not tubes, tubes
+        caller = Caller(self.engine.connect(b"token %d" % len(self.engine.sessions)))
+        caller.restrict(TubePatterns(list(tubes)) if tubes else EVERY_TUBE)
         return caller
 
     def ask(self, *words: bytes, caller: Caller | None = None) -> bytes:

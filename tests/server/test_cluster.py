@@ -24,6 +24,7 @@ from penstock.cli.nodes import node_at, nodes_of
 from penstock.cli.target import Target
 from tests.ports import free_port
 
+from .bus_peers import SECRET
 from .clustering import Cluster, Node, cluster_of
 from .forked import Forked
 from .proxies import Proxy
@@ -414,6 +415,8 @@ def test_the_command_line_sees_and_changes_the_cluster(three: Cluster, tmp_path:
             assert "say --yes" in asked
             said = penstock("forget", name[:8], "--yes", code=1)
             assert f"2 nodes have forgotten {name}" in said and f"127.0.0.1:{three.nodes[1].port}" in said
+        # A node with a password and no cluster-secret has no links.
+        three.gather()
         assert f"3 nodes have forgotten {name}" in penstock("forget", name, "--yes")
         assert [node.cluster_info()["cluster_known_nodes"] for node in three.nodes] == [3, 3, 3]
         penstock("forget", name, "--yes", code=3)
@@ -551,9 +554,10 @@ def test_nodes_meet_over_ipv6_and_one_that_is_reset_is_another(tmp_path: Path) -
 
 
 def test_nodes_with_a_secret_talk_over_tls_and_others_do_not(tmp_path: Path, certificate: Path) -> None:
-    tls = ["--tls-cluster", "yes", "--tls-ca-cert-file", str(certificate / "cert.pem")]
+    tls = ["--tls-cluster", "yes", "--tls-cluster-ca-cert-file", str(certificate / "cert.pem")]
+    tls += ["--tls-cluster-name", "localhost"]
     tls += ["--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem")]
-    words = ["--cluster-secret", "a secret of some length", "--appendonly", "no"]
+    words = ["--cluster-secret", SECRET, "--appendonly", "no"]
     with cluster_of(tmp_path, 2, *words, *tls) as pair:
         plain = Node(tmp_path / "plain", *words)
         try:

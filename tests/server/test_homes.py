@@ -18,6 +18,7 @@ import penstock
 from penstock.cli.main import app
 from penstock.core.errors import NoHome
 
+from .bus_peers import SECRET
 from .clustering import MISSED_MS, Cluster, Node, cluster_of
 from .iproto_wire import CALL_16, PING, IprotoWire, pack
 from .iproto_wire import Refusal as CallRefusal
@@ -397,6 +398,7 @@ def test_homes_are_listed_and_counted(three: Cluster, wires: list[Wire]) -> None
 
 def test_nobody_may_do_more_through_another_node_and_a_tube_that_has_two_homes_is_told(tmp_path: Path) -> None:
     users = ["--user", "ann", "password:a", "commands:read,write", "tubes:mail*", "--requirepass", "r"]
+    users += ["--cluster-secret", SECRET]
     with contextlib.ExitStack() as stack:
         nodes = [Node(tmp_path / name, *users) for name in ("n0", "n1")]
         for node in nodes:

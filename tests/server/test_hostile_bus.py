@@ -13,77 +13,9 @@ from penstock.cluster import messages as m
 from penstock.wire import bus
 from penstock.wire.msgpack import pack
 
+from .bus_peers import ME, SECRET, WRONG_SECRET, Callee, Stranger, greeting
 from .clustering import MISSED_MS, Node
 from .serving import PATIENCE_S, Wire, configured, wait_for
-
-ME = b"a" * 40
-SECRET = "correct horse battery staple"
-
-
-class Stranger:
-    """Somebody who connects to the bus and says what they like."""
-
-    def __init__(self, node: Node, name: bytes = ME) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", node.bus_port), timeout=PATIENCE_S)
-        self.name = name
-        self.nonce = b"n" * 32
-        self.seal = bus.Seal(bytes(32))
-
-    def send(self, data: bytes) -> Stranger:
-        with contextlib.suppress(ConnectionError):
-            self.socket.sendall(data)
-        return self
-
-    def word(self) -> bytes:
-        """What the node says in the handshake."""
-        head = self._exactly(4)
-        return self._exactly(int.from_bytes(head, "big"))
-
-    def _exactly(self, length: int) -> bytes:
-        data = b""
-        while len(data) < length:
-            more = self.socket.recv(length - len(data))
-            assert more, "hung up"
-            data += more
-        return data
-
-    def shake_hands(self, secret: str, epoch: int = 0, known: int = 0) -> Stranger:
-        """Be one of them, or pretend to."""
-        self.send(bus.opening(self.name, self.nonce, epoch))
-        hello = bus.hello(self.word(), True)
-        made = bus.Secrets(secret.encode(), bus.Hello(self.name, self.nonce, b"", epoch, 0), hello)
-        self.seal = bus.Seal(made.link_key())
-        self.send(bus.proven(made.dialler_proof(known), known))
-        return self
-
-    def say(self, *said: m.Message) -> Stranger:
-        return self.send(bus.packets(list(said), self.seal, bus.Scribe()))
-
-    def is_hung_up_on(self) -> bool:
-        """Wait until it is."""
-        try:
-            while self.socket.recv(65536):
-                pass
-        except ConnectionError:
-            pass
-        self.socket.close()
-        return True
-
-
-class Callee(Stranger):
-    """Somebody whom the node connects to."""
-
-    def __init__(self, door: socket.socket, name: bytes = b"d" * 40) -> None:
-        self.socket, _ = door.accept()
-        self.socket.settimeout(PATIENCE_S)
-        self.name = name
-        self.nonce = b"n" * 32
-
-    def answer(self) -> None:
-        """Be one of them: the second word, and hear the third."""
-        made = bus.Secrets(SECRET.encode(), bus.hello(self.word(), False), bus.Hello(self.name, self.nonce, b"", 0, 0))
-        self.send(bus.answer(self.name, self.nonce, made.listener_proof(), 0, 0))
-        self.word()
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +34,6 @@ def is_shared(port: int) -> bool:
 
 def refused(node: Node) -> int:
     return int(node.cluster_info()["cluster_stats_refused"])
-
-
-def greeting(kind: int = m.MEET, rumours: list[m.Rumour] | None = None) -> m.Greeting:
-    return m.Greeting(kind, "127.0.0.1", 7, 8, 0, bytes(16), rumours or [])
 
 
 GARBAGE: dict[str, bytes] = {
@@ -134,7 +62,7 @@ def test_another_version_is_told_so_by_name(node: Node) -> None:
 
 
 def test_one_who_does_not_know_the_secret_is_turned_away(node: Node) -> None:
-    stranger = Stranger(node).shake_hands("a wrong secret of some length").say(greeting())
+    stranger = Stranger(node).shake_hands(WRONG_SECRET).say(greeting())
     assert b"does not know the secret" in stranger.word()
     assert stranger.is_hung_up_on()
     assert node.cluster_info()["cluster_known_nodes"] == 1
@@ -193,7 +121,7 @@ def test_what_is_said_about_jobs_by_one_who_is_no_member_is_ignored(node: Node) 
 def test_nobody_who_has_proven_nothing_makes_a_node_step_down(node: Node) -> None:
     id = node.id
     for stranger in (Stranger(node), Stranger(node, id)):
-        stranger.shake_hands("a wrong secret of some length", epoch=9, known=9)
+        stranger.shake_hands(WRONG_SECRET, epoch=9, known=9)
         assert b"does not know the secret" in stranger.word()
         assert stranger.is_hung_up_on()
     assert node.id == id and node.ask("CLUSTER", "EPOCH", id) == 0

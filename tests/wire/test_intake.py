@@ -157,6 +157,15 @@ def test_requests_are_the_same_whenever_they_are_read(
     assert (parser.error, parser.pending()) == (whole.error, whole.pending())
 
 
+def test_bytes_that_came_behind_a_length_are_read_before_later_ones() -> None:
+    parser = AnswerParser()
+    for piece in (b"$3\r\n", b"a"):
+        parser.feed(piece)
+    assert parser.parse() == []
+    parser.feed(b"bc\r\n")
+    assert parser.parse() == [b"abc"]
+
+
 @given(st.lists(st.sampled_from([b":1\r\n", b"$3\r\na\r\n\r\n", b"+x\n\r\r\n", b"*2\r\n", b"~2\r\n"])), scripts)
 def test_answers_are_the_same_whenever_they_are_read(parts: list[bytes], script: list[tuple[int, int]]) -> None:
     parser, whole = AnswerParser(), AnswerParser()

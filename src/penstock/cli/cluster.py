@@ -7,6 +7,7 @@ at the addresses that the first one knows, with its user and password.
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -63,6 +64,12 @@ def info(*, target: Target, out: Output) -> None:
             "jobs": sum(total(row) for row in overview),
         }
     )
+
+
+@app.command()
+def secret() -> None:
+    """Print a new random secret for `cluster-secret`. All nodes of a cluster must have the same one."""
+    typer.echo(secrets.token_hex(32))
 
 
 @app.command()

@@ -8,6 +8,10 @@ that to those who have.
 
 An acknowledgement of a job that nobody here has heard of is kept, too (a *dummy*): the job may be on a node that
 cannot be reached now. All nodes are asked then, and the first that knows the job takes it over.
+
+A client may be restricted to some tubes. Only a holder knows the tube of a job, so a dummy of a restricted client is a
+request: it carries the client's tube patterns, each holder checks them, and no node takes it as proof that the job is
+done. In particular it leaves no tombstone (`place.lately`): that would remove a job of another tube that arrives later.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from penstock.core import states as s
 from penstock.core.copying import finish
 from penstock.core.deadlines import Timed
 from penstock.core.job import Job
+from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 
 # After each attempt to collect it, an acknowledgement waits twice as long for the next, up to three minutes.
 _PERIOD_MS: Final = 1_000
@@ -41,6 +46,11 @@ _AGAIN_MAX: Final = 10_000
 
 _KEY: Final = b"ack "
 
+# Marks a tube pattern, in hex digits, in the note of a dummy. Dummies whose patterns are longer in total are not in the
+# log: 100,000 of them must not fill the memory. They are retried until this process ends.
+_PATTERN_MARK: Final = b"?"
+_PATTERN_BYTES_MAX: Final = 256
+
 
 class Ack(Timed):
     """That a job was acknowledged. Its deadline is when to tell the others again."""
@@ -50,14 +60,16 @@ class Ack(Timed):
     confirmed: dict[bytes, bool]  # Who has said that it knows, and whether it had a copy.
     attempts: i64
     expiry: i64  # When it is of no use any more, because the job would be over.
+    tubes: TubePatterns  # Of a dummy: the tubes that the client may use.
 
-    def __init__(self, id: bytes, holders: list[bytes], expiry: i64) -> None:
+    def __init__(self, id: bytes, holders: list[bytes], expiry: i64, tubes: TubePatterns = EVERY_TUBE) -> None:
         super().__init__()
         self.id = id
         self.holders = holders
         self.confirmed = {}
         self.attempts = 0
         self.expiry = expiry
+        self.tubes = tubes
 
     def is_dummy(self) -> bool:
         """Whether it is of a job that this node never had."""
@@ -84,8 +96,7 @@ class Acks:
         """Go on with those that the log has."""
         for key, value in self._place.engine.notes.items():
             if key.startswith(_KEY):
-                words = value.split(b" ")
-                ack = Ack(key[len(_KEY) :], [self._place.node(node) for node in words[1:]], int(words[0]))
+                ack = self._read_note(key[len(_KEY) :], value)
                 self._know(ack)
                 self._place.deadlines.set(ack, now + _PERIOD_MS + self._place.chance.below(_PERIOD_MS))
 
@@ -98,17 +109,20 @@ class Acks:
         else:
             self._place.lately.add(id, now)
 
-    def dummy(self, id: bytes, minutes: i64, now: i64) -> None:
-        """A job that is not here is done: ask who has it."""
+    def dummy(self, id: bytes, minutes: i64, tubes: TubePatterns, now: i64) -> None:
+        """A client who may use these tubes says that a job which is not here is done: ask who has it."""
         ack = self.by_id.get(id)
         if ack is not None:
+            if ack.is_dummy() and ack.tubes is not tubes:
+                ack.tubes = ack.tubes.union(tubes)
+                self._write_note(ack, now)
             self._try(ack, now)
         elif self._place.members.size() < 2:
             return
         elif self.dummies >= DUMMIES_MAX:
             self.refused += 1
         else:
-            self._try(self._keep(Ack(id, [], now + minutes * 60_000), now), now)
+            self._try(self._keep(Ack(id, [], now + minutes * 60_000, tubes), now), now)
 
     def forget(self, id: bytes, now: i64) -> list[bytes]:
         """Drop an acknowledgement, if there is one; tell who were the holders."""
@@ -131,14 +145,17 @@ class Acks:
 
     # What others say
 
-    def object_to(self, sender: bytes, id: bytes) -> bool:
-        """Tell a node that a job is done, if it is; and tell whether."""
+    def object_to(self, sender: bytes, id: bytes, now: i64, queue: bytes = b"") -> bool:
+        """Tell a node that a job is done, if it is; return whether it is. `queue` is the job's tube, where known."""
         ack = self.by_id.get(id)
-        if ack is not None:
+        if ack is not None and queue and not ack.tubes.match(queue):
+            # A client has acknowledged a job that it may not use.
+            self._drop(ack, now)
+        elif ack is not None:
             if not ack.is_dummy() and sender not in ack.holders:
                 ack.holders.append(self._place.node(sender))
-            self._place.mail.send(sender, OfJob(SETACK, id, fingerprint(ack.holders)))
-            return True
+            self._place.mail.send(sender, OfJob(SETACK, id, fingerprint(ack.holders), ack.tubes))
+            return ack.tubes.any_tube or queue != b""
         if self._place.lately.has(id):
             self._place.mail.send(sender, OfJob(SETACK, id))
             return True
@@ -152,6 +169,10 @@ class Acks:
         job: Job | None = None
         if ack is None:
             job = place.find(id, now)
+            if job is not None and not message.tubes.match(place.engine.tube_of(job).name):
+                # The client may not use its tube, and learns no more than if there were no such job.
+                place.mail.send(sender, OfHolders(GOTACK, id, 0, []))
+                return
             if job is not None:
                 ack = self._acked(job, id, sender, message.aux == 0, now)
         if ack is None:
@@ -160,8 +181,9 @@ class Acks:
                 # It keeps the acknowledgement, not we.
                 place.mail.send(sender, OfHolders(GOTACK, id, 0, [heir]))
                 return
-            # It may still be on its way to us.
-            place.lately.add(id, now)
+            if job is not None or message.tubes.any_tube:
+                # It may still be on its way to us.
+                place.lately.add(id, now)
             place.mail.send(sender, OfHolders(GOTACK, id, 1 if job is not None else 0, []))
             return
         had = not ack.is_dummy()
@@ -196,24 +218,20 @@ class Acks:
         ack = self.by_id.get(message.id)
         if ack is None:
             return
-        if ack.is_dummy():
-            if message.aux:
-                self._drop(ack, now)
-                return
-        else:
-            self._tell_more(ack, sender if message.aux else b"", message.holders)
         ack.confirmed[self._place.node(sender)] = message.aux != 0
+        if not ack.is_dummy():
+            self._tell_more(ack, sender if message.aux else b"", message.holders)
+        elif message.aux:
+            self._drop(ack, now)
+            return
         self._collect_if_known(ack, now)
 
-    def receive_holders(self, sender: bytes, message: OfHolders) -> bool:
+    def receive_holders(self, sender: bytes, message: OfHolders, now: i64) -> bool:
         """A node tells who has copies of a job. Tell whether it is done, and they have to know that."""
         ack = self.by_id.get(message.id)
-        if ack is None:
-            return self.object_to(sender, message.id)
-        if ack.is_dummy():
-            self.object_to(sender, message.id)
-        else:
-            self._tell_more(ack, b"", [sender, *message.holders])
+        if ack is None or ack.is_dummy():
+            return self.object_to(sender, message.id, now)
+        self._tell_more(ack, b"", [sender, *message.holders])
         return True
 
     def _tell_more(self, ack: Ack, sender: bytes, nodes: list[bytes]) -> None:
@@ -229,6 +247,9 @@ class Acks:
         place = self._place
         id = message.id
         job = place.find(id, now)
+        if not message.tubes.any_tube and (job is None or not message.tubes.match(place.engine.tube_of(job).name)):
+            # A client has ended a job that is not here, or that it may not use.
+            return
         if message.aux == MOVED_AWAY:
             if job is not None and not job.once:
                 place.heirs.add(id, now, sender)
@@ -276,7 +297,7 @@ class Acks:
         ack.attempts += 1
         if self._collect_if_known(ack, now):
             return
-        message = OfJob(SETACK, ack.id, fingerprint(ack.holders))
+        message = OfJob(SETACK, ack.id, fingerprint(ack.holders), ack.tubes)
         for node in place.members.linked() if ack.is_dummy() else ack.holders:
             if node != place.myself and node not in ack.confirmed:
                 place.mail.send(node, message)
@@ -306,8 +327,23 @@ class Acks:
 
     def _keep(self, ack: Ack, now: i64) -> Ack:
         self._know(ack)
-        self._place.engine.note(_KEY + ack.id, b" ".join([b"%d" % ack.expiry, *ack.holders]), now)
+        self._write_note(ack, now)
         return ack
+
+    def _write_note(self, ack: Ack, now: i64) -> None:
+        """Write an acknowledgement to the log: its expiry, and its holders or the patterns of a restricted client."""
+        words = [b"%d" % ack.expiry, *ack.holders]
+        if not ack.tubes.any_tube:
+            words += [_PATTERN_MARK + text.hex().encode() for text in ack.tubes.texts]
+        note = b" ".join(words)
+        if ack.tubes.any_tube or len(note) <= _PATTERN_BYTES_MAX:
+            self._place.engine.note(_KEY + ack.id, note, now)
+
+    def _read_note(self, id: bytes, note: bytes) -> Ack:
+        words = note.split(b" ")
+        holders = [self._place.node(word) for word in words[1:] if not word.startswith(_PATTERN_MARK)]
+        texts = [bytes.fromhex(word[1:].decode()) for word in words[1:] if word.startswith(_PATTERN_MARK)]
+        return Ack(id, holders, int(words[0]), TubePatterns(texts) if texts else EVERY_TUBE)
 
     def _know(self, ack: Ack) -> None:
         self.by_id[ack.id] = ack
@@ -320,7 +356,8 @@ class Acks:
             self.dummies -= 1
         self._place.deadlines.clear(ack)
         self._place.engine.note(_KEY + ack.id, b"", now)
-        self._place.lately.add(ack.id, now)
+        if ack.tubes.any_tube or True in ack.confirmed.values():
+            self._place.lately.add(ack.id, now)
 
 
 def is_at_least_once(id: bytes) -> bool:

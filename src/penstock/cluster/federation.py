@@ -304,7 +304,7 @@ class Federation:
     def _import(self, sender: bytes, image: JobImage, now: i64) -> bool:
         place = self._place
         # One that may be delivered once comes with a number.
-        if image.retry_ms == 0 or self._acks.object_to(sender, image.id):
+        if image.retry_ms == 0 or self._acks.object_to(sender, image.id, now, image.queue):
             return False
         job = place.find(image.id, now)
         if job is not None:

@@ -480,7 +480,7 @@ class Handovers:
                 # It was on its way to whoever gives it to us now, whose receipt we have not had.
                 self._finish([job], now)
             take_in(place, image, tube, wake, True, now, buried)
-        elif not self._acks.object_to(sender, image.id):
+        elif not self._acks.object_to(sender, image.id, now, image.queue):
             if job is None:
                 take_in(place, image, tube, wake, image.state != s.DELAYED, now, buried)
             else:

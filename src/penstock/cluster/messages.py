@@ -12,6 +12,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from penstock.core import states as s
+from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 
 # About nodes.
 PING: Final = 0
@@ -242,11 +243,15 @@ class OfJob(Message):
 
     id: bytes
     aux: i64
+    # SETACK, DELJOB: the tubes that the client may use who ended the job. Nodes that do not hold the job cannot check
+    # this, so each holder does. `EVERY_TUBE` also stands for what a node says on its own account.
+    tubes: TubePatterns
 
-    def __init__(self, kind: i64, id: bytes, aux: i64 = 0) -> None:
+    def __init__(self, kind: i64, id: bytes, aux: i64 = 0, tubes: TubePatterns = EVERY_TUBE) -> None:
         super().__init__(kind)
         self.id = id
         self.aux = aux
+        self.tubes = tubes
 
 
 class OfCopy(OfJob):

@@ -51,6 +51,7 @@ from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
 from penstock.core.outcomes import OK
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
+from penstock.core.tube_patterns import TubePatterns
 from penstock.core.waits import Connection, CopyWait, ElsewhereWait
 
 # How many copies a job gets where its producer does not say, and so many nodes can be reached.
@@ -363,21 +364,30 @@ class Cluster(CopyKeeper):
             return f"ask the one that made it, {self.place.shown(maker)}"
         return f"ask the others: {id[2:10].decode('ascii', 'replace')}…, which made it, is not in the cluster any more"
 
-    def acknowledge_unknown(self, id: bytes, now: i64) -> None:
-        """A client says that a job is done which is not here."""
+    def acknowledge_unknown(self, id: bytes, tubes: TubePatterns, now: i64) -> None:
+        """A client who may use these tubes says that a job is done which is not here."""
         if not is_at_least_once(id):
             return
         if self.members.leaving:
             # It keeps nothing; somebody may have it from us.
-            self.place.broadcast(OfJob(m.SETACK, id))
+            self.place.broadcast(OfJob(m.SETACK, id, 0, tubes))
         else:
-            self.acks.dummy(id, i64(ttl_minutes(id)), now)
+            self.acks.dummy(id, i64(ttl_minutes(id)), tubes, now)
 
-    def fast_ack(self, session: Session, id: bytes, job: Job | None, now: i64) -> bool:
-        """A client says that a job is done, and does not mind if it is delivered again: tell whom we can, once."""
+    def fast_ack(self, session: Session, id: bytes, job: Job | None, tubes: TubePatterns, now: i64) -> bool:
+        """End a job for a client who may use these tubes and does not mind if the job is delivered again.
+
+        Every node that can be reached is told once. Return whether this node has the job, or knows that it is done.
+        """
         place = self.place
+        if job is None and not tubes.any_tube:
+            # Only a holder knows the tube of the job.
+            place.broadcast(OfJob(m.DELJOB, id, 0, tubes))
+            return False
         if job is None:
-            known = id in self.acks.by_id
+            ack = self.acks.by_id.get(id)
+            # A dummy is of a job that was never here.
+            known = ack is not None and not ack.is_dummy()
             holders = self.acks.forget(id, now)
             place.send_all(holders or self.members.linked(), OfJob(m.DELJOB, id, fingerprint(holders)))
             # It may still be on its way to us.

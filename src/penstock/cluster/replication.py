@@ -234,7 +234,7 @@ class Replications:
     def receive_repljob(self, sender: bytes, image: JobImage, quiet: bool, now: i64) -> None:
         """A node wants us to hold a copy."""
         place = self._place
-        if self._acks.object_to(sender, image.id) or image.retry_ms == 0:
+        if self._acks.object_to(sender, image.id, now, image.queue) or image.retry_ms == 0:
             return
         job = place.find(image.id, now)
         if job is not None:

@@ -148,7 +148,7 @@ class Requeue:
         """A holder is about to queue its copy."""
         place = self._place
         id = message.id
-        if self._acks.object_to(sender, id):
+        if self._acks.object_to(sender, id, now):
             return
         job = place.find(id, now)
         if job is None:
@@ -174,7 +174,7 @@ class Requeue:
 
     def receive_holders(self, sender: bytes, message: OfHolders, now: i64) -> None:
         """A holder tells of others."""
-        if self._acks.receive_holders(sender, message):
+        if self._acks.receive_holders(sender, message, now):
             return
         job = self._place.find(message.id, now)
         if job is None:
@@ -188,7 +188,7 @@ class Requeue:
     def receive_queued(self, sender: bytes, message: OfCopy, now: i64) -> None:
         """A holder has queued its copy."""
         place = self._place
-        if self._acks.object_to(sender, message.id):
+        if self._acks.object_to(sender, message.id, now):
             return
         job = place.find(message.id, now)
         if job is None or job.once or job.state == s.STAGED:
@@ -204,7 +204,7 @@ class Requeue:
 
     def receive_working(self, sender: bytes, message: OfCopy, now: i64) -> None:
         """A holder has handed its copy out, or was asked for more time."""
-        if self._acks.object_to(sender, message.id):
+        if self._acks.object_to(sender, message.id, now):
             return
         job = self._place.find(message.id, now)
         if job is None or job.once or job.state == s.STAGED:

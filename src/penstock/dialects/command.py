@@ -16,6 +16,7 @@ from penstock.cluster.founding import ClaimWait
 from penstock.cluster.questions import QuestionWait
 from penstock.core.errors import CommandError, NoHome, NoMemory, PenstockError
 from penstock.core.job import Job
+from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 from penstock.core.waits import SERVED, TIMED_OUT, Connection, Waiting
 from penstock.wire.errors import AskFirst, Elsewhere, Refused
 from penstock.wire.reply import Reply
@@ -54,7 +55,8 @@ class Caller:
     connection: Connection
     known: bool  # It has said who it is, or need not.
     groups: i64  # What it may do.
-    any_tube: bool  # Whether it may do so to every tube.
+    tubes: TubePatterns  # To which tubes it may do so.
+    any_tube: bool  # Whether these are all tubes; a copy of `tubes.any_tube` for the hot path.
     wait: Waiting | None  # What it waits for. Nothing more of it is run meanwhile.
     busy: bool  # A long command of it is under way: the same.
     abroad: i64  # How many of its commands are under way on other nodes.
@@ -74,6 +76,7 @@ class Caller:
         self.connection = connection
         self.known = True
         self.groups = EVERYTHING
+        self.tubes = EVERY_TUBE
         self.any_tube = True
         self.wait = None
         self.busy = False
@@ -117,9 +120,14 @@ class Caller:
             self._sending_count = 0
         return self.closing and self.reply.length == 0
 
+    def restrict(self, tubes: TubePatterns) -> None:
+        """Allow it these tubes from now on."""
+        self.tubes = tubes
+        self.any_tube = tubes.any_tube
+
     def may_use(self, tube: bytes) -> bool:
-        """Tell whether it may use a tube, where it may not use every one."""
-        return True
+        """Return whether it may use a tube."""
+        return self.tubes.match(tube)
 
 
 # A function, because a method that the shell's callers could override is looked up at every call.
@@ -136,6 +144,24 @@ def check_own(caller: Caller, name: bytes, what: bytes) -> None:
     """
     if not caller.any_tube and not caller.may_use(name):
         raise Refused(b"NOPERM this user has no permission to use this " + what)
+
+
+def whole_server_refusal(caller: Caller) -> bytes:
+    """Return why a caller may not look at or change the whole server; empty if it may.
+
+    A user with tube patterns administers its own tubes only. A node forwards commands about single tubes, so a command
+    about the whole server that comes through another node is not from one of its clients.
+    """
+    if caller.entry:
+        return b"NOPERM a command about the whole server is not run for a client of another node"
+    return b"" if caller.any_tube else b"NOPERM this user has no permission to use every queue"
+
+
+def check_whole_server(caller: Caller) -> None:
+    """Refuse a caller that may not look at or change the whole server."""
+    refusal = whole_server_refusal(caller)
+    if refusal:
+        raise Refused(refusal)
 
 
 # How many jobs or queues a slice of a long command is about, and at most what is answered in one go: about a
@@ -175,6 +201,7 @@ class Command:
     summary: str
     handler: Handler
     is_open: bool  # May be called by those who have not said who they are.
+    whole_server: bool  # It shows or changes what belongs to every tube: see `check_whole_server`.
     members: list[Command]  # Those that its second word chooses from, of a family.
     calls: i64
     ns: i64
@@ -189,6 +216,7 @@ class Command:
         summary: str,
         handler: Handler,
         is_open: bool = False,
+        whole_server: bool = False,
     ) -> None:
         self.name = name.encode()
         self.arity = arity
@@ -198,6 +226,7 @@ class Command:
         self.summary = summary
         self.handler = handler
         self.is_open = is_open
+        self.whole_server = whole_server
         self.members = []
         self.calls = 0
         self.ns = 0
@@ -212,6 +241,8 @@ class Command:
                 return b"NOAUTH Authentication required."
             if self.group & caller.groups == 0:
                 return b"NOPERM this user has no permission to run the '" + self.name + b"' command"
+            if self.whole_server:
+                return whole_server_refusal(caller)
         return b""
 
 

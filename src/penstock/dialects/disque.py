@@ -340,9 +340,9 @@ class Disque:
         session = caller.connection.session
         if cluster is not None:
             if what == _FAST_ACK:
-                return cluster.fast_ack(session, id, job, now)
+                return cluster.fast_ack(session, id, job, caller.tubes, now)
             if what == _ACK and job is None:
-                cluster.acknowledge_unknown(id, now)
+                cluster.acknowledge_unknown(id, caller.tubes, now)
         if job is None:
             return False
         engine = self._engine

@@ -263,7 +263,7 @@ class Native:
             job = self.find(caller, args[1], now)
             if job is not None:
                 self.count_one(caller, self._engine.ack(caller.connection.session, job, now))
-            elif self.let_know(args[1], now):
+            elif self.let_know(caller, args[1], now):
                 caller.reply.integer(0)
             else:
                 raise UnknownJob()
@@ -271,12 +271,12 @@ class Native:
             self.site.divide(caller, args, 1)
             self.each(caller, Many(self, args[1:], False), now)
 
-    def let_know(self, id: bytes, now: i64) -> bool:
+    def let_know(self, caller: Caller, id: bytes, now: i64) -> bool:
         """A job that is not here is done: other nodes may have it, and hear so. Tell whether one may have made it."""
         cluster = self.site.cluster
         if cluster is None or not is_long(id):
             return False
-        cluster.acknowledge_unknown(id, now)
+        cluster.acknowledge_unknown(id, caller.tubes, now)
         return cluster.may_be_elsewhere(id)
 
     def each(self, caller: Caller, many: Many, now: i64) -> None:
@@ -571,7 +571,7 @@ class Many(Long):
                 if self.do(caller, job, now) == OK:
                     self._done += 1
             elif not self._deletes:
-                native.let_know(self.ids[self._at - 1], now)
+                native.let_know(caller, self.ids[self._at - 1], now)
         if end < count:
             return False
         caller.reply.integer(self._done)

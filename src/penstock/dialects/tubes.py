@@ -15,12 +15,12 @@ from penstock.core import stats
 from penstock.core.emptying import Emptying
 from penstock.core.engine import Engine
 from penstock.core.errors import BadSyntax, OutOfRange, Unsupported
+from penstock.core.glob import Glob
 from penstock.core.limits import NEVER, check_count
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
 from penstock.core.tube import Tube
 from penstock.dialects.command import SLICE, Caller, Long, check_tube
-from penstock.dialects.glob import Glob
 from penstock.dialects.native import check_target
 from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.dialects.site import Site

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from penstock.core.errors import OutOfRange
+from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 from penstock.dialects.command import EVERYTHING, GROUPS
-from penstock.dialects.glob import Glob
 from penstock.server.words import to_bytes
 from penstock.wire.bus import PATTERNS_MAX
 
@@ -34,7 +34,7 @@ class Account:
         name: str,
         secret: bytes | None,
         groups: int = EVERYTHING,
-        tubes: Sequence[bytes] = (),
+        tubes: TubePatterns = EVERY_TUBE,
         chap: bytes = b"",
     ) -> None:
         """Take the SHA-256 of the password, or None where any password will do; and what scrambles are checked with."""
@@ -42,9 +42,7 @@ class Account:
         self.groups = groups
         self.chap = chap  # The SHA-1 of the SHA-1 of the password; empty where only the SHA-256 is known.
         self._secret = secret
-        self.tubes = list(tubes)  # Patterns; none: every tube.
-        self._globs = [Glob(pattern.decode("latin-1")) for pattern in tubes]
-        self.any_tube = not tubes or b"*" in tubes
+        self.tubes = tubes
 
     def has_password(self, password: bytes) -> bool:
         """Tell whether this is its password, in the same time whether it is or not."""
@@ -60,22 +58,15 @@ class Account:
 
     def grant(self, tube: bytes) -> None:
         """Let it use another tube."""
-        if self.may_use(tube):
+        if self.tubes.match(tube):
             return
-        if len(self.tubes) >= PATTERNS_MAX:
+        if len(self.tubes.texts) >= PATTERNS_MAX:
             raise OutOfRange(
                 f"user {self.name!r} has {PATTERNS_MAX} patterns of tubes, as many as there may be; "
                 "configure fewer that match more"
             )
         pattern = re.sub(r"([\\*?\[\]])", r"\\\1", tube.decode("latin-1"))
-        self.tubes.append(pattern.encode("latin-1"))
-        self._globs.append(Glob(pattern))
-
-    def may_use(self, tube: bytes) -> bool:
-        """Tell whether it may use a tube."""
-        # A name is bytes: each is one character here.
-        name = tube.decode("latin-1")
-        return self.any_tube or any(pattern.matches(name) for pattern in self._globs)
+        self.tubes.add(pattern.encode("latin-1"))
 
 
 class Accounts:
@@ -94,13 +85,13 @@ class Accounts:
             self._users.pop(DEFAULT_USER, None)
 
     def add(
-        self, name: str, secret: bytes | None, groups: Iterable[str], tubes: Sequence[bytes], chap: bytes = b""
+        self, name: str, secret: bytes | None, groups: Iterable[str], tubes: Iterable[bytes], chap: bytes = b""
     ) -> None:
         """Let another user in."""
         mask = 0
         for group in groups:
             mask |= GROUPS[group]
-        self._users[name] = Account(name, secret, mask, tubes, chap)
+        self._users[name] = Account(name, secret, mask, TubePatterns(list(tubes)), chap)
 
     @property
     def has_default_password(self) -> bool:

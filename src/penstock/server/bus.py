@@ -46,6 +46,12 @@ _AGAIN_S_MAX: Final = 1.0
 # A link that lived for so long was not opened in vain, seconds.
 _LASTING_S: Final = 5.0
 
+# Why a server that asks its clients for passwords has no links to other nodes.
+NEEDS_SECRET: Final = (
+    "this server has a password or users, so nodes must authenticate, too: set cluster-secret on every node "
+    "(`penstock cluster secret` prints a new one), or tls-cluster"
+)
+
 # How often the log says that somebody was refused, seconds.
 _TELL_S: Final = 1.0
 
@@ -80,6 +86,8 @@ class Bus:
         self.refusals = 0
         self.on_superseded: Callable[[int], None] = _nothing  # Told once that another is this node, and in which epoch.
         self.tls: ssl.SSLContext | None = None  # For links of ours, where nodes use TLS.
+        self.tls_name = ""  # What their certificates are for; empty for their addresses.
+        self._needs_secret = False  # The server has a password or users: see `why_not`.
         self.tunnels: Tunnels | None = None  # Of clients that use tubes of other nodes.
         self._node = node
         self._cluster = cluster
@@ -197,10 +205,37 @@ class Bus:
         return min(HANDSHAKE_S, self.members.timeout_ms / 2_000)
 
     def why_not(self, host: str) -> str:
-        """Why nobody at an address is talked to; empty if they are."""
-        if self.secret or self.tls is not None or is_loopback(host):
+        """Return why there are no links to or from an address; empty if there may be.
+
+        A peer acts for its clients with the rights that it claims for them, so an unauthenticated peer is an admin. A
+        server without a password trusts every process of its machine anyway. One with a password does not.
+        """
+        if self.is_locked:
+            return NEEDS_SECRET
+        if self.secret or self.tls is not None:
+            return ""
+        if is_loopback(host):
             return ""
         return "without a cluster-secret or tls-cluster nodes are talked to on the same machine only"
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether there are no links at all, because peers cannot be authenticated."""
+        return self._needs_secret and not self.secret
+
+    def set_needs_secret(self, needs_secret: bool) -> None:
+        """Set whether links need a secret, because clients need passwords; close links that may no longer be."""
+        if needs_secret == self._needs_secret:
+            return
+        self._needs_secret = needs_secret
+        self._moves = -1  # The next turn opens the links that may be again.
+        if self.is_locked and (self._inbound or self._outbound):
+            _log.warning("cluster bus closed: %s", NEEDS_SECRET)
+        if self.is_locked:
+            for link in [*self._inbound.values(), *self._unknown]:
+                link.close()
+            for node in list(self._outbound):
+                self._hang_up(node)
 
     def came(self, link: Inbound) -> bool:
         """Somebody has opened a link; tell whether there is room for it."""
@@ -365,7 +400,8 @@ class Bus:
     async def _open(self, link: Outbound) -> None:
         security: dict[str, Any] = {}
         if self.tls is not None:
-            security = {"ssl": self.tls, "server_hostname": "", "ssl_handshake_timeout": self.patience_s()}
+            name = self.tls_name or link.host
+            security = {"ssl": self.tls, "server_hostname": name, "ssl_handshake_timeout": self.patience_s()}
         try:
             # Not wait_for: what fails there is in a cycle with its task.
             async with asyncio.timeout(self.patience_s()):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.waits import EndWait, PutWait, Waiting
-from penstock.dialects.command import ADMIN, ANSWERED, SILENT, SKIP_NEXT, Desk
+from penstock.dialects.command import ADMIN, ANSWERED, SILENT, SKIP_NEXT, Desk, check_whole_server
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.server.connection import Connection
 from penstock.server.greeting import check_client_name
@@ -54,6 +54,8 @@ class ClientCommands:
             raise _unknown_form()
         if word in _ADMINISTRATIVE and not caller.groups & ADMIN:
             raise Refused(b"NOPERM this user has no permission to run the 'client " + word.lower() + b"' command")
+        if word in _ADMINISTRATIVE:
+            check_whole_server(caller)
         run(caller, args)
 
     def _list(self, caller: Connection, args: list[bytes]) -> None:

@@ -9,7 +9,7 @@ from penstock.cluster.node import Cluster
 from penstock.cluster.roster import nodes_text
 from penstock.core.copying import is_shared
 from penstock.core.errors import ProtocolError
-from penstock.dialects.command import Caller
+from penstock.dialects.command import Caller, check_whole_server
 from penstock.dialects.disque import parse_integer
 from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.server.connection import Connection
@@ -18,6 +18,9 @@ from penstock.server.server import Server
 from penstock.server.words import to_bytes
 from penstock.wire import bus as wire
 from penstock.wire.errors import Refused
+
+# Subcommands that change nothing and show no tube that the caller may not use.
+_LOOKING: Final = frozenset([b"NODES", b"HOMES", b"MYID", b"INFO", b"COUNT-FAILURE-REPORTS"])
 
 _WRONG: Final = b"ERR Wrong CLUSTER subcommand or number of arguments"
 
@@ -31,6 +34,8 @@ class ClusterCommands:
     def cluster(self, caller: Connection, args: list[bytes], now: int) -> None:
         """CLUSTER MEET | NODES | HOMES | MYID | INFO | SAVECONFIG | FORGET | RESET | LEAVING | EPOCH | …"""
         word, count = args[1].upper(), len(args)
+        if word not in _LOOKING:
+            check_whole_server(caller)
         reply = caller.reply
         if word == b"NODES" and count == 2:
             membership = self._server.membership

@@ -14,12 +14,12 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.dialects.glob import Glob
+from penstock.core.glob import Glob
 from penstock.server import flags as command_line
 from penstock.server import text_file, toml_file
 from penstock.server.conf_file import ConfFile, Rewrite
 from penstock.server.conf_file import rewritten as rewritten_conf
-from penstock.server.kinds import Collected, OutputLimit, Refused, Whole
+from penstock.server.kinds import MASK, Collected, OutputLimit, Refused, Whole
 from penstock.server.settings import (
     DISQUE_ORDER,
     SETTINGS,
@@ -138,6 +138,10 @@ class Config:
     cluster_port: int
     cluster_secret: str
     tls_cluster: bool
+    tls_cluster_ca_cert_file: Path | None
+    tls_cluster_cert_file: Path | None
+    tls_cluster_key_file: Path | None
+    tls_cluster_name: str
     cluster_announce_ip: str
     cluster_announce_port: int
     cluster_announce_bus_port: int
@@ -170,16 +174,24 @@ class Config:
         """Where `logfile`, `pidfile` or `unixsocket` is: Disque changes to `dir`, so they are relative to it."""
         return self.dir / path
 
+    def tls_cluster_settings(self) -> tuple[str, str, str]:
+        """Return the settings with this node's certificate and key for the bus, and the authority that signs nodes."""
+        has_own = self.tls_cluster_cert_file or self.tls_cluster_key_file
+        own = ("tls_cluster_cert_file", "tls_cluster_key_file") if has_own else ("tls_cert_file", "tls_key_file")
+        return *own, "tls_cluster_ca_cert_file"
+
     def shown(self, pattern: str) -> list[tuple[str, str]]:
         """What CONFIG GET answers: the directives that match, and their values as Disque writes them."""
         if len(pattern) > PATTERN_CHARACTERS_MAX:
             return []
         glob = Glob(pattern)
         return [
-            (setting.directive, setting.kind.disque(self.value(setting)))
-            for setting in _IN_CONFIG_GET
-            if glob.matches(setting.directive)
+            (setting.directive, self._told(setting)) for setting in _IN_CONFIG_GET if glob.matches(setting.directive)
         ]
+
+    def _told(self, setting: Setting) -> str:
+        kind = setting.kind
+        return kind.masked(self.value(setting)) if setting.secret else kind.disque(self.value(setting))
 
     # ---- How it changes ----------------------------------------------------------------------------------------------
 
@@ -189,6 +201,9 @@ class Config:
         if setting is None or not setting.changeable:
             hint = "it can only be set at the start" if setting else f"there is no such setting{meant(directive)}"
             raise UnknownSetting(directive, f"CONFIG SET {cited(directive)}: {hint}")
+        if setting.secret and text == MASK:
+            # A script that restores what CONFIG GET returned would replace the password by the mask.
+            raise BadValue(directive, text, f"CONFIG SET {directive}: {MASK} is what CONFIG GET shows, not the value")
         self.give(setting, directive, text, Origin(Source.CHANGED, "CONFIG SET"))
         return setting
 
@@ -342,7 +357,9 @@ def _check_together(config: Config) -> None:
             raise ConfigError(f"{config.origin(name)}: {directive} needs tls-cert-file and tls-key-file too")
     if config.tls_auth_clients != "no" and not config.tls_ca_cert_file:
         raise ConfigError(f"{config.origin('tls_auth_clients')}: tls-auth-clients needs tls-ca-cert-file too")
-    if config.tls_cluster and not (config.tls_cert_file and config.tls_key_file and config.tls_ca_cert_file):
+    if config.tls_cluster and not all(getattr(config, name) for name in config.tls_cluster_settings()):
         raise ConfigError(
-            f"{config.origin('tls_cluster')}: tls-cluster needs tls-cert-file, tls-key-file and tls-ca-cert-file too"
+            f"{config.origin('tls_cluster')}: tls-cluster needs tls-cluster-ca-cert-file (an authority that signs "
+            "certificates of nodes only), and tls-cluster-cert-file and tls-cluster-key-file, or tls-cert-file and "
+            "tls-key-file"
         )

@@ -217,16 +217,12 @@ class Connection(Client):
         self.closing = self._closed = True
         self.transport.abort()
 
-    def may_use(self, tube: bytes) -> bool:
-        """Tell whether its user may use a tube."""
-        return self.user.may_use(tube)
-
     def become(self, user: Account) -> None:
         """It has said who it is."""
         self.user = user
         self.known = True
         self.groups = user.groups
-        self.any_tube = user.any_tube
+        self.restrict(user.tubes)
         self.inbox.parser.trust(self.bulk_max)
         self._overseer.is_known(self)
 

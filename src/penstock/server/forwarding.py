@@ -15,6 +15,7 @@ from penstock.cluster import messages as m
 from penstock.cluster.messages import OfTunnel, Papers
 from penstock.cluster.node import Cluster
 from penstock.core.errors import NoHome, PenstockError
+from penstock.core.tube_patterns import EVERY_TUBE
 from penstock.dialects.calls import refuse
 from penstock.dialects.command import ANSWERED, Desk, refusal_line
 from penstock.server.bus import Bus
@@ -342,7 +343,7 @@ class Forwarding(Abroad):
         session = client.connection.session
         papers.user = client.user.name.encode()
         papers.groups = client.groups
-        papers.tubes = [] if client.any_tube else list(client.user.tubes)
+        papers.tubes = list(EVERY_TUBE.texts if client.any_tube else client.tubes.texts)
         papers.token = session.token
         papers.grace = session.grace_ms + 1 if session.grace_ms >= 0 else 0
         papers.address = client.address.encode()

@@ -14,6 +14,7 @@ from typing import Any
 from penstock.cluster import messages as m
 from penstock.cluster.messages import OfTunnel, Papers
 from penstock.core.limits import UNSET
+from penstock.core.tube_patterns import TubePatterns
 from penstock.core.waits import Connection as EngineConnection
 from penstock.dialects.inbox import Inbox
 from penstock.server.access import Account
@@ -221,7 +222,8 @@ class Guests:
             tunnel = self._make(sender, papers)
         connection = tunnel.connection
         self._join(connection, papers)
-        connection.become(Account(papers.user.decode("utf-8", "replace"), None, papers.groups, papers.tubes))
+        user = papers.user.decode("utf-8", "replace")
+        connection.become(Account(user, None, papers.groups, TubePatterns(papers.tubes)))
         connection.reply.resp3 = papers.door == m.RESP_3
         connection.address = papers.address.decode("utf-8", "replace")
         connection.name = papers.name

@@ -23,11 +23,17 @@ T = TypeVar("T")
 # What a signed 64-bit integer holds: compiled code must be able to take it.
 WHOLE_MAX: Final = (1 << 63) - 1
 
+# Shown instead of a secret.
+MASK: Final = "***"
+
 # No value is longer; CONFIG SET could bring hundreds of megabytes, and splitting them into words takes minutes.
 TEXT_CHARACTERS_MAX: Final = 64 * 1024
 
-# Whoever hears a handshake can try secrets at leisure: shorter ones would be found.
-SECRET_BYTES_MIN: Final = 16
+# A recorded handshake of the bus lets an attacker test guesses offline, as fast as its hardware can. So a secret must
+# look like 256 random bits: hex digits or base64, and not a password or words.
+_RANDOM_HEX: Final = re.compile(r"[0-9A-Fa-f]{64,512}", re.ASCII)
+_RANDOM_BASE64: Final = re.compile(r"(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])[0-9A-Za-z+/_-]{43,510}={0,2}", re.ASCII)
+_RANDOM_CHARACTERS_MIN: Final = 10  # So many different ones: less than one in a billion random secrets has fewer.
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]{1,19}) ?([kmgt]i?b?|b)?", re.ASCII | re.IGNORECASE)
@@ -93,7 +99,7 @@ class Kind(Generic[T]):
 
     def masked(self, value: T) -> str:
         """As much of a secret as may be shown: whether there is one."""
-        return "***" if value else ""
+        return MASK if value else ""
 
     def disque(self, value: T) -> str:
         """As CONFIG GET answers it."""
@@ -271,14 +277,18 @@ class Text(Kind[str]):
 
 
 class Secret(Text):
-    """A text that is hard to guess, or none."""
+    """A random secret that cannot be guessed, or none."""
 
     def __init__(self) -> None:
         super().__init__(512)
-        self.allowed = f"a secret of {SECRET_BYTES_MIN} to 512 bytes, like what `openssl rand -hex 32` prints"
+        self.allowed = (
+            "256 random bits as 64 hex digits or in base64: `penstock cluster secret` prints a new secret, "
+            "and so does `openssl rand -hex 32`"
+        )
 
     def read(self, word: str) -> str:
-        if word and len(to_bytes(word)) < SECRET_BYTES_MIN:
+        is_random = _RANDOM_HEX.fullmatch(word) or _RANDOM_BASE64.fullmatch(word)
+        if word and not (is_random and len(set(word)) >= _RANDOM_CHARACTERS_MIN):
             raise Refused(self.allowed)
         return super().read(word)
 

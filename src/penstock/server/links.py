@@ -7,8 +7,10 @@ proven to know the secret within some seconds is hung up on, and so is whoever s
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
 import secrets
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from penstock.cluster.messages import Message
 from penstock.core.errors import ProtocolError
@@ -28,6 +30,7 @@ class Exchange(Protocol):
 
     node: bytes
     secret: bytes
+    tls_name: str
     bytes_in: int
     bytes_out: int
 
@@ -158,11 +161,22 @@ class Inbound(Link):
         """Somebody is there."""
         super().connection_made(transport)
         self.host = _host(transport.get_extra_info("peername"))
-        why_not = self.exchange.why_not(self.host)
+        why_not = self.exchange.why_not(self.host) or self._wrong_certificate(transport)
         if why_not:
             self.turn_away(why_not)
         elif not self.exchange.came(self):
             self.turn_away(TOO_MANY)
+
+    def _wrong_certificate(self, transport: asyncio.BaseTransport) -> str:
+        """Return why the certificate of the other side is not that of a node; empty if it is, or without TLS.
+
+        TLS has checked who signed it. Its name is checked here, as diallers check that of the listener.
+        """
+        certificate = transport.get_extra_info("peercert")
+        wanted = self.exchange.tls_name or self.host
+        if not certificate or wanted.lower() in certificate_names(certificate):
+            return ""
+        return f"its certificate is not for {wanted}; see tls-cluster-name"
 
     def turn_away(self, why: str) -> None:
         """Say why there will be no talk, and hang up."""
@@ -262,6 +276,19 @@ class Outbound(Link):
     def unsent(self) -> int:
         """How many bytes the other side has not read yet."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+
+def certificate_names(certificate: dict[str, Any]) -> set[str]:
+    """Return the DNS names and IP addresses that a certificate is for, in lower case, as `getpeercert` tells them."""
+    found = set()
+    for kind, value in certificate.get("subjectAltName", ()):
+        if kind == "DNS":
+            found.add(value.lower())
+        elif kind == "IP Address":
+            # OpenSSL writes IPv6 addresses in capitals and in full.
+            with contextlib.suppress(ValueError):
+                found.add(str(ipaddress.ip_address(value.strip())))
+    return found
 
 
 def _host(name: object) -> str:

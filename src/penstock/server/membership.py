@@ -70,6 +70,9 @@ class Membership:
         """Let settings that can change take effect."""
         self.members.timeout_ms = self._config.cluster_node_timeout
         self.bus.secret = to_bytes(self._config.cluster_secret)
+        self.bus.tls_name = self._config.tls_cluster_name
+        has_users = bool(self._config.requirepass or self._config.users)
+        self.bus.set_needs_secret(has_users and not self._config.tls_cluster)
 
     # What survives a restart
 
@@ -157,35 +160,34 @@ def announced_ip(config: Config) -> str:
 
 
 def tls_contexts(config: Config) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-    """How nodes talk over TLS, from both sides: each has to show a certificate that the authorities vouch for."""
+    """Return the TLS contexts of the bus, for links from other nodes and to them. Both sides need a certificate."""
     if not config.tls_cluster:
         return None
     contexts = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for context in contexts:
-        context.check_hostname = False  # Nodes are addresses; that they are ours is what their certificates say.
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
-        load_tls_files(context, config)
+        load_tls_files(context, config, config.tls_cluster_settings())
     return contexts
 
 
-def load_tls_files(context: ssl.SSLContext, config: Config) -> None:
-    """Let a context have the certificate, the key and the authorities of a configuration."""
-    for name in ("tls_cert_file", "tls_key_file", "tls_ca_cert_file"):
+def load_tls_files(context: ssl.SSLContext, config: Config, settings: tuple[str, str, str]) -> None:
+    """Load the files that three settings name: a certificate, its key, and the authorities of the other side."""
+    for name in settings:
         path = getattr(config, name)
         try:
-            # What fails to be read there is not named.
+            # OpenSSL does not say which file it cannot read.
             if path is not None:
                 path.open("rb").close()
         except OSError as error:
             raise ConfigError(f"{config.origin(name)}: {path}: {error.strerror}") from None
-    cert, key, authorities = config.tls_cert_file, config.tls_key_file, config.tls_ca_cert_file
+    cert, key, authorities = (getattr(config, name) for name in settings)
     try:
         context.load_cert_chain(str(cert), key)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{config.origin('tls_cert_file')}: {cert} and {key} are of no use: {error}") from None
+        raise ConfigError(f"{config.origin(settings[0])}: {cert} and {key} are of no use: {error}") from None
     try:
         if authorities is not None:
             context.load_verify_locations(authorities)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{config.origin('tls_ca_cert_file')}: {authorities} is of no use: {error}") from None
+        raise ConfigError(f"{config.origin(settings[2])}: {authorities} is of no use: {error}") from None

@@ -22,7 +22,7 @@ from penstock.host.host import Host, Store
 from penstock.journal.disk import RealDisk
 from penstock.journal.retention import Retention
 from penstock.server import chores, table
-from penstock.server.bus import is_loopback
+from penstock.server.bus import NEEDS_SECRET, is_loopback
 from penstock.server.clients import Handshake
 from penstock.server.config import Config, ConfigError
 from penstock.server.descriptors import clients_that_fit
@@ -110,6 +110,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     _log.info("penstock %s serves %s from %s", __version__, _doors(config), config.dir)
     for warning in server.warnings:
         _log.warning("%s", warning)
+    _tell_locked_bus(server)
     if not is_compiled():
         _log.warning("this installation is interpreted: expect a tenth of the speed")
     if ready is not None:
@@ -343,6 +344,14 @@ async def _listen_bus(server: Server) -> list[asyncio.AbstractServer]:
         return []
 
 
+def _tell_locked_bus(server: Server) -> None:
+    """Log that other nodes are refused, and what to set. A server that is meant to be alone needs no warning."""
+    membership = server.membership
+    if membership.bus.is_locked:
+        alone = membership.is_alone and server.config.origin("cluster_port") == "default"
+        _log.log(logging.INFO if alone else logging.WARNING, "cluster bus closed: %s", NEEDS_SECRET)
+
+
 def _pages(server: Server) -> Pages:
     """What the HTTP port shows."""
     try:
@@ -366,7 +375,7 @@ def _pages(server: Server) -> Pages:
 def _tls_context(config: Config) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load_tls_files(context, config)
+    load_tls_files(context, config, ("tls_cert_file", "tls_key_file", "tls_ca_cert_file"))
     context.verify_mode = {"no": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "yes": ssl.CERT_REQUIRED}[
         config.tls_auth_clients
     ]

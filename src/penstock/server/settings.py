@@ -78,7 +78,7 @@ class Setting:
     description: str  # One sentence.
     disque_default: str | None = None  # The default in a config file of Disque's, where it is another.
     changeable: bool = False  # By CONFIG SET.
-    secret: bool = False  # Only CONFIG GET ever shows it.
+    secret: bool = False  # Never shown: CONFIG GET and `penstock config show` only say whether there is one.
 
     @property
     def in_config_get(self) -> bool:
@@ -352,13 +352,31 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             *("cluster_secret", "cluster-secret", Secret(), ""),
-            "What all nodes of a cluster know and nobody else does; without it, or `tls-cluster`, nodes talk on one "
-            "machine only.",
+            "What all nodes of a cluster know and nobody else does. Without it, or `tls-cluster`, nodes connect on one "
+            "machine only, and only while the server has no password and no users.",
             secret=True,
         ),
         Setting(
             *("tls_cluster", "tls-cluster", YesNo(), "no"),
-            "Whether nodes talk over TLS, with the server's certificate and the authorities of `tls-ca-cert-file`.",
+            "Whether nodes connect over TLS. Each must have a certificate of `tls-cluster-ca-cert-file`.",
+        ),
+        Setting(
+            *("tls_cluster_ca_cert_file", "tls-cluster-ca-cert-file", File(), ""),
+            "The certificates of the authorities that sign nodes, in PEM. They must not sign clients, because every "
+            "certificate of theirs can join the cluster.",
+        ),
+        Setting(
+            *("tls_cluster_cert_file", "tls-cluster-cert-file", File(), ""),
+            "This node's certificate for other nodes, in PEM; empty for `tls-cert-file`.",
+        ),
+        Setting(
+            *("tls_cluster_key_file", "tls-cluster-key-file", File(), ""),
+            "The key of that certificate, in PEM; empty for `tls-key-file`.",
+        ),
+        Setting(
+            *("tls_cluster_name", "tls-cluster-name", Text(255), ""),
+            "A DNS name that the certificate of every node must have; empty if each must have the IP address of its "
+            "node instead.",
         ),
         Setting(
             *("cluster_announce_ip", "cluster-announce-ip", Text(45), ""),

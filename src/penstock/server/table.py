@@ -6,6 +6,8 @@ l also runs while loading, F is fast.
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.dialects.command import ADMIN, DEBUG, EVERYTHING, READ, WRITE, Command, Family
 from penstock.server.client_commands import ClientCommands
 from penstock.server.cluster_commands import ClusterCommands
@@ -22,6 +24,9 @@ from penstock.server.pipeline_table import pipeline_rows
 from penstock.server.scan_commands import ScanCommands
 from penstock.server.server import Server
 
+# Commands that show or change what belongs to every tube.
+_WHOLE_SERVER: Final = frozenset(["monitor", "slowlog", "latency", "config", "bgrewriteaof", "shutdown", "debug"])
+
 
 def commands_of(rows: list[Row]) -> list[Command]:
     """The commands of some rows; rows of two words make one command for each first word."""
@@ -29,7 +34,8 @@ def commands_of(rows: list[Row]) -> list[Command]:
     families: dict[str, Family] = {}
     for name, arity, flags, group, grammar, summary, handler in rows:
         is_open = name in ("hello", "auth")
-        command = Command(name, arity, flags, group, grammar, summary, handler, is_open)  # type: ignore[arg-type]
+        is_whole = name in _WHOLE_SERVER
+        command = Command(name, arity, flags, group, grammar, summary, handler, is_open, is_whole)  # type: ignore[arg-type]
         first, _, second = name.partition(" ")
         if second:
             families.setdefault(first, Family(first)).add(command)

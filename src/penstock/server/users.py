@@ -83,7 +83,12 @@ class Users(Collected[User]):
         commands = fields.get("commands", COMMAND_CLASSES[:2])
         if not set(commands) <= set(COMMAND_CLASSES):
             raise Refused(f"given commands of these classes: {', '.join(COMMAND_CLASSES)}")
-        tubes = tuple(to_bytes(pattern) for pattern in fields.get("tubes", ["*"]) if pattern)
+        patterns = fields.get("tubes", ["*"])
+        if not all(patterns) or not patterns:
+            raise Refused(
+                "given one or more patterns as tubes, none of them empty; leave `tubes` out to allow every tube"
+            )
+        tubes = tuple(to_bytes(pattern) for pattern in patterns)
         if len(tubes) > PATTERNS_MAX:
             raise Refused(f"given {PATTERNS_MAX:,} patterns of tubes at most")
         return User(name, password, digest, frozenset(commands), tubes)

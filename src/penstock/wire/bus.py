@@ -31,6 +31,7 @@ from penstock.cluster.messages import (
     ASK,
     CLAIM,
     CLAIMED,
+    DELJOB,
     FAIL,
     FORWARD,
     FORWARDED,
@@ -44,6 +45,7 @@ from penstock.cluster.messages import (
     PAUSE,
     QUEUED,
     REPLJOB,
+    SETACK,
     TAKENOVER,
     TOLD,
     TUNNEL,
@@ -73,6 +75,7 @@ from penstock.cluster.messages import (
 from penstock.core.errors import ProtocolError
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.limits import BODY_BYTES_HARD_MAX, DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, REASON_BYTES_MAX
+from penstock.core.tube_patterns import TubePatterns
 from penstock.wire.errors import TurnedAway
 from penstock.wire.msgpack import Reader, pack, write_array, write_binary, write_integer, write_text
 
@@ -426,10 +429,14 @@ def _begin(writer: BytesWriter, fields: i64, kind: i64) -> None:
 
 
 def _write_of_job(writer: BytesWriter, message: OfJob) -> None:
-    _begin(writer, 5 if isinstance(message, OfCopy) else 4 if isinstance(message, OfHolders) else 3, message.kind)
+    restricted = not message.tubes.any_tube
+    fields = 5 if isinstance(message, OfCopy) else 4 if isinstance(message, OfHolders) or restricted else 3
+    _begin(writer, fields, message.kind)
     write_binary(writer, message.id)
     write_integer(writer, message.aux)
-    if isinstance(message, OfCopy):
+    if restricted:
+        _write_names(writer, message.tubes.texts)
+    elif isinstance(message, OfCopy):
         write_integer(writer, message.nacks)
         write_integer(writer, message.returns)
     elif isinstance(message, OfHolders):
@@ -572,6 +579,10 @@ def _of_job(reader: Reader, kind: i64, count: i64) -> OfJob:
         holders = _nodes(reader)
         _pass(reader, count - 4)
         return OfHolders(kind, id, aux, holders)
+    if kind in (SETACK, DELJOB) and count > 3:
+        tubes = TubePatterns(_patterns(reader))
+        _pass(reader, count - 4)
+        return OfJob(kind, id, aux, tubes)
     _pass(reader, count - 3)
     return OfJob(kind, id, aux)
 
@@ -668,10 +679,13 @@ def _papers(reader: Reader, kind: i64, count: i64) -> Papers:
     papers.token = _exactly(reader.string(), TOKEN_BYTES, "the token of a session")
     papers.address = reader.string()
     papers.name = reader.string()
-    for _ in range(_limited(reader.length_of_array(), PATTERNS_MAX, "patterns of tubes")):
-        papers.tubes.append(reader.string())
+    papers.tubes = _patterns(reader)
     _pass(reader, count - 11)
     return papers
+
+
+def _patterns(reader: Reader) -> list[bytes]:
+    return [reader.string() for _ in range(_limited(reader.length_of_array(), PATTERNS_MAX, "patterns of tubes"))]
 
 
 def _images(reader: Reader) -> list[JobImage]:

@@ -55,8 +55,11 @@ class Intake:
     def _let_go(self) -> None:
         """Keep nothing of what was taken: who has sent something long may be silent for days."""
         if self._pos == len(self._buffer):
-            self._buffer = b""
+            # Bytes that wait behind come first: `_came` would put the next ones before them.
+            self._buffer = bytes(self._behind)
             self._pos = 0
+            self._behind = bytearray()
+            self._seen = 0
         elif self._pos > _TAKEN_BYTES_MAX:
             self._buffer = self._buffer[self._pos :]
             self._pos = 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dialects.glob import Glob
+from penstock.core.glob import Glob
 
 
 @given(st.text("ab*?", max_size=12), st.text("ab", max_size=12))

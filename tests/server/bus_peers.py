@@ -1,0 +1,121 @@
+"""Peers of the cluster bus that tests play themselves, message by message."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+from penstock.cluster import messages as m
+from penstock.wire import bus
+from tests.ports import free_port
+
+from .clustering import Node
+from .serving import PATIENCE_S
+
+ME = b"a" * 40
+SECRET = "6d1f0c9be27a4835d0c1b7f4e9a25386c4d7f1e02b9a8365f0d2c4b6a8e19375"
+WRONG_SECRET = SECRET[::-1]
+
+
+class Stranger:
+    """Somebody who connects to the bus and says what they like."""
+
+    def __init__(self, node: Node, name: bytes = ME) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", node.bus_port), timeout=PATIENCE_S)
+        self.name = name
+        self.nonce = b"n" * 32
+        self.seal = bus.Seal(bytes(32))
+
+    def send(self, data: bytes) -> Stranger:
+        with contextlib.suppress(ConnectionError):
+            self.socket.sendall(data)
+        return self
+
+    def word(self) -> bytes:
+        """What the node says in the handshake."""
+        head = self._exactly(4)
+        return self._exactly(int.from_bytes(head, "big"))
+
+    def _exactly(self, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            more = self.socket.recv(length - len(data))
+            assert more, "hung up"
+            data += more
+        return data
+
+    def shake_hands(self, secret: str, epoch: int = 0, known: int = 0) -> Stranger:
+        """Be one of them, or pretend to."""
+        self.send(bus.opening(self.name, self.nonce, epoch))
+        hello = bus.hello(self.word(), True)
+        made = bus.Secrets(secret.encode(), bus.Hello(self.name, self.nonce, b"", epoch, 0), hello)
+        self.seal = bus.Seal(made.link_key())
+        self.send(bus.proven(made.dialler_proof(known), known))
+        return self
+
+    def say(self, *said: m.Message) -> Stranger:
+        return self.send(bus.packets(list(said), self.seal, bus.Scribe()))
+
+    def is_hung_up_on(self) -> bool:
+        """Wait until it is."""
+        try:
+            while self.socket.recv(65536):
+                pass
+        except ConnectionError:
+            pass
+        self.socket.close()
+        return True
+
+
+class Callee(Stranger):
+    """Somebody whom the node connects to."""
+
+    def __init__(self, door: socket.socket, name: bytes = b"d" * 40) -> None:
+        self.socket, _ = door.accept()
+        self.socket.settimeout(PATIENCE_S)
+        self.name = name
+        self.nonce = b"n" * 32
+
+    def answer(self) -> None:
+        """Be one of them: the second word, and hear the third."""
+        made = bus.Secrets(SECRET.encode(), bus.hello(self.word(), False), bus.Hello(self.name, self.nonce, b"", 0, 0))
+        self.send(bus.answer(self.name, self.nonce, made.listener_proof(), 0, 0))
+        self.word()
+
+
+def greeting(kind: int = m.MEET, rumours: list[m.Rumour] | None = None) -> m.Greeting:
+    return m.Greeting(kind, "127.0.0.1", 7, 8, 0, bytes(16), rumours or [])
+
+
+class Member:
+    """A node that a test plays: it knows the secret and has joined the cluster of a node, with a link each way."""
+
+    def __init__(self, node: Node, name: bytes = ME) -> None:
+        with socket.create_server(("127.0.0.1", free_port())) as door:
+            door.settimeout(PATIENCE_S)
+            self.bus_port: int = door.getsockname()[1]
+            self.name = name
+            self._out = Stranger(node, name).shake_hands(SECRET)
+            self.greet(m.MEET)
+            self._back = Callee(door, name)
+            self._back.answer()
+        # The node counts us as a member once it has seen both links work.
+        self.greet(m.PING)
+
+    def greet(self, kind: int, rumours: list[m.Rumour] | None = None) -> None:
+        """Say where this node is."""
+        self.say(m.Greeting(kind, "127.0.0.1", 7, self.bus_port, 0, bytes(16), rumours or []))
+
+    def say(self, *said: m.Message) -> None:
+        self._out.say(*said)
+
+    def hear(self, kind: int) -> m.Message:
+        """Wait for a message of a kind on the node's own link."""
+        while True:
+            for message in bus.messages(self._back.word()[bus.TAG_BYTES :]):
+                if message.kind == kind:
+                    return message
+
+    def close(self) -> None:
+        self._out.socket.close()
+        self._back.socket.close()
