@@ -320,7 +320,9 @@ def test_users_are_the_same_in_both_forms(cwd: Path) -> None:
         ("user alice password:x colour:red", "must be made of password, password_sha256, commands, tubes"),
         ("user alice password", "must be a name, then password:…"),
         ("user alice password:x password:y", "must be a name, then password:…"),
-        (f"user alice password:x tubes:{'q,' * 10_001}", "must be given 10,000 patterns of tubes at most"),
+        (f"user alice password:x tubes:{'q,' * 10_000}q", "must be given 10,000 patterns of tubes at most"),
+        ("user alice password:x tubes:", "must be given one or more patterns as tubes, none of them empty"),
+        ("user alice password:x tubes:mail.*,", "must be given one or more patterns as tubes, none of them empty"),
         ('user "a b" password:x', "must be named in 1 to 64 characters without spaces"),
     ],
 )
@@ -351,7 +353,7 @@ def test_config_get_answers_in_disques_words_and_order(cwd: Path) -> None:
     config = configured(cwd, "--fsync", "never", "--requirepass", "s3cret", conf="maxmemory 2mb\nbind a b\ntimeout 5m")
     shown = dict(config.shown("*"))
     assert tuple(shown)[: len(DISQUE_ORDER)] == DISQUE_ORDER
-    assert shown["requirepass"] == "s3cret"
+    assert shown["requirepass"] == "***", "secrets are never shown"
     assert shown["appendfsync"] == "no" and shown["appendonly"] == "no" and shown["maxmemory"] == "2097152"
     assert shown["bind"] == "a b" and shown["timeout"] == "300" and shown["tcp-keepalive"] == "no"
     assert shown["client-output-buffer-limit"] == "normal 0 0 0" and shown["dir"] == str(cwd)

@@ -225,13 +225,13 @@ class Bus:
 
     def set_needs_secret(self, needs_secret: bool) -> None:
         """Set whether links need a secret, because clients need passwords; close links that may no longer be."""
-        if needs_secret == self._needs_secret:
-            return
+        was_locked = self.is_locked
         self._needs_secret = needs_secret
-        self._moves = -1  # The next turn opens the links that may be again.
-        if self.is_locked and (self._inbound or self._outbound):
-            _log.warning("cluster bus closed: %s", NEEDS_SECRET)
-        if self.is_locked:
+        if was_locked and not self.is_locked:
+            self._match_links()
+        elif self.is_locked and not was_locked:
+            if self._inbound or self._outbound:
+                _log.warning("cluster bus closed: %s", NEEDS_SECRET)
             for link in [*self._inbound.values(), *self._unknown]:
                 link.close()
             for node in list(self._outbound):

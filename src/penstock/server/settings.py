@@ -352,17 +352,17 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             *("cluster_secret", "cluster-secret", Secret(), ""),
-            "What all nodes of a cluster know and nobody else does. Without it, or `tls-cluster`, nodes connect on one "
+            "What all nodes of a cluster know and nobody else does; without it, or `tls-cluster`, nodes connect on one "
             "machine only, and only while the server has no password and no users.",
             secret=True,
         ),
         Setting(
             *("tls_cluster", "tls-cluster", YesNo(), "no"),
-            "Whether nodes connect over TLS. Each must have a certificate of `tls-cluster-ca-cert-file`.",
+            "Whether nodes connect over TLS, each with a certificate that `tls-cluster-ca-cert-file` has signed.",
         ),
         Setting(
             *("tls_cluster_ca_cert_file", "tls-cluster-ca-cert-file", File(), ""),
-            "The certificates of the authorities that sign nodes, in PEM. They must not sign clients, because every "
+            "The certificates of the authorities that sign nodes, in PEM; they must sign nothing else, because every "
             "certificate of theirs can join the cluster.",
         ),
         Setting(
