@@ -41,7 +41,7 @@ def copy_of(directory: Directory) -> Directory:
 
 def open_engine(directory: Directory) -> Opened:
     """An engine with its log, and nobody else: no lock, no steward."""
-    return open_log(RealDisk(directory.name), wall_ms(), boot_id(), fsync=NEVER_SYNC)
+    return open_log(RealDisk(directory.name), wall_ms, boot_id(), fsync=NEVER_SYNC)
 
 
 def close_engine(opened: Opened) -> None:

@@ -78,7 +78,7 @@ class Node:
             self.outbox = Outbox()
             self.engine = Engine(1, guild.now, self.outbox, self.number + 1)
         else:
-            self.opened = open_log(self.disk, guild.now, "boot", segment_bytes=SEGMENT_BYTES)
+            self.opened = open_log(self.disk, lambda: guild.now, "boot", segment_bytes=SEGMENT_BYTES)
             self.engine = self.opened.engine
             self.outbox = self.opened.log.writer
         ids = IdForms(self.id[:8], 2 * self.memory)  # After it forgot, it must not use ids again.

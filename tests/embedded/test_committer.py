@@ -33,7 +33,7 @@ class SlowDisk(MemoryDisk):
         self.threads: list[int] = []
 
     def open_log(self) -> Opened:
-        return open_log(self, 1_000, "boot", segment_bytes=1024 * 1024)
+        return open_log(self, lambda: 1_000, "boot", segment_bytes=1024 * 1024)
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def write(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     disk = RealDisk(str(directory))
     for life in range(3):
-        opened = open_log(disk, WALL + 100_000 * life, f"boot {life}", segment_bytes=64 * 1024)
+        opened = open_log(disk, lambda life=life: WALL + 100_000 * life, f"boot {life}", segment_bytes=64 * 1024)
         script = Script(opened.engine, 40 + life)
         for step in range(80):
             now = opened.engine.now + step % 3
@@ -75,6 +75,6 @@ if __name__ == "__main__":
     version = sys.argv[1]
     write(LOGS / version)
     shutil.copytree(LOGS / version, LOGS / "copy")
-    opened = open_log(RealDisk(str(LOGS / "copy")), WALL + 300_000, "boot 3")
+    opened = open_log(RealDisk(str(LOGS / "copy")), lambda: WALL + 300_000, "boot 3")
     shutil.rmtree(LOGS / "copy")
     (LOGS / f"{version}.json").write_text(json.dumps(told(opened.engine), indent=1) + "\n")

@@ -53,7 +53,7 @@ class Life:
         self.disk = disk
         self.boot = boot
         self.known: list[Known] = []
-        opened = open_log(disk, WALL, boot, fsync=fsync, segment_bytes=SEGMENT)
+        opened = open_log(disk, lambda: WALL, boot, fsync=fsync, segment_bytes=SEGMENT)
         self.engine, self.log = opened.engine, opened.log
         self.script = LargeBodies(self.engine, seed)
         # A power cut leaves it in doubt whether they were delivered, and then they are buried.
@@ -123,12 +123,12 @@ def write_index(disk: MemoryDisk, name: str) -> None:
 
 def reopen(disk: MemoryDisk, boot: str = "another boot", memory_max: int = 1 << 40) -> Opened:
     """Open what a disk holds."""
-    return open_log(disk, WALL, boot, segment_bytes=SEGMENT, memory_max=memory_max)
+    return open_log(disk, lambda: WALL, boot, segment_bytes=SEGMENT, memory_max=memory_max)
 
 
 def busy(disk: MemoryDisk, fsync: str = ALWAYS) -> Opened:
     """A queue with one job that is durable, in its first segment, and the second segment made ahead."""
-    opened = open_log(disk, WALL, "boot", fsync=fsync, segment_bytes=SEGMENT)
+    opened = open_log(disk, lambda: WALL, "boot", fsync=fsync, segment_bytes=SEGMENT)
     put(opened, b"first")
     opened.log.make_durable(opened.log.written)
     opened.log.prepare()

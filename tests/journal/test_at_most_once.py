@@ -23,7 +23,7 @@ from tests.journal.shortened import SEGMENT, WALL
 
 
 def opened_on(disk: MemoryDisk, boot: str, fsync: str = NEVER_SYNC) -> Opened:
-    return open_log(disk, WALL, boot, fsync=fsync, segment_bytes=SEGMENT)
+    return open_log(disk, lambda: WALL, boot, fsync=fsync, segment_bytes=SEGMENT)
 
 
 def put(opened: Opened, count: int = 1, delay_ms: int = 0) -> list[int]:

@@ -87,7 +87,7 @@ def test_an_empty_log_has_no_rows() -> None:
 def test_a_reason_that_is_no_text_is_shown_byte_by_byte() -> None:
     """Two of them side by side may look like text to who does not look where each ends."""
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "boot")
+    opened = open_log(disk, lambda: WALL, "boot")
     engine, log = opened.engine, opened.log
     session = engine.connect(b"session").session
     tube = engine.create_tube(b"t", policy.FIFOTTL, WALL)

@@ -35,7 +35,7 @@ def copied(source: MemoryDisk, to_position: int | None = None) -> MemoryDisk:
 @pytest.mark.parametrize("seed", range(2))
 def test_a_restore_to_any_position_is_the_state_after_the_last_commit_up_to_it(seed: int) -> None:
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
+    opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     script = Script(opened.engine, seed)
     known: dict[int, dict[str, Any]] = {opened.log.written - 1: picture(opened.engine, restarted=True)}
     for step in range(120):

@@ -22,7 +22,7 @@ SEGMENT = 64 * 1024
 
 
 def reopen(disk: MemoryDisk, boot: str = "another boot") -> Opened:
-    return open_log(disk, WALL, boot, segment_bytes=SEGMENT)
+    return open_log(disk, lambda: WALL, boot, segment_bytes=SEGMENT)
 
 
 class Known(NamedTuple):
@@ -143,7 +143,7 @@ def test_a_torn_tail_is_cut_with_a_warning_that_says_how_many_bytes() -> None:
 def test_damage_in_the_middle_is_refused_also_when_it_was_written_under_this_very_boot() -> None:
     """Under `never` nothing is marked durable; but without a power cut, nothing can be missing either."""
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "this boot", fsync="never", segment_bytes=SEGMENT)
+    opened = open_log(disk, lambda: WALL, "this boot", fsync="never", segment_bytes=SEGMENT)
     script = Script(opened.engine, 5)
     for step in range(20):
         script.step(WALL + step)
@@ -160,7 +160,7 @@ def test_ids_and_integers_are_never_given_out_twice_whatever_was_lost() -> None:
     seen_locals: set[int] = set()
     disk = MemoryDisk()
     for life in range(5):
-        opened = open_log(disk, WALL, f"boot {life}", fsync="never", segment_bytes=SEGMENT)
+        opened = open_log(disk, lambda: WALL, f"boot {life}", fsync="never", segment_bytes=SEGMENT)
         tube = opened.engine.create_tube(b"t", policy.FIFO, WALL)
         for _ in range(1_500 if life % 2 else 10):
             job = opened.engine.put(tube, Draft(b"x"), WALL)
@@ -181,7 +181,7 @@ def test_a_job_for_one_delivery_that_a_power_cut_leaves_in_doubt_is_buried_and_n
 ) -> None:
     """Without a power cut nothing can be missing, and with `always` nothing that was answered."""
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "this boot", fsync=fsync, segment_bytes=SEGMENT)
+    opened = open_log(disk, lambda: WALL, "this boot", fsync=fsync, segment_bytes=SEGMENT)
     tube = opened.engine.create_tube(b"t", policy.DISQUE, WALL)
     job = opened.engine.put(tube, Draft(b"x", once=True), WALL)
     retried = opened.engine.put(tube, Draft(b"y"), WALL)
@@ -189,7 +189,7 @@ def test_a_job_for_one_delivery_that_a_power_cut_leaves_in_doubt_is_buried_and_n
     opened.log.make_durable(opened.log.written)
     opened.engine.take(opened.engine.connect(b"c" * 16).session, tube, WALL)
     # The take is answered under `never`, and lost with the power.
-    engine = open_log(next(crashes(disk, len(disk.effects))), WALL, boot, segment_bytes=SEGMENT).engine
+    engine = open_log(next(crashes(disk, len(disk.effects))), lambda: WALL, boot, segment_bytes=SEGMENT).engine
     found = engine.find(job.id, WALL)
     assert found is not None and s.STATE_NAMES[found.state] == state
     if state == "buried":

@@ -162,7 +162,7 @@ def test_integers_given_out_after_a_snapshot_and_lost_are_not_given_out_again(or
     given = [put(opened, b"lost") for _ in range(5)]
     disk = next(crashes(disk, len(disk.effects)))
     for life in range(orderly):
-        open_log(disk, WALL, f"boot {life}", fsync=NEVER_SYNC, segment_bytes=SEGMENT).log.close(WALL, WALL)
+        open_log(disk, lambda: WALL, f"boot {life}", fsync=NEVER_SYNC, segment_bytes=SEGMENT).log.close(WALL, WALL)
     assert put(reopen(disk), b"next") > max(given)
 
 

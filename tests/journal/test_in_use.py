@@ -25,7 +25,7 @@ class InUse:
 
     def __init__(self) -> None:
         self.disk = MemoryDisk()
-        self.opened: Opened = open_log(self.disk, WALL, "boot", segment_bytes=SEGMENT)
+        self.opened: Opened = open_log(self.disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
         self.engine, self.log = self.opened.engine, self.opened.log
         self.put()
         self.snapshot()

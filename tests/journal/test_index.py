@@ -42,7 +42,7 @@ class Story:
         self.open()
 
     def open(self) -> None:
-        opened = open_log(self.disk, WALL, "one boot", segment_bytes=SEGMENT)
+        opened = open_log(self.disk, lambda: WALL, "one boot", segment_bytes=SEGMENT)
         self.engine: Engine = opened.engine
         self.log: Log = opened.log
         self.engine.watch = self._tell

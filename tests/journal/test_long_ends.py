@@ -17,7 +17,7 @@ JOBS = FIRED_PER_TURN_MAX + 300
 
 
 def reopen(disk: MemoryDisk) -> Opened:
-    return open_log(disk, WALL, "boot")
+    return open_log(disk, lambda: WALL, "boot")
 
 
 def settled(opened: Opened) -> None:

@@ -35,7 +35,7 @@ def test_there_is_a_log_of_every_version() -> None:
 
 
 def test_it_comes_to_what_it_came_to_when_it_was_written(version: str, directory: Path) -> None:
-    opened = open_log(RealDisk(str(directory)), WALL + 300_000, "boot 3")
+    opened = open_log(RealDisk(str(directory)), lambda: WALL + 300_000, "boot 3")
     assert told(opened.engine) == json.loads((LOGS / f"{version}.json").read_text())
     assert ["torn tail of" in warning for warning in opened.warnings] == [True]
     check(opened.engine)

@@ -21,7 +21,7 @@ COUNTED = replace(policy.UTUBETTL, key_stats=("a", "b"))
 @pytest.mark.parametrize("snapshots", [[], [0], [1], [2], [0, 1, 2]])
 def test_a_job_that_came_back_with_another_key_is_counted_for_both_of_them(snapshots: list[int]) -> None:
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "boot")
+    opened = open_log(disk, lambda: WALL, "boot")
     engine, log = opened.engine, opened.log
     session = engine.connect(b"session").session
     tube = engine.create_tube(b"t", COUNTED, WALL)
@@ -47,7 +47,7 @@ def test_a_job_that_came_back_with_another_key_is_counted_for_both_of_them(snaps
 
 
 def test_a_walk_takes_no_slice_for_each_tube_that_remembers_no_put() -> None:
-    engine = open_log(MemoryDisk(), WALL, "boot").engine
+    engine = open_log(MemoryDisk(), lambda: WALL, "boot").engine
     for number in range(3_000):
         engine.create_tube(b"%d" % number, policy.FIFO, WALL)
     engine.put(engine.tubes[b"7"], Draft(b"x", dedup=b"once"), WALL)
@@ -61,7 +61,7 @@ def test_a_walk_takes_no_slice_for_each_tube_that_remembers_no_put() -> None:
 
 def test_tubes_that_were_dropped_leave_no_remembered_put_behind() -> None:
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "boot")
+    opened = open_log(disk, lambda: WALL, "boot")
     engine, log = opened.engine, opened.log
     for _ in range(2):
         tube = engine.create_tube(b"t", policy.FIFO, WALL)

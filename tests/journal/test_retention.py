@@ -120,7 +120,7 @@ def test_a_limit_below_nothing_is_refused(tmp_path: Path) -> None:
 def test_history_goes_when_all_of_a_segment_is_too_old(age: int, kept: int) -> None:
     """Segments are known to end when the next one has its first row, an hour after each other; the last an hour ago."""
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
+    opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     for hour in range(5):
         put(opened, b"hour %d" % hour, WALL + hour * HOUR)
         take_snapshot(disk, opened.log, opened.engine, WALL, WALL + hour * HOUR)
@@ -135,7 +135,7 @@ def test_history_goes_when_all_of_a_segment_is_too_old(age: int, kept: int) -> N
 def test_a_clock_that_was_ahead_once_does_not_keep_history_for_ever() -> None:
     """What a segment holds happened before any later one was begun, whatever the one right after it says."""
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
+    opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     for hour in (0, 1, 100_000, 3, 4):
         put(opened, b"hour %d" % hour, WALL + hour * HOUR)
         take_snapshot(disk, opened.log, opened.engine, WALL, WALL + hour * HOUR)
@@ -213,7 +213,7 @@ def test_bodies_of_an_earlier_open_that_kept_them_go_too(tmp_path: Path) -> None
 
 def test_what_is_rewritten_without_bodies_is_the_same_history_and_shorter() -> None:
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
+    opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     engine = opened.engine
     tube = engine.create_tube(b"t", policy.UTUBE, WALL)
     session = engine.connect(b"c" * 16).session

@@ -171,7 +171,7 @@ def test_integers_stay_used_over_a_power_cut_and_an_orderly_life_after_it() -> N
     disk = MemoryDisk()
     seen: list[int] = []
     for life, orderly in enumerate([False, True, False]):
-        opened = open_log(disk, WALL, f"boot {life}", fsync="never", segment_bytes=SEGMENT)
+        opened = open_log(disk, lambda: WALL, f"boot {life}", fsync="never", segment_bytes=SEGMENT)
         tube = opened.engine.create_tube(b"t", policy.FIFO, WALL)
         if orderly:
             opened.log.close(WALL, WALL)
@@ -228,7 +228,7 @@ def test_a_torn_tail_under_warnings_as_errors_does_not_lock_the_directory(tmp_pa
 
 
 def claims_engine(disk: MemoryDisk, boot: str) -> tuple[Any, Engine]:
-    opened = open_log(disk, WALL, boot, segment_bytes=4 * SEGMENT)
+    opened = open_log(disk, lambda: WALL, boot, segment_bytes=4 * SEGMENT)
     return opened, opened.engine
 
 
@@ -271,7 +271,7 @@ def test_the_log_begins_at_its_beginning(tmp_path: Path) -> None:
 
 def test_a_full_disk_refuses_whatever_would_make_the_log_grow() -> None:
     disk = MemoryDisk(capacity=3 * 1024 * 1024)
-    opened = open_log(disk, WALL, "boot", segment_bytes=3 * 1024 * 1024 - 100_000)
+    opened = open_log(disk, lambda: WALL, "boot", segment_bytes=3 * 1024 * 1024 - 100_000)
     engine, log = opened.engine, opened.log
     connection = engine.connect(b"c" * 16)
     tube = engine.create_tube(b"t", policy.FIFO, WALL)

@@ -19,7 +19,7 @@ SEGMENT = 64 * 1024
 
 
 def reopen(disk: MemoryDisk, memory_max: int = 1 << 40) -> Opened:
-    return open_log(disk, WALL, "boot", segment_bytes=SEGMENT, memory_max=memory_max)
+    return open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT, memory_max=memory_max)
 
 
 class Life:

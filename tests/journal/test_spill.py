@@ -437,7 +437,7 @@ def test_a_job_that_is_gone_with_its_file_says_so(tmp_path: Path) -> None:
 
 
 def test_a_body_that_changes_within_one_commit_is_the_one_it_changed_to() -> None:
-    opened = open_log(MemoryDisk(), WALL, "boot", segment_bytes=SEGMENT)
+    opened = open_log(MemoryDisk(), lambda: WALL, "boot", segment_bytes=SEGMENT)
     engine, log = opened.engine, opened.log
     log.writer.memory_left = -1
     tube = engine.create_tube(b"t", policy.FIFO, WALL)
@@ -454,7 +454,7 @@ def test_a_job_that_moves_within_one_commit_to_where_bodies_are_kept_in_memory_k
     target: policy.TubePolicy,
 ) -> None:
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
+    opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     engine, log = opened.engine, opened.log
     log.writer.memory_left = -1
     source, other = engine.create_tube(b"source", policy.FIFO, WALL), engine.create_tube(b"other", target, WALL)
@@ -476,7 +476,7 @@ IN_MEMORY = [
 def with_a_damaged_body(target: policy.TubePolicy, retry: str = "") -> tuple[Engine, Session, Tube, Job]:
     """An engine, a tube whose bodies are kept in memory, and a taken job of another whose body cannot be read."""
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
+    opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     engine, log = opened.engine, opened.log
     log.writer.memory_left = -1
     source = engine.create_tube(b"source", dataclasses.replace(policy.FIFOTTL, retry=retry), WALL)

@@ -562,7 +562,7 @@ def test_a_queue_that_is_forgotten_ends_its_threads(tmp_path: Path, fsync: Any) 
 def test_the_next_segment_is_not_made_twice_when_it_is_begun_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """The steward makes the next segment ahead while others write, and one of them may just go on to it."""
     disk = MemoryDisk()
-    opened = open_log(disk, WALL, "boot", segment_bytes=SEGMENT)
+    opened = open_log(disk, lambda: WALL, "boot", segment_bytes=SEGMENT)
     engine, log = opened.engine, opened.log
     tube = engine.create_tube(b"t", policy.FIFO, WALL)
     log.prepare()

@@ -24,7 +24,7 @@ class Story:
 
     def __init__(self) -> None:
         self.disk = MemoryDisk()
-        self.opened: Opened = open_log(self.disk, 1_000, "boot", segment_bytes=4 * FILL_BYTES)
+        self.opened: Opened = open_log(self.disk, lambda: 1_000, "boot", segment_bytes=4 * FILL_BYTES)
         self.log = self.opened.log
         self.tube = self.opened.engine.create_tube(b"t", policy.DISQUE, 1_000)
         self.lock = threading.Lock()

@@ -163,7 +163,7 @@ class Host:
         try:
             opened = open_log(
                 disk,
-                wall_ms(),
+                wall_ms,
                 boot_id(),
                 fsync=store.fsync,
                 entropy=secrets.randbits(32),
@@ -176,7 +176,8 @@ class Host:
             raise
         self.engine, self.outbox = opened.engine, opened.log.writer
         self.warnings = opened.warnings
-        self._go_by(Clock(self.engine.now))
+        # Filling the engine took time, too.
+        self._go_by(Clock(max(wall_ms(), self.engine.now)))
         self.node = opened.node
         self.ids = IdForms(opened.node[:8].encode(), opened.key)
         self.engine.memory_max = memory_max
@@ -193,7 +194,7 @@ class Host:
         Everybody waits until all there is has been written: a second for a million jobs.
         """
         assert self.disk is not None and self.journal is None
-        log = open_log(self.disk, wall_ms(), boot_id(), fsync=fsync).log
+        log = open_log(self.disk, wall_ms, boot_id(), fsync=fsync).log
         for tube in self.engine.tubes.values():
             tube.announced = -1
         start = 0

@@ -6,6 +6,7 @@ is damaged.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from penstock.core import restore
@@ -36,7 +37,7 @@ class Opened:
 
 def open_log(
     disk: Disk,
-    wall: int,
+    clock: Callable[[], int],
     boot: str,
     *,
     fsync: str = ALWAYS,
@@ -49,7 +50,8 @@ def open_log(
 ) -> Opened:
     """Read the log of a directory back into an engine, and open it for more.
 
-    Segments are as large as told, or as suits the disk. With a `memory_max`, bodies are left on disk. With `salvage`,
+    `clock` returns the wall clock in ms. It is read when the log has been read, which can take seconds: what happens
+    to jobs from then on happens at that time, and grace times begin. Engine time is never behind the log. Segments are as large as told, or as suits the disk. With a `memory_max`, bodies are left on disk. With `salvage`,
     whatever can be read is used, and what could not be is told there.
     """
     who = opened_by(disk)
@@ -64,6 +66,7 @@ def open_log(
             reading.write_again(disk)
     except OSError as error:
         raise JournalFailed(f"the log cannot be opened: {error}") from error
+    wall = clock()
     last = reading.newest
     # A directory that was restored from a copy must not give out ids that the original gave out afterwards.
     epoch = max(restore.next_epoch(replay.highest_id, last.epoch if last else 0), who.epoch)

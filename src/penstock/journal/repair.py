@@ -69,7 +69,7 @@ def repair(disk: Disk, wall: int, boot: str, progress: Progress | None = None) -
                 disk.rename(NODE_FILE, NODE_FILE + DAMAGED)
                 kept_aside.append(NODE_FILE + DAMAGED)
             who.write(disk)
-        opened = open_log(disk, wall, boot, salvage=[])
+        opened = open_log(disk, lambda: wall, boot, salvage=[])
         take_snapshot(disk, opened.log, opened.engine, opened.engine.now, wall)
         jobs = opened.engine.jobs.count
         opened.log.close(opened.engine.now, wall)

@@ -188,7 +188,7 @@ class SimNode:
         else:
             fsync = world.options.journal
             boot = f"boot {self.number} {self.boots}"
-            opened = open_log(self.disk, wall, boot, fsync=fsync, entropy=entropy, segment_bytes=_SEGMENT_BYTES)
+            opened = open_log(self.disk, lambda: wall, boot, fsync=fsync, entropy=entropy, segment_bytes=_SEGMENT_BYTES)
             self.log, self.engine = opened.log, opened.engine
             self.log.tell_room()
             node, key = opened.node, opened.key
