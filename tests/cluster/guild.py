@@ -86,8 +86,9 @@ class Node:
         self.members = Members(self.id, self.memory, self.number + 1, self.mail)
         self.members.announced = f"10.0.0.{self.number + 1}"
         self.members.port, self.members.bus_port = 7711, 17711
-        self.cluster = Cluster(self.engine, ids, self.members, self.mail, self.number + 7, self.outbox.body_of)
-        self.site = Site(self.engine, ids, self.id, self.outbox.body_of, lambda length: None)
+        body_of = self.outbox.body_of
+        self.cluster = Cluster(self.engine, ids, self.members, self.mail, self.number + 7, body_of, self._make_room)
+        self.site = Site(self.engine, ids, self.id, body_of, self._make_room)
         self.site.cluster = self.cluster
         self.disque = Disque(self.site)
         everywhere = Everywhere(self.site)
@@ -108,6 +109,10 @@ class Node:
         self.desk.ask_others = self.site.ask_others
         self.clients = 0
         self.client = self.connect()
+
+    def _make_room(self, length: int) -> None:
+        if self.disk is not None:
+            self.opened.log.make_room(length)
 
     def connect(self) -> Client:
         """One more client."""

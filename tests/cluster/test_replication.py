@@ -1,5 +1,7 @@
 """Copies on other nodes: when a producer is told that its job is safe, and when not."""
 
+import pytest
+
 from penstock.cluster import messages as m
 
 from .guild import Guild
@@ -177,3 +179,13 @@ def test_messages_from_strangers_are_ignored() -> None:
     guild = Guild(2)
     guild[0].cluster.receive(b"f" * 40, m.OfJob(m.DELJOB, b"D" * 40), guild.now)
     assert guild[0].cluster.ignored == 1
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_node_whose_log_has_no_room_left_makes_room_for_a_copy(asynchronous: bool) -> None:
+    """Its disk has space. A node that got jobs from clients only would make room by itself."""
+    guild = Guild(3, disks=True)
+    guild[1].engine.room_bytes = -2_048
+    options = ["replicate", 3, *(["async"] if asynchronous else [])]
+    id = guild[0].ask("addjob", "q", "body", 0, *options)
+    assert id is not None and len(guild[1].jobs()) == 1

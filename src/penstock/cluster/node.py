@@ -48,6 +48,7 @@ from penstock.core.ids import IdForms
 from penstock.core.job import Copy, Draft, Job
 from penstock.core.keeper import MEMORY_NOTE, CopyKeeper
 from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
+from penstock.core.moves import puts_bytes
 from penstock.core.outcomes import OK
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
@@ -73,6 +74,7 @@ class Cluster(CopyKeeper):
     homes: Homes
     founding: Founding
     _leaving: Leaving
+    _make_room: Callable[[int], None]
     _began: i64  # When this process took over.
     ignored: i64  # Messages about jobs from nodes that are no members.
     _changes: i64  # Of the table of nodes, as far as the directory of homes follows it.
@@ -85,8 +87,11 @@ class Cluster(CopyKeeper):
         mail: Mail,
         entropy: int,
         body_of: Callable[[Job], bytes],
+        make_room: Callable[[int], None],
     ) -> None:
-        """Take over where the log of the engine left off. `body_of` reads bodies that are on disk.
+        """Take over where the log of the engine left off.
+
+        `body_of` reads bodies that are on disk. `make_room` tries to have room in the log for so many bytes.
 
         The memory of `members` is one that no node has had: it counts if the log does not say which its own is.
         """
@@ -102,6 +107,7 @@ class Cluster(CopyKeeper):
         self.homes = Homes(self.place)
         self.founding = Founding(self.place, self.homes)
         self._leaving = Leaving(self.place, self.acks, self.handovers)
+        self._make_room = make_room
         self._began = engine.now
         self.ignored = 0
         self._changes = -1
@@ -282,6 +288,10 @@ class Cluster(CopyKeeper):
         self.founding.list_told(node)
 
     def _receive_jobs(self, sender: bytes, message: OfJobs, now: i64) -> None:
+        # As for jobs of clients.
+        needed = puts_bytes(len(message.jobs), sum([len(job.body) for job in message.jobs]))
+        if needed > self.place.engine.room_bytes:
+            self._make_room(needed)
         if message.kind == m.REPLJOB:
             for image in message.jobs:
                 self.replications.receive_repljob(sender, image, message.quiet, now)

@@ -179,10 +179,6 @@ class Bus:
         if self.tunnels is not None and self.members.is_member(sender):
             self.tunnels.hear(sender, message)
 
-    def make_room(self, length: int) -> None:
-        """Try to have room in the log for so many bytes of bodies."""
-        self._node.host.make_room_now(length)
-
     def say(self, node: bytes, message: Message) -> None:
         """Say something at once: it rests on nothing that is not in the log yet."""
         kind = int(message.kind)

@@ -42,7 +42,9 @@ class Membership:
         memory = secrets.token_bytes(wire.MEMORY_BYTES)
         self.members = Members(host.node.encode(), memory, secrets.randbits(32), self.mail, config.cluster_node_timeout)
         self.members.epoch = host.node_epoch()
-        self.cluster = Cluster(host.engine, host.ids, self.members, self.mail, secrets.randbits(32), host.body_of)
+        self.cluster = Cluster(
+            host.engine, host.ids, self.members, self.mail, secrets.randbits(32), host.body_of, host.make_room_now
+        )
         self.bus = Bus(node, self.cluster, self._keep_quietly)
         self.members.leaving = host.is_leaving()
         self.members.announced = self.members.host = announced_ip(config)

@@ -10,10 +10,9 @@ from typing import Final, Protocol
 
 from mypy_extensions import i64
 
-from penstock.cluster.messages import TUNNEL, Greeting, Message, OfJobs
+from penstock.cluster.messages import TUNNEL, Greeting, Message
 from penstock.cluster.node import Cluster
 from penstock.core.limits import NEVER
-from penstock.core.moves import puts_bytes
 
 Letters = dict[bytes, list[Message]]
 
@@ -31,9 +30,6 @@ class Links(Protocol):
 
     def tunnelled(self, sender: bytes, message: Message) -> None:
         """A node has said something that is about a client of its own, or of ours."""
-
-    def make_room(self, length: int) -> None:
-        """Try to have room in the log for so many bytes of bodies."""
 
 
 class Post:
@@ -82,12 +78,7 @@ class Post:
             if message.kind >= TUNNEL:
                 links.tunnelled(sender, message)
                 continue
-            if isinstance(message, OfJobs):
-                # As for those of clients.
-                needed = puts_bytes(len(message.jobs), sum([len(job.body) for job in message.jobs]))
-                if needed > cluster.place.engine.room_bytes:
-                    links.make_room(needed)
-            elif isinstance(message, Greeting) and not message.host:
+            if isinstance(message, Greeting) and not message.host:
                 message.host = place
             cluster.receive(sender, message, now)
 

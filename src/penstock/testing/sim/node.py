@@ -200,7 +200,8 @@ class SimNode:
         memory = self._random.randbytes(MEMORY_BYTES)
         mail = Mail()
         members = Members(self.id, memory, self._random.getrandbits(32), mail, world.options.node_timeout_ms)
-        self.cluster = Cluster(self.engine, self.site.ids, members, mail, self._random.getrandbits(32), self._body_of)
+        entropy = self._random.getrandbits(32)
+        self.cluster = Cluster(self.engine, self.site.ids, members, mail, entropy, self._body_of, self._make_room)
         self.site.cluster = self.cluster
         self._join()
         self.desk = Desk(_commands(Disque(self.site)), lambda: 0)
