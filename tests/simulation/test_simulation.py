@@ -127,6 +127,21 @@ FOUND = {
 }
 
 
+# Seeds as they are drawn.
+FOUND_AS_DRAWN = {
+    "a node whose log was full refused copies for ever, and an add was never answered": 88_010_430,
+    "two nodes knew nobody but one that was lost": 88_007_702,
+    "a node that was installed anew was met by nobody": 96_033_581,
+    "two nodes that were installed anew had met only each other": 77_001_881,
+}
+
+
+@pytest.mark.parametrize("what", FOUND_AS_DRAWN)
+def test_what_a_seed_has_found_as_it_was_drawn_is_not_found_again(what: str) -> None:
+    report = simulate(FOUND_AS_DRAWN[what])
+    assert report.passed, report.shown([])
+
+
 @pytest.mark.parametrize("what", FOUND)
 def test_what_a_seed_has_found_is_not_found_again(what: str) -> None:
     seed, settings = FOUND[what]

@@ -23,6 +23,7 @@ from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
 from penstock.cluster.messages import (
     Greeting,
+    JobImage,
     Message,
     OfClaim,
     OfCopy,
@@ -48,8 +49,9 @@ from penstock.core.ids import IdForms
 from penstock.core.job import Copy, Draft, Job
 from penstock.core.keeper import MEMORY_NOTE, CopyKeeper
 from penstock.core.limits import FIRED_PER_TURN_MAX, NEVER
-from penstock.core.moves import puts_bytes
+from penstock.core.moves import puts_bytes, tube_bytes
 from penstock.core.outcomes import OK
+from penstock.core.policy import DISQUE
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
 from penstock.core.tube_patterns import TubePatterns
@@ -288,10 +290,7 @@ class Cluster(CopyKeeper):
         self.founding.list_told(node)
 
     def _receive_jobs(self, sender: bytes, message: OfJobs, now: i64) -> None:
-        # As for jobs of clients.
-        needed = puts_bytes(len(message.jobs), sum([len(job.body) for job in message.jobs]))
-        if needed > self.place.engine.room_bytes:
-            self._make_room(needed)
+        self._have_room_for(message.jobs)
         if message.kind == m.REPLJOB:
             for image in message.jobs:
                 self.replications.receive_repljob(sender, image, message.quiet, now)
@@ -300,6 +299,16 @@ class Cluster(CopyKeeper):
                 for image in message.jobs:
                     self.replications.given_away(sender, image.id)
             self.federation.receive_yourjobs(sender, message, now)
+
+    def _have_room_for(self, jobs: list[JobImage]) -> None:
+        """Try to have room in the log for jobs and for their queues, as for the jobs of clients."""
+        engine = self.place.engine
+        needed: i64 = puts_bytes(len(jobs), sum([len(job.body) for job in jobs]))
+        for queue in {job.queue for job in jobs}:
+            if queue not in engine.tubes:
+                needed += tube_bytes(queue, DISQUE)
+        if needed > engine.room_bytes:
+            self._make_room(needed)
 
     def _receive_of_queue(self, sender: bytes, message: OfQueue, now: i64) -> None:
         if message.kind == m.PAUSE:

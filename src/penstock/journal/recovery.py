@@ -51,7 +51,9 @@ def open_log(
     """Read the log of a directory back into an engine, and open it for more.
 
     `clock` returns the wall clock in ms. It is read when the log has been read, which can take seconds: what happens
-    to jobs from then on happens at that time, and grace times begin. Engine time is never behind the log. Segments are as large as told, or as suits the disk. With a `memory_max`, bodies are left on disk. With `salvage`,
+    to jobs from then on happens at that time, and grace times begin. Engine time is never behind the log.
+
+    Segments are as large as told, or as suits the disk. With a `memory_max`, bodies are left on disk. With `salvage`,
     whatever can be read is used, and what could not be is told there.
     """
     who = opened_by(disk)

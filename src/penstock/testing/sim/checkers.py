@@ -314,6 +314,23 @@ def views_agree(world: World) -> bool:
     return True
 
 
+def acquainted(world: World) -> list[list[SimNode]]:
+    """Return the nodes that are there in groups: those of a group know each other, perhaps through others of it."""
+    groups: list[list[SimNode]] = []
+    for node in world.nodes:
+        if not (node.up and node.joined):
+            continue
+        known = [group for group in groups if any(_know_each_other(node, other) for other in group)]
+        groups = [group for group in groups if group not in known]
+        groups.append([*[each for group in known for each in group], node])
+    return groups
+
+
+def _know_each_other(one: SimNode, other: SimNode) -> bool:
+    """Return whether either of two nodes knows where the other is: it opens a link then, and both greet each other."""
+    return other.id in one.cluster.members.peers or one.id in other.cluster.members.peers
+
+
 def kept_back(world: World) -> list[str]:
     """C4: what nodes hold that are there, may be delivered by them, and never was by anybody."""
     delivered = {delivery.id for delivery in world.history.deliveries}

@@ -238,10 +238,14 @@ class Simulation(World):
         return not checkers.kept_back(self)
 
     def _meet_again(self) -> None:
-        """Whoever met a node and heard nothing, because that was lost or waits for a disk, is to meet it once more."""
-        for node in self.nodes[1:]:
-            if node.up and node.joined and not node.cluster.members.peers:
-                self.introduce(node)
+        """Let nodes meet that have no way to learn of each other, as an operator would.
+
+        They met nodes that are away, or were wiped, or what they said was lost. A node learns of all that the nodes
+        know which it knows, so one meeting is enough for each group.
+        """
+        groups = checkers.acquainted(self)
+        for group in groups[1:]:
+            group[0].meet(groups[0][0])
 
     def _is_quiet(self) -> bool:
         return all(checkers.is_empty(node) for node in self.nodes)
