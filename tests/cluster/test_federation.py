@@ -1,5 +1,7 @@
 """Jobs go where somebody waits for them."""
 
+import pytest
+
 from penstock.cluster import messages as m
 from penstock.cluster.federation import WANTS_BYTES_MAX, WISHES_BYTES_MAX
 from penstock.core.job import Draft
@@ -234,3 +236,30 @@ def test_names_that_nobody_uses_do_not_fill_the_memory() -> None:
     assert asked.wishes_bytes == sum(len(name) + 500 for name in asked.wishes) <= 504
     id = guild[1].ask("addjob", "real", "body", 1000, "replicate", 1)
     assert waiting.answer_so_far() == [[b"real", id, b"body"]]
+
+
+@pytest.mark.parametrize("words", [["getjob", "from", "high", "low"], ["take", "high", "and", "low"]])
+def test_a_queue_that_is_named_first_is_served_from_other_nodes_although_a_later_one_has_jobs(words: list[str]) -> None:
+    """20 jobs of `high` are on node 1. A consumer at node 0 takes a job each millisecond, and `low` is never empty."""
+    guild = Guild(3)
+    for name in ("high", "low"):
+        guild[0].engine.create_tube(name.encode(), DISQUE, guild.now)
+    high = {guild[1].ask("addjob", "high", "body", 1000, "replicate", 1, "retry", 600) for _ in range(20)}
+    for _ in range(2_100):
+        guild[0].ask("addjob", "low", "body", 1000, "replicate", 1, "retry", 600)
+    began = guild.now
+    while high and guild.now < began + 2_000:
+        [taken] = guild[0].ask(*words)
+        id = taken["id"] if words[0] == "take" else taken[1]
+        guild[0].ask("ackjob", id)
+        high.discard(id)
+        guild.run(1)
+    assert not high
+
+
+def test_queues_behind_the_one_that_serves_are_not_asked_for() -> None:
+    guild = Guild(2)
+    guild[0].ask("addjob", "high", "body", 1000, "replicate", 1)
+    guild.sent.clear()
+    guild[0].ask("getjob", "from", "high", "low")
+    assert m.NEEDJOBS not in guild.sent

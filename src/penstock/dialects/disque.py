@@ -252,6 +252,7 @@ class Disque:
                 self.site.seek(names)
             jobs = self.site.take(caller, tubes, count, now)
             if jobs:
+                self.site.ask_for_passed(names, jobs, count, now)
                 self.deliver(caller, jobs, counters, now)
                 return
         if self.site.cluster is not None:

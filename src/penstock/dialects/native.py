@@ -171,17 +171,18 @@ class Native:
                 tubes = self._tubes(caller, tube, words)
             else:
                 raise words.unknown(_TAKE_WORDS)
-        jobs = self.site.take(caller, tubes, min(count, SLICE), now, key, ttr)
+        count = min(count, SLICE)
+        jobs = self.site.take(caller, tubes, count, now, key, ttr)
         if not jobs:
             self._send_for(tubes, timeout, now)
+        elif len(tubes) > 1:
+            self.site.ask_for_passed([each.name for each in tubes], jobs, count, now)
         if jobs or timeout == 0:
             self.deliver(caller, jobs, now)
             return
         if self.site.leaving:
             raise self.site.leaves(caller)
-        wait = engine.wait(
-            caller.connection, tubes, now, timeout, min(count, SLICE), key, ttr, caller, ANSWER_BYTES_MAX
-        )
+        wait = engine.wait(caller.connection, tubes, now, timeout, count, key, ttr, caller, ANSWER_BYTES_MAX)
         caller.waits(wait, self._taking)
 
     def _first(self, caller: Caller, args: list[bytes]) -> Tube:

@@ -264,6 +264,23 @@ class Site:
         session = caller.connection.session
         return self.engine.take_many(session, tubes, count, now, key, ttr_ms, ANSWER_BYTES_MAX)
 
+    def ask_for_passed(self, names: list[bytes], jobs: list[Job], count: int, now: i64) -> None:
+        """Ask other nodes for jobs of the empty queues that a take has passed before it found these jobs.
+
+        Otherwise a queue that is named first would get nothing from other nodes while a later one has jobs here.
+        """
+        cluster = self.cluster
+        if cluster is None or not cluster.members.peers:
+            return
+        served = {self.engine.tube_of(job).name for job in jobs}
+        last = self.engine.tube_of(jobs[len(jobs) - 1]).name
+        for name in names:
+            if name == last and len(jobs) == count:
+                # The queues behind it were not looked at.
+                return
+            if name not in served:
+                cluster.wants(name, 0, now)
+
     def delete(self, job: Job, now: i64) -> int:
         """Delete a job, and its copies on other nodes."""
         return self.engine.delete(job, now) if self.cluster is None else self.cluster.delete(job, now)
