@@ -263,3 +263,33 @@ def test_queues_behind_the_one_that_serves_are_not_asked_for() -> None:
     guild.sent.clear()
     guild[0].ask("getjob", "from", "high", "low")
     assert m.NEEDJOBS not in guild.sent
+
+
+def test_jobs_that_a_leaving_node_pushes_are_passed_on_to_who_waits_for_them() -> None:
+    """A client has asked node 1 once. Nobody waits there when node 0 leaves, and three consumers wait at node 2."""
+    guild = Guild(3)
+    once = guild[1].connect()
+    once.ask("getjob", "timeout", 100, "from", "q")
+    guild.run(200)
+    consumers = [guild[2].connect() for _ in range(3)]
+    for consumer in consumers:
+        consumer.ask("getjob", "from", "q")
+    guild[0].site.leaving = True
+    guild[0].cluster.set_leaving(True, guild.now)
+    guild.settle()
+    added = taken = 0
+    backlogs = []
+    for step in range(1_000):
+        options = ["retry", 0] if step % 3 == 0 else ["retry", 600]
+        guild[0].connect().ask("addjob", "q", step, 0, "replicate", 1, *options)
+        added += 1
+        guild.run(10)
+        for consumer in consumers:
+            got = consumer.answer_so_far()
+            while got is not None:
+                taken += len(got)
+                acked(guild[2], got)
+                got = consumer.ask("getjob", "from", "q")
+        backlogs.append(guild[1].ask("qlen", "q"))
+    assert max(backlogs[500:]) <= 10, backlogs[::50]
+    assert taken >= added - 20
