@@ -593,6 +593,12 @@ def test_ctime_grows_with_every_job(wire: Wire, queue: bytes) -> None:
     assert times == sorted(set(times))
 
 
+def test_show_of_a_queued_job_has_a_number_for_its_next_requeue(wire: Wire, queue: bytes) -> None:
+    """It would be queued again a retry time after its delivery. At most once is never again."""
+    assert wire.show(wire.add(queue, "body", "RETRY", 5))[b"next-requeue-within"] == 5_000
+    assert wire.show(wire.add(queue, "body", "RETRY", 0))[b"next-requeue-within"] is None
+
+
 def test_show_of_a_job_that_is_not_there_is_null(wire: Wire, life: Life) -> None:
     assert wire.ask("SHOW", NO_SUCH_JOB) == b"$-1\r\n"
     assert wire.ask("SHOW", life.acked()) == b"$-1\r\n"

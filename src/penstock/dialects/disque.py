@@ -445,7 +445,7 @@ class Disque:
         reply.bulk(b"nodes-confirmed")
         reply.bulks([] if self.site.cluster is None else self.site.cluster.confirmed(job))
         reply.bulk(b"next-requeue-within")
-        _write_within(reply, job.wake if job.state == s.TAKEN or job.state == s.DELAYED else NEVER, now)
+        _write_within(reply, _requeue_moment(job, now), now)
         reply.bulk(b"next-awake-within")
         # Without a deadline, `due` is what is left of one that it had.
         _write_within(reply, job.due if job.deadline_pos != NOWHERE else NEVER, now)
@@ -685,6 +685,13 @@ def _seconds_left(expiry: i64, now: i64) -> int:
     if expiry == NEVER:
         return _SECONDS_MAX
     return (expiry - now + 999) // 1000 if expiry > now else 0
+
+
+def _requeue_moment(job: Job, now: i64) -> i64:
+    """Return when a job is queued next. For a job that is queued: when it would be, if it were delivered now."""
+    if job.state == s.TAKEN or job.state == s.DELAYED:
+        return job.wake
+    return NEVER if job.state != s.READY or job.ttr == NEVER else now + job.ttr
 
 
 def _write_within(reply: Reply, moment: i64, now: i64) -> None:
