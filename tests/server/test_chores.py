@@ -110,9 +110,11 @@ def test_jobs_that_may_be_delivered_once_and_are_never_acked_make_way_for_new_on
             assert not server.evict()
             await said("ADDJOB", "again", "", 0)
             await said("ADDJOB", "once", "", 0, "RETRY", 0)
-            # Somebody who takes them, and never acks.
+            # A client takes them, and never acks.
+            assert await said("CONFIG", "SET", "maxmemory-policy", "noeviction") == b"+OK\r\n"
             while not (await said("ADDJOB", "taken", "", 0, "RETRY", 0)).startswith(b"-OOM"):
                 writer.write(command("CLIENT", "REPLY", "SKIP") + command("GETJOB", "FROM", "taken"))
+            assert await said("CONFIG", "SET", "maxmemory-policy", "acks") == b"+OK\r\n"
             limit = 4 << 20
             assert await said("CONFIG", "SET", "maxmemory", limit) == b"+OK\r\n"
             slices = 1
@@ -123,6 +125,39 @@ def test_jobs_that_may_be_delivered_once_and_are_never_acked_make_way_for_new_on
             assert limit * 94 // 100 < server.used_memory() <= limit * 95 // 100
             assert await said("QLEN", "again") == await said("QLEN", "once") == b":1\r\n"
             assert (await said("ADDJOB", "taken", "", 0, "RETRY", 0)).startswith(b"+")
+
+    inside.run(main())
+
+
+def test_no_add_is_refused_while_there_is_a_job_that_can_be_evicted(tmp_path: Path) -> None:
+    """Many other jobs are taken, which cannot be. Nothing but the adds themselves frees memory here."""
+
+    async def main() -> None:
+        async with (
+            inside.server(tmp_path, "--no-journal", "--maxmemory", "6mb") as server,
+            inside.client(server.config.port) as (reader, writer),
+        ):
+
+            async def said(*words: Word) -> bytes:
+                writer.write(command(*words))
+                return await asyncio.wait_for(reader.readuntil(b"\r\n"), PATIENCE_S)
+
+            silent = command("CLIENT", "REPLY", "SKIP")
+            for _ in range(6):
+                writer.write(silent + command("MPUT", "other", *(["JOB", ""] * 1_000)))
+                writer.write(silent + command("TAKE", "other", "COUNT", 1_000))
+            for _ in range(300):
+                assert (await said("ADDJOB", "once", "x" * 8_000, 0, "RETRY", 0)).startswith(b"+")
+                writer.write(silent + command("GETJOB", "FROM", "once"))
+            await said("PING")
+            engine = server.node.engine
+            evicted, before = 0, len(engine.delivered_once)
+            while engine.delivered_once:
+                answer = await said("ADDJOB", "more", "x" * 2_000, 0)
+                assert answer.startswith(b"+") or not engine.delivered_once, answer
+                evicted = before - len(engine.delivered_once)
+            assert evicted == before == 300
+            assert len(engine.tubes[b"other"].taken.items) == 6_000
 
     inside.run(main())
 

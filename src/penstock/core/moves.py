@@ -69,6 +69,9 @@ class Moves:
     room_bytes: i64  # How many bytes of bodies the log can take before it is full; the shell says, after each commit.
     moves_left: i64  # The same of moves of jobs that do not end by them; few on a full disk only.
     taken_count: i64  # How many jobs are taken, of all tubes: each needs room to end.
+    # Taken jobs that are delivered at most once, by id, the oldest delivery first. Nothing can come of them but an ack,
+    # so they are what a node without a journal can do without.
+    delivered_once: dict[int, Job]
     resident_bytes: i64  # Of the bodies that are in memory.
     waiting_bytes: i64  # Of puts that wait for room.
     notes_bytes: i64  # What all notes take of memory.
@@ -110,6 +113,7 @@ class Moves:
         self.room_bytes = NEVER
         self.moves_left = NEVER
         self.taken_count = 0
+        self.delivered_once = {}
         self.resident_bytes = 0
         self.waiting_bytes = 0
         self.notes_bytes = 0
@@ -334,6 +338,8 @@ class Moves:
                 _no_longer_unique(tube, job)
             if came_from == s.TAKEN:
                 self.taken_count -= 1
+                if job.once:
+                    del self.delivered_once[job.id]
                 self._let_go(job, tube)
             elif came_from == s.STAGED:
                 self._leave_stage(job)
@@ -352,6 +358,8 @@ class Moves:
                 self._wake(tube, job)
             elif state == s.TAKEN:
                 self.taken_count += 1
+                if job.once:
+                    self.delivered_once[job.id] = job
         self._arm(job, tube)
         self._tell(job, tube, rule, now)
 

@@ -39,6 +39,8 @@ def restore_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, by
         engine.resident_bytes += resident_length(job)
         if job.state == s.TAKEN:
             engine.taken_count += 1
+            if job.once:
+                engine.delivered_once[job.id] = job
             if tube.keys is not None:
                 tube.keys.of(job).taken += 1
     for job in jobs:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.core.errors import PenstockError, ProtocolError
+from penstock.core.errors import NoMemory, PenstockError, ProtocolError
 from penstock.core.waits import Waiting
 from penstock.dialects.command import (
     ANSWERS_BYTES_MAX,
@@ -360,7 +360,15 @@ class Calls:
             self._deny(caller, name)
         if not caller.any_tube and route.owner:
             check_tube(caller, route.owner)
-        return method.function(caller, call, route.owner, now)
+        try:
+            return method.function(caller, call, route.owner, now)
+        except NoMemory:
+            while self.desk.evict is not None and self.desk.evict():
+                try:
+                    return method.function(caller, call, route.owner, now)
+                except NoMemory:
+                    pass
+            raise
 
     def _deny(self, caller: Caller, name: bytes) -> None:
         who = "this user" if caller.known else "user 'guest'; log in first"

@@ -305,6 +305,7 @@ class Desk:
     on_slow: Slow | None  # Told of a command that took long, and how many ns that was.
     on_error: Report | None  # Told of what is wrong with us.
     on_elsewhere: PassOn | None  # Told of a command that is for another node; without it, the command is refused.
+    evict: Callable[[], bool] | None  # Frees some memory; returns whether it did.
     ask_others: AskOthers | None  # Asks other nodes something: for whom, what, the tag of the wait, now.
     _spellings: dict[bytes, Command]  # By their names as clients mostly write them.
 
@@ -322,6 +323,7 @@ class Desk:
         self.on_slow = None
         self.on_error = None
         self.on_elsewhere = None
+        self.evict = None
         self.ask_others = None
 
     def add(self, command: Command, name: bytes) -> None:
@@ -380,7 +382,10 @@ class Desk:
             return
         before = reply.length
         try:
-            command.handler(caller, args, now)
+            try:
+                command.handler(caller, args, now)
+            except NoMemory:
+                self._run_again(caller, command, args, now)
         except PenstockError as error:
             if reply.length != before:
                 # Half an answer was written: whatever comes next would be read as the rest of it.
@@ -394,6 +399,16 @@ class Desk:
                 reply.error(refusal_line(error))
         except Exception as defect:
             self._failed(caller, defect)
+
+    def _run_again(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
+        """Run a command that there was no memory for, as long as memory can be freed. It has done nothing yet."""
+        while self.evict is not None and self.evict():
+            try:
+                command.handler(caller, args, now)
+                return
+            except NoMemory:
+                pass
+        raise NoMemory()
 
     def _pass_on(self, caller: Caller, args: list[bytes], where: Elsewhere) -> None:
         assert self.on_elsewhere is not None

@@ -10,9 +10,9 @@ import secrets
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any, Final
 
-from penstock.core import states as s
 from penstock.core.errors import CommandError
 from penstock.core.limits import NEVER, duration_ms
 from penstock.core.policy import DISQUE
@@ -49,6 +49,9 @@ _IDLE_SCAN: Final = 1_000
 
 # How many dedup ids that are too old are forgotten in a second, of a queue.
 _FORGET_MAX: Final = 1_000
+
+# From which part of its memory on a server without a journal evicts, percent.
+_EVICT_PERCENT: Final = 95
 
 # How many jobs are evicted at a time: less than a millisecond's work. Others are served before it goes on.
 _EVICT_SLICE: Final = 250
@@ -95,6 +98,7 @@ class Server:
         self.desk = Desk([], time.perf_counter_ns)
         self.desk.on_error = self.node.report
         self.desk.ask_others = self.site.ask_others
+        self.desk.evict = self.evict_some
         self.node.desk = self.desk
         self.warnings: list[str] = []  # What its operator should hear of once it serves.
         self.readers = ThreadPoolExecutor(_READERS, "penstock-history")
@@ -105,7 +109,6 @@ class Server:
         self.restart_s = -1.0  # When to start again, once it has stopped; negative for not at all.
         self._spaces_left: dict[str, None] = {}  # Spaces of the configuration that other nodes are asked about.
         self._idle_cursor = 0
-        self._evict_cursor = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -281,24 +284,30 @@ class Server:
         return bool(limit) and self.used_memory() > limit * percent // 100
 
     def evict(self) -> bool:
-        """Without a journal and with little memory left, delete some of what nothing can come of any more.
-
-        Those are jobs that were delivered and may be delivered only once, and then acks. Tell whether that helped and
-        there is more to do: whoever puts such jobs and never acks them must not be refused for it.
-        """
-        if self.host.journal is not None or self.config.max_memory_policy != "acks" or not self._uses_more_than(95):
+        """Free memory if there is little left; return whether that helped and there is more to do."""
+        if not self._uses_more_than(_EVICT_PERCENT):
             return False
         self.node.begin_turn()
+        return self.evict_some(_EVICT_PERCENT) and self._uses_more_than(_EVICT_PERCENT)
+
+    def evict_some(self, percent: int = 0) -> bool:
+        """Without a journal, delete some jobs or acks that nothing can come of any more; return whether there were any.
+
+        Stop where no more than `percent` of the memory is used. The candidates are delivered
+        jobs of RETRY 0, the oldest delivery first, and then acks. A put for which there is no memory calls this, so it
+        is not refused while there is such a job.
+        """
+        if self.host.journal is not None or self.config.max_memory_policy != "acks":
+            return False
         engine, cluster = self.node.engine, self.membership.cluster
-        evicted = 0
-        jobs, self._evict_cursor = engine.scan(self._evict_cursor, _EVICT_SLICE, None, 1 << s.TAKEN)
+        # Jobs that are being handed over to another node may still be delivered there.
+        handed = cluster.handovers.by_job
+        jobs = list(islice((job for job in engine.delivered_once.values() if job.id not in handed), _EVICT_SLICE))
         for job in jobs:
-            if job.once and job.id not in cluster.handovers.by_job and self._uses_more_than(95):
-                engine.delete(job, self.node.now)
-                evicted += 1
-        if not evicted:
-            evicted = cluster.acks.evict(_EVICT_SLICE, self.node.now)
-        return evicted > 0 and self._uses_more_than(95)
+            if not self._uses_more_than(percent):
+                break
+            engine.delete(job, self.node.now)
+        return bool(jobs) or cluster.acks.evict(_EVICT_SLICE, self.node.now) > 0
 
     def rewrite_in_background(self) -> None:
         """Shorten the journal: take a snapshot, and remove what it stands for."""

@@ -48,6 +48,8 @@ def check(engine: Engine) -> None:
     for tube in engine.tubes.values():
         check_tube(tube, by_tube[tube.slot])
     same("E2", "taken jobs", engine.taken_count, sum(job.state == s.TAKEN for job in jobs))
+    once = {job.id for job in jobs if job.state == s.TAKEN and job.once}
+    same("E2", "delivered jobs of at most one delivery", set(engine.delivered_once), once)
     same("E2", "what names take", engine.labels.total, sum(map(label_bytes, engine.tubes.values())))
     waits = check_lines(engine)
     claims = _claims(engine)
