@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.server.bus import STRANGERS_MAX
 from penstock.server.clients import HANDSHAKES_MAX
 from penstock.server.descriptors import RESERVE
 from penstock.wire import bus
@@ -187,6 +188,34 @@ def test_silent_connections_to_the_bus_keep_no_node_out(target: Target) -> None:
             size = int.from_bytes(link.recv(4), "big")
             assert bus.hello(link.recv(size), True).node
     target.settle()
+
+
+@attempt(
+    "open 100 links, each as another node that is not in the table",
+    port="bus",
+    caller="node with the secret",
+    result="the oldest ones are closed; 16 are kept",
+)
+def test_links_of_unknown_nodes_are_limited(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path, "--cluster-port", str(port), "--cluster-secret", SECRET, "--iproto-port", "0") as server:
+        before = server.descriptors()
+        with contextlib.ExitStack() as stack:
+            links = []
+            for number in range(100):
+                links.append(stack.enter_context(connect(port)))
+                introduce(links[-1], b"%040x" % number)
+            wait_until(lambda: [number for number in range(100) if not is_closed(links[number])] == [*range(84, 100)])
+            assert server.descriptors() <= before + STRANGERS_MAX
+
+
+def introduce(link: socket.socket, node: bytes) -> None:
+    """Prove to know the secret, as a node of this id."""
+    nonce = b"n" * 32
+    link.sendall(bus.opening(node, nonce, 0))
+    answer = bus.hello(link.recv(int.from_bytes(link.recv(4), "big")), True)
+    made = bus.Secrets(SECRET.encode(), bus.Hello(node, nonce, b"", 0, 0), answer)
+    link.sendall(bus.proven(made.dialler_proof(0), 0))
 
 
 @attempt(
