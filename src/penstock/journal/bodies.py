@@ -16,7 +16,7 @@ from penstock.journal.frame import BodySource, signed_crc
 from penstock.journal.segment import segment_name, snapshot_name
 
 # How many files are kept open. In order of arrival one is enough; priorities may need several.
-FILES_MAX: Final = 32
+FILES_MAX: Final = 16
 
 # Why a file cannot be read although nothing is wrong with it.
 _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)

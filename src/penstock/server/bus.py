@@ -103,6 +103,8 @@ class Bus:
         self._places: dict[bytes, _Whereabouts] = {}  # and where they were.
         self._told = 0.0
         self._closed = False
+        self.opening_max = OPENING_MAX
+        self.strangers_max = STRANGERS_MAX
         self.handshakes = Handshakes(self._make_room)  # Of incoming links, where nodes use TLS.
         node.post.open(cluster, self)
 
@@ -220,7 +222,7 @@ class Bus:
         """Make room for one more link in a handshake, and return whether there is any."""
         if len(self._inbound) >= 2 * NODES_MAX:
             return False
-        if len(self._unknown) + len(self.handshakes) >= OPENING_MAX and not self.handshakes.close_oldest():
+        if len(self._unknown) + len(self.handshakes) >= self.opening_max and not self.handshakes.close_oldest():
             first = next(iter(self._unknown))
             del self._unknown[first]
             first.turn_away(TOO_MANY)
@@ -253,7 +255,7 @@ class Bus:
             before.close()
             self._lose_tunnels(link.node)
         strangers = [node for node in self._inbound if node not in self.members.peers]
-        if len(strangers) > STRANGERS_MAX:
+        if len(strangers) > self.strangers_max:
             self._inbound[strangers[0]].fail("too many nodes that are not in the table have links")
         # Somebody who can reach us can probably be reached.
         again = self._again.pop(link.node, None)

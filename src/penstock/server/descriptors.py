@@ -2,6 +2,9 @@
 
 Everything that uses descriptors has a limit, and the reserve is the sum of these limits. So neither clients nor
 unauthenticated connections to any port can use the descriptors that the journal needs.
+
+If the system allows fewer than twice the reserve, half of the descriptors are reserved, and the limits are lower in
+proportion.
 """
 
 from __future__ import annotations
@@ -31,16 +34,28 @@ RESERVE: Final = (
     _PROCESS + _LISTENERS + _JOURNAL + BODY_FILES_MAX + HTTP_MAX + OPENING_MAX + STRANGERS_MAX + _LINKS + _IN_TRANSIT
 )
 
+# What a server needs that is attacked on all ports and has no cluster, if the system allows few descriptors.
+_RESERVE_MIN: Final = 64
+
 
 def clients_that_fit(wanted: int) -> int:
     """Raise the system's limit to what `wanted` clients need. Return how many clients the limit allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + RESERVE
-    if soft != resource.RLIM_INFINITY and soft < needed:
+    limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = max(wanted, RESERVE) + RESERVE
+    if limit != resource.RLIM_INFINITY and limit < needed:
         most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-            soft = most
-    if soft == resource.RLIM_INFINITY:
+            limit = most
+    if limit == resource.RLIM_INFINITY:
         return wanted
-    return max(1, min(wanted, soft - RESERVE))
+    reserve = min(RESERVE, max(_RESERVE_MIN, limit // 2))
+    return max(1, min(wanted, limit - reserve))
+
+
+def share(most: int) -> int:
+    """Return how many of `most` connections of the reserve are allowed: fewer if the system allows few descriptors."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or limit >= 2 * RESERVE:
+        return most
+    return max(2, most * limit // (2 * RESERVE))

@@ -20,7 +20,7 @@ _HEADERS_MAX: Final = 100
 _REQUEST_S: Final = 10.0
 
 # How many connections there may be. Each is a descriptor of the server's reserve.
-CONNECTIONS_MAX: Final = 16
+CONNECTIONS_MAX: Final = 32
 
 TEXT: Final = "text/plain; charset=utf-8"
 _REASONS: Final = {
@@ -59,10 +59,11 @@ Pages = dict[str, Callable[[], Answer]]
 class HttpPort:
     """All connections to the HTTP port."""
 
-    def __init__(self, pages: Pages, allowed_hosts: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, pages: Pages, allowed_hosts: Callable[[], Sequence[str]], connections_max: int) -> None:
         """Take the pages by their paths, and a function that returns the setting `http-hosts`."""
         self.pages = pages
         self.allowed_hosts = allowed_hosts
+        self._connections_max = connections_max
         self._asking: dict[HttpConnection, None] = {}  # Their requests are not complete; the oldest is first.
         self._answered: dict[HttpConnection, None] = {}  # They have not received all of their answers.
 
@@ -72,7 +73,7 @@ class HttpPort:
 
     def opened(self, connection: HttpConnection) -> None:
         """Add a connection. It may take the place of another."""
-        if len(self._asking) + len(self._answered) >= CONNECTIONS_MAX:
+        if len(self._asking) + len(self._answered) >= self._connections_max:
             oldest = next(iter(self._asking or self._answered))
             self.closed(oldest)
             oldest.abort()

@@ -23,10 +23,10 @@ from penstock.journal.retention import Retention
 from penstock.server import chores, table
 from penstock.server.bus import is_loopback
 from penstock.server.config import Config, ConfigError
-from penstock.server.descriptors import clients_that_fit
+from penstock.server.descriptors import clients_that_fit, share
 from penstock.server.forwarding import open_tunnels
 from penstock.server.garbage import leave_alone
-from penstock.server.http import Answer, HttpPort, Pages
+from penstock.server.http import CONNECTIONS_MAX, Answer, HttpPort, Pages
 from penstock.server.iproto import Door, doors
 from penstock.server.links import HANDSHAKE_S
 from penstock.server.listening import listen, listen_unix
@@ -233,7 +233,7 @@ async def _listen(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio
     setting, port, where = "http-port", config.http_port, config.http_bind  # What is being opened.
     try:
         if config.http_port:
-            http = HttpPort(_pages(server), lambda: config.http_hosts)
+            http = HttpPort(_pages(server), lambda: config.http_hosts, share(CONNECTIONS_MAX))
             listeners.append(await listen(loop, http.accept, config.http_bind, config.http_port, backlog))
         listeners += await _listen_iproto(server, iproto_doors)
         listeners += await _listen_bus(server)
