@@ -20,6 +20,8 @@ from penstock.dialects.xqueue_space import METHODS
 from penstock.options import PutOptions, TubeOptions
 from penstock.server import cluster_commands, debugging
 from penstock.server.catalogue import tables
+from penstock.server.descriptors import RESERVE
+from penstock.server.settings import find
 
 SITE = Site(Engine(1, 0, Outbox()), IdForms(b"0" * 8, b"k" * 32), b"0" * 40, lambda job: b"", lambda length: None)
 ROOT = Path(__file__).parent.parent.parent
@@ -106,3 +108,10 @@ def test_a_stale_part_is_found() -> None:
     assert generate.with_part(page, "x", "new") == page.replace("old", "new")
     with pytest.raises(AssertionError):
         generate.with_part(page, "y", "new")
+
+
+def test_the_reserve_of_descriptors_is_in_the_docs() -> None:
+    section = (ROOT / "docs" / "SERVER.md").read_text().partition("| for | descriptors |")[2].partition("\n\n")[0]
+    assert sum(map(int, re.findall(r"\| ([0-9]+) \|$", section, re.MULTILINE))) == RESERVE
+    setting = find("max_clients")
+    assert setting is not None and f" {RESERVE} more" in setting.description

@@ -38,7 +38,10 @@ class Refusal(Exception):
 class Server:
     """`penstock serve` on a free port, in a directory of its own."""
 
-    def __init__(self, directory: Path, *flags: str, config: str = "", port_flag: str = "--port") -> None:
+    def __init__(
+        self, directory: Path, *flags: str, config: str = "", port_flag: str = "--port", prelude: str = ""
+    ) -> None:
+        """Start it; `prelude` is Python code that its process runs first."""
         self.directory = directory
         self.port = free_port()
         words = [port_flag, str(self.port), "--dir", str(directory / "data"), *flags]
@@ -48,7 +51,7 @@ class Server:
         self.log = directory / "log"
         with self.log.open("wb") as log:
             environment = os.environ | {"PYTHONPATH": str(Path(penstock.__file__).parent.parent)}
-            command = [sys.executable, "-c", _SERVE, "serve", *words]
+            command = [sys.executable, "-c", f"{prelude}\n{_SERVE}", "serve", *words]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         wait_until(self._is_up)
 
@@ -98,9 +101,11 @@ class Server:
 
 
 @contextmanager
-def serving(directory: Path, *flags: str, config: str = "", port_flag: str = "--port") -> Iterator[Server]:
+def serving(
+    directory: Path, *flags: str, config: str = "", port_flag: str = "--port", prelude: str = ""
+) -> Iterator[Server]:
     """A server that came through everything without an error of its own."""
-    server = Server(directory, "--fsync", "never", *flags, config=config, port_flag=port_flag)
+    server = Server(directory, "--fsync", "never", *flags, config=config, port_flag=port_flag, prelude=prelude)
     try:
         yield server
         server.stop()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -18,9 +20,10 @@ from .iproto_wire import call
 from .serving import PATIENCE_S, command
 
 # What belongs to somebody who is connected, whether a client or a node.
-_OURS = ("Connection", "IprotoConnection", "Guest", "Handshake", "HttpConnection", "Inbound", "Outbound", "Tunnel")
+_OURS = ("Connection", "IprotoConnection", "Guest", "HttpConnection", "Inbound", "Outbound", "Tunnel")
+_TLS = ("Handshake", "_Accepted", "SSLProtocol", "_SSLProtocolTransport", "SSLObject", "socket")
 _THEIRS = ("RespTunnel", "CallTunnel", "Outflow", "Inflow", "RespParser", "IprotoParser", "Frames", "TCPTransport")
-_KINDS = {*_OURS, *_THEIRS, "Task", "CoroWrapper"}
+_KINDS = {*_OURS, *_TLS, *_THEIRS, "Task", "CoroWrapper"}
 
 
 def there() -> Counter[str]:
@@ -79,6 +82,41 @@ def test_who_was_connected_leaves_nothing_to_be_collected(
     async def main() -> None:
         async with inside.server(tmp_path) as server:
             await leaves_nothing(lambda: talk(getattr(server.config, door), said, awaited))
+
+    inside.run(main())
+
+
+@pytest.mark.parametrize(
+    ("said", "closes"),
+    [(b"", False), (b"", True), (b"PING\r\n", False), (b"\x16\x03\x01\x00\x05hello", False), (None, False)],
+)
+def test_a_tls_handshake_leaves_nothing_to_be_collected(
+    tmp_path: Path, left_alone: None, certificate: Path, said: bytes | None, closes: bool
+) -> None:
+    """The peer leaves, is closed by the server, sends what is no TLS, or finishes the handshake (None)."""
+    port, tls = free_port(), ssl.create_default_context(cafile=str(certificate / "cert.pem"))
+    words = ["--tls-port", str(port), "--tls-cert-file", f"{certificate}/cert.pem"]
+    words += ["--tls-key-file", f"{certificate}/key.pem"]
+
+    async def main() -> None:
+        async with inside.server(tmp_path, *words) as server:
+            handshakes = server.clients.handshakes
+
+            async def visit() -> None:
+                if said is None:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname="localhost")
+                else:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.write(said)
+                    if closes:
+                        await inside.until(lambda: len(handshakes) == 1)
+                        assert handshakes.close_oldest()
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+                await inside.until(lambda: len(handshakes) == len(server.clients) == 0)
+
+            await leaves_nothing(visit)
 
     inside.run(main())
 

@@ -13,7 +13,7 @@ import pytest
 from penstock.server.http import CONNECTIONS_MAX
 from tests.ports import free_port
 
-from .serving import PATIENCE_S, Server, wait_for
+from .serving import PATIENCE_S, Server
 
 Start = Callable[..., Server]
 
@@ -100,16 +100,13 @@ def watched_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     server.stop()
 
 
-def test_those_who_ask_nothing_do_not_use_up_the_open_files(watched_shared: int) -> None:
-    silent = [socket.create_connection(("127.0.0.1", watched_shared), PATIENCE_S) for _ in range(CONNECTIONS_MAX)]
-    assert raw(watched_shared, b"").startswith(b"HTTP/1.1 503 ")
-    for connection in silent:
-        connection.close()
-
-    def is_answered() -> bool:
-        # As long as it is not, it may be hung up on before it has asked.
-        with contextlib.suppress(ConnectionError):
-            return get(watched_shared, "/livez")[0] == 200
-        return False
-
-    wait_for(is_answered)
+def test_a_new_connection_takes_the_place_of_the_oldest_that_asks_nothing(watched_shared: int) -> None:
+    with contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", watched_shared), PATIENCE_S))
+            for _ in range(CONNECTIONS_MAX)
+        ]
+        assert get(watched_shared, "/livez") == (200, "alive\n")
+        assert silent[0].recv(1) == b""
+        silent[1].sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+        assert silent[1].recv(1024).startswith(b"HTTP/1.1 200 ")

@@ -16,7 +16,7 @@ from penstock.journal.frame import BodySource, signed_crc
 from penstock.journal.segment import segment_name, snapshot_name
 
 # How many files are kept open. In order of arrival one is enough; priorities may need several.
-_FILES_MAX: Final = 32
+FILES_MAX: Final = 16
 
 # Why a file cannot be read although nothing is wrong with it.
 _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -68,7 +68,7 @@ class Bodies(BodySource):
         found = self._files.get(number)
         if found is None:
             found = self._files[number] = self._disk.open_to_read(_name(number))
-            if len(self._files) > _FILES_MAX:
+            if len(self._files) > FILES_MAX:
                 self._files.popitem(last=False)[1].close()
         else:
             self._files.move_to_end(number)

@@ -22,6 +22,7 @@ from penstock.core.engine import shown
 from penstock.server.links import HANDSHAKE_S, TOO_MANY, Inbound, Link, Outbound
 from penstock.server.node import Node
 from penstock.server.post import Letters
+from penstock.server.tls import Handshakes
 from penstock.server.tunnels import Tunnels
 from penstock.wire.bus import Scribe
 
@@ -30,9 +31,13 @@ _log = logging.getLogger("penstock")
 # As getaddrinfo tells them.
 Addresses = Iterable[tuple[int, int, int, str, Any]]
 
-# How many may be in the middle of a handshake: more than any cluster has nodes that come at once. Who comes then takes
-# the place of the first of them, so that those who say nothing keep nobody out.
-_UNKNOWN_MAX: Final = 64
+# How many incoming links may be in a handshake, of TLS or of the bus. A new one takes the place of the oldest, so
+# silent connections keep no node out.
+OPENING_MAX: Final = 32
+
+# How many incoming links there may be from nodes that know the secret and are not in the table: those about to be met,
+# and forgotten ones. A new one takes the place of the oldest.
+STRANGERS_MAX: Final = 16
 
 # A peer that has not read so much of what it was told, and beside that so many of the largest bodies, is hung up on;
 # what it missed is said again. A body goes out as a whole, and once more before one who is slow has read all of it.
@@ -106,6 +111,9 @@ class Bus:
         self._places: dict[bytes, _Whereabouts] = {}  # and where they were.
         self._told = 0.0
         self._closed = False
+        self.opening_max = OPENING_MAX
+        self.strangers_max = STRANGERS_MAX
+        self.handshakes = Handshakes(self._make_room)  # Of incoming links, where nodes use TLS.
         node.post.open(cluster, self)
 
     def accept(self) -> Inbound:
@@ -120,6 +128,7 @@ class Bus:
             again.cancel()
         for task in self._dials:
             task.cancel()
+        self.handshakes.close()
         for link in [*self._inbound.values(), *self._unknown, *self._outbound.values()]:
             link.close()
 
@@ -235,13 +244,19 @@ class Bus:
 
     def came(self, link: Inbound) -> bool:
         """Somebody has opened a link; tell whether there is room for it."""
+        if not self._make_room():
+            return False
+        self._unknown[link] = None
+        return True
+
+    def _make_room(self) -> bool:
+        """Make room for one more link in a handshake, and return whether there is any."""
         if len(self._inbound) >= 2 * NODES_MAX:
             return False
-        if len(self._unknown) >= _UNKNOWN_MAX:
+        if len(self._unknown) + len(self.handshakes) >= self.opening_max and not self.handshakes.close_oldest():
             first = next(iter(self._unknown))
             del self._unknown[first]
             first.turn_away(TOO_MANY)
-        self._unknown[link] = None
         return True
 
     def epoch_of(self, node: bytes) -> int:
@@ -270,6 +285,9 @@ class Bus:
         if before is not None:
             before.close()
             self._lose_tunnels(link.node)
+        strangers = [node for node in self._inbound if node not in self.members.peers]
+        if len(strangers) > self.strangers_max:
+            self._inbound[strangers[0]].fail("too many nodes that are not in the table have links")
         # Somebody who can reach us can probably be reached.
         again = self._again.pop(link.node, None)
         if again is not None:

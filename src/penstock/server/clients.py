@@ -1,5 +1,10 @@
 """Everybody who is connected: who may come in, and who has to go.
 
+Connections and unfinished TLS handshakes together never exceed `max-clients`. When the limit is reached, a new
+connection takes the place of the oldest unfinished handshake, or of the oldest connection that has not authenticated:
+the larger of the two groups gives way, so a flood on one port displaces itself. A new connection is refused if all
+others have authenticated.
+
 Whoever harms others goes: a request that is not complete in time, answers that nobody fetches, a client that does not
 say who it is, one that has been silent for too long. Those who could are remembered in the order in which they began,
 so looking after them costs nothing while nobody misbehaves.
@@ -22,6 +27,7 @@ from penstock.dialects.inbox import Inbox
 from penstock.server.access import ANYBODY, Accounts
 from penstock.server.connection import UNSENT_BYTES_HIGH, Connection
 from penstock.server.node import Node
+from penstock.server.tls import Handshakes
 from penstock.wire.resp import RespParser
 
 _log = logging.getLogger("penstock")
@@ -34,6 +40,9 @@ _KEEPALIVE_S_MAX: Final = 32_767
 # How many bytes of answers wait for one who has not said who it is.
 _UNKNOWN_UNSENT_BYTES: Final = 16 * 1024
 
+# How many TLS handshakes of clients may be unfinished. A handshake takes two round trips, so with 100 ms each a
+# thousand clients can connect in a second. An unfinished one costs 50 KB with uvloop, and 300 KB with asyncio.
+HANDSHAKES_MAX: Final = 256
 
 # There was a password, or protected-mode was no, when the server started.
 _PROTECTED: Final = (
@@ -60,19 +69,6 @@ class Limits:
         self.protected = True  # Nobody comes in from elsewhere without a password or TLS.
 
 
-class Handshake(asyncio.Protocol):
-    """Who came for TLS and is not through its handshake: nobody yet, so there is no session to leave behind."""
-
-    def __init__(self, accept: Callable[[], asyncio.BaseProtocol]) -> None:
-        self._accept = accept
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It has got through."""
-        client = self._accept()
-        transport.set_protocol(client)
-        client.connection_made(transport)
-
-
 class Clients:
     """Everybody who is connected to a node."""
 
@@ -88,6 +84,11 @@ class Clients:
         self._unfinished: dict[Connection, float] = {}
         self._slow: dict[Connection, float] = {}
         self._held: dict[Connection, None] = {}
+        self._closing: dict[Connection, None] = {}  # Closed here; their transports have not reported the end yet.
+        self.handshakes = Handshakes(self._make_room_for_handshake)
+        # Since the last line of the log about them: connections closed to make room for others, and refused ones.
+        self._displaced = 0
+        self._refused = 0
 
     def __iter__(self) -> Iterator[Connection]:
         return iter([client for client in self._node.clients.values() if isinstance(client, Connection)])
@@ -133,21 +134,50 @@ class Clients:
             connection.address, connection.is_local = f"{found_at}:0", True
         transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH if connection.known else _UNKNOWN_UNSENT_BYTES)
         _keep_alive(transport.get_extra_info("socket"), self.limits.keepalive_s)
-        if len(self) > self.limits.clients:
+        if not self._make_room(0):
+            self._refused += 1
             self._turn_away(connection, b"-ERR max number of clients reached\r\n")
         elif not connection.known:
             self._unknown[connection] = time.monotonic()
         elif self.limits.protected and not connection.is_local and transport.get_extra_info("sslcontext") is None:
             self._turn_away(connection, _PROTECTED)
 
+    def _make_room(self, wanted: int) -> bool:
+        """Close connections until `wanted` more are within the limit. Return whether that was possible."""
+        while len(self) - len(self._closing) + len(self.handshakes) + wanted > self.limits.clients:
+            if len(self._unknown) > len(self.handshakes):
+                self._abort(next(iter(self._unknown)))
+            elif not self.handshakes.close_oldest():
+                return False
+            self._displaced += 1
+            self.rejected += 1
+        return True
+
+    def _make_room_for_handshake(self) -> bool:
+        if len(self.handshakes) >= HANDSHAKES_MAX:
+            self.handshakes.close_oldest()
+            self._displaced += 1
+            self.rejected += 1
+        if self._make_room(1):
+            return True
+        # Before the handshake is finished the client cannot be told why.
+        self._refused += 1
+        self.rejected += 1
+        return False
+
     def _turn_away(self, connection: Connection, why: bytes) -> None:
         self.rejected += 1
+        self._closing[connection] = None
         connection.closing = True
         connection.transport.write(connection.turned_away(why))
         connection.close()
 
     def left(self, connection: Connection) -> None:
         """A connection is gone."""
+        self._closing.pop(connection, None)
+        self._watch_no_more(connection)
+
+    def _watch_no_more(self, connection: Connection) -> None:
         those: dict[Connection, Any]
         for those in (self._unknown, self._unfinished, self._slow, self._held, self.monitors):
             those.pop(connection, None)
@@ -187,6 +217,7 @@ class Clients:
     def sweep(self, now: float) -> None:
         """Close those who have to go."""
         limits = self.limits
+        self._log_limit()
         for connection in _older(self._unknown, now - limits.auth_s):
             self._close(connection, "it did not say who it is in time")
         for connection in _older(self._unfinished, now - limits.progress_s):
@@ -204,6 +235,17 @@ class Clients:
             for connection in self:
                 if connection.active < since and self._is_silent(connection, now - limits.idle_s):
                     self._close(connection, "it was silent for too long")
+
+    def _log_limit(self) -> None:
+        """Log how many connections the limits have cost since the last line, which is at least a second ago."""
+        if self._displaced or self._refused:
+            _log.warning(
+                "connection limit reached: max_clients=%d closed_unauthenticated=%d refused=%d",
+                self.limits.clients,
+                self._displaced,
+                self._refused,
+            )
+            self._displaced = self._refused = 0
 
     def _is_silent(self, connection: Connection, since: float) -> bool:
         """Whether a client that has sent nothing for so long could have: nothing of it is still to be answered."""
@@ -233,7 +275,11 @@ class Clients:
 
     def _close(self, connection: Connection, why: str) -> None:
         _log.info("client %s was closed: %s", connection.address, why)
-        self.left(connection)
+        self._abort(connection)
+
+    def _abort(self, connection: Connection) -> None:
+        self._watch_no_more(connection)
+        self._closing[connection] = None
         connection.abort()
 
 

@@ -73,6 +73,7 @@ class Config:
     unixsocketperm: int
     http_port: int
     http_bind: tuple[str, ...]
+    http_hosts: tuple[str, ...]
     # TLS.
     tls_port: int
     iproto_tls_port: int

@@ -41,6 +41,7 @@ _SIZE_UNITS: Final[dict[str, int]] = {
     **{"": 1, "b": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000},
     **{"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40},
 }
+_HOST_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}", re.ASCII | re.IGNORECASE)
 _PERCENT: Final = re.compile(r"([1-9][0-9]?|100)%", re.ASCII)
 
 
@@ -310,6 +311,26 @@ class Texts(Kind[tuple[str, ...]]):
 
     def text(self, value: tuple[str, ...]) -> str:
         return " ".join(value)
+
+
+class HostNames(Kind[tuple[str, ...]]):
+    """Names of this machine, or none."""
+
+    annotation = "tuple[str, ...]"
+    several = True
+    allowed = "up to 64 names without ports, with spaces between, or *"
+
+    def parse(self, words: list[str], before: tuple[str, ...] | None) -> tuple[str, ...]:
+        names = [word for word in words if word]
+        if len(names) > 64 or not all(_HOST_NAME.fullmatch(name) or name == "*" for name in names):
+            raise Refused(self.allowed)
+        return tuple(name.lower() for name in names)
+
+    def text(self, value: tuple[str, ...]) -> str:
+        return " ".join(value)
+
+    def conf(self, value: tuple[str, ...]) -> str:
+        return self.text(value) or '""'
 
 
 class File(Kind[Path | None]):

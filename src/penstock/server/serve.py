@@ -11,7 +11,6 @@ import ssl
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from penstock._build import is_compiled
@@ -23,14 +22,14 @@ from penstock.journal.disk import RealDisk
 from penstock.journal.retention import Retention
 from penstock.server import chores, table
 from penstock.server.bus import NEEDS_SECRET, is_loopback
-from penstock.server.clients import Handshake
 from penstock.server.config import Config, ConfigError
-from penstock.server.descriptors import clients_that_fit
+from penstock.server.descriptors import clients_that_fit, share
 from penstock.server.forwarding import open_tunnels
 from penstock.server.garbage import leave_alone
-from penstock.server.http import Answer, HttpConnection, Pages
+from penstock.server.http import CONNECTIONS_MAX, Answer, HttpPort, Pages
 from penstock.server.iproto import Door, doors
 from penstock.server.links import HANDSHAKE_S
+from penstock.server.listening import listen, listen_unix
 from penstock.server.membership import bracketed, load_tls_files, tls_contexts
 from penstock.server.server import Server, start_again
 from penstock.server.settings import CannotListen
@@ -126,6 +125,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
             task.cancel()
         for listener in listeners:
             listener.close()
+        server.clients.handshakes.close()
         if config.unixsocket:
             config.within_dir(config.unixsocket).unlink(missing_ok=True)
     if code == 0:
@@ -234,8 +234,8 @@ async def _listen(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio
     setting, port, where = "http-port", config.http_port, config.http_bind  # What is being opened.
     try:
         if config.http_port:
-            watch = partial(HttpConnection, _pages(server), set())
-            listeners.append(await loop.create_server(watch, config.http_bind, config.http_port, backlog=backlog))
+            http = HttpPort(_pages(server), lambda: config.http_hosts, share(CONNECTIONS_MAX))
+            listeners.append(await listen(loop, http.accept, config.http_bind, config.http_port, backlog))
         listeners += await _listen_iproto(server, iproto_doors)
         listeners += await _listen_bus(server)
         setting, port, where = "tls-port", config.tls_port, config.bind
@@ -246,7 +246,7 @@ async def _listen(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio
         # The last one: where it answers, all others are open.
         setting, port = "port", config.port
         if config.port:
-            listeners.append(await loop.create_server(accept, config.bind, config.port, backlog=backlog))
+            listeners.append(await listen(loop, accept, config.bind, config.port, backlog))
     except OSError as error:
         for listener in listeners:
             listener.close()
@@ -265,7 +265,7 @@ async def _listen_unix(server: Server) -> asyncio.AbstractServer:
         if path.exists() and not path.is_socket():
             raise CannotListen(f"cannot listen on {config.unixsocket}: there is a file of this name, and no socket")
         path.unlink(missing_ok=True)
-        listener = await server.loop.create_unix_server(server.clients.accept, str(path), backlog=config.tcp_backlog)
+        listener = await listen_unix(server.loop, server.clients.accept, str(path), config.tcp_backlog)
         if config.unixsocketperm:
             path.chmod(config.unixsocketperm)
     except OSError as error:
@@ -274,15 +274,9 @@ async def _listen_unix(server: Server) -> asyncio.AbstractServer:
 
 
 async def _listen_tls(server: Server, accept: Callable[[], asyncio.BaseProtocol], port: int) -> asyncio.AbstractServer:
-    config = server.config
-    return await server.loop.create_server(
-        partial(Handshake, accept),
-        config.bind,
-        port,
-        ssl=_tls_context(config),
-        ssl_handshake_timeout=config.auth_timeout,
-        backlog=config.tcp_backlog,
-    )
+    config, clients = server.config, server.clients
+    protocols = clients.handshakes.protocols(accept, _tls_context(config), lambda: clients.limits.auth_s)
+    return await listen(server.loop, protocols, config.bind, port, config.tcp_backlog)
 
 
 async def _listen_iproto(server: Server, iproto_doors: dict[str, Door]) -> list[asyncio.AbstractServer]:
@@ -296,7 +290,7 @@ async def _listen_iproto(server: Server, iproto_doors: dict[str, Door]) -> list[
             if "tls" in name:
                 listeners.append(await _listen_tls(server, door.accept, port))
             else:
-                listeners.append(await loop.create_server(door.accept, config.bind, port, backlog=config.tcp_backlog))
+                listeners.append(await listen(loop, door.accept, config.bind, port, config.tcp_backlog))
         except OSError as error:
             # A Tarantool may well run beside us; but what somebody asked for, they get or hear of.
             if config.origin(name) != "default":
@@ -325,12 +319,12 @@ async def _listen_bus(server: Server) -> list[asyncio.AbstractServer]:
     port = membership.bus_port
     if not port:
         return []
-    security: dict[str, Any] = {}
+    bus = membership.bus
+    accept: Callable[[], asyncio.BaseProtocol] = bus.accept
     if contexts is not None:
-        security = {"ssl": contexts[0], "ssl_handshake_timeout": HANDSHAKE_S}
+        accept = bus.handshakes.protocols(bus.accept, contexts[0], lambda: HANDSHAKE_S)
     try:
-        bus = membership.bus
-        return [await server.loop.create_server(bus.accept, config.bind, port, backlog=config.tcp_backlog, **security)]
+        return [await listen(server.loop, accept, config.bind, port, config.tcp_backlog)]
     except OSError as error:
         # One that serves alone can do without; but what somebody asked for, they get or hear of.
         if config.origin("cluster_port") != "default" or not membership.is_alone:

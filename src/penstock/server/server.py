@@ -28,9 +28,10 @@ from penstock.dialects.xqueue_spaces import Spaces
 from penstock.host.host import Host
 from penstock.journal.retention import Retention
 from penstock.server.access import DEFAULT_USER, Accounts, chap_of
+from penstock.server.bus import OPENING_MAX, STRANGERS_MAX
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config, ConfigError
-from penstock.server.descriptors import clients_that_fit
+from penstock.server.descriptors import clients_that_fit, share
 from penstock.server.membership import Membership
 from penstock.server.node import Node
 from penstock.server.words import to_bytes
@@ -216,6 +217,8 @@ class Server:
         config, limits = self.config, self.clients.limits
         # More would leave no file for the journal.
         limits.clients = clients_that_fit(config.max_clients)
+        bus = self.membership.bus
+        bus.opening_max, bus.strangers_max = share(OPENING_MAX), share(STRANGERS_MAX)
         limits.bulk_max = config.max_body + _ENVELOPE_BYTES
         limits.buffer_max = config.max_query_buffer
         limits.output_hard, limits.output_soft, limits.output_soft_s = config.output_limit

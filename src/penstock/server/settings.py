@@ -19,6 +19,7 @@ from penstock.server.kinds import (
     Collected,
     File,
     Folder,
+    HostNames,
     Keepalive,
     Kind,
     Mode,
@@ -118,6 +119,12 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         Setting(
             *("http_bind", "http-bind", Texts("addresses", 16), "127.0.0.1"), "The addresses to listen on for HTTP."
         ),
+        Setting(
+            *("http_hosts", "http-hosts", HostNames(), ""),
+            "The domain names that HTTP requests may give in `Host`, besides IP addresses, names without a dot, "
+            "`*.localhost` and the hostname of this machine; `*` allows every name.",
+            changeable=True,
+        ),
     ),
     "TLS": (
         Setting("tls_port", "tls-port", PORT, "0", "The TCP port for RESP clients that use TLS; 0 opens none."),
@@ -165,7 +172,8 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     "Limits of a client": (
         Setting(
             *("max_clients", "maxclients", Whole(1, 1_000_000), "10000"),
-            "How many clients may be connected at a time, if the system allows that many open files and 64 more.",
+            "How many clients may be connected at a time, with unfinished TLS handshakes, if the system allows as "
+            "many open files and 256 more.",
             changeable=True,
         ),
         Setting(

@@ -1,0 +1,43 @@
+"""TCP and Unix listeners that accept only a few connections at a time.
+
+asyncio accepts up to `backlog` connections before it calls `connection_made` for the first of them. Limits are checked
+there, so these connections could take the last free descriptors. uvloop accepts one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final
+
+Accept = Callable[[], asyncio.BaseProtocol]
+
+# How many connections of a listener are accepted before the first is counted.
+ACCEPTED_AT_ONCE: Final = 4
+
+
+async def listen(
+    loop: asyncio.AbstractEventLoop, accept: Accept, hosts: Sequence[str], port: int, backlog: int
+) -> asyncio.AbstractServer:
+    """Listen on a TCP port. The system queues up to `backlog` connections that are not accepted yet."""
+    listener = await loop.create_server(accept, hosts, port, backlog=ACCEPTED_AT_ONCE)
+    _set_backlog(listener, backlog)
+    return listener
+
+
+async def listen_unix(
+    loop: asyncio.AbstractEventLoop, accept: Accept, path: str, backlog: int
+) -> asyncio.AbstractServer:
+    """Listen on a Unix socket."""
+    listener = await loop.create_unix_server(accept, path, backlog=ACCEPTED_AT_ONCE)
+    _set_backlog(listener, backlog)
+    return listener
+
+
+def _set_backlog(listener: asyncio.Server, backlog: int) -> None:
+    """Set how many connections the system queues. `create_server` has one argument for both numbers."""
+    for each in listener.sockets:
+        with socket.socket(fileno=os.dup(each.fileno())) as same:
+            same.listen(backlog)

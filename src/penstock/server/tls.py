@@ -1,0 +1,121 @@
+"""Unfinished TLS handshakes: a group of listeners counts them, and closes the oldest one when there is no more room.
+
+A TLS port accepts plain TCP connections, and TLS starts here. A TLS listener of asyncio would keep an unfinished
+handshake to itself until its timeout, so nothing could count or close it.
+
+`start_tls` is not used, because uvloop reads from a new connection as soon as `connection_made` returns, even if that
+paused it. The first bytes could arrive before TLS has started. Instead, the socket is taken from the plain transport
+before anything is read, and `connect_accepted_socket` runs TLS on it.
+
+A connection gets its protocol, and a client its session, when its handshake is finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+Accept = Callable[[], asyncio.BaseProtocol]
+
+
+class Handshakes:
+    """The unfinished TLS handshakes of some listeners, oldest first."""
+
+    def __init__(self, make_room: Callable[[], bool]) -> None:
+        """Take a function that makes room for one more handshake, and returns whether it could."""
+        self._make_room = make_room
+        self._unfinished: dict[Handshake, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._unfinished)
+
+    def protocols(self, accept: Accept, context: ssl.SSLContext, timeout_s: Callable[[], float]) -> Accept:
+        """Return the protocol factory of a TLS port. `accept` makes the protocol of a connection over TLS."""
+        return partial(_Accepted, self, accept, context, timeout_s)
+
+    def begin(self, transport: asyncio.Transport, accept: Accept, context: ssl.SSLContext, timeout_s: float) -> None:
+        """Start TLS on an accepted connection, or close it if there is no room."""
+        if self._make_room():
+            # Without a free descriptor there is nothing to be done for it.
+            with contextlib.suppress(OSError):
+                handshake = Handshake(self, transport.get_extra_info("socket").dup(), accept)
+                self._unfinished[handshake] = None
+                handshake.begin(context, timeout_s)
+        # This closes one of two descriptors of the connection, or the only one.
+        transport.abort()
+
+    def end(self, handshake: Handshake) -> None:
+        """Count a handshake no more: it is finished, or it failed."""
+        self._unfinished.pop(handshake, None)
+
+    def close_oldest(self) -> bool:
+        """Close the oldest unfinished handshake. Return whether there was one."""
+        for oldest in self._unfinished:
+            self.end(oldest)
+            oldest.close()
+            return True
+        return False
+
+    def close(self) -> None:
+        """Close all of them."""
+        while self.close_oldest():
+            pass
+
+
+class Handshake(asyncio.Protocol):
+    """A connection whose TLS handshake is not finished."""
+
+    def __init__(self, handshakes: Handshakes, sock: socket.socket, accept: Accept) -> None:
+        self._handshakes = handshakes
+        self._socket = sock
+        self._accept = accept
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, context: ssl.SSLContext, timeout_s: float) -> None:
+        """Start the handshake."""
+        self._task = asyncio.get_running_loop().create_task(self._run(context, timeout_s))
+
+    async def _run(self, context: ssl.SSLContext, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            # The peer may fail, leave, take too long or be closed. That is its own affair.
+            with contextlib.suppress(OSError):
+                await loop.connect_accepted_socket(
+                    lambda: self, self._socket, ssl=context, ssl_handshake_timeout=timeout_s
+                )
+        finally:
+            self._handshakes.end(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand the connection over to its protocol, because the handshake is finished."""
+        self._handshakes.end(self)
+        protocol = self._accept()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+
+    def close(self) -> None:
+        """Close the connection. Its transport finds the socket at its end, whatever state the handshake is in."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+class _Accepted(asyncio.Protocol):
+    """A connection to a TLS port that was just accepted."""
+
+    def __init__(
+        self, handshakes: Handshakes, accept: Accept, context: ssl.SSLContext, timeout_s: Callable[[], float]
+    ) -> None:
+        self._handshakes = handshakes
+        self._accept = accept
+        self._context = context
+        self._timeout_s = timeout_s
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # It is one in all but its class: uvloop has classes of its own.
+        plain = cast(asyncio.Transport, transport)
+        self._handshakes.begin(plain, self._accept, self._context, self._timeout_s())
