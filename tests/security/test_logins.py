@@ -244,6 +244,25 @@ def test_wrong_passwords_are_logged_once_a_second(server: Server) -> None:
     assert sum(int(line.rpartition("=")[2]) for line in lines) + len(lines) >= count
 
 
+@attempt(
+    "send a long inline command before the password, in pieces or at once",
+    port="RESP",
+    caller="no password",
+    result="closed above 16 KiB; after the login 64 KiB are read",
+)
+@pytest.mark.parametrize("pieces", [1, 20])
+def test_a_long_line_before_the_password_is_refused(server: Server, pieces: int) -> None:
+    line = b"PING " + b"x" * 16_384
+    with server.client() as client:
+        for at in range(pieces):
+            client.send(line[at * len(line) // pieces : (at + 1) * len(line) // pieces])
+        assert client.rest() in (b"-ERR Protocol error: too big inline request\r\n", b"")
+    with server.client() as client:
+        client.send(b"AUTH everything\r\n" + line + b"\r\n")
+        assert client.answer() == b"OK"
+        assert client.answer() == line[5:]
+
+
 # Sessions
 
 
