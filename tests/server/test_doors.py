@@ -109,6 +109,12 @@ def test_a_log_that_was_moved_away_begins_anew(start: Start) -> None:
     assert "wrong password: address=127.0.0.1 not_logged=0\n" in log.read_text()
 
 
+def test_a_log_may_be_a_link_of_the_servers_own_user(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    start("--logfile", str(tmp_path / "link"), "--no-journal")
+    assert " serves " in (tmp_path / "log").read_text()
+
+
 def test_a_client_is_told_where_the_node_is_announced(start: Start) -> None:
     server = start("--cluster-announce-ip", "192.0.2.7", "--cluster-announce-port", "7711", "--no-journal")
     wire = server.connect()
