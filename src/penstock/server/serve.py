@@ -68,7 +68,6 @@ def open_host(config: Config, progress: Callable[[int, int], None] | None = None
 def serve(config: Config, ready: Callable[[Server], None] | None = None) -> int:
     """Serve until told to stop; gives the exit code of the process."""
     _check_doors(config)
-    _warn_of_secrets(config)
     go_on_as_another(config)
     host = open_host(config, _tell_progress())
     for warning in host.warnings:
@@ -107,6 +106,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     loop.set_exception_handler(server.on_defect)
     server.apply_all()
     server.make_spaces()
+    server.warnings += _warnings_of_secrets(config)
     iproto_doors = doors(server)
     open_tunnels(server, list(dict.fromkeys(iproto_doors.values())))
     listeners = await _listen(server, iproto_doors)
@@ -225,15 +225,13 @@ def _check_doors(config: Config) -> None:
         )
 
 
-def _warn_of_secrets(config: Config) -> None:
-    """Warn of secrets that other users of the machine can read."""
-    for setting in config.secrets_on_command_line():
-        _log.warning(
-            "secret on the command line: %s: other users of this machine can read it in the process list; "
-            "write it to a file, and set PENSTOCK_%s_FILE to the path of that file",
-            config.origin(setting.name),
-            setting.name.upper(),
-        )
+def _warnings_of_secrets(config: Config) -> list[str]:
+    """Return a warning for each secret that other users of the machine can read."""
+    return [
+        f"secret on the command line: {config.origin(setting.name)}: other users of this machine can read it in the "
+        f"process list; write it to a file, and set PENSTOCK_{setting.name.upper()}_FILE to the path of that file"
+        for setting in config.secrets_on_command_line()
+    ]
 
 
 def _doors(config: Config) -> str:
