@@ -66,8 +66,8 @@ class Server:
             return False
         return True
 
-    def client(self, tls: ssl.SSLContext | None = None) -> Client:
-        return Client(self.port, tls)
+    def client(self, tls: ssl.SSLContext | None = None, source: str = "") -> Client:
+        return Client(self.port, tls, source=source)
 
     def rss(self) -> int:
         """How many bytes of memory the process has."""
@@ -125,8 +125,11 @@ def warm_up(client: Client) -> None:
 class Client:
     """A connection."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> None:
-        self.socket = socket.create_connection((address, port), PATIENCE_S)
+    def __init__(
+        self, port: int, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1", source: str = ""
+    ) -> None:
+        """Connect to a port, from any address or from the address `source`."""
+        self.socket = socket.create_connection((address, port), PATIENCE_S, (source, 0) if source else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")

@@ -51,8 +51,9 @@ def scrambled(password: str, salt: bytes) -> bytes:
 class IprotoWire:
     """One connection."""
 
-    def __init__(self, port: int, *, greets: bool = True) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+    def __init__(self, port: int, *, greets: bool = True, source: str = "") -> None:
+        """Connect to a port, from any address or from the address `source`."""
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (source, 0) if source else None)
         self._file = self.socket.makefile("rb")
         self._sync = 0
         self._early: dict[int, tuple[int, Any]] = {}  # Answers that came before they were asked for.

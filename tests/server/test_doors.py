@@ -56,7 +56,7 @@ def test_clients_of_a_unix_socket_are_seen_as_such(start: Start, path: Path) -> 
     wire, admin = UnixWire(path), server.connect()
     assert wire.ask("AUTH", "wrong") == b"-ERR invalid password\r\n"
     whole = (server.home / path).resolve()
-    assert f"a wrong password came from {whole}\n" in server.log()
+    assert f"wrong password: address={whole} not_logged=0\n" in server.log()
     [line] = [line for line in admin.call("CLIENT", "LIST").decode().splitlines() if ".sock" in line]
     assert f" addr={whole}:0 " in line and " flags=U " in line
     assert admin.ask("CLIENT", "KILL", f"{whole}:0") == b"+OK\r\n"
@@ -106,7 +106,13 @@ def test_a_log_that_was_moved_away_begins_anew(start: Start) -> None:
     log.rename(server.home / "node.log.1")
     wire = server.connect()
     assert wire.ask("AUTH", "nobody", "x")[:10] == b"-WRONGPASS"
-    assert "a wrong password came from 127.0.0.1\n" in log.read_text()
+    assert "wrong password: address=127.0.0.1 not_logged=0\n" in log.read_text()
+
+
+def test_a_log_may_be_a_link_of_the_servers_own_user(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    start("--logfile", str(tmp_path / "link"), "--no-journal")
+    assert " serves " in (tmp_path / "log").read_text()
 
 
 def test_a_client_is_told_where_the_node_is_announced(start: Start) -> None:

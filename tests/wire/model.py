@@ -11,6 +11,7 @@ LINE_MAX = 65_536
 ARGS_MAX = 1_048_576
 UNKNOWN_ARGS_MAX = 10
 UNKNOWN_BULK_MAX = 16_384
+UNKNOWN_LINE_MAX = 16_384
 
 _WORD = re.compile(
     rb"""(?P<plain>[^ \t\r\n\v\f\0"']*)
@@ -35,7 +36,7 @@ def requests(data: bytes, bulk_max: int, known: bool = True) -> tuple[list[list[
         return commands, b"this looks like IPROTO, and this port speaks RESP; use the port for IPROTO"
     try:
         while data:
-            words, data = _multibulk(data, bulk_max, known) if data[:1] == b"*" else _inline(data)
+            words, data = _multibulk(data, bulk_max, known) if data[:1] == b"*" else _inline(data, known)
             if words:
                 commands.append(words)
     except EOFError:
@@ -46,7 +47,7 @@ def requests(data: bytes, bulk_max: int, known: bool = True) -> tuple[list[list[
 
 
 def _multibulk(data: bytes, bulk_max: int, known: bool) -> tuple[list[bytes], bytes]:
-    text, data = _line(data, b"too big mbulk count string")
+    text, data = _line(data, b"too big mbulk count string", known)
     if text == b"*-1":
         return [], data
     count = _number(text[1:])
@@ -56,7 +57,7 @@ def _multibulk(data: bytes, bulk_max: int, known: bool) -> tuple[list[bytes], by
         raise Wrong(b"unauthenticated multibulk length")
     words = []
     for _ in range(count):
-        text, data = _line(data, b"too big bulk count string")
+        text, data = _line(data, b"too big bulk count string", known)
         if text[:1] != b"$":
             shown = text[:1] if b" " <= text[:1] <= b"~" or not text else b"?"
             raise Wrong(b"expected '$', got '" + shown + b"'")
@@ -74,9 +75,13 @@ def _multibulk(data: bytes, bulk_max: int, known: bool) -> tuple[list[bytes], by
     return words, data
 
 
-def _line(data: bytes, too_long: bytes) -> tuple[bytes, bytes]:
+def _line_max(known: bool) -> int:
+    return LINE_MAX if known else UNKNOWN_LINE_MAX
+
+
+def _line(data: bytes, too_long: bytes, known: bool) -> tuple[bytes, bytes]:
     text, end, rest = data.partition(b"\r\n")
-    if len(text) > LINE_MAX + (not end):
+    if len(text) > _line_max(known) + (not end):
         raise Wrong(too_long)
     if not end:
         raise EOFError
@@ -87,9 +92,9 @@ def _number(digits: bytes) -> int | None:
     return int(digits) if re.fullmatch(rb"[0-9]{1,10}", digits) else None
 
 
-def _inline(data: bytes) -> tuple[list[bytes], bytes]:
+def _inline(data: bytes, known: bool) -> tuple[list[bytes], bytes]:
     text, end, rest = data.partition(b"\n")
-    if len(text) > LINE_MAX:
+    if len(text) > _line_max(known):
         raise Wrong(b"too big inline request")
     if not end:
         raise EOFError

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.wire.resp import ARGS_COUNT_MAX, LINE_BYTES_MAX, UNKNOWN_ARGS_MAX, UNKNOWN_BULK_BYTES_MAX, RespParser
+from penstock.wire.resp import (
+    ARGS_COUNT_MAX,
+    LINE_BYTES_MAX,
+    UNKNOWN_ARGS_MAX,
+    UNKNOWN_BULK_BYTES_MAX,
+    UNKNOWN_LINE_BYTES_MAX,
+    RespParser,
+)
 from tests.wire import model
 from tests.wire.streams import BUFFER_MAX, BULK_MAX, EVERYTHING, bytewise, commands, encode, pieces, read, streams
 
@@ -275,6 +282,12 @@ class TestLimits:
         word = b"x" * (UNKNOWN_BULK_BYTES_MAX + over)
         meant = ([], b"unauthenticated bulk length") if over > 0 else ([[word]], b"")
         assert read(way(encode([word])), 100_000, known=False) == meant
+
+    def test_a_typed_line_of_somebody_unknown(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
+        line = b"PING " + b"x" * (UNKNOWN_LINE_BYTES_MAX - 5 + over)
+        meant = ([], b"too big inline request") if over > 0 else ([line.split()], b"")
+        assert read(way(line + b"\n"), known=False) == meant
+        assert read(way(line), known=False)[1] == meant[1]
 
     def test_the_arguments_of_somebody_unknown(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
         words = [b"x"] * (UNKNOWN_ARGS_MAX + over)

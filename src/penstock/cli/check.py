@@ -181,7 +181,9 @@ def print_report(
     if format is Format.JSON:
         told = {"check": what, "subject": subject, "status": LEVELS[level].lower(), "code": level, "message": words}
         Output(json=True).line_of_json({**told, "metrics": {metric.name: metric.value for metric in metrics}})
-    elif format is Format.PROMETHEUS:
+        return
+    subject = printable(subject)
+    if format is Format.PROMETHEUS:
         labels = f'{{subject="{_escaped(subject)}"}}'
         typer.echo(f"penstock_check_{what}_status{labels} {level}")
         for metric in known:

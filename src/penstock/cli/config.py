@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.exits import USAGE, fail, printable
+from penstock.cli.exits import USAGE, fail, printable, printable_json
 
 if TYPE_CHECKING:
     from penstock.server.config import Config, Setting
@@ -44,7 +44,8 @@ def show(
         fail(str(error), USAGE)
     settings = [setting for setting in SETTINGS if not (changed and config.is_default(setting))]
     if json:
-        typer.echo(json_format.dumps({each.name: _as_json(config, each, origin) for each in settings}, indent=2))
+        told = {each.name: _as_json(config, each, origin) for each in settings}
+        typer.echo(printable_json(json_format.dumps(told, indent=2)))
     else:
         _show_lines([[each.name, _text(config, each), config.origin(each.name)] for each in settings], origin)
 

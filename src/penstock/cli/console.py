@@ -33,7 +33,11 @@ def cli(
     password: Annotated[
         str,
         typer.Option(
-            "-a", "--password", envvar="PENSTOCK_PASSWORD", show_envvar=True, help="The password, if one is needed."
+            "-a",
+            "--password",
+            envvar="PENSTOCK_PASSWORD",
+            show_envvar=True,
+            help="The password, if one is needed. Other users see it in the process list, but not in the variable.",
         ),
     ] = "",
     user: Annotated[str, typer.Option("--user", help="Whose password it is, if not everybody's.")] = "",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from penstock.cli.answers import Answer
+from penstock.cli.exits import printable
 from penstock.cli.shown import as_text
 from penstock.cli.speaker import Speaker
 from penstock.server.words import UnbalancedQuotes, split, to_bytes
@@ -79,5 +80,5 @@ class Conversation:
 def note(words: str) -> None:
     """Say something that is no answer, where it is not taken for one."""
     sys.stdout.flush()
-    sys.stderr.write(f"({words})\n")
+    sys.stderr.write(f"({printable(words)})\n")
     sys.stderr.flush()

@@ -78,6 +78,24 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
+def printable_lines(text: str) -> str:
+    """Return a text on its own lines, without characters that a terminal obeys."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(text: str) -> str:
+    """Return JSON without characters that a terminal obeys. They become escapes, so the value is the same."""
+    if text.isprintable():
+        return text
+    # An end of line is never in a string of JSON, only between values.
+    return "".join(each if each.isprintable() or each == "\n" else _json_escape(each) for each in text)
+
+
+def _json_escape(letter: str) -> str:
+    units = letter.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
 def code_of(error: Exception) -> int:
     """The exit code that an error stands for."""
     for kind in type(error).__mro__:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import BinaryIO
 
-from penstock.cli.exits import fail
+from penstock.cli.exits import fail, printable_json
 from penstock.journal.disk import ReadableDisk
 from penstock.journal.reader import Reader, to_json_line
 
@@ -17,7 +17,7 @@ def write_json_lines(disk: ReadableDisk, output: BinaryIO, start: int, bodies: b
     reader = Reader(disk)
     first, last = reader.positions()
     for event in reader.events(start):
-        output.write(f"{to_json_line(event, bodies)}\n".encode("utf-8", "backslashreplace"))
+        output.write(f"{printable_json(to_json_line(event, bodies))}\n".encode("utf-8", "backslashreplace"))
         if event.position % 1_000 == 0:
             progress(event.position - first, last - first)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,7 +91,7 @@ def history(id: JobId, *, target: Target, out: Output) -> None:
     if out.json:
         for line in lines:
             if line.event is not None:
-                typer.echo(json_format.dumps({**line.event.as_json(bodies=True), "words": line.words}))
+                out.line_of_json({**line.event.as_json(bodies=True), "words": line.words})
         return
     typer.echo(f"Job {events[0].job}")
     for row in timeline.text(lines):

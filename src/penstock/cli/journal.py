@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from penstock.cli.exits import NOT_FOUND, USAGE, fail, printable
+from penstock.cli.exits import NOT_FOUND, USAGE, fail, printable, printable_json
 from penstock.cli.output import told
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def check(directory: Directory) -> None:
     for cut in checked.cuts:
         typer.echo(f"{cut.ahead()}, if nobody is writing it just now")
     for problem in checked.problems:
-        typer.echo(problem)
+        typer.echo(printable(problem))
     if checked.refused:
         fail(checked.refused)
     if checked.problems:
@@ -78,7 +78,7 @@ def repair(
             done = journal_repair(RealDisk(directory), wall_ms(), boot_id(), progress)
             problems = done.problems
     for problem in problems:
-        typer.echo(problem)
+        typer.echo(printable(problem))
     if not problems:
         typer.echo("There is nothing to repair.")
     elif not dry_run:
@@ -201,7 +201,7 @@ def _show(events: deque[Event] | list[Event], json: bool) -> None:
     from penstock.journal.reader import to_json_line
 
     for event in events:
-        typer.echo(to_json_line(event, bodies=False) if json else printable(_line(event)))
+        typer.echo(printable_json(to_json_line(event, bodies=False)) if json else printable(_line(event)))
 
 
 def _line(event: Event) -> str:

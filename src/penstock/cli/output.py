@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from penstock.cli.exits import NOT_FOUND, USAGE, code_of, fail, printable, sentence_of
+from penstock.cli.exits import NOT_FOUND, USAGE, code_of, fail, printable, printable_json, sentence_of
 from penstock.cli.spans import span
 from penstock.core.errors import CommandError, Unreachable
 
@@ -52,7 +52,7 @@ class Output:
         rows = list(records)
         if not rows:
             # Not on standard output, where a program would take it for a row.
-            typer.echo(empty, err=True)
+            typer.echo(printable(empty), err=True)
         elif sys.stdout.isatty():
             _print_rich(rows, columns)
         else:
@@ -65,7 +65,7 @@ class Output:
             return
         width = max(len(name) for name in record)
         for name, value in record.items():
-            typer.echo(f"{name.replace('_', ' '):<{width}}  {text_of(value)}".rstrip())
+            typer.echo(f"{printable(name.replace('_', ' ')):<{width}}  {text_of(value)}".rstrip())
 
     def done(self, words: str, **record: Any) -> None:
         """Tell that something was done: in words, or as JSON."""
@@ -76,7 +76,7 @@ class Output:
 
     def line_of_json(self, record: Record) -> None:
         """One line of JSON."""
-        sys.stdout.write(json_format.dumps(record, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.write(printable_json(json_format.dumps(record, ensure_ascii=False, default=str)) + "\n")
 
 
 def text_of(value: object) -> str:
@@ -174,7 +174,7 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         fail(f"{question} Nobody can be asked here: say --yes", USAGE)
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(printable(question), err=True):
         fail("nothing was done")
 
 

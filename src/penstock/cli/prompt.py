@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from penstock.cli.conversation import LEAVING, Conversation, note
+from penstock.cli.exits import printable_lines
 from penstock.cli.manual import Manual, from_docs, offline
 from penstock.cli.speaker import Trouble
+from penstock.server.settings import find
 
 _HISTORY_LINES: Final = 1_000
 
@@ -58,7 +60,7 @@ class Prompt:
         if first in LEAVING:
             return False
         if first in ("help", "?"):
-            sys.stdout.write(self._help().help(words[1:]) + "\n")
+            sys.stdout.write(printable_lines(self._help().help(words[1:])) + "\n")
         else:
             self._run(words)
         return True
@@ -113,11 +115,16 @@ def _save_history(path: Path) -> None:
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         readline.set_history_length(_HISTORY_LINES)
-        readline.write_history_file(path)
+        # Private before anything is in it.
+        path.touch(0o600)
         path.chmod(0o600)
+        readline.write_history_file(path)
 
 
 def _is_secret(words: list[str]) -> bool:
-    """Whether a line has a password in it, which does not belong into a file."""
+    """Return whether a line has a password or the token of a session in it, which does not belong into a file."""
     lower = [word.lower() for word in words]
-    return "auth" in lower or (lower[:1] == ["config"] and lower[2:3] in (["requirepass"], ["user"]))
+    if lower[0] == "config":
+        settings = map(find, words[2:])
+        return any(setting is not None and setting.secret for setting in settings)
+    return "auth" in lower or lower[0] == "identify" or any(word.endswith(".identify") for word in lower[:2])

@@ -11,6 +11,7 @@ import typer
 
 from penstock._version import __version__
 from penstock.cli.bundles import bundled
+from penstock.cli.exits import printable, printable_lines
 from penstock.cli.output import Column, Output, told
 from penstock.cli.spark_options import LakeDirectory, day_option, extra
 
@@ -58,10 +59,10 @@ def show(report: Report, out: Output) -> None:
                     {"section": section.name, **{each.heading: each.cell(row) for each in section.columns}}
                 )
             continue
-        typer.echo(f"\n{section.title}: {section.question}")
+        typer.echo(f"\n{printable(section.title)}: {printable(section.question)}")
         out.table(section.rows, [Column(each.heading, each.cell) for each in section.columns], section.empty)
         if section.note:
-            typer.echo(section.note)
+            typer.echo(printable_lines(section.note))
     if not out.json:
         typer.echo()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import os
@@ -14,7 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.exits import USAGE, code_of, fail, sentence_of
+from penstock.cli.exits import USAGE, code_of, fail, printable_lines, sentence_of
+from penstock.cli.own_files import keep_others_from_writing, open_own
 from penstock.core.errors import PenstockError
 
 _log = logging.getLogger("penstock")
@@ -34,7 +36,7 @@ def serve(
     With nothing at all it serves a durable queue from ./penstock-data, on port 7711 of this machine.
 
     Settings used most: --port, --bind, --dir, --fsync (always, everysec, never), --no-journal, --max-memory,
-    --requirepass, --http-port, --log-format (text, json).
+    --http-port, --log-format (text, json). Passwords belong into the file, or PENSTOCK_REQUIREPASS_FILE names their file.
 
     Every setting can be a flag (--port 7712), an environment variable (PENSTOCK_PORT=7712) or a line of the file
     (port = 7712 in TOML, port 7712 in the form of Disque). docs/CONFIGURATION.md lists them all, `penstock config show`
@@ -43,6 +45,7 @@ def serve(
     from penstock.server.config import ConfigError, load
     from penstock.server.serve import serve as run
 
+    keep_others_from_writing()
     flags = list(words or [])
     file = flags.pop(0) if flags and not flags[0].startswith("--") else None
     background: Background | None = None
@@ -80,7 +83,8 @@ class PidFile:
         """It serves. That it cannot tell is no reason not to, as in Disque."""
         if self._path is not None:
             try:
-                self._path.write_text(f"{os.getpid()}\n")
+                with open(open_own(str(self._path), os.O_TRUNC), "w") as file:
+                    file.write(f"{os.getpid()}\n")
                 self._is_ours = True
             except OSError as error:
                 _log.warning("the process id is not in a file: %s", error)
@@ -128,10 +132,23 @@ def _start_of(server: int, news: int) -> int:
 
 def set_up_logging(form: str, file: str) -> None:
     """Let the log go to a file or to standard output, for people or for programs."""
-    # Whoever moves the file away, as logrotate does, need not tell us.
-    handler = WatchedFileHandler(file) if file else logging.StreamHandler(sys.stdout)
+    handler = LogFile(file) if file else logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines() if form == "json" else Lines())
     _log.handlers[:] = [handler]
+
+
+class LogFile(WatchedFileHandler):
+    """The log in a file. When the file is moved away, as logrotate does, another one is opened."""
+
+    def _open(self) -> io.TextIOWrapper:
+        return open(open_own(self.baseFilename, os.O_APPEND), "a", encoding=self.encoding, errors=self.errors)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record. If the file cannot be opened again, the record is dropped, and the server goes on."""
+        try:
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
 
 
 class Lines(logging.Formatter):
@@ -141,7 +158,7 @@ class Lines(logging.Formatter):
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         message = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in record.getMessage())
         line = f"{when}.{int(record.msecs):03d}Z {record.levelname.lower():7} {message}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return f"{line}\n{printable_lines(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
 class JsonLines(logging.Formatter):

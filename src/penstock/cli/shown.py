@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from penstock.cli.answers import Answer
+from penstock.cli.exits import printable_json, printable_lines
 
 _ESCAPES: Final = {
     **{byte: f"\\x{byte:02x}" for byte in range(256) if not 32 <= byte < 127},
@@ -92,7 +93,7 @@ def _csv(answer: Answer) -> str:
 
 def as_json(answer: Answer) -> str:
     """One line of JSON. Bytes that are no text are written as in Python, an error is an object that says so."""
-    return json.dumps(_value(answer), ensure_ascii=False) + "\n"
+    return printable_json(json.dumps(_value(answer), ensure_ascii=False)) + "\n"
 
 
 def _value(answer: Answer) -> Any:
@@ -124,7 +125,7 @@ def _quoted(raw: bytes) -> str:
 
 def _harmless(raw: bytes) -> str:
     """A text of the server's own, on its lines, without what a terminal would obey."""
-    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in _text(raw))
+    return printable_lines(_text(raw))
 
 
 def _text(raw: bytes) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli import session
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import ERROR, NOTHING, USAGE, fail
+from penstock.cli.exits import ERROR, NOTHING, USAGE, fail, printable_lines
 from penstock.cli.output import Output
 from penstock.cli.records import JOB_COLUMNS, State, job_records
 from penstock.cli.target import HOLD_S, Target
@@ -105,14 +105,20 @@ def refuse_json_bodies(body: bool, out: Output) -> None:
 
 
 def print_bodies(jobs: list[Job]) -> None:
-    """Bodies byte by byte: one as it is, several with an end of line behind each."""
+    """Print bodies: one as it is, several with an end of line behind each.
+
+    A terminal gets no bytes that it would obey. For the bytes themselves, redirect them.
+    """
     from penstock.options import encode_body
 
+    is_terminal = sys.stdout.isatty()
     for job in jobs:
         raw = encode_body(job.body)[0]
+        if is_terminal:
+            raw = printable_lines(raw.decode("utf-8", "backslashreplace")).encode()
         sys.stdout.buffer.write(raw)
         # On a screen the prompt must not stick to a body.
-        if len(jobs) > 1 or (sys.stdout.isatty() and not raw.endswith(b"\n")):
+        if len(jobs) > 1 or (is_terminal and not raw.endswith(b"\n")):
             sys.stdout.buffer.write(b"\n")
     sys.stdout.buffer.flush()
 

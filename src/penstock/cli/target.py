@@ -67,6 +67,9 @@ def place_of(url: str) -> Place:
     if _HOST_AND_PORT.fullmatch(url):
         return Place(f"penstock://{url}")
     path = Path(url).expanduser()
+    if "@" in url and not path.exists():
+        # Not cited: it may have a password in it.
+        fail("a server with a user reads like penstock://user:password@host:7711, and a directory like ./jobs", USAGE)
     if os.sep not in url and url not in (".", "..", "~") and not path.exists():
         # Somebody who means a server would otherwise put jobs into a new directory, and wonder where they are.
         fail(f"{url!r} may be a server or a directory; write {url}:7711 or ./{url}", USAGE)

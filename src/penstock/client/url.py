@@ -149,18 +149,20 @@ def _seed(text: str) -> tuple[str, int]:
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise BadUrl(f"an address of IPv6 stands in brackets, as in [::1]:7711, not {text!r}")
+            raise BadUrl("an address of IPv6 stands in brackets, as in [::1]:7711")
         port = rest[1:]
         has_port = bool(rest)
     else:
         host, colon, port = text.partition(":")
         has_port = bool(colon)
         if ":" in port:
-            raise BadUrl(f"an address of IPv6 stands in brackets, as in [::1]:7711, not {text!r}")
+            raise BadUrl("an address of IPv6 stands in brackets, as in [::1]:7711")
     if not host:
         raise BadUrl("a server's URL has an empty host")
     if has_port and not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
-        raise BadUrl(f"a port is a number of 1 to 65535, not {port!r}")
+        # What is no number may be a password, of a URL that lacks its @host.
+        got = f", not {port}" if port.isascii() and port.isdigit() else ""
+        raise BadUrl(f"a port is a number of 1 to 65535{got}")
     return _host(_plain(host, "the host").decode()), int(port) if has_port else DEFAULT_PORT
 
 

@@ -25,6 +25,7 @@ from penstock.core.waits import Waiting
 from penstock.dialects.command import (
     ANSWERS_BYTES_MAX,
     INTERNAL_ERROR,
+    REDACTED,
     Answer,
     Caller,
     Desk,
@@ -304,7 +305,7 @@ class Calls:
             self._answer(caller, request, now)
             ended: i64 = self.desk.clock_ns()
             if self.desk.slow_ns >= 0 and ended - began >= self.desk.slow_ns and self.desk.on_slow is not None:
-                self.desk.on_slow(caller, [request.name, *request.args], ended - began)
+                self.desk.on_slow(caller, _shown(request), ended - began)
             began = ended
             if caller.closing or caller.reply.length > ANSWERS_BYTES_MAX:
                 break
@@ -452,26 +453,40 @@ class Calls:
 
 def _understand(request: Request) -> None:
     """Turn a text that is to be evaluated into the call that it is, if it is one that clients are known to send."""
-    request.code = iproto.CALL
     # A longer text is none of these, and would take long to be split.
     text = b" ".join(request.name.split()) if len(request.name) <= _NAME_BYTES_MAX else b""
     passing_on = _PASSING_ON.fullmatch(text)
     if passing_on is not None:
+        request.code = iproto.CALL
         request.name = passing_on.group(1)
         if passing_on.group(2) is None:
             request.args = []
         return
     creating = _CREATING.fullmatch(text)
     if creating is not None:
+        request.code = iproto.CALL
         request.name = creating.group(4)
         return
     if _ASKING.fullmatch(text) is not None:
+        request.code = iproto.CALL
         request.name = b"queue.tube"
         return
     raise BoxError(
         iproto.ER_ACCESS_DENIED,
         "Lua is not evaluated here, but for calls like `return queue.create_tube(...)`; use CALL",
     )
+
+
+def _shown(request: Request) -> list[bytes]:
+    """Return the words of a request that others may see, for the slow log.
+
+    A login has a scrambled password. A text that was not understood may have anything in it.
+    """
+    if request.code == iproto.AUTH:
+        return [b"auth", REDACTED]
+    if request.code == iproto.EVAL:
+        return [b"eval", REDACTED]
+    return [request.name, *request.args]
 
 
 _NONE: Final[list[Request]] = []

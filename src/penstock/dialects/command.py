@@ -42,6 +42,9 @@ ANSWERS_BYTES_MAX: Final = 1024 * 1024
 # What a caller is told whose command failed in a way that nobody meant.
 INTERNAL_ERROR: Final = b"internal error; the server's log has the details"
 
+# What MONITOR and SLOWLOG show instead of secrets.
+REDACTED: Final = b"(redacted)"
+
 # Words of browsers: a page that makes one talk to us must not get far. GET and HEAD are none by themselves: clients of
 # Redis say GET, and what a browser sends is known by the rest of its line.
 _HTTP_WORDS: Final = frozenset([HTTP_REQUEST, b"POST", b"HOST:"])

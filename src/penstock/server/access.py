@@ -1,4 +1,4 @@
-"""Who may do what: users, their passwords, and what happens to those who guess."""
+"""Users: their passwords, and which commands and tubes each of them may use."""
 
 from __future__ import annotations
 
@@ -16,14 +16,6 @@ from penstock.wire.bus import PATTERNS_MAX
 
 # The user whom a password alone belongs to, as in Redis.
 DEFAULT_USER: Final = "default"
-
-# So many wrong passwords from an address in a minute are answered at once; the rest after a second each.
-_WRONG_MAX: Final = 10
-_WRONG_WINDOW_S: Final = 60.0
-SLOW_ANSWER_S: Final = 1.0
-
-# So many addresses are remembered.
-_ADDRESSES_MAX: Final = 10_000
 
 
 class Account:
@@ -74,15 +66,19 @@ class Accounts:
 
     def __init__(self) -> None:
         self._users: dict[str, Account] = {}
-        self._wrong: dict[str, list[float]] = {}  # When wrong passwords came, by address.
 
     def set_password(self, password: str) -> None:
-        """Give the default user a password; empty for none."""
-        if password:
+        """Give the default user a password, or remove the user if the password is empty.
+
+        Another password makes another account. Clients that have the old account are not admitted any more.
+        """
+        if not password:
+            self._users.pop(DEFAULT_USER, None)
+            return
+        before = self._users.get(DEFAULT_USER)
+        if before is None or not before.has_password(to_bytes(password)):
             secret = hashlib.sha256(to_bytes(password)).digest()
             self._users[DEFAULT_USER] = Account(DEFAULT_USER, secret, chap=chap_of(to_bytes(password)))
-        else:
-            self._users.pop(DEFAULT_USER, None)
 
     def add(
         self, name: str, secret: bytes | None, groups: Iterable[str], tubes: Iterable[bytes], chap: bytes = b""
@@ -102,6 +98,10 @@ class Accounts:
     def any(self) -> bool:
         """Whether clients have to say who they are."""
         return bool(self._users)
+
+    def admits(self, account: Account) -> bool:
+        """Return whether a client that has this account may stay: it is one of the users, or there are no users."""
+        return not self._users or self._users.get(account.name) is account
 
     def log_in(self, name: str, password: bytes) -> Account | None:
         """The user of this name and password. It takes as long when there is none of this name."""
@@ -126,15 +126,6 @@ class Accounts:
         if user is not None:
             user.grant(tube)
         return user is not None
-
-    def was_wrong(self, address: str, now: float) -> bool:
-        """Somebody at an address gave a wrong password; tell whether its next answer should be slow."""
-        times = [when for when in self._wrong.pop(address, []) if when > now - _WRONG_WINDOW_S]
-        times = [*times[-_WRONG_MAX:], now]
-        self._wrong[address] = times
-        if len(self._wrong) > _ADDRESSES_MAX:
-            del self._wrong[next(iter(self._wrong))]
-        return len(times) > _WRONG_MAX
 
 
 def chap_of(password: bytes) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.waits import EndWait, PutWait, Waiting
-from penstock.dialects.command import ADMIN, ANSWERED, SILENT, SKIP_NEXT, Desk, check_whole_server
+from penstock.dialects.command import ADMIN, ANSWERED, REDACTED, SILENT, SKIP_NEXT, Desk, check_whole_server
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.server.connection import Connection
 from penstock.server.greeting import check_client_name
@@ -23,6 +23,10 @@ _ADMINISTRATIVE: Final = frozenset([b"LIST", b"KILL", b"PAUSE"])
 # How much others see of a command, with MONITOR and SLOWLOG: the words, and the bytes of each.
 _WORDS_MAX: Final = 32
 _WORD_BYTES_MAX: Final = 128
+
+# Commands whose arguments are passwords, or tokens that let a client join a session. (The TOKEN of CLAIM is none: it is
+# a fencing token, a number that everybody may read with CLAIM INFO.)
+_SECRET_COMMANDS: Final = frozenset([b"auth", b"hello", b"identify"])
 
 # How bytes are written between double quotes that cannot stand there as they are. One byte is one character of latin-1.
 _ESCAPED: Final = {byte: f"\\x{byte:02x}" for byte in range(256) if not 32 <= byte < 127} | {
@@ -201,20 +205,30 @@ def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
 
 
 def told(desk: Desk, args: list[bytes]) -> list[bytes]:
-    """A command as others may see it: without passwords, and not at any length."""
+    """Return the words of a command, or of a function and its arguments, that others may see: no secrets, and not all.
+
+    Over IPROTO the first word is the name of a function, which CALL has as its second.
+    """
     command = desk.commands.get(args[0].lower())
     name = command.name if command else b""
     shown = [_cut(word) for word in args[:_WORDS_MAX]]
-    if name in (b"auth", b"hello", b"identify"):
-        return [*shown[:1], b"(redacted)"]
+    if name in _SECRET_COMMANDS or (command is None and _is_secret_function(args[0])):
+        return [*shown[:1], REDACTED] if len(args) > 1 else shown
+    if name == b"call" and len(args) > 2 and _is_secret_function(args[1]):
+        return [*shown[:2], REDACTED]
     if name == b"config":
         # Also where it will be refused: who says a password in the wrong place has said it.
         for at, word in enumerate(shown[2:], 3):
             if is_secret(word):
-                return [*shown[:at], b"(redacted)"]
+                return [*shown[:at], REDACTED]
     if len(args) > _WORDS_MAX:
         shown[-1] = b"... (%d more arguments)" % (len(args) - _WORDS_MAX + 1)
     return shown
+
+
+def _is_secret_function(name: bytes) -> bool:
+    """Return whether a function has the token of a session as its argument: it has the same name in each module."""
+    return name.rpartition(b".")[2] == b"identify"
 
 
 def is_secret(name: bytes) -> bool:

@@ -51,6 +51,9 @@ _PROTECTED: Final = (
 )
 
 
+_PASSWORD_SET: Final = b"-NOAUTH a password was set just now; connect again\r\n"
+
+
 class Limits:
     """What clients may use. Changing it holds for those who are connected too, as far as it can."""
 
@@ -139,6 +142,9 @@ class Clients:
             self._turn_away(connection, b"-ERR max number of clients reached\r\n")
         elif not connection.known:
             self._unknown[connection] = time.monotonic()
+        elif not self.accounts.admits(connection.user):
+            # A password was set after the system accepted the connection and before the loop announced it.
+            self._turn_away(connection, _PASSWORD_SET)
         elif self.limits.protected and not connection.is_local and transport.get_extra_info("sslcontext") is None:
             self._turn_away(connection, _PROTECTED)
 
@@ -213,6 +219,16 @@ class Clients:
         hard = self.limits.output_hard
         if hard and unread > hard:
             self._close(connection, "it does not read its answers, and they have grown too many")
+
+    def close_outdated(self, keep: Connection | None) -> None:
+        """Close the clients that are not admitted any more after a change of passwords, except `keep`.
+
+        The clients of other nodes stay. Their own node closes them.
+        """
+        for connection in self:
+            may_stay = connection is keep or connection.entry or not connection.known
+            if not may_stay and not self.accounts.admits(connection.user):
+                self._close(connection, "its password was changed")
 
     def sweep(self, now: float) -> None:
         """Close those who have to go."""

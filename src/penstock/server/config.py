@@ -167,6 +167,14 @@ class Config:
         """Where the value of a setting came from: "flag --port", "disque.conf line 12", "default"."""
         return self._origins[name].place
 
+    def secrets_on_command_line(self) -> list[Setting]:
+        """Return the secret settings that flags gave. Other users of the machine see them in the process list."""
+        return [
+            setting
+            for setting in SETTINGS
+            if setting.secret and self._origins[setting.name].source is Source.FLAG and self.value(setting)
+        ]
+
     def is_default(self, setting: Setting) -> bool:
         """Whether a setting has the value that it would have if nobody had given one."""
         return bool(self.value(setting) == self._default(setting))

@@ -30,7 +30,7 @@ class ConfigCommands:
             self._get(caller, args[2].decode("utf-8", "replace").lower())
             return
         if word == b"SET":
-            self._set(args[2], args[3])
+            self._set(caller, args[2], args[3])
         elif word == b"RESETSTAT":
             self._server.reset_statistics()
             self._info.forget_rates()
@@ -45,7 +45,7 @@ class ConfigCommands:
             caller.reply.bulk(name.encode())
             caller.reply.bulk(to_bytes(value))
 
-    def _set(self, name: bytes, value: bytes) -> None:
+    def _set(self, caller: Connection, name: bytes, value: bytes) -> None:
         config = self._server.config
         undo = config.way_back(to_text(name))
         try:
@@ -55,7 +55,7 @@ class ConfigCommands:
         except BadValue:
             raise Refused(b"ERR Invalid argument '%s' for CONFIG SET '%s'" % (value[:64], name[:64])) from None
         try:
-            self._server.apply(setting.name)
+            self._server.apply(setting.name, caller)
         except (PenstockError, OSError) as error:
             # What cannot be done does not stand in the configuration.
             undo()

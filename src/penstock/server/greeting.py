@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from penstock._version import __version__
 from penstock.cluster.messages import NODE_FAILED, NODE_LEAVING, NODE_SUSPECTED
 from penstock.cluster.peers import NOADDR, Peer
 from penstock.dialects.command import GROUPS, Command
-from penstock.server.access import DEFAULT_USER, SLOW_ANSWER_S
+from penstock.server.access import DEFAULT_USER, Account
 from penstock.server.connection import Connection
+from penstock.server.logins import Login
 from penstock.server.server import Server
 from penstock.server.words import to_text
 from penstock.wire.errors import SYNTAX, Refused
@@ -58,25 +61,30 @@ class Greeting:
                 at += 2
             else:
                 raise Refused(b"ERR Syntax error in HELLO option '" + word[:32] + b"'")
+        greet = partial(self._greet, caller, args[1], name)
         if password is not None:
-            if not self._log_in(caller, to_text(user), password, _WRONG_PAIR):
-                return
-        elif not caller.known:
+            self._log_in(caller, to_text(user), password, _WRONG_PAIR, greet)
+            return
+        if not caller.known:
             raise Refused(
                 b"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
                 b"<user> <pass> option can be used to authenticate the client and select the RESP protocol version at "
                 b"the same time"
             )
+        greet()
+
+    def _greet(self, caller: Connection, version: bytes, name: bytes | None) -> None:
+        """Answer HELLO: use a version of RESP from here on, and set the name of the client if there is one."""
         if name is not None:
             caller.name = name
-        caller.reply.resp3 = args[1] == b"3"
         reply = caller.reply
+        reply.resp3 = version == b"3"
         reply.map(7)
         for word, value in ((b"server", b"penstock"), (b"version", __version__.encode())):
             reply.bulk(word)
             reply.bulk(value)
         reply.bulk(b"proto")
-        reply.integer(int(args[1]))
+        reply.integer(int(version))
         reply.bulk(b"id")
         reply.integer(caller.number)
         for word, value in ((b"mode", b"standalone"), (b"role", b"master")):
@@ -103,37 +111,17 @@ class Greeting:
         if len(args) > 3:
             raise Refused(SYNTAX)
         if len(args) == 3:
-            logged_in = self._log_in(caller, to_text(args[1]), args[2], _WRONG_PAIR)
+            self._log_in(caller, to_text(args[1]), args[2], _WRONG_PAIR, caller.reply.ok)
         elif not self._server.accounts.has_default_password:
             raise Refused(b"ERR Client sent AUTH, but no password is set")
         else:
-            logged_in = self._log_in(caller, DEFAULT_USER, args[1], _WRONG)
-        if logged_in:
-            caller.reply.ok()
+            self._log_in(caller, DEFAULT_USER, args[1], _WRONG, caller.reply.ok)
 
-    def _log_in(self, caller: Connection, name: str, password: bytes, refusal: bytes) -> bool:
-        """Let a client be somebody; tell whether it is. Who guesses often is answered late."""
-        server = self._server
-        user = server.accounts.log_in(name, password) if len(password) <= _PASSWORD_BYTES_MAX else None
-        if user is not None:
-            caller.become(user)
-            return True
-        address = caller.address.rpartition(":")[0]
-        server.log.warning("a wrong password came from %s", address)
-        if server.accounts.was_wrong(address, time.monotonic()):
-            caller.busy = True
-            server.loop.call_later(SLOW_ANSWER_S, self._refuse_late, caller, refusal)
-            return False
-        raise Refused(refusal)
-
-    def _refuse_late(self, caller: Connection, refusal: bytes) -> None:
-        if not caller.lost:
-            caller.busy = False
-            self._server.node.begin_turn()
-            before = caller.reply.length
-            caller.reply.error(refusal)
-            self._server.desk.answered(caller, before)
-            self._server.node.run(caller)
+    def _log_in(
+        self, caller: Connection, name: str, password: bytes, refusal: bytes, accept: Callable[[], None]
+    ) -> None:
+        """Log a client in. It is answered by `accept`, or with the refusal."""
+        self._server.logins.begin(caller, _RespLogin(self._server, caller, name, password, refusal, accept))
 
     def ping(self, caller: Connection, args: list[bytes], now: int) -> None:
         """PING [message]"""
@@ -218,6 +206,40 @@ class Greeting:
         if reply.resp3:
             for _ in range(4):
                 reply.array(0)
+
+
+class _RespLogin(Login):
+    """A login by AUTH or HELLO."""
+
+    def __init__(
+        self,
+        server: Server,
+        caller: Connection,
+        name: str,
+        password: bytes,
+        refusal: bytes,
+        accept: Callable[[], None],
+    ) -> None:
+        self._accounts = server.accounts
+        self._reply = caller.reply
+        self._name = name
+        self._password = password
+        self._refusal = refusal
+        self._accept = accept
+
+    def account(self) -> Account | None:
+        if len(self._password) > _PASSWORD_BYTES_MAX:
+            return None
+        return self._accounts.log_in(self._name, self._password)
+
+    def accept(self) -> None:
+        self._accept()
+
+    def refuse(self) -> None:
+        self._reply.error(self._refusal)
+
+    def refuse_as_busy(self, sentence: str) -> None:
+        self._reply.error(b"BUSY " + sentence.encode())
 
 
 def _priority(peer: Peer) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -14,9 +13,10 @@ from penstock.core.waits import Connection as EngineConnection
 from penstock.core.waits import Waiting
 from penstock.dialects.calls import CallInbox, Pending, answers_of
 from penstock.dialects.command import Caller
-from penstock.server.access import ANYBODY, SLOW_ANSWER_S
+from penstock.server.access import ANYBODY, Account
 from penstock.server.connection import Connection
 from penstock.server.functions import VERSION, functions, uuid_of
+from penstock.server.logins import Login
 from penstock.server.server import Server
 from penstock.wire import iproto
 from penstock.wire.errors import Refused
@@ -93,35 +93,41 @@ class Door:
         return IprotoConnection(self, number, engine_connection)
 
     def _log_in(self, caller: Caller, request: Request) -> None:
-        """AUTH: let a client be somebody. Who guesses often is answered late."""
+        """Run AUTH: log a client in."""
         assert isinstance(caller, IprotoConnection)
-        server, name = self.server, request.name.decode("utf-8", "replace")
-        if name == _GUEST and not server.accounts.any:
+        if request.name.decode("utf-8", "replace") == _GUEST and not self.server.accounts.any:
             caller.become(ANYBODY)
             answers_of(caller).done(request.sync)
             return
-        user = server.accounts.log_in_by_scramble(name, _scramble(request), caller.salt)
-        if user is not None:
-            caller.become(user)
-            answers_of(caller).done(request.sync)
-            return
-        address = caller.address.rpartition(":")[0]
-        server.log.warning("a wrong password came from %s", address)
-        text = "User not found or supplied credentials are invalid"
-        if server.accounts.has_no_scramble(name):
-            text = f"User '{name[:64]}' cannot log in over IPROTO: the server has only the SHA-256 of its password"
-        if server.accounts.was_wrong(address, time.monotonic()):
-            caller.busy = True
-            server.loop.call_later(SLOW_ANSWER_S, self._refuse_late, caller, request.sync, text)
-        else:
-            answers_of(caller).refusal(request.sync, iproto.ER_PASSWORD, text.encode())
+        self.server.logins.begin(caller, _IprotoLogin(self.server, caller, request))
 
-    def _refuse_late(self, caller: IprotoConnection, sync: int, text: str) -> None:
-        if not caller.lost:
-            caller.busy = False
-            self.server.node.begin_turn()
-            answers_of(caller).refusal(sync, iproto.ER_PASSWORD, text.encode())
-            self.server.node.run(caller)
+
+class _IprotoLogin(Login):
+    """A login by AUTH of IPROTO."""
+
+    def __init__(self, server: Server, caller: IprotoConnection, request: Request) -> None:
+        self._accounts = server.accounts
+        self._answers = answers_of(caller)
+        self._name = request.name.decode("utf-8", "replace")
+        self._scramble = _scramble(request)
+        self._salt = caller.salt
+        self._sync = request.sync
+
+    def account(self) -> Account | None:
+        return self._accounts.log_in_by_scramble(self._name, self._scramble, self._salt)
+
+    def accept(self) -> None:
+        self._answers.done(self._sync)
+
+    def refuse(self) -> None:
+        text = "User not found or supplied credentials are invalid"
+        if self._accounts.has_no_scramble(self._name):
+            name = self._name[:64]
+            text = f"User '{name}' cannot log in over IPROTO: the server has only the SHA-256 of its password"
+        self._answers.refusal(self._sync, iproto.ER_PASSWORD, text.encode())
+
+    def refuse_as_busy(self, sentence: str) -> None:
+        self._answers.refusal(self._sync, iproto.ER_PASSWORD, sentence.encode())
 
 
 def _scramble(request: Request) -> bytes:

@@ -28,10 +28,10 @@ async def listen(
 
 
 async def listen_unix(
-    loop: asyncio.AbstractEventLoop, accept: Accept, path: str, backlog: int
+    loop: asyncio.AbstractEventLoop, accept: Accept, sock: socket.socket, backlog: int
 ) -> asyncio.AbstractServer:
-    """Listen on a Unix socket."""
-    listener = await loop.create_unix_server(accept, path, backlog=ACCEPTED_AT_ONCE)
+    """Listen on a Unix socket that is bound to its path."""
+    listener = await loop.create_unix_server(accept, sock=sock, backlog=ACCEPTED_AT_ONCE)
     _set_backlog(listener, backlog)
     return listener
 

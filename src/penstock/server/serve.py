@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
 import signal
+import socket
 import ssl
+import stat
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from penstock._build import is_compiled
@@ -101,6 +105,7 @@ async def _serve(config: Config, host: Host, ready: Callable[[Server], None] | N
     loop.set_exception_handler(server.on_defect)
     server.apply_all()
     server.make_spaces()
+    server.warnings += _warnings_of_secrets(config)
     iproto_doors = doors(server)
     open_tunnels(server, list(dict.fromkeys(iproto_doors.values())))
     listeners = await _listen(server, iproto_doors)
@@ -212,6 +217,22 @@ def _check_doors(config: Config) -> None:
             "(or users, or only a tls-port with tls-auth-clients yes), or `bind 127.0.0.1`; "
             "`protected-mode no` if you mean it"
         )
+    others_may_connect = config.unixsocket and config.unixsocketperm & stat.S_IWOTH
+    if others_may_connect and config.protected_mode and not (config.requirepass or config.users):
+        raise ConfigError(
+            f"unixsocketperm {config.unixsocketperm:o} without a password would let all users of this machine in: "
+            "write `requirepass <a long password>` (or users), or `unixsocketperm 770`; "
+            "`protected-mode no` if you mean it"
+        )
+
+
+def _warnings_of_secrets(config: Config) -> list[str]:
+    """Return a warning for each secret that other users of the machine can read."""
+    return [
+        f"secret on the command line: {config.origin(setting.name)}: other users of this machine can read it in the "
+        f"process list; write it to a file, and set PENSTOCK_{setting.name.upper()}_FILE to the path of that file"
+        for setting in config.secrets_on_command_line()
+    ]
 
 
 def _doors(config: Config) -> str:
@@ -265,12 +286,29 @@ async def _listen_unix(server: Server) -> asyncio.AbstractServer:
         if path.exists() and not path.is_socket():
             raise CannotListen(f"cannot listen on {config.unixsocket}: there is a file of this name, and no socket")
         path.unlink(missing_ok=True)
-        listener = await listen_unix(server.loop, server.clients.accept, str(path), config.tcp_backlog)
-        if config.unixsocketperm:
-            path.chmod(config.unixsocketperm)
+        sock = _unix_socket(path, config.unixsocketperm)
+        return await listen_unix(server.loop, server.clients.accept, sock, config.tcp_backlog)
     except OSError as error:
         raise CannotListen(f"cannot listen on {config.unixsocket}: {error.strerror or error}") from None
-    return listener
+
+
+def _unix_socket(path: Path, mode: int) -> socket.socket:
+    """Return a Unix socket that is bound to a path. A mode of 0 leaves its permissions to the umask, except others'.
+
+    The socket does not listen yet, so nobody can connect before it has its permissions.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Linux gives the file these permissions, less the umask. Other systems refuse, and the umask alone counts.
+        with contextlib.suppress(OSError):
+            os.fchmod(sock.fileno(), mode or 0o775)
+        sock.bind(str(path))
+        if mode:
+            path.chmod(mode)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 async def _listen_tls(server: Server, accept: Callable[[], asyncio.BaseProtocol], port: int) -> asyncio.AbstractServer:

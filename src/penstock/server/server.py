@@ -31,7 +31,9 @@ from penstock.server.access import DEFAULT_USER, Accounts, chap_of
 from penstock.server.bus import OPENING_MAX, STRANGERS_MAX
 from penstock.server.clients import Clients, Limits
 from penstock.server.config import Config, ConfigError
+from penstock.server.connection import Connection
 from penstock.server.descriptors import clients_that_fit, share
+from penstock.server.logins import Logins
 from penstock.server.membership import Membership
 from penstock.server.node import Node
 from penstock.server.words import to_bytes
@@ -83,6 +85,7 @@ class Server:
         self.run_id = secrets.token_hex(20)
         self.node = Node(host, loop)
         self.accounts = Accounts()
+        self.logins = Logins(self.node)
         self.clients = Clients(self.node, self.accounts, Limits())
         self.site = Site(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
         self.site.leaving = host.is_leaving()
@@ -173,13 +176,14 @@ class Server:
             self.log.info("space %s of the configuration lives on node %s", name, there.node.decode())
         self._spaces_left.pop(name, None)
 
-    def apply(self, name: str) -> None:
-        """Let a setting that has changed take effect."""
+    def apply(self, name: str, by: Connection | None = None) -> None:
+        """Let a setting take effect that was changed, perhaps by a client."""
         config = self.config
         if name == "requirepass":
             # One that is among the users has a password of its own.
             if DEFAULT_USER not in config.users:
                 self.accounts.set_password(config.requirepass)
+                self.clients.close_outdated(by)
         elif name == "max_memory":
             self.host.engine.memory_max = config.max_memory or NEVER
         elif name == "max_clients":

@@ -113,7 +113,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             *("unixsocketperm", "unixsocketperm", Mode(), "0"),
-            "The permissions of the Unix socket; 0 leaves them to the umask.",
+            "The permissions of the Unix socket; 0 leaves them to the umask, but others may never write.",
         ),
         Setting("http_port", "http-port", PORT, "0", "The port for metrics and health checks over HTTP; 0 opens none."),
         Setting(

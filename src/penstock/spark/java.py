@@ -7,9 +7,12 @@ the request out: the wheel's always, others where they are to be quiet.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import zlib
@@ -91,11 +94,35 @@ def _launcher(java: Path) -> Path:
 
 
 def _cache() -> Path:
-    """Where a file may be kept that can be made again."""
+    """Return a directory for files that can be made again, which no other user can write to."""
     wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "penstock")
     try:
-        wanted.mkdir(parents=True, exist_ok=True)
+        wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return wanted
     except OSError:
-        wanted = Path(tempfile.gettempdir(), f"penstock-{os.getuid()}")
-        wanted.mkdir(mode=0o700, exist_ok=True)
-    return wanted
+        return _temporary_cache()
+
+
+def _temporary_cache() -> Path:
+    """Return a directory below the one for temporary files, where anybody may have made one of this name first.
+
+    If it is not ours alone, a new one is made, and removed when this process ends.
+    """
+    wanted = Path(tempfile.gettempdir(), f"penstock-{os.getuid()}")
+    with contextlib.suppress(OSError):
+        wanted.mkdir(mode=0o700)
+    if _is_ours(wanted):
+        return wanted
+    private = tempfile.mkdtemp(prefix="penstock-")
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    return Path(private)
+
+
+def _is_ours(directory: Path) -> bool:
+    """Return whether a path is a directory, and no link, that only this user can write to."""
+    try:
+        found = directory.lstat()
+    except OSError:
+        return False
+    others_may_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not others_may_write

@@ -29,6 +29,7 @@ ARGS_COUNT_MAX: Final = 1024 * 1024
 # Before a client has said who it is, it may say no more than this: enough for HELLO with AUTH and SETNAME.
 UNKNOWN_ARGS_MAX: Final = 10
 UNKNOWN_BULK_BYTES_MAX: Final = 16 * 1024
+UNKNOWN_LINE_BYTES_MAX: Final = 16 * 1024
 
 _ASTERISK: Final = 42
 _DOLLAR: Final = 36
@@ -54,6 +55,7 @@ class RespParser(Intake):
 
     args_max: i64
     bulk_max: i64
+    line_max: i64
     buffer_max: i64  # How many bytes of commands that were not given out yet are kept.
     error: bytes  # Why nothing more is read; empty while all is well.
     has_more: bool  # The last `parse` has looked at as much as it was asked to, and not at everything.
@@ -71,6 +73,7 @@ class RespParser(Intake):
         self.has_more = False
         self.args_max = UNKNOWN_ARGS_MAX
         self.bulk_max = UNKNOWN_BULK_BYTES_MAX
+        self.line_max = UNKNOWN_LINE_BYTES_MAX
         self.buffer_max = buffer_max
         if known:
             self.trust(bulk_max)
@@ -84,6 +87,7 @@ class RespParser(Intake):
         """Let a client send as much as clients may."""
         self.args_max = ARGS_COUNT_MAX
         self.bulk_max = bulk_max
+        self.line_max = LINE_BYTES_MAX
 
     def feed(self, data: bytes) -> None:
         """Bytes came in."""
@@ -217,13 +221,13 @@ class RespParser(Intake):
 
     def _line(self, too_long: bytes) -> bytes | None:
         """The next line without its CRLF, or None if it is not complete."""
-        end = self._buffer.find(b"\r\n", self._pos, self._pos + LINE_BYTES_MAX + 2)
+        end = self._buffer.find(b"\r\n", self._pos, self._pos + self.line_max + 2)
         if end < 0:
             # The last byte may be a CR whose LF is still to come.
-            if len(self._buffer) - self._pos > LINE_BYTES_MAX + 1:
+            if len(self._buffer) - self._pos > self.line_max + 1:
                 self._fail(too_long)
             else:
-                self._await_line(b"\r\n", LINE_BYTES_MAX + 2)
+                self._await_line(b"\r\n", self.line_max + 2)
             return None
         line = self._buffer[self._pos : end]
         self._pos = end + 2
@@ -231,12 +235,12 @@ class RespParser(Intake):
 
     def _parse_inline(self, commands: list[list[bytes]]) -> bool:
         """Read a command as people type it."""
-        end = self._buffer.find(b"\n", self._pos, self._pos + LINE_BYTES_MAX + 1)
+        end = self._buffer.find(b"\n", self._pos, self._pos + self.line_max + 1)
         if end < 0:
-            if len(self._buffer) - self._pos > LINE_BYTES_MAX:
+            if len(self._buffer) - self._pos > self.line_max:
                 self._fail(b"too big inline request")
             else:
-                self._await_line(b"\n", LINE_BYTES_MAX + 1)
+                self._await_line(b"\n", self.line_max + 1)
             return False
         args = split_words(self._buffer[self._pos : end], True)
         self._pos = end + 1
