@@ -200,9 +200,12 @@ def _parse_kill(args: list[bytes]) -> tuple[Callable[[Connection], bool], bool]:
 
 def told(desk: Desk, args: list[bytes]) -> list[bytes]:
     """A command as others may see it: without passwords, and not at any length."""
-    command = desk.commands.get(args[0].lower())
+    command = desk.named(args[0])
     name = command.name if command else b""
     shown = [_cut(word) for word in args[:_WORDS_MAX]]
+    if name and args[0].lower() != name:
+        # The new name of a renamed command is a secret.
+        shown[0] = name
     if name in (b"auth", b"hello", b"identify"):
         return [*shown[:1], b"(redacted)"]
     if name == b"config":

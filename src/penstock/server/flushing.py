@@ -5,16 +5,14 @@ from __future__ import annotations
 from penstock.core import claiming
 from penstock.core.errors import TubeAwaited, TubeTaken
 from penstock.core.tube import Tube
-from penstock.dialects.command import SLICE, Caller, Long
+from penstock.dialects.command import SLICE, Caller, Long, check_every_tube
 from penstock.server.connection import Connection
 from penstock.server.server import Server
-from penstock.wire.errors import Refused
 
 
 def flush(server: Server, caller: Connection) -> None:
     """Remove everything; only one who may use every queue may do that."""
-    if not caller.any_tube:
-        raise Refused(b"NOPERM this user has no permission to use every queue")
+    check_every_tube(caller)
     server.node.start_long(caller, _Flush(server))
 
 
