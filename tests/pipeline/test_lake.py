@@ -201,7 +201,7 @@ def trim(source: Source) -> None:
     """Let a snapshot stand for all that happened so far. Who asks for it here leaves no rows of a session."""
     end = end_of(source)
     with Node(source.urls[0]) as node:
-        node.call(Call([b"BGREWRITEAOF"], commands.nothing, commands.AGAIN))
+        node.call(Call([b"BGREWRITEAOF"], commands.ignored, commands.AGAIN))
         wait_for(lambda: node.head().first >= end)
 
 

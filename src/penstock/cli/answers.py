@@ -13,9 +13,11 @@ from penstock.core.errors import ProtocolError
 
 # A line of a number or a status is short; an error may quote what it is about.
 _LINE_BYTES_MAX: Final = 1 << 20
-_BULK_BYTES_MAX: Final = 1 << 32
-_ELEMENTS_MAX: Final = 1 << 28
+_BULK_BYTES_MAX: Final = 1 << 29
+_ELEMENTS_MAX: Final = 1 << 23
 _DEPTH_MAX: Final = 64
+# All bulks of one answer have no more bytes than this together, and all arrays no more elements than one.
+_ANSWER_BYTES_MAX: Final = _BULK_BYTES_MAX + (1 << 27)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,29 @@ class Answer:
 NOTHING: Final = Answer("_")
 
 
+class _Room:
+    """How much one answer may still have."""
+
+    def __init__(self) -> None:
+        self.bytes = _ANSWER_BYTES_MAX
+        self.elements = _ELEMENTS_MAX
+
+    def take(self, count: int, elements: int) -> None:
+        """Use some of it; raises ProtocolError if there is not so much."""
+        self.bytes -= count
+        self.elements -= elements
+        if self.bytes < 0 or self.elements < 0:
+            raise ProtocolError("the answer is too long")
+
+
 def read(file: BinaryIO) -> Answer:
     """The next answer; raises EOFError at the end, ProtocolError for what is none."""
-    return _read(file, 0)
+    return _read(file, 0, _Room())
 
 
-def _read(file: BinaryIO, depth: int) -> Answer:
+def _read(file: BinaryIO, depth: int, room: _Room) -> Answer:
     line = file.readline(_LINE_BYTES_MAX)
+    room.take(len(line), 0)
     if not line:
         raise EOFError
     if not line.endswith(b"\r\n"):
@@ -52,6 +70,7 @@ def _read(file: BinaryIO, depth: int) -> Answer:
         return NOTHING
     if kind in "$=!":
         size = _length(rest, _BULK_BYTES_MAX)
+        room.take(size, 0)
         text = file.read(size + 2)
         if len(text) < size + 2:
             raise EOFError
@@ -59,7 +78,8 @@ def _read(file: BinaryIO, depth: int) -> Answer:
         return Answer(kind, text[4:-2] if kind == "=" else text[:-2])
     if kind in "*~>%" and depth < _DEPTH_MAX:
         count = _length(rest, _ELEMENTS_MAX) * (2 if kind == "%" else 1)
-        return Answer(kind, items=tuple([_read(file, depth + 1) for _ in range(count)]))
+        room.take(0, count)
+        return Answer(kind, items=tuple([_read(file, depth + 1, room) for _ in range(count)]))
     raise ProtocolError("the answer is not in RESP")
 
 

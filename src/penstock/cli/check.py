@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import UsageError, complain_of_usage, printable, sentence_of
+from penstock.cli.exits import UsageError, complain_of_usage, printable, reading_answers, sentence_of
 from penstock.cli.output import Output
 from penstock.cli.records import State, total
 from penstock.cli.spans import span
@@ -286,16 +286,17 @@ def journal(
 def _server_journal(target: Target) -> tuple[list[Metric], str]:
     from penstock.cli.target import ask
 
-    lines = ask(target, "INFO", "persistence").decode().splitlines()
-    told = dict(line.split(":", 1) for line in lines if ":" in line)
-    if told["aof_enabled"] != "1":
-        raise NoJournal("the server keeps no journal")
-    problem = "" if told["aof_last_write_status"] == "ok" else "the server cannot write its log"
-    return [
-        Metric("size", int(told["aof_current_size"]), "B"),
-        Metric("behind", int(told["journal_written"]) - int(told["journal_durable"])),
-        Metric("sync", float(told["journal_sync_ms"]) / 1000, "s"),
-    ], problem
+    with reading_answers():
+        lines = ask(target, "INFO", "persistence").decode().splitlines()
+        told = dict(line.split(":", 1) for line in lines if ":" in line)
+        if told["aof_enabled"] != "1":
+            raise NoJournal("the server keeps no journal")
+        problem = "" if told["aof_last_write_status"] == "ok" else "the server cannot write its log"
+        return [
+            Metric("size", int(told["aof_current_size"]), "B"),
+            Metric("behind", int(told["journal_written"]) - int(told["journal_durable"])),
+            Metric("sync", float(told["journal_sync_ms"]) / 1000, "s"),
+        ], problem
 
 
 def _journal(directory: Path, quick: bool) -> tuple[list[Metric], str]:

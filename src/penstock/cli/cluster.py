@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail, sentence_of
+from penstock.cli.exits import ERROR, NOT_FOUND, NOTHING, fail, reading_answers, sentence_of
 from penstock.cli.nodes import NODES_FILE, NOT_ASKED, address_of, node_at, nodes_of, where
 from penstock.cli.output import Column, Output, Record, column, confirm, jobs_text
 from penstock.cli.records import total
@@ -148,8 +148,9 @@ def leave(
         return
 
     def held() -> int:
-        lines = ask(target, "INFO", "jobs").decode().split()
-        return int(next(line.partition(":")[2] for line in lines if line.startswith("registered_jobs:")))
+        with reading_answers():
+            lines = ask(target, "INFO", "jobs").decode().split()
+            return int(next(line.partition(":")[2] for line in lines if line.startswith("registered_jobs:")))
 
     _wait_for(lambda: held() == 0, wait)
     left = held()
@@ -264,7 +265,8 @@ def _names_of(target: Target, host: str, port: str) -> set[str]:
     from penstock.wire.bus import address
 
     names = {f"{address(host)}:{port}"}
-    with suppress(*NOT_ASKED), node_at(target, {"flags": [], "address": f"[{host}]:{port}"}, retry_for="0s") as queue:
+    asked = node_at(target, {"flags": [], "address": f"[{host}]:{port}"}, retry_for="0s")
+    with suppress(*NOT_ASKED), asked as queue, reading_answers():
         names.add(queue.execute("CLUSTER", "MYID").decode())
     return names
 
@@ -327,15 +329,17 @@ def _nodes(target: Target) -> list[Record]:
 
 def _homes(target: Target) -> list[Record]:
     """Every tube that is on one node, and that node."""
-    return [
-        {"tube": tube.decode("utf-8", "backslashreplace"), "node": node.decode(), "epoch": epoch}
-        for tube, node, epoch in ask(target, "CLUSTER", "HOMES")
-    ]
+    with reading_answers():
+        return [
+            {"tube": tube.decode("utf-8", "backslashreplace"), "node": node.decode(), "epoch": int(epoch)}
+            for tube, node, epoch in ask(target, "CLUSTER", "HOMES")
+        ]
 
 
 def _info_of(queue: Any) -> dict[str, int]:
     """What a node counts of the cluster."""
-    lines = [line.partition(":") for line in queue.execute("CLUSTER", "INFO").decode().split()]
+    with reading_answers():
+        lines = [line.partition(":") for line in queue.execute("CLUSTER", "INFO").decode().split()]
     return {name: int(value) for name, _, value in lines if value.isdigit()}
 
 

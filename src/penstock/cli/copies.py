@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.output import told
+from penstock.core.errors import CommandError
 
 if TYPE_CHECKING:
     from penstock.journal.disk import RealDisk
@@ -61,7 +62,10 @@ def _made(path: str) -> Iterator[RealDisk]:
     whole = Path(path).absolute()
     missing = [place for place in (whole, *whole.parents) if not place.exists()]
     try:
-        yield RealDisk(path)
+        disk = RealDisk(path)
+        if any(whole.iterdir()):
+            raise CommandError("the target is not empty; name a new directory")
+        yield disk
     except BaseException:
         for place in missing:
             # Only what is empty goes.

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn, cast
 
@@ -119,6 +121,15 @@ def as_clause(sentence: str) -> str:
     """A sentence as it stands behind `penstock: `, and before what else is to be said."""
     first, rest = sentence[:1], sentence[1:].removesuffix(".")
     return (first if rest[:1].isupper() or rest[:1] == "-" else first.lower()) + rest
+
+
+@contextmanager
+def reading_answers() -> Iterator[None]:
+    """Raise BadAnswer for what goes wrong while an answer is read as it came: the server caused it, not a bug here."""
+    try:
+        yield
+    except (AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+        raise e.BadAnswer() from error
 
 
 class Program(TyperGroup):

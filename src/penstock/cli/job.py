@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.bundles import bundled
-from penstock.cli.exits import NOT_FOUND, fail
+from penstock.cli.exits import NOT_FOUND, fail, printable
 from penstock.cli.finish import delete, each
 from penstock.cli.output import Output, Record, body_text, seconds_text, told
 from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
@@ -93,7 +93,7 @@ def history(id: JobId, *, target: Target, out: Output) -> None:
             if line.event is not None:
                 out.line_of_json({**line.event.as_json(bodies=True), "words": line.words})
         return
-    typer.echo(f"Job {events[0].job}")
+    typer.echo(printable(f"Job {events[0].job}"))
     for row in timeline.text(lines):
         typer.echo(row)
 

@@ -42,7 +42,7 @@ def check(directory: Directory) -> None:
     for name, position in checked.snapshots:
         typer.echo(f"{name}: whole at position {position:,}")
     for cut in checked.cuts:
-        typer.echo(f"{cut.ahead()}, if nobody is writing it just now")
+        typer.echo(printable(f"{cut.ahead()}, if nobody is writing it just now"))
     for problem in checked.problems:
         typer.echo(printable(problem))
     if checked.refused:
@@ -188,9 +188,11 @@ def written(path: str) -> Iterator[BinaryIO]:
         return
     half = f"{path}.part"
     with told(path):
-        Path(half).touch()
+        Path(half).unlink(missing_ok=True)
+        # As private as the log itself: bodies are in it. And never through a link that somebody has put there.
+        descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with open(half, "wb") as output:
+        with open(descriptor, "wb") as output:
             yield output
         os.replace(half, path)
     finally:

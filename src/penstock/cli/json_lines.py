@@ -19,7 +19,7 @@ from penstock.cli.values import json_trouble
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import CommandError
 from penstock.core.limits import NEVER
-from penstock.options import PutOptions, draft
+from penstock.options import PutOptions, draft, to_bytes
 
 # A longer line is hardly a job: the largest body that a queue can allow has 512 MiB.
 LINE_BYTES_MAX: Final = 1 << 30
@@ -73,6 +73,7 @@ def _json(raw: bytes) -> Any:
 def _checked(line: Line) -> Line:
     """A line that a put would take, whatever the tube."""
     try:
+        to_bytes(line.tube, "a tube's name")
         draft(line.body, **line.options)
     except CommandError as error:
         raise BadLine(as_clause(str(error))) from None

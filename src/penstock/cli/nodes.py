@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.cli.exits import USAGE, fail
+from penstock.cli.exits import USAGE, fail, reading_answers
 from penstock.cli.output import Record
 from penstock.cli.target import Target, connect, server_url
 from penstock.core.errors import CommandError
@@ -26,12 +26,15 @@ _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Fa-f:.]+)):([0-9]{
 
 def nodes_of(queue: Any) -> list[Record]:
     """The nodes that the one that answers knows, itself first."""
-    lines = [line.split() for line in queue.execute("CLUSTER", "NODES").decode().splitlines()]
-    found: list[Record] = [
-        {"node": words[0], "address": words[1], **_flags(words[2]), "state": words[5]}
-        for words in lines
-        if len(words) >= 6
-    ]
+    with reading_answers():
+        lines = [line.split() for line in queue.execute("CLUSTER", "NODES").decode().splitlines()]
+        found: list[Record] = [
+            {"node": words[0], "address": words[1], **_flags(words[2]), "state": words[5]}
+            for words in lines
+            if len(words) >= 6
+        ]
+        if not found:
+            raise ValueError("a node knows itself at least")
     return sorted(found, key=lambda node: "myself" not in node["flags"])
 
 

@@ -65,6 +65,7 @@ class Output:
             return
         width = max(len(name) for name in record)
         for name, value in record.items():
+            # A server may tell figures under names of its own.
             typer.echo(f"{printable(name.replace('_', ' ')):<{width}}  {text_of(value)}".rstrip())
 
     def done(self, words: str, **record: Any) -> None:
@@ -117,11 +118,15 @@ def body_text(record: Record) -> str:
     return printable(text)
 
 
+# Columns are no wider than this. A name may have 64 KB, and all other rows would be padded to it.
+WIDTH_MAX: Final = 200
+
+
 def _print_aligned(records: Sequence[Record], columns: Sequence[Column]) -> None:
     rows = [[each.heading.upper() for each in columns]]
     rows += [[text_of(each.cell(record)) for each in columns] for record in records]
     right = [_is_number(each.cell(records[0])) for each in columns]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(columns))]
+    widths = [min(max(len(row[at]) for row in rows), WIDTH_MAX) for at in range(len(columns))]
     for row in rows:
         cells = [
             cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in zip(row, widths, right)
@@ -150,7 +155,10 @@ def rich_table(records: Sequence[Record], columns: Sequence[Column], width: int)
     from rich.text import Text
 
     rows = [[text_of(each.cell(record)) for each in columns] for record in records]
-    widths = [max(cell_len(cell) for cell in cells) for cells in zip((each.heading for each in columns), *rows)]
+    widths = [
+        min(max(cell_len(cell) for cell in cells), WIDTH_MAX)
+        for cells in zip((each.heading for each in columns), *rows)
+    ]
     rest = width - sum(wide + 2 for wide, each in zip(widths, columns) if not each.wide)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for each, natural in zip(columns, widths):

@@ -12,7 +12,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.exits import REFUSED, USAGE, fail, sentence_of
+from penstock.cli.exits import REFUSED, USAGE, fail, reading_answers, sentence_of
 from penstock.cli.nodes import NODES_FILE, NOT_ASKED, address_of, is_found, node_at, nodes_of, where
 from penstock.cli.output import Output, Record, told
 from penstock.cli.target import Target, place_of
@@ -131,7 +131,8 @@ class Cluster:
             try:
                 with node_at(self.target, node) as queue:
                     known = {each["node"]: each for each in nodes_of(queue)}
-                    self.forgotten |= self.lost.encode() in queue.execute("CLUSTER", "FORGET")
+                    with reading_answers():
+                        self.forgotten |= self.lost.encode() in queue.execute("CLUSTER", "FORGET")
             except NOT_ASKED as error:
                 self.missed[where(node)] = sentence_of(error)
                 continue
@@ -165,7 +166,7 @@ class Cluster:
         if lost is None:
             return False
         try:
-            with node_at(self.target, lost, retry_for="0s") as queue:
+            with node_at(self.target, lost, retry_for="0s") as queue, reading_answers():
                 return bool(queue.execute("CLUSTER", "MYID").decode() == self.lost)
         except NOT_ASKED:
             return False
@@ -219,7 +220,7 @@ class Cluster:
         return True
 
     def _ask(self, node: Record, *epoch: int) -> int:
-        with node_at(self.target, node) as queue:
+        with node_at(self.target, node) as queue, reading_answers():
             return int(queue.execute("CLUSTER", "EPOCH", self.lost, *epoch))
 
     def table(self) -> str:

@@ -87,9 +87,10 @@ class Speaker:
         except BaseException:
             connection.close()
             raise
-        connection.settimeout(None)
         self._socket, self._file = connection, connection.makefile("rb")
         self._greet()
+        # A command may wait for days.
+        connection.settimeout(None)
 
     def _greet(self) -> None:
         address = self.address

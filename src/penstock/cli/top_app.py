@@ -22,6 +22,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
 from penstock.cli.exits import printable
+from penstock.cli.output import WIDTH_MAX
 from penstock.cli.spans import span
 from penstock.cli.watching import VIEWS, Sheet, Watcher
 from penstock.core.errors import PenstockError
@@ -239,7 +240,7 @@ class Top(App[None]):
         self._choose()
         empty = self.query_one("#empty", Static)
         empty.display = not rows
-        empty.update(sheet.empty if not sheet.rows else f"No row has {wanted!r} in it.")
+        empty.update(printable(sheet.empty if not sheet.rows else f"No row has {wanted!r} in it."))
         self.query_one("#summary", Static).update(printable(f"{self._place}  {sheet.summary}"))
         self._show_status()
 
@@ -250,7 +251,7 @@ class Top(App[None]):
         """
         cells = [sheet.headings, *sheet.rows.values()]
         before = self._columns if [heading for heading, _ in self._columns] == list(sheet.headings) else []
-        wide = [max(cell_len(printable(cell)) for cell in column) for column in zip(*cells)]
+        wide = [max(cell_len(_fitting(cell)) for cell in column) for column in zip(*cells)]
         wide = [max(now, then) for now, (_, then) in zip(wide, before)] or wide
         columns = list(zip(sheet.headings, wide))
         table.clear(columns=columns != self._columns)
@@ -406,7 +407,13 @@ class Top(App[None]):
 
 def _cell(text: str) -> Text:
     """A cell: numbers stand below each other."""
-    return Text(printable(text), justify="right" if text.replace(",", "").isdigit() else "left")
+    return Text(_fitting(text), justify="right" if text.replace(",", "").isdigit() else "left")
+
+
+def _fitting(text: str) -> str:
+    """A text as a cell shows it: one line, and not so long that nothing else has room."""
+    shown = printable(text[: WIDTH_MAX + 1])
+    return shown if len(shown) <= WIDTH_MAX else f"{shown[: WIDTH_MAX - 1]}…"
 
 
 def _jobs(number: int, kind: str = "") -> str:

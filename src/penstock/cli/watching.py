@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from penstock.cli.exits import reading_answers
 from penstock.cli.output import Column, Record, body_text, text_of
 from penstock.cli.records import TUBE_COLUMNS, body_fields
 from penstock.cli.spans import span
@@ -263,14 +264,9 @@ class ServerSide:
 
     def consumers(self, queue: Queue) -> Sheet:
         """Every connection."""
-        rows = {}
-        for line in self._text(b"CLIENT", b"LIST").splitlines():
-            told = dict(word.partition("=")[::2] for word in line.split(" "))
-            rows[told["id"]] = (
-                *(told["id"], told["addr"], told["name"] or told["lib-name"], told["user"]),
-                *(span(int(told["age"]) * 1_000), span(int(told["idle"]) * 1_000)),
-                *(told.get("held", ""), told.get("waits", "").strip("-"), told["cmd"]),
-            )
+        with reading_answers():
+            lines = self._text(b"CLIENT", b"LIST").splitlines()
+            rows = dict(_consumer(dict(word.partition("=")[::2] for word in line.split(" "))) for line in lines)
         headings = ("number", "address", "name", "user", "age", "idle", "jobs held", "waits for", "last command")
         return Sheet(headings, rows, "Nobody is connected.")
 
@@ -289,6 +285,15 @@ class ServerSide:
         if answer.is_error:
             raise CommandError(text)
         return text
+
+
+def _consumer(told: dict[str, str]) -> tuple[str, tuple[str, ...]]:
+    """A connection as CLIENT LIST tells it: its number, and its row."""
+    return told["id"], (
+        *(told["id"], told["addr"], told["name"] or told["lib-name"], told["user"]),
+        *(span(int(told["age"]) * 1_000), span(int(told["idle"]) * 1_000)),
+        *(told.get("held", ""), told.get("waits", "").strip("-"), told["cmd"]),
+    )
 
 
 def _left(seconds: Any) -> str:

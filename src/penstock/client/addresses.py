@@ -6,9 +6,18 @@ ones that can surely be reached from here; one that leaves only if there is nobo
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from typing import Final
 
 Address = tuple[str, int]
+
+# More nodes than this are not learned.
+_NODES_MAX: Final = 1_000
+
+_HOST: Final = re.compile(r"[0-9A-Za-z._:%-]{1,255}", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
+_BROADCAST: Final = "255.255.255.255"
 
 # From this priority on a node is leaving, or nobody reaches it.
 _UNWANTED: Final = 100
@@ -41,17 +50,38 @@ class Addresses:
         nodes: list[tuple[int, Address]] = []
         self._by_node = {}
         self._here = _prefix(told[1]) if len(told) > 1 else ""
-        for each in told[2:]:
-            if isinstance(each, list) and len(each) == 4 and each[1]:
-                try:
-                    nodes.append((int(each[3]), (each[1].decode("ascii"), int(each[2]))))
-                except (ValueError, AttributeError):
-                    continue
-                if nodes[-1][0] < _UNWANTED:
-                    self._by_node[_prefix(each[0])] = nodes[-1][1]
+        for each in told[2 : 2 + _NODES_MAX]:
+            node = self._node(each)
+            if node is not None:
+                nodes.append(node)
+                if node[0] < _UNWANTED:
+                    self._by_node[_prefix(each[0])] = node[1]
         self._left = {address for priority, address in nodes if priority >= _UNWANTED}
         ranked = sorted((node for node in nodes if node[0] < _UNWANTED), key=lambda node: node[0])
         self._learned = [address for _, address in ranked if address not in self._named]
+
+    def _node(self, told: object) -> tuple[int, Address] | None:
+        """The priority and the address of a node that another one tells of; None if it is nowhere to go."""
+        if not isinstance(told, list) or len(told) != 4 or not all(isinstance(each, bytes) for each in told):
+            return None
+        _, host, port, priority = (each.decode("latin-1") for each in told)
+        if not (_HOST.fullmatch(host) and _NUMBER.fullmatch(port) and _NUMBER.fullmatch(priority)):
+            return None
+        if not 1 <= int(port) <= 65_535 or not self._may_go_to(host):
+            return None
+        return int(priority), (host, int(port))
+
+    def _may_go_to(self, host: str) -> bool:
+        """Whether a node may be at this address. A server must not send its clients to services of their own machine
+        or network that no other machine can use, such as the metadata service of a cloud.
+        """
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return True  # A name.
+        if address.is_loopback:
+            return any(_is_local(named) for named, _ in self._named)
+        return not (address.is_link_local or address.is_multicast or address.is_unspecified or host == _BROADCAST)
 
     def of_node(self, prefix: str) -> Address | None:
         """Where a node is that is not the current one, by how its id begins; None if nobody wants to go there."""
@@ -71,6 +101,14 @@ class Addresses:
         self._left.add(left)
         if self.current == left and (others := self.others()):
             self.current = others[0]
+
+
+def _is_local(host: str) -> bool:
+    """Whether a host that a URL names is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _prefix(id: object) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.client import greeting
-from penstock.client.connection import keep_alive
+from penstock.client.connection import PROGRESS_BYTES, keep_alive
 from penstock.client.url import Target
 from penstock.core.errors import ProtocolError
 from penstock.wire.answers import AnswerParser, Push, encode
@@ -42,7 +42,8 @@ class AsyncConnection(asyncio.Protocol):
         self._parser = AnswerParser()
         self._line: deque[tuple[asyncio.Future[Any], bool]] = deque()  # Who waits, and whether for jobs.
         self._out: list[bytes] = []
-        self._heard = 0.0  # When the server last said something, or began to owe an answer.
+        self._heard = 0.0  # When the server last sent an answer or enough of one, or began to owe an answer.
+        self._progress = 0  # How many bytes came since.
         self._written = 0  # How many bytes were to be sent to it,
         self._sent = 0  # and had been when its time was over last.
         self._patience_s: float | None = None  # How long it may be silent while it owes one; None: for ever.
@@ -85,12 +86,15 @@ class AsyncConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came in."""
-        self._heard = self._loop.time()
+        self._progress += len(data)
         parser = self._parser
         line = self._line
+        if self._progress >= PROGRESS_BYTES:
+            self._note_progress()
         try:
             parser.feed(data)
             while answers := parser.parse():
+                self._note_progress()
                 for answer in answers:
                     if isinstance(answer, Push):
                         continue
@@ -103,6 +107,11 @@ class AsyncConnection(asyncio.Protocol):
                         self._on_unseen(answer)
         except ProtocolError as error:
             self.abort(error)
+
+    def _note_progress(self) -> None:
+        """Let the server's time begin anew: it has sent an answer, or enough of a long one."""
+        self._heard = self._loop.time()
+        self._progress = 0
 
     def connection_lost(self, error: Exception | None) -> None:
         """It is gone."""

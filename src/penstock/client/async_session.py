@@ -24,6 +24,7 @@ from penstock.client.session import LOST
 from penstock.client.sources import Sources
 from penstock.client.url import Target
 from penstock.core.errors import (
+    BadAnswer,
     Closed,
     CommandError,
     ConnectionLost,
@@ -130,7 +131,7 @@ class AsyncSession:
             except LOST as error:
                 if self.closed:
                     raise Closed() from None
-                if isinstance(error, NoServer):
+                if isinstance(error, (NoServer, BadAnswer)):
                     raise
                 if call.repeat == NOT_AGAIN:
                     raise ConnectionLost() from error
@@ -157,7 +158,7 @@ class AsyncSession:
                 if not lost or call.happened is None:
                     raise
                 await self._judge(call.happened, refused)
-                return call.read(None)
+                return call.read(commands.DONE)
             if call.wait_ms:
                 call.waited(int((time.monotonic() - began) * 1000))
             if call.taken is not None:
@@ -167,7 +168,7 @@ class AsyncSession:
         if call.wait_ms:
             connection = await self._own_connection()
             try:
-                answer = await self._send(connection, call)
+                return self._read(connection, call, await self._send(connection, call))
             finally:
                 self._leave(connection)
         else:
@@ -175,10 +176,17 @@ class AsyncSession:
             connection = shared if shared is not None and shared.lost is None else await self._open(True)
             if connection.is_full():
                 await connection.drained()
-            answer = await self._send(connection, call)
+            return self._read(connection, call, await self._send(connection, call))
+
+    def _read(self, connection: AsyncConnection, call: Call[T], answer: Any) -> T:
+        """Return what an answer means. Close a connection whose answers make no sense."""
         if isinstance(answer, Refusal):
             raise refusal(answer)
-        return call.read(answer)
+        try:
+            return call.read(answer)
+        except BadAnswer as error:
+            connection.abort(error)
+            raise
 
     async def _send(self, connection: AsyncConnection, call: Call[Any]) -> Any:
         wait_s = None if call.wait_ms == NEVER else call.wait_ms / 1000
@@ -321,6 +329,9 @@ class AsyncSession:
             try:
                 connection = await self._made(seed, token)
             except UnknownSession:
+                if not token:
+                    # It was asked for a new session.
+                    raise
                 if self.token == token:
                     # Its grace has passed, and its jobs went back to their tubes.
                     self._in_doubt = False
@@ -418,7 +429,13 @@ class AsyncSession:
     def _unseen(self, answer: Any) -> None:
         """An answer to a take came whose task was cancelled."""
         if isinstance(answer, list) and answer and not self.closed:
-            self._do_later(self._give_back_all([job.id for job in commands.jobs(answer)]))
+            try:
+                ids = [job.id for job in commands.jobs(answer)]
+            except Exception:
+                # Not jobs: then nobody knows what the session holds.
+                self._doubt()
+            else:
+                self._do_later(self._give_back_all(ids))
 
     def _doubt(self) -> None:
         """The answer to a take will not come, and its task was cancelled."""

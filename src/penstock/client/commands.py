@@ -18,7 +18,17 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.changes import Change
 from penstock.client.facts import JobFacts
 from penstock.core import states as s
-from penstock.core.errors import CommandError, NotOwner, NotTaken, OutOfRange, UnknownSession, WrongType
+from penstock.core.errors import (
+    BadAnswer,
+    CommandError,
+    NotOwner,
+    NotTaken,
+    OutOfRange,
+    PenstockError,
+    UnknownSession,
+    WrongType,
+)
+from penstock.core.ids import is_long
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT, Draft
 from penstock.core.limits import (
     BATCH_BYTES_MAX,
@@ -31,7 +41,7 @@ from penstock.core.limits import (
     duration_ms,
 )
 from penstock.core.policy import PRESETS, TubePolicy
-from penstock.journal.reader import Event
+from penstock.journal.reader import TOLD_FIELDS, Event
 from penstock.options import (
     DEFAULT_TYPE,
     Body,
@@ -81,7 +91,7 @@ Reply = Any
 class Call(Generic[T]):
     """One command, and what its answer means."""
 
-    __slots__ = ("happened", "largest", "read", "repeat", "taken", "timeout_at", "wait_ms", "words")
+    __slots__ = ("_read", "happened", "largest", "repeat", "taken", "timeout_at", "wait_ms", "words")
 
     def __init__(
         self,
@@ -94,7 +104,7 @@ class Call(Generic[T]):
         happened: Happened | None = None,
     ) -> None:
         self.words = words
-        self.read = read
+        self._read = read
         self.repeat = repeat
         self.wait_ms = wait_ms  # How long the server may let it wait; NEVER for ever,
         self.timeout_at = timeout_at  # and which of the words says so.
@@ -102,6 +112,16 @@ class Call(Generic[T]):
         self.taken = taken
         self.happened = happened
         self.largest = 0  # How many bytes its longest body has.
+
+    def read(self, answer: Reply) -> T:
+        """Return what an answer means. Raise BadAnswer if it is not one that this command can have."""
+        try:
+            return self._read(answer)
+        except PenstockError:
+            raise
+        except Exception as error:
+            # Whatever goes wrong here, the server's answer was the only input.
+            raise BadAnswer() from error
 
     def waited(self, ms: int) -> None:
         """So much of its time is over."""
@@ -248,50 +268,115 @@ def _tube_words(options: dict[str, Any]) -> list[bytes]:
 # ---- What answers mean -----------------------------------------------------------------------------------------------
 
 
+# What a server answers that has done what it was told.
+DONE: Final = b"OK"
+
+
 def nothing(answer: Reply) -> None:
-    """An answer that says only that it is done."""
+    """Check an answer that says only that the command was done: OK, or how many jobs it was done to."""
+    if answer != DONE:
+        number(answer)
+
+
+def ignored(answer: Reply) -> None:
+    """Accept any answer but a refusal."""
 
 
 def number(answer: Reply) -> int:
     """A count."""
-    return int(answer)
+    if type(answer) is not int:
+        raise BadAnswer(f"the server answers with {_kind(answer)} instead of a number")
+    return answer
+
+
+def octets(answer: Reply) -> bytes:
+    """Bytes."""
+    if type(answer) is not bytes:
+        raise BadAnswer(f"the server answers with {_kind(answer)} instead of text")
+    return answer
+
+
+def items(answer: Reply) -> list[Reply]:
+    """A list."""
+    if type(answer) is not list:
+        raise BadAnswer(f"the server answers with {_kind(answer)} instead of a list")
+    return answer
+
+
+def _kind(answer: Reply) -> str:
+    kinds = {int: "a number", bytes: "text", list: "a list", dict: "a map", type(None): "nothing", bool: "yes or no"}
+    return kinds.get(type(answer), "something else")
+
+
+def _optional(read: Callable[[Reply], T], answer: Reply) -> T | None:
+    return None if answer is None else read(answer)
+
+
+def _job_id(answer: Reply) -> str:
+    """The id of a job, in its form of 40 characters."""
+    if not is_long(octets(answer)):
+        raise BadAnswer("the server answers with something that is no id of a job")
+    return octets(answer).decode("ascii")
 
 
 def job(answer: Reply) -> JobFacts:
     """One job."""
     state = answer.get(b"state")
     return JobFacts(
-        answer[b"id"].decode(),
-        answer[b"tube"],
-        answer[b"body"],
-        _KINDS.get(answer[b"as"], BODY_BYTES),
-        answer[b"deliveries"],
-        answer[b"nacks"],
-        answer[b"once"] == 1,
-        "taken" if state is None else state.decode(),
+        _job_id(answer[b"id"]),
+        octets(answer[b"tube"]),
+        # A server cannot read a body that is damaged on its disk.
+        _optional(octets, answer[b"body"]),  # type: ignore[arg-type]
+        _KINDS.get(octets(answer[b"as"]), BODY_BYTES),
+        number(answer[b"deliveries"]),
+        number(answer[b"nacks"]),
+        number(answer[b"once"]) == 1,
+        "taken" if state is None else octets(state).decode(),
     )
 
 
 def jobs(answer: Reply) -> list[JobFacts]:
     """Several."""
-    return [job(each) for each in answer]
+    return [job(each) for each in items(answer)]
+
+
+def _up_to(count: int, answer: Reply) -> list[JobFacts]:
+    """Several, and not more than were asked for."""
+    found = jobs(answer)
+    if len(found) > count:
+        raise BadAnswer(f"the server answers with {len(found)} jobs instead of {count} at most")
+    return found
+
+
+def _after(cursor: int, answer: Reply) -> int:
+    """Where a scan goes on: behind where it was, or at 0, which is its end. Otherwise it would never end."""
+    following = octets(answer)
+    if not following.isdigit() or not (int(following) == 0 or cursor < int(following) < 1 << 63):
+        raise BadAnswer("the server answers with a cursor that goes back")
+    return int(following)
+
+
+def page(cursor: bytes, answer: Reply) -> tuple[bytes, list[Reply]]:
+    """Where a scan goes on, and what it has found from a cursor on."""
+    after, found = items(answer)
+    return b"%d" % _after(int(cursor), after), items(found)
 
 
 def names(answer: Reply) -> list[str]:
     """Names of tubes."""
-    return [to_text(name) for name in answer]
+    return [to_text(octets(name)) for name in items(answer)]
 
 
 def policy(answer: Reply) -> TubePolicy:
     """What a tube promises, out of what TUBE INFO tells."""
     kinds = {field.name: field.default for field in dataclasses.fields(TubePolicy)}
     fields: dict[str, Any] = {}
-    for raw, value in answer[b"policy"].items():
-        name = raw.decode()
+    for word, value in answer[b"policy"].items():
+        name = octets(word).decode()
         if isinstance(value, bytes):
             value = value.decode()
         elif isinstance(value, list):
-            value = [each.decode() for each in value]
+            value = [octets(each).decode() for each in value]
         elif isinstance(kinds.get(name), bool):
             value = value == 1
         fields[name] = value
@@ -300,27 +385,27 @@ def policy(answer: Reply) -> TubePolicy:
 
 def states(answer: Reply) -> dict[str, int]:
     """How many jobs are in each state."""
-    return {name: answer[name.encode()] for name in s.STATE_NAMES[1:]}
+    return {name: number(answer[name.encode()]) for name in s.STATE_NAMES[1:]}
 
 
 def info(answer: Reply) -> dict[str, Any]:
     """How a tube is, as the embedded queue tells it."""
-    oldest_ms = answer[b"oldest-ms"]
+    oldest_ms = _optional(number, answer[b"oldest-ms"])
     return {
-        "name": to_text(answer[b"name"]),
-        "type": to_text(answer[b"type"]),
+        "name": to_text(octets(answer[b"name"])),
+        "type": to_text(octets(answer[b"type"])),
         **states(answer),
         "oldest": None if oldest_ms is None else oldest_ms / 1000,
-        "waiting": answer[b"waiting"],
-        "keys": answer[b"keys"],
-        "paused_in": answer[b"paused-in"] == 1,
-        "paused_out": answer[b"paused-out"] == 1,
+        "waiting": number(answer[b"waiting"]),
+        "keys": number(answer[b"keys"]),
+        "paused_in": number(answer[b"paused-in"]) == 1,
+        "paused_out": number(answer[b"paused-out"]) == 1,
     }
 
 
 def counts(answer: Reply) -> dict[str, int]:
     """Names and numbers."""
-    return {name.decode(): count for name, count in answer.items()}
+    return {octets(name).decode(): number(count) for name, count in answer.items()}
 
 
 _MOMENTS: Final = ("created", "expires", "wakes", "next_event", "ttl", "ttr", "now")
@@ -329,32 +414,37 @@ _MOMENTS: Final = ("created", "expires", "wakes", "next_event", "ttl", "ttr", "n
 def meta(answer: Reply) -> dict[str, Any]:
     """Everything about a job: times in seconds, as the embedded queue has them."""
     told: dict[str, Any] = {}
-    for raw, value in answer.items():
-        name = raw.decode()
-        if name in _MOMENTS and value is not None:
-            value = value / 1000
-        told[name] = to_text(value) if isinstance(value, bytes) else value
+    for word, value in answer.items():
+        name = octets(word).decode()
+        if isinstance(value, bytes):
+            told[name] = to_text(value)
+        else:
+            figure = _optional(number, value)
+            told[name] = figure / 1000 if name in _MOMENTS and figure is not None else figure
     return told
 
 
 _EVENT_TEXTS: Final = ("event", "tube", "job", "before", "after", "key", "reason")
-_EVENT_FIELDS: Final = {field.name for field in dataclasses.fields(Event)}
 
 
 def event(answer: Reply) -> Event:
     """Something that happened."""
     fields: dict[str, Any] = {}
-    for raw, value in answer.items():
-        name = raw.decode().replace("-", "_")
-        if name in _EVENT_FIELDS:  # A newer server may tell more.
-            fields[name] = to_text(value) if name in _EVENT_TEXTS and value is not None else value
+    for word, value in answer.items():
+        name = octets(word).decode().replace("-", "_")
+        if name not in TOLD_FIELDS or value is None:  # A newer server may tell more.
+            continue
+        if name in _EVENT_TEXTS:
+            fields[name] = to_text(octets(value))
+        else:
+            fields[name] = octets(value) if name == "body" else number(value)
     return Event(**fields)
 
 
 def events(answer: Reply) -> tuple[int, list[Event]]:
     """Some of what happened, and where it goes on."""
-    position, found = answer
-    return int(position), [event(each) for each in found]
+    position, found = items(answer)
+    return number(position), [event(each) for each in items(found)]
 
 
 def change(event: Event) -> Change | None:
@@ -388,12 +478,17 @@ def identify(token: str | None, grace: Seconds | None) -> Call[tuple[str, int]]:
         words.append(raw.hex().encode())
     if grace is not None:
         words += [b"GRACE", duration(duration_ms(grace, "grace"))]
-    return Call(words, lambda answer: (answer[b"token"].decode(), answer[b"grace"]), AGAIN)
+    return Call(words, lambda answer: (token_of(answer), number(answer[b"grace"])), AGAIN)
 
 
 def max_body() -> Call[int]:
     """How many bytes a body may have."""
-    return Call([b"IDENTIFY"], lambda answer: int(answer[b"max-body"]), AGAIN)
+    return Call([b"IDENTIFY"], lambda answer: number(answer[b"max-body"]), AGAIN)
+
+
+def token_of(answer: Reply) -> str:
+    """The token of a session: hexadecimal digits."""
+    return bytes.fromhex(octets(answer[b"token"]).decode("ascii")).hex()
 
 
 def leave_session(left: str, joined: str) -> list[list[bytes]]:
@@ -409,7 +504,7 @@ def end_session() -> list[bytes]:
 def held(end_waits: bool) -> Call[list[str]]:
     """The ids of all jobs that this session holds; perhaps first every wait for a job of it ends."""
     words = [b"JOB", b"HELD", b"ENDWAITS"] if end_waits else [b"JOB", b"HELD"]
-    return Call(words, lambda answer: [id.decode() for id in answer], AGAIN)
+    return Call(words, lambda answer: [_job_id(id) for id in items(answer)], AGAIN)
 
 
 # ---- Tubes -----------------------------------------------------------------------------------------------------------
@@ -444,8 +539,8 @@ def scan_tubes(cursor: bytes) -> Call[tuple[bytes, dict[str, dict[str, int]]]]:
     """How many jobs are in each state in some tubes, and where it goes on; at 0 it ends."""
 
     def read(answer: Reply) -> tuple[bytes, dict[str, dict[str, int]]]:
-        after, found = answer
-        return bytes(after), {to_text(each[b"name"]): states(each) for each in found}
+        after, found = page(cursor, answer)
+        return after, {to_text(octets(each[b"name"])): states(each) for each in found}
 
     return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read, AGAIN)
 
@@ -454,8 +549,8 @@ def overview(cursor: bytes) -> Call[tuple[bytes, list[dict[str, Any]]]]:
     """How some tubes are, and where it goes on; at 0 it ends."""
 
     def read(answer: Reply) -> tuple[bytes, list[dict[str, Any]]]:
-        after, found = answer
-        return bytes(after), [info(each) for each in found]
+        after, found = page(cursor, answer)
+        return after, [info(each) for each in found]
 
     return Call([b"TUBE", b"SCAN", cursor, b"COUNT", b"1000"], read, AGAIN)
 
@@ -540,7 +635,7 @@ def _put_repeat(asked: Draft) -> int:
 
 
 def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None = None) -> JobFacts:
-    facts = JobFacts(id.decode(), tube, body, kind, 0, 0, asked is not None and asked.once, "ready")
+    facts = JobFacts(_job_id(id), tube, body, kind, 0, 0, asked is not None and asked.once, "ready")
     if asked is not None:
         if asked.delay_ms:
             facts.state = "delayed"
@@ -596,7 +691,7 @@ def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Ca
             words += [b"AS", _KIND_WORDS[own]]
 
     def read(answer: Reply) -> list[JobFacts]:
-        return [_was_put(id, name, body, own, common) for id, (body, own) in zip(answer, encoded, strict=True)]
+        return [_was_put(id, name, body, own, common) for id, (body, own) in zip(items(answer), encoded, strict=True)]
 
     call = Call(words, read, _put_repeat(common))
     call.largest = max(len(body) for body, _ in encoded)
@@ -608,7 +703,7 @@ def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Ca
 
 def take_one(name: bytes) -> Call[list[JobFacts]]:
     """Take the next job, if there is one."""
-    return Call([b"TAKE", name], jobs, AGAIN, taken=_holds)
+    return Call([b"TAKE", name], lambda answer: _up_to(1, answer), AGAIN, taken=_holds)
 
 
 def _holds(found: list[JobFacts]) -> dict[str, int]:
@@ -631,7 +726,7 @@ def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr
         words += [b"TTR", duration(ttr_ms)]
     if len(names) > 1:
         words += [b"AND", *names[1:]]
-    return Call(words, jobs, AGAIN, timeout_ms, 3, _holds)
+    return Call(words, lambda answer: _up_to(count, answer), AGAIN, timeout_ms, 3, _holds)
 
 
 # ---- One job ---------------------------------------------------------------------------------------------------------
@@ -652,7 +747,8 @@ def list_jobs(name: bytes, state: str, limit: int) -> Call[list[JobFacts]]:
     word = _state(state)
     if not 0 <= integer(limit, "limit") <= BATCH_JOBS_MAX:
         raise OutOfRange(f"limit must be 0 to {BATCH_JOBS_MAX}")
-    return Call([b"JOB", b"LIST", name, word, b"COUNT", b"%d" % limit], jobs, AGAIN)
+    words = [b"JOB", b"LIST", name, word, b"COUNT", b"%d" % limit]
+    return Call(words, lambda answer: _up_to(limit, answer), AGAIN)
 
 
 def _finish(id: str, hold: int, words: list[bytes], *ends: str, gives_back: bool = False) -> Call[None]:
@@ -753,14 +849,19 @@ def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> 
         words += [b"TUBE", tube]
     if in_states := [_state(state) for state in wanted]:
         words += [b"STATE", *in_states]
-    return Call(words, lambda answer: (jobs(answer[1]), int(answer[0])), AGAIN)
+
+    def read(answer: Reply) -> tuple[list[JobFacts], int]:
+        after, found = items(answer)
+        return jobs(found), _after(cursor, after)
+
+    return Call(words, read, AGAIN)
 
 
 def wait(id: str, timeout: Duration) -> Call[bool]:
     """Wait until a job ends."""
     timeout_ms = duration_ms(timeout, "timeout")
     words = [b"JOB", b"WAIT", id.encode(), b"TIMEOUT", duration(timeout_ms)]
-    return Call(words, lambda answer: bool(answer == 1), AGAIN, timeout_ms, 4)
+    return Call(words, lambda answer: number(answer) == 1, AGAIN, timeout_ms, 4)
 
 
 def job_meta(id: str) -> Call[dict[str, Any]]:
@@ -770,12 +871,12 @@ def job_meta(id: str) -> Call[dict[str, Any]]:
 
 def state_of(id: str) -> Call[str]:
     """What a job is now."""
-    return Call([b"JOB", b"META", _id(id)], lambda answer: str(answer[b"state"].decode()), AGAIN)
+    return Call([b"JOB", b"META", _id(id)], lambda answer: octets(answer[b"state"]).decode(), AGAIN)
 
 
 def history(id: str) -> Call[list[Event]]:
     """What happened to a job."""
-    return Call([b"JOB", b"HISTORY", _id(id)], lambda answer: [event(each) for each in answer], AGAIN)
+    return Call([b"JOB", b"HISTORY", _id(id)], lambda answer: [event(each) for each in items(answer)], AGAIN)
 
 
 def _delay(delay: Seconds) -> list[bytes]:
@@ -849,9 +950,14 @@ def claim_info(consumer: str) -> Call[ClaimInfo]:
     """How far a consumer is."""
     return Call(
         [b"CLAIM", b"INFO", to_bytes(consumer, "a consumer")],
-        lambda answer: ClaimInfo(answer[b"acked"], answer[b"newest"], answer[b"token"], answer[b"open"]),
+        _claim_info,
         AGAIN,
     )
+
+
+def _claim_info(answer: Reply) -> ClaimInfo:
+    acked, newest, token = (number(answer[name]) for name in (b"acked", b"newest", b"token"))
+    return ClaimInfo(acked, newest, token, [number(each) for each in items(answer[b"open"])])
 
 
 def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
@@ -862,7 +968,7 @@ def ack_claims(consumer: str, upto: int, token: int) -> Call[int]:
 
 def journal_head() -> Call[int]:
     """The position behind everything that has been written."""
-    return Call([b"JOURNAL", b"HEAD"], lambda answer: int(answer[b"written"]) + 1, AGAIN)
+    return Call([b"JOURNAL", b"HEAD"], lambda answer: number(answer[b"written"]) + 1, AGAIN)
 
 
 def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[tuple[int, list[Event]]]:
@@ -872,12 +978,19 @@ def journal_events(position: int, tube: bytes | None, wait_ms: int = 0) -> Call[
         words += [b"TIMEOUT", duration(wait_ms)]
     if tube is not None:
         words += [b"TUBE", tube]
-    return Call(words, events, AGAIN, wait_ms)
+
+    def read(answer: Reply) -> tuple[int, list[Event]]:
+        following, found = events(answer)
+        if following < position or (found and following == position):
+            raise BadAnswer("the server answers with a position that goes back")
+        return following, found
+
+    return Call(words, read, AGAIN, wait_ms)
 
 
 def checkpoint() -> Call[None]:
     """Take a snapshot."""
-    return Call([b"BGREWRITEAOF"], nothing, AGAIN)
+    return Call([b"BGREWRITEAOF"], ignored, AGAIN)
 
 
 def execute(words: tuple[str | bytes | int, ...]) -> Call[Any]:

@@ -17,6 +17,8 @@ from penstock.wire.answers import AnswerParser, Push, encode
 _RECEIVE_BYTES: Final = 1 << 16
 # What is longer is sent in such pieces: a slow way is no silent server, as long as something gets on.
 _SEND_BYTES: Final = 1 << 20
+# Who sends an answer is given the time of another one for so many bytes of it.
+PROGRESS_BYTES: Final = 1 << 16
 _CLOSE_S: Final = 2.0
 
 
@@ -52,11 +54,13 @@ class Line:
         return bool(self._poll.poll(0))
 
     def ask(self, data: bytes, count: int, timeout_s: float | None) -> list[object]:
-        """Send commands, and give their answers. Every single read may take so long, and every piece that is sent."""
+        """Send commands, and return their answers.
+
+        Each answer may take so long, and so may each `PROGRESS_BYTES` of a longer one: a slow network is no silent
+        server, but one that sends a byte from time to time is. Each piece that is sent may take as long.
+        """
         connection = self._socket
-        if timeout_s != self._timeout:
-            connection.settimeout(timeout_s)
-            self._timeout = timeout_s
+        self._set_timeout(timeout_s)
         if len(data) <= _SEND_BYTES:
             connection.sendall(data)
         else:
@@ -65,11 +69,14 @@ class Line:
                 connection.sendall(view[at : at + _SEND_BYTES])
         parser = self._parser
         answers: list[object] = []
+        began = time.monotonic()
+        progress = 0
         while True:
             received = connection.recv(_RECEIVE_BYTES)
             if not received:
                 raise EOFError("the server hung up")
             parser.feed(received)
+            before = len(answers)
             for answer in parser.parse():
                 if not isinstance(answer, Push):
                     answers.append(answer)
@@ -77,6 +84,19 @@ class Line:
                 if len(answers) > count or not parser.is_idle():
                     raise ProtocolError("the server said more than it was asked")
                 return answers
+            if timeout_s is not None:
+                now = time.monotonic()
+                progress += len(received)
+                if len(answers) > before or progress >= PROGRESS_BYTES:
+                    began, progress = now, 0
+                if now >= began + timeout_s:
+                    raise TimeoutError("the server does not answer")
+                self._set_timeout(began + timeout_s - now)
+
+    def _set_timeout(self, timeout_s: float | None) -> None:
+        if timeout_s != self._timeout:
+            self._socket.settimeout(timeout_s)
+            self._timeout = timeout_s
 
     def close(self) -> None:
         """Hang up."""

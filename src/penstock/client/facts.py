@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.core.errors import BadAnswer
 from penstock.options import decode_body
 
 
@@ -35,7 +36,10 @@ class JobFacts:
 
     def body(self) -> Any:
         """What was put: bytes as bytes, text as text, any other value as it came out of JSON."""
-        return decode_body(self.raw_body, self.body_kind)
+        try:
+            return decode_body(self.raw_body, self.body_kind)
+        except (ValueError, AssertionError, AttributeError, TypeError):
+            raise BadAnswer(f"the body of job {self.id} is not what the server says it is") from None
 
     def hold(self) -> int:
         """Which delivery of it whoever holds it has; 0 if it was not taken when it was heard of."""

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._version import __version__
+from penstock.client.commands import number, token_of
 from penstock.client.url import Target, address
 from penstock.core.errors import (
+    BadAnswer,
     CommandError,
     NoServer,
     ProtocolError,
@@ -63,7 +65,10 @@ def read(seed: tuple[str, int], answers: list[object]) -> Greeted:
         raise refusal(identity)
     if not isinstance(identity, dict):
         raise _strange(seed)
-    return Greeted(hello[b"id"], identity[b"token"].decode(), identity[b"max-body"], answers[-1])
+    try:
+        return Greeted(number(hello[b"id"]), token_of(identity), max(0, number(identity[b"max-body"])), answers[-1])
+    except (BadAnswer, KeyError, ValueError):
+        raise _strange(seed) from None
 
 
 def read_plain(seed: tuple[str, int], answers: list[object]) -> dict[Any, Any]:

@@ -13,7 +13,7 @@ from penstock.client.commands import NOT_AGAIN, Call
 from penstock.client.connection import Line
 from penstock.client.greeting import no_answer, refusal
 from penstock.client.url import Target
-from penstock.core.errors import ConnectionLost, NoServer, ProtocolError
+from penstock.core.errors import BadAnswer, ConnectionLost, NoServer, ProtocolError
 from penstock.core.limits import NEVER
 from penstock.wire.answers import Refusal, encode
 
@@ -51,7 +51,11 @@ class Link:
                 continue
             if isinstance(answer, Refusal):
                 raise refusal(answer)
-            return call.read(answer)
+            try:
+                return call.read(answer)
+            except BadAnswer:
+                self.close()
+                raise
 
     def _ask(self, call: Call[Any]) -> object:
         if self._line is None or self._line.is_stale():

@@ -25,6 +25,7 @@ from penstock.client.greeting import no_answer, refusal
 from penstock.client.sources import Sources
 from penstock.client.url import Target
 from penstock.core.errors import (
+    BadAnswer,
     Closed,
     CommandError,
     ConnectionLost,
@@ -125,7 +126,7 @@ class Session:
             except LOST as error:
                 if self.closed:
                     raise Closed() from None
-                if isinstance(error, NoServer):
+                if isinstance(error, (NoServer, BadAnswer)):
                     raise
                 if call.repeat == NOT_AGAIN:
                     raise ConnectionLost() from error
@@ -152,7 +153,7 @@ class Session:
                 if not lost or call.happened is None:
                     raise
                 self._judge(call.happened, refused)
-                return call.read(None)
+                return call.read(commands.DONE)
             if call.wait_ms:
                 call.waited(int((time.monotonic() - began) * 1000))
             if call.taken is not None:
@@ -162,13 +163,15 @@ class Session:
         connection = self._take_connection()
         try:
             answer = connection.ask(encode(call.words), 1, self._patience(call.wait_ms))[0]
+            # Before the connection is used again: an answer that makes no sense may be the answer to something else.
+            found = refusal(answer) if isinstance(answer, Refusal) else call.read(answer)
         except BaseException:
             self._discard(connection)
             raise
         self._put_back(connection)
-        if isinstance(answer, Refusal):
-            raise refusal(answer)
-        return call.read(answer)
+        if isinstance(found, CommandError):
+            raise found
+        return found
 
     def _try_take(self, call: Call[T]) -> T:
         take = object()
@@ -262,11 +265,21 @@ class Session:
             if not isinstance(error, LOST):
                 raise
             return self._call_all_again(calls, error)
-        self._put_back(connection)
-        return [
-            refusal(answer) if isinstance(answer, Refusal) else call.read(answer)
-            for call, answer in zip(calls, answers, strict=True)
-        ]
+        outcomes: list[Any] = []
+        for call, answer in zip(calls, answers, strict=True):
+            if outcomes and isinstance(outcomes[-1], BadAnswer):
+                # Nobody knows which answers belong to which commands from there on.
+                outcomes.append(outcomes[-1])
+                continue
+            try:
+                outcomes.append(refusal(answer) if isinstance(answer, Refusal) else call.read(answer))
+            except PenstockError as error:
+                outcomes.append(error)
+        if isinstance(outcomes[-1], BadAnswer):
+            self._discard(connection)
+        else:
+            self._put_back(connection)
+        return outcomes
 
     def _call_all_again(self, calls: list[Call[Any]], lost: BaseException) -> list[Any]:
         """The answers to these were lost: each is sent again or not. If nobody is there, one search will do."""

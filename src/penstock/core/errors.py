@@ -355,6 +355,10 @@ class ConnectionLost(Unreachable):
     """The connection was lost before the answer came: this may have happened or not; give puts a `dedup=`."""
 
 
+class BadAnswer(ConnectionLost):
+    """The server's answer makes no sense, so this may have happened or not; check the server and its version."""
+
+
 # By the numbers of outcomes.py.
 REFUSALS: Final[list[type[CommandError]]] = [
     CommandError,

@@ -49,6 +49,7 @@ class Claims:
         """CLAIM TAKE tube consumer number [COUNT n] [LEASE d] [TOKEN t] [SHARD i n | SIZE]"""
         check_tube(caller, args[2])
         check_own(caller, args[3], b"consumer")
+        self._check_claimed(caller, args[3])
         number = _number(args[4])
         count = _COUNT
         lease = _LEASE_MS
@@ -125,10 +126,18 @@ class Claims:
     def _check(self, caller: Caller, consumer: bytes) -> None:
         """Refuse a consumer that is not of a caller's own; and go where it is, if that is on another node."""
         check_own(caller, consumer, b"consumer")
+        self._check_claimed(caller, consumer)
         if consumer not in self._engine.consumers:
             node = self._native.site.who_has(caller, CONSUMER, [consumer])
             if node:
                 raise Elsewhere(node, f"consumer {shown(consumer)}")
+
+    def _check_claimed(self, caller: Caller, consumer: bytes) -> None:
+        """Refuse a consumer that has claimed jobs of a tube which the caller may not use."""
+        known = None if caller.any_tube else self._engine.consumers.get(consumer)
+        if known is not None:
+            for claim in known.claims.values():
+                check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
 
     def info(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """CLAIM INFO consumer"""

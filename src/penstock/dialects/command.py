@@ -18,7 +18,7 @@ from penstock.core.errors import CommandError, NoHome, NoMemory, PenstockError
 from penstock.core.job import Job
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 from penstock.core.waits import SERVED, TIMED_OUT, Connection, Waiting
-from penstock.wire.errors import AskFirst, Elsewhere, Refused
+from penstock.wire.errors import AskFirst, Elsewhere, Refused, Spread
 from penstock.wire.reply import Reply
 from penstock.wire.resp import HTTP_REQUEST
 
@@ -311,10 +311,12 @@ class Desk:
     evict: Callable[[], bool] | None  # Frees some memory; returns whether it did.
     ask_others: AskOthers | None  # Asks other nodes something: for whom, what, the tag of the wait, now.
     _spellings: dict[bytes, Command]  # By their names as clients mostly write them.
+    _originals: dict[bytes, Command]  # By the names that nodes call them, whatever clients call them.
 
     def __init__(self, commands: list[Command], clock_ns: Callable[[], int]) -> None:
         self.commands = {}
         self._spellings = {}
+        self._originals = {}
         for command in commands:
             self.add(command, command.name)
         self.clock_ns = clock_ns
@@ -334,12 +336,20 @@ class Desk:
         self.commands[name.lower()] = command
         self._spellings[name.lower()] = command
         self._spellings[name.upper()] = command
+        self._originals[command.name] = command
 
     def remove(self, name: bytes) -> Command | None:
-        """Let no command be called by a name any more."""
+        """Remove the command of a name, for clients and for the clients of other nodes. Return it, if there is one."""
         self._spellings.pop(name.lower(), None)
         self._spellings.pop(name.upper(), None)
-        return self.commands.pop(name.lower(), None)
+        command = self.commands.pop(name.lower(), None)
+        if command is not None:
+            self._originals.pop(command.name, None)
+        return command
+
+    def named(self, name: bytes) -> Command | None:
+        """Return the command that a client, or another node on behalf of its client, calls by a name."""
+        return self.commands.get(name.lower()) or self._originals.get(name.lower())
 
     def run_all(self, caller: Caller, commands: list[list[bytes]], start: i64, now: i64) -> i64:
         """Run the commands of a caller from one on, until it has to wait; tell how far that was."""
@@ -351,12 +361,16 @@ class Desk:
             at += 1
             self.executed += 1
             name = args[0]
-            caller.last_command = name
             command = self._spellings.get(name)
-            if command is None:
+            if caller.entry:
+                # Another node has looked the command up under the name that its own configuration gives it.
+                command = self._originals.get(name.lower())
+            elif command is None:
                 command = self.commands.get(name.lower())
             before = caller.reply.length
             if command is not None:
+                # Not the word that the client sent: the new name of a renamed command is a secret.
+                caller.last_command = command.name
                 if self.watched and self.on_show is not None:
                     self.on_show(caller, args)
                 self.run(caller, command, args, now)
@@ -397,7 +411,7 @@ class Desk:
             if isinstance(error, AskFirst) and self.ask_others is not None:
                 caller.waits(self.ask_others(caller, error, caller, now), _Again(self, command, args))
             elif isinstance(error, Elsewhere) and self.on_elsewhere is not None:
-                self._pass_on(caller, args, error)
+                self._pass_on(caller, command, args, error)
             else:
                 reply.error(refusal_line(error))
         except Exception as defect:
@@ -413,8 +427,13 @@ class Desk:
                 pass
         raise NoMemory()
 
-    def _pass_on(self, caller: Caller, args: list[bytes], where: Elsewhere) -> None:
+    def _pass_on(self, caller: Caller, command: Command, args: list[bytes], where: Elsewhere) -> None:
+        """Send a command to other nodes, under its original name: each node has its own `rename-command`."""
         assert self.on_elsewhere is not None
+        if isinstance(where, Spread):
+            for part in where.parts.values():
+                part[0] = command.name
+        args = [command.name, *args[1:]]
         try:
             self.on_elsewhere(caller, args, where)
         except PenstockError as refusal:

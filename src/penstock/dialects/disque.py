@@ -134,6 +134,7 @@ class Disque:
                 else:
                     raise Refused(SYNTAX)
         timeout = _parse_timeout(args[3])
+        check_tube(caller, name)
         engine = self._engine
         tube = engine.tubes.get(name)
         if tube is None:
@@ -147,7 +148,6 @@ class Disque:
             draft.once = True
         elif retry > 0:
             draft.ttr_ms = retry * 1000
-        check_tube(caller, name)
         if delay > 0:
             draft.delay_ms = delay * 1000
             policy = DISQUE if tube is None else tube.policy

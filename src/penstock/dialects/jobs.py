@@ -332,8 +332,10 @@ class _Held(Pages):
         """Write the next ids."""
         page = self.page(caller)
         for job in self._jobs[self._at : self._at + SLICE]:
-            page.bulk(self._native.site.id_of(job))
-            self.found += 1
+            # Another user may have taken it in this session, before this one joined or logged in.
+            if self._native.may_still_use(caller, job):
+                page.bulk(self._native.site.id_of(job))
+                self.found += 1
         self.add(page)
         self._at += SLICE
         return self._at >= len(self._jobs)

@@ -10,6 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from penstock.core import states as s
 from penstock.core.engine import Engine
 from penstock.core.errors import BadId, BadSyntax, Full, OutOfRange, UnknownJob, WrongType, refuse
 from penstock.core.ids import HEX_ID_BYTES, LONG_ID_BYTES, NOT_AN_ID, is_long
@@ -22,8 +23,8 @@ from penstock.core.limits import (
     check_count,
 )
 from penstock.core.outcomes import OK
-from penstock.core.policy import FIFOTTL
-from penstock.core.retry import THEN_MOVE, RetryPolicy
+from penstock.core.policy import FIFOTTL, TubePolicy
+from penstock.core.retry import THEN_MOVE, RetryPolicy, parse_retry
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import PutWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
@@ -190,6 +191,8 @@ class Native:
         at = 2
         while at < len(args) and args[at].upper() != b"AND":
             at += 2
+        for name in args[at + 1 :]:
+            check_tube(caller, name)
         self.site.seek([args[1], *args[at + 1 :]])
         return self._engine.tube(args[1])
 
@@ -373,6 +376,12 @@ class Native:
             raise UnknownJob()
         return job
 
+    def may_still_use(self, caller: Caller, job: Job) -> bool:
+        """Return whether the caller may use the tube of a job, which may have been moved since it was looked up."""
+        if caller.any_tube or job.state == s.GONE:
+            return True
+        return caller.may_use(self._engine.tube_of(job).name)
+
     def refuse_elsewhere(self, text: bytes) -> None:
         """Refuse the id of a job that is not here if another node may have made it, and say whom to ask."""
         if self.site.may_be_elsewhere(text):
@@ -404,6 +413,12 @@ class Native:
         check_tube(caller, name)
         tube = self._engine.tubes.get(name)
         return None if tube is None else self._engine.find_local(tube, local, now)
+
+
+def check_policy(caller: Caller, policy: TubePolicy) -> None:
+    """Refuse a policy of a tube that would move jobs into a tube which the caller may not use."""
+    if policy.retry:
+        check_target(caller, parse_retry(policy.retry))
 
 
 def check_target(caller: Caller, retry: RetryPolicy) -> None:
@@ -569,7 +584,7 @@ class Many(Long):
             self._at += 1
             if job is not None:
                 native.site.engine.look(job, now)
-                if self.do(caller, job, now) == OK:
+                if native.may_still_use(caller, job) and self.do(caller, job, now) == OK:
                     self._done += 1
             elif not self._deletes:
                 native.let_know(caller, self.ids[self._at - 1], now)

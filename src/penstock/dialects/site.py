@@ -190,7 +190,7 @@ class Site:
         """Raise Spread if a command is about all that a session of several nodes has."""
         nodes = self._used(caller)
         if nodes:
-            raise Spread(dict.fromkeys([self.node, *nodes], args))
+            raise Spread({node: list(args) for node in [self.node, *nodes]})
 
     def who_has(self, caller: Caller, about: i64, names: list[bytes]) -> bytes:
         """The other node that knows any of these, which are not known here; empty if none does. Raises to ask first."""

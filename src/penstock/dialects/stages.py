@@ -12,7 +12,7 @@ from penstock.core.job import Draft
 from penstock.core.limits import UNSET
 from penstock.core.policy import FIFOTTL
 from penstock.core.stages import Stage
-from penstock.dialects.command import Caller, Long, check_own
+from penstock.dialects.command import Caller, Long, check_own, check_tube
 from penstock.dialects.native import Native, read_drafts
 from penstock.dialects.words import Words
 from penstock.wire.errors import Elsewhere
@@ -58,6 +58,7 @@ class StageCommands:
         if after < 0 or words.more():
             drafts = read_drafts(words)
         check_own(caller, args[1], b"stage")
+        check_tube(caller, args[2])
         if drafts:
             # A node that is about to leave takes no more, and can be asked what it has.
             self._native.check_puts(caller, args[2], drafts)

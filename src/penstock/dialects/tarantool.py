@@ -27,6 +27,7 @@ from penstock.core.tube import Tube
 from penstock.core.waits import PutWait, Wait, Waiting
 from penstock.dialects.calls import Family, LongCall, Method, Pending, argument, one, run_long
 from penstock.dialects.command import ADMIN, READ, SLICE, WRITE, Caller, check_tube
+from penstock.dialects.native import check_policy
 from penstock.dialects.site import Site
 from penstock.options import altered
 from penstock.wire.bodies import from_value, name_value, to_value, write_name
@@ -753,6 +754,7 @@ class Queue(Family):
             raise BoxError(_ER_SPACE_EXISTS, f"Space '{_text(name)}' already exists")
         policy = policy_from_options(p.preset(type_name), options)
         policy.check()
+        check_policy(caller, policy)
         self._site.check_new([name], policy)
         return one(description(self._engine.create_tube(name, policy, now)))
 

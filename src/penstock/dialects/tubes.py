@@ -18,10 +18,9 @@ from penstock.core.errors import BadSyntax, OutOfRange, Unsupported
 from penstock.core.glob import Glob
 from penstock.core.limits import NEVER, check_count
 from penstock.core.policy import TubePolicy
-from penstock.core.retry import parse_retry
 from penstock.core.tube import Tube
 from penstock.dialects.command import SLICE, Caller, Long, check_tube
-from penstock.dialects.native import check_target
+from penstock.dialects.native import check_policy
 from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.dialects.site import Site
 from penstock.dialects.words import Words, parse_cursor, read_json, shown
@@ -170,8 +169,7 @@ class Tubes:
         policy.check()
         if policy.driven:
             raise Unsupported("a driver is code of a process of its own; open the queue there, without a server")
-        if policy.retry:
-            check_target(caller, parse_retry(policy.retry))
+        check_policy(caller, policy)
         return policy
 
     def _tube(self, caller: Caller, name: bytes, now: i64) -> Tube:

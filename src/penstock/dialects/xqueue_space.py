@@ -398,9 +398,13 @@ class Space:
         if timeout_ms == 0:
             return [task.shown(job.state), False]
         wait = self._engine.wait_end(caller.connection, job, now, timeout_ms, tag)
+        was = job.state
 
         def finish(ended: Waiting, _: int) -> Results:
             assert isinstance(ended, EndWait)
+            if job.tube != self.tube.slot:
+                # It was moved to another tube, which the caller may have no permission to use: show it as it was here.
+                return [task.shown(was), ended.processed]
             if job.state != s.GONE:
                 return [self._task(task.key, job).shown(job.state), ended.processed]
             # It went from that state, with the body that it had last, unless nobody can read that any more.

@@ -193,15 +193,22 @@ class ReadOnlyDisk:
         return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False) or entry.is_symlink())
 
     def read(self, name: str) -> bytes:
-        with open(self._at(name), "rb") as file:
-            return file.read()
+        file = self.open_to_read(name)
+        try:
+            return file.read(0, file.size())
+        finally:
+            file.close()
 
     def size(self, name: str) -> int:
         return os.stat(self._at(name), follow_symlinks=False).st_size
 
     def open_to_read(self, name: str) -> RealFile:
+        return RealFile(self._open(name, os.O_RDONLY))
+
+    def _open(self, name: str, flags: int) -> int:
+        """Open a file of this directory, and never one outside: a copy from elsewhere may have links in it."""
         try:
-            return RealFile(os.open(self._at(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+            return os.open(self._at(name), flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
@@ -220,7 +227,7 @@ class RealDisk(ReadOnlyDisk):
         _make_directory(os.path.abspath(path), 0o700)
 
     def lock(self) -> None:
-        descriptor = os.open(self._at("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = self._open("lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -251,7 +258,7 @@ class RealDisk(ReadOnlyDisk):
     def create(self, name: str, size: int, head: bytes) -> RealFile:
         # Under another name until it is whole: a crash in the middle must not leave half a file where one is expected.
         unfinished = self._at(name + UNFINISHED)
-        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = self._open(name + UNFINISHED, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         file = RealFile(descriptor)
         try:
             # Blocks that are there already make fdatasync twice as fast, and a full disk is known now, not later.
@@ -268,8 +275,7 @@ class RealDisk(ReadOnlyDisk):
         return file
 
     def begin(self, name: str) -> RealFile:
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        return RealFile(os.open(self._at(name + UNFINISHED), flags, 0o600))
+        return RealFile(self._open(name + UNFINISHED, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
 
     def finish(self, name: str, file: File) -> None:
         try:
@@ -285,7 +291,7 @@ class RealDisk(ReadOnlyDisk):
             os.unlink(self._at(name + UNFINISHED))
 
     def open(self, name: str) -> RealFile:
-        return RealFile(os.open(self._at(name), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+        return RealFile(self._open(name, os.O_RDWR))
 
     def replace(self, name: str, data: bytes) -> None:
         file = self.begin(name)

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Final
 
 from penstock.core.errors import DamagedJournal, NoJournal, StandbyOnly, Superseded
-from penstock.journal.disk import Disk, ReadableDisk
-from penstock.journal.segment import FrameFile, segment_names
+from penstock.journal.disk import UNFINISHED, Disk, ReadableDisk
+from penstock.journal.segment import FrameFile, is_segment, is_snapshot, segment_names
 
 NODE_FILE: Final = "node.json"
 
@@ -52,7 +52,7 @@ def new_identity(node: str | None = None) -> Identity:
 
 def opened_by(disk: Disk) -> Identity:
     """Who opens a directory: whoever it is of, or somebody new. One that is not to be opened is refused."""
-    if NODE_FILE not in disk.names() and not segment_names(disk):
+    if NODE_FILE not in disk.names() and not _has_log(disk):
         new_identity().write(disk)
     who = identity(disk)
     if who.standby:
@@ -83,11 +83,20 @@ def next_epoch(disk: ReadableDisk) -> int:
     return max(identity(disk).epoch, newest + 1)
 
 
+def _has_log(disk: ReadableDisk) -> bool:
+    """Return whether a directory has files of a log, or parts of them. A new queue has its identity before those."""
+    names = [name.removesuffix(UNFINISHED) for name in disk.names()]
+    return any(is_segment(name) or is_snapshot(name) for name in names)
+
+
 def identity(disk: ReadableDisk) -> Identity:
     """The identity of a directory."""
     if NODE_FILE not in disk.names():
-        if segment_names(disk):
-            raise DamagedJournal(f"{NODE_FILE} is missing, and without it the ids of this log mean nothing; restore it")
+        if _has_log(disk):
+            raise DamagedJournal(
+                f"{NODE_FILE} is missing, and without it the ids of this log mean nothing; if a backup or a restore "
+                "was interrupted here, do it again in a new directory"
+            )
         raise NoJournal("there is no log of a queue in this directory")
     try:
         told = json.loads(disk.read(NODE_FILE))

@@ -11,8 +11,8 @@ import json
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from penstock.core import states as s
 from penstock.core.errors import BadId, DamagedJournal
@@ -55,6 +55,8 @@ class Event:
     time_ms: int
     event: str
     tube: str | None = None
+    # The name of the tube as bytes. `tube` is for people: two names may read alike if one of them is no UTF-8.
+    raw_tube: bytes | None = field(default=None, compare=False, repr=False)
     job: str | None = None  # Its 40-character id.
     before: str | None = None
     after: str | None = None
@@ -72,10 +74,14 @@ class Event:
 
     def as_json(self, bodies: bool) -> dict[str, Any]:
         """What it says, as JSON has it; the body as text where it is text."""
-        told = {name: getattr(self, name) for name in self.__slots__ if name != "body"}
+        told = {name: getattr(self, name) for name in TOLD_FIELDS if name != "body"}
         if bodies and self.body is not None:
             told["body"] = self.body.decode("utf-8", "backslashreplace")
         return {name: value for name, value in told.items() if value is not None}
+
+
+# What is told of an event, in this order.
+TOLD_FIELDS: Final = tuple(each.name for each in fields(Event) if each.name != "raw_tube")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,17 +276,20 @@ class Reader:
     def _event(self, data: bytes, at: int, found: f.Frame, position: int, names: dict[int, bytes]) -> Event:
         event = data[at + 112]
         time_ms = f.integer_at(data, at + 48)
-        fields = dict(f.var_fields(data, at, found))
+        extras = dict(f.var_fields(data, at, found))
         if event >= f.TUBE_MADE:
-            named = fields.get(f.TAG_NAME) if event <= f.INTEGERS_RESERVED or event == f.TUBE_NAMED else None
+            named = extras.get(f.TAG_NAME) if event <= f.INTEGERS_RESERVED or event == f.TUBE_NAMED else None
             tube = None if named is None else _text(named)
-            return Event(position=position, time_ms=time_ms, event=_OTHER_NAMES.get(event, f"event {event}"), tube=tube)
+            word = _OTHER_NAMES.get(event, f"event {event}")
+            return Event(position=position, time_ms=time_ms, event=word, tube=tube, raw_tube=named)
         row = f.Row(data, at)
+        named = names.get(row.tube)
         return Event(
             position=position,
             time_ms=time_ms,
             event=s.EVENT_NAMES[event],
-            tube=_text(names.get(row.tube, b"tube %d" % row.tube)),
+            tube=_text(b"tube %d" % row.tube if named is None else named),
+            raw_tube=named,
             job=self._ids.long(row.job, row.ttl_minutes).decode(),
             before=s.STATE_NAMES[row.before],
             after=s.STATE_NAMES[row.after],
@@ -292,9 +301,9 @@ class Reader:
             returns=row.returns,
             wake_ms=None if row.wake == NEVER else row.wake,
             expiry_ms=None if row.expiry == NEVER else row.expiry,
-            key=_text(fields[f.TAG_KEY]) if fields.get(f.TAG_KEY) else None,
-            reason=_text(fields[f.TAG_REASON]) if f.TAG_REASON in fields else None,
-            body=fields.get(f.TAG_BODY),
+            key=_text(extras[f.TAG_KEY]) if extras.get(f.TAG_KEY) else None,
+            reason=_text(extras[f.TAG_REASON]) if f.TAG_REASON in extras else None,
+            body=extras.get(f.TAG_BODY),
         )
 
 

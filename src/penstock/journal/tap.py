@@ -132,7 +132,7 @@ class Tap:
             self._note(upto, place)
         return Frames(upto, b"".join(parts), begin, called)
 
-    def events(self, position: int, end: int, count: int, bytes_max: int, tube: str | None) -> Events:
+    def events(self, position: int, end: int, count: int, bytes_max: int, tube: bytes | None) -> Events:
         """Events from a position on, up to the end; so many, or about so many bytes of bodies, and one at least.
 
         Fewer, perhaps none, where a filter passed over many: then there is more to come before the end.
@@ -146,7 +146,7 @@ class Tap:
             page.examined += 1
             if page.examined % _SLICE_EVENTS == 0:
                 time.sleep(0)
-            if tube is None or event.tube == tube:
+            if tube is None or event.raw_tube == tube:
                 page.found.append(event)
                 length += len(event.body or b"")
             page.next = event.position + 1

@@ -156,10 +156,17 @@ class Lake:
 
     # Writing
 
+    def make(self) -> None:
+        """Make the directories of the lake. Only their owner may read them, because bodies are in them: a lake that
+        others may read is made with `mkdir` before, and keeps its mode.
+        """
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.state.mkdir(exist_ok=True)
+
     @contextmanager
     def writing(self) -> Iterator[Lake]:
         """Be the one who writes; begin with what counts, and nothing else."""
-        self.state.mkdir(parents=True, exist_ok=True)
+        self.make()
         lock = os.open(self.state / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

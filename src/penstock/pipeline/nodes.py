@@ -81,7 +81,7 @@ def _find_gaps(lake: Lake, heads: dict[str, Head], known: Nodes, from_first: boo
 
 
 def _remember(lake: Lake, known: Nodes) -> None:
-    lake.state.mkdir(parents=True, exist_ok=True)
+    lake.make()
     write_json(lake.state / "nodes.json", known)
 
 

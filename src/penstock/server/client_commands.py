@@ -209,9 +209,12 @@ def told(desk: Desk, args: list[bytes]) -> list[bytes]:
 
     Over IPROTO the first word is the name of a function, which CALL has as its second.
     """
-    command = desk.commands.get(args[0].lower())
+    command = desk.named(args[0])
     name = command.name if command else b""
     shown = [_cut(word) for word in args[:_WORDS_MAX]]
+    if name and args[0].lower() != name:
+        # The new name of a renamed command is a secret.
+        shown[0] = name
     if name in _SECRET_COMMANDS or (command is None and _is_secret_function(args[0])):
         return [*shown[:1], REDACTED] if len(args) > 1 else shown
     if name == b"call" and len(args) > 2 and _is_secret_function(args[1]):

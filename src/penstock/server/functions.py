@@ -12,7 +12,7 @@ from typing import Final
 from penstock.core.limits import DURATION_MS_MAX
 from penstock.dialects.call_command import CallCommand
 from penstock.dialects.calls import Calls, Functions, LogIn, Method, argument, one
-from penstock.dialects.command import ADMIN, EVERYTHING, READ, Caller
+from penstock.dialects.command import ADMIN, EVERYTHING, READ, Caller, check_whole_server
 from penstock.dialects.spaces import Box, Spaces
 from penstock.dialects.tarantool import Queue, TubeMethods, read_options, shown
 from penstock.dialects.xqueue_calls import Module, SpaceMethods
@@ -95,6 +95,7 @@ class Administration:
 
     def cfg(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
         """queue.cfg({ttr, in_replicaset}): how long a session outlives its last connection; the rest has no effect"""
+        check_whole_server(caller)
         for name, value in read_options(call.args[0]).items() if call.args else ():
             if name == "ttr":
                 if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:

@@ -138,22 +138,28 @@ class Greeting:
         caller.reply.bulks([b"%d" % seconds, b"%d" % (ns // 1000)])
 
     def command(self, caller: Connection, args: list[bytes], now: int) -> None:
-        """COMMAND [COUNT | LIST | INFO name ... | DOCS name ...]"""
-        commands = self._server.desk.commands
+        """COMMAND [COUNT | LIST | INFO name ... | DOCS name ...]
+
+        A user is told of the commands that it may run. A renamed command is told only to a user who names it.
+        """
+        commands = {
+            name: command for name, command in self._server.desk.commands.items() if command.group & caller.groups
+        }
+        listed = {name: command for name, command in commands.items() if name == command.name}
         reply = caller.reply
         word = args[1].upper() if len(args) > 1 else b""
         if len(args) - 2 > _TOLD_COMMANDS_MAX:
             raise Refused(b"ERR COMMAND tells of up to %d commands at a time" % _TOLD_COMMANDS_MAX)
         if len(args) == 1:
-            reply.array(len(commands))
-            for command in commands.values():
+            reply.array(len(listed))
+            for command in listed.values():
                 self._write_command(caller, command)
         elif word == b"COUNT" and len(args) == 2:
-            reply.integer(len(commands))
+            reply.integer(len(listed))
         elif word == b"LIST" and len(args) == 2:
-            reply.bulks(list(commands))
+            reply.bulks(list(listed))
         elif word == b"INFO":
-            names = args[2:] or list(commands)
+            names = args[2:] or list(listed)
             reply.array(len(names))
             for name in names:
                 found = commands.get(name.lower())
@@ -162,7 +168,7 @@ class Greeting:
                 else:
                     self._write_command(caller, found)
         elif word == b"DOCS":
-            known = {name.lower(): commands[name.lower()] for name in args[2:] or commands if name.lower() in commands}
+            known = {name.lower(): commands[name.lower()] for name in args[2:] or listed if name.lower() in commands}
             reply.map(len(known))
             for name, found in known.items():
                 reply.bulk(name)

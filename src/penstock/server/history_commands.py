@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.dialects.command import check_tube
 from penstock.dialects.pages import LOOK_SLICE, Pages
-from penstock.journal.reader import Event
+from penstock.journal.reader import TOLD_FIELDS, Event
 from penstock.server.connection import Connection
 from penstock.server.server import Server
 from penstock.wire.reply import Reply
@@ -56,8 +56,8 @@ class _Events(Pages):
         events = self._reading.result()
         page = self.page(caller)
         for event in events[self.found : self.found + LOOK_SLICE]:
-            if event.tube is not None:
-                check_tube(caller, event.tube.encode())
+            # A row of a tube whose name is not known is of no tube that the caller may use.
+            check_tube(caller, event.raw_tube or b"")
             if not self.fits(page, _TOLD_BYTES + len(event.body or b"") + len(event.reason or ""), True):
                 break
             write_event(page, event)
@@ -68,7 +68,7 @@ class _Events(Pages):
 
 def write_event(reply: Reply, event: Event) -> None:
     """What happened, under the names that the log's readers know; what is not known is left out."""
-    told = {name: value for name in event.__slots__ if (value := getattr(event, name)) is not None}
+    told = {name: value for name in TOLD_FIELDS if (value := getattr(event, name)) is not None}
     reply.map(len(told))
     for name, value in told.items():
         reply.bulk(name.encode())

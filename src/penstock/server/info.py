@@ -22,6 +22,9 @@ from penstock.wire.errors import SYNTAX, Refused
 _SAMPLES: Final = 16
 SAMPLE_S: Final = 0.1
 
+# Users with patterns of tubes are not told these: they count what other users do.
+_OF_ALL_TUBES: Final = frozenset(["Jobs", "Queues", "Commandstats"])
+
 Figures = dict[str, object]
 
 
@@ -51,6 +54,8 @@ class Info:
         wanted = args[1].decode("utf-8", "replace").lower() if len(args) == 2 else "default"
         parts = []
         for name, figures in self._sections.items():
+            if name in _OF_ALL_TUBES and not caller.any_tube:
+                continue
             if wanted in (name.lower(), "all") or (wanted == "default" and name != "Commandstats"):
                 lines = [f"# {name}", *(f"{key}:{value}" for key, value in figures().items())]
                 parts.append("".join(line + "\r\n" for line in lines))

@@ -15,7 +15,7 @@ from penstock.core.errors import NoJournal, OutOfRange
 from penstock.core.limits import NEVER
 from penstock.dialects.command import Caller, check_tube
 from penstock.dialects.disque import parse_integer
-from penstock.dialects.words import Words, shown, text
+from penstock.dialects.words import Words, shown
 from penstock.journal.identity import identity
 from penstock.journal.segment import is_segment, is_snapshot, segment_name
 from penstock.journal.tap import Events, Frames, Tap
@@ -43,7 +43,7 @@ class _Query(NamedTuple):
     decoded: bool
     names: bool = False
     placed: bool = False  # It is told where frames are, and those of one answer are in one file.
-    tube: str | None = None
+    tube: bytes | None = None
 
 
 class JournalCommands:
@@ -95,8 +95,7 @@ class JournalCommands:
                 raise words.unknown(["COUNT", "TIMEOUT", "TUBE"])
         if tube is None:
             _check_every_tube(caller)
-        asked = None if tube is None else text(tube, "TUBE")
-        self._start(caller, _Follow(self, caller, _Query(position, most, True, tube=asked), timeout_ms), now)
+        self._start(caller, _Follow(self, caller, _Query(position, most, True, tube=tube), timeout_ms), now)
 
     def files(self, caller: Connection, args: list[bytes], now: int) -> None:
         """JOURNAL FILES"""

@@ -201,7 +201,7 @@ def install(server: Server) -> Info:
 
     def was_slow(caller: Connection, args: list[bytes], ns: int) -> None:
         slowlog.add(caller, args, ns)
-        command = server.desk.commands.get(args[0].lower())
+        command = server.desk.named(args[0])
         latency.add(b"fast-command" if command and "F" in command.flags else b"command", ns // 1_000_000)
 
     server.desk.on_slow = was_slow

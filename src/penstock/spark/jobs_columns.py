@@ -7,21 +7,61 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from penstock.client import commands
+from penstock.core.errors import BadAnswer
 from penstock.core.ids import LONG_ID_BYTES
 from penstock.core.states import STATE_NAMES
 from penstock.journal.columns import text_column, var_column
 from penstock.spark.jobs_options import KINDS
 from penstock.spark.jobs_schema import arrow_schema
 
+# How many bulks a group has: dialects/packed.py has the table.
+PACKED_BULKS: Final = 16
+
 _STATES: Final = pa.array(STATE_NAMES)
 _KINDS: Final = pa.array(KINDS)
 
 
-# Which of the bulks of a group say where values end.
+# The bulks of a group that have as many bytes as this for each job.
+_FIXED: Final = {0: LONG_ID_BYTES, 3: 1, 4: 1, 5: 1, 6: 8, 7: 8, 8: 4, 9: 4, 10: 1, 13: 1}
+# Those that say where values end. The values are in the bulk behind.
 _ENDS: Final = (1, 11, 14)
+_STATE: Final = 3
+_KIND: Final = 4
+
+Group = list[bytes]
 
 
-def batch(groups: list[list[bytes]], columns: tuple[str, ...]) -> pa.RecordBatch:
+def groups_of(answer: Any) -> list[Group]:
+    """Check that groups are what a server packs, and return them.
+
+    Arrow does not check offsets: a wrong one would let Spark read memory that is not the answer's.
+    """
+    found: list[Group] = commands.items(answer)
+    for group in found:
+        bulks = [commands.octets(each) for each in commands.items(group)]
+        if len(bulks) != PACKED_BULKS or not _is_whole(bulks):
+            raise BadAnswer("the server answers with packed jobs that make no sense")
+    return found
+
+
+def _is_whole(bulks: Group) -> bool:
+    count = len(bulks[_STATE])
+    if any(len(bulks[at]) != size * count for at, size in _FIXED.items()) or not bulks[0].isascii():
+        return False
+    if count and (max(bulks[_STATE]) >= len(STATE_NAMES) or max(bulks[_KIND]) >= len(KINDS)):
+        return False
+    return all(_are_ends(bulks[at], count, len(bulks[at + 1])) for at in _ENDS)
+
+
+def _are_ends(raw: bytes, count: int, size: int) -> bool:
+    if len(raw) != 4 * (count + 1):
+        return False
+    ends = np.frombuffer(raw, dtype="<i4")
+    return bool(ends[0] == 0 and ends[-1] == size and (np.diff(ends) >= 0).all())
+
+
+def batch(groups: list[Group], columns: tuple[str, ...]) -> pa.RecordBatch:
     """The columns of some jobs, which came in groups."""
     schema = arrow_schema(columns)
     group = groups[0] if len(groups) == 1 else _joined(groups)
@@ -46,7 +86,7 @@ def batch(groups: list[list[bytes]], columns: tuple[str, ...]) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays([made[field.name]() for field in schema], schema=schema)
 
 
-def _joined(groups: list[list[bytes]]) -> list[bytes]:
+def _joined(groups: list[Group]) -> Group:
     """Groups as one. A server makes small ones, and an array of Arrow's costs as much as some hundred values."""
     bulks = [b"".join(parts) for parts in zip(*groups, strict=True)]
     for at in _ENDS:

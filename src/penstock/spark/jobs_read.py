@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
-from penstock.client.commands import AGAIN, Call, find_tube, tubes
+from penstock.client.commands import AGAIN, Call, find_tube, page, tubes
 from penstock.core.errors import UnknownTube
 from penstock.spark.errors import told
 from penstock.spark.jobs_options import ReadOptions
@@ -20,6 +20,8 @@ from penstock.spark.node import Node
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+    from penstock.spark.jobs_columns import Group
 
 # So many jobs a page: what a scan answers at most.
 _PAGE: Final = b"1000"
@@ -108,13 +110,24 @@ class JobsReader(DataSourceReader):
             cursor = b"0"
             while True:
                 try:
-                    cursor, groups = node.call(Call([b"JOB", b"SCAN", cursor, *words], tuple, AGAIN))
+                    cursor, groups = node.call(_scan(cursor, words))
                 except UnknownTube:
                     return  # A filter names a tube that is not there.
                 if groups:
                     yield batch(groups, self._options.columns)
                 if cursor == b"0":
                     return
+
+
+def _scan(cursor: bytes, words: list[bytes]) -> Call[tuple[bytes, list[Group]]]:
+    """The jobs from a cursor on, packed, and the cursor to go on from."""
+    from penstock.spark.jobs_columns import groups_of
+
+    def read(answer: Any) -> tuple[bytes, list[Group]]:
+        after, found = page(cursor, answer)
+        return after, groups_of(found)
+
+    return Call([b"JOB", b"SCAN", cursor, *words], read, AGAIN)
 
 
 def _homes(urls: tuple[str, ...], wanted: set[str]) -> dict[str, list[str]]:

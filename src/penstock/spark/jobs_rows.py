@@ -163,7 +163,7 @@ class Rows:
             words += [b"AS", self._options.kind.encode()]
         for job in rows.jobs[at:end]:
             words += job
-        return Call(words, commands.nothing, AGAIN)
+        return Call(words, commands.number if rows.staged else commands.items, AGAIN)
 
     def _refuse(self, row: pa.RecordBatch, refused: e.CommandError) -> None:
         self._errors += 1

@@ -130,14 +130,14 @@ class JobsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """The jobs of one task."""
-        from penstock.spark.jobs_columns import batch
+        from penstock.spark.jobs_columns import batch, groups_of
 
         assert isinstance(partition, ClaimPart)
         with told(), Node(self._options.url) as node:
             for number, shard, shards in partition.shards:
                 words = [b"CLAIM", b"READ", partition.consumer.encode(), b"%d" % number, b"PACKED"]
                 try:
-                    groups = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], list, AGAIN))
+                    groups = node.call(Call([*words, b"SHARD", b"%d" % shard, b"%d" % shards], groups_of, AGAIN))
                 except ClaimGone:
                     # Its lease ended while nobody ran the query: the jobs are in their tube again, or somebody's.
                     continue
@@ -263,4 +263,7 @@ def _ready(node: Node, tube: str) -> int:
 
 
 def _size(answer: Any) -> tuple[int, int] | None:
-    return None if answer is None else (answer[0], answer[1])
+    if answer is None:
+        return None
+    jobs, size = commands.items(answer)
+    return commands.number(jobs), commands.number(size)

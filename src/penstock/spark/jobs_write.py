@@ -119,7 +119,8 @@ class _Putting:
         name = hashlib.sha256(mark.encode()).hexdigest()[:32] if mark else uuid.uuid4().hex
         try:
             try:
-                directory.mkdir(parents=True, exist_ok=True)
+                # Bodies are in it.
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 pq.write_table(table, made)
             except OSError as error:
                 why = error.strerror or error

@@ -83,7 +83,7 @@ class Node:
     def wait(self, position: int, wait_ms: int) -> None:
         """Sleep until the log has reached a position, or the time is over."""
         words = [b"JOURNAL", b"READ", b"%d" % position, b"BYTES", b"1", b"TIMEOUT", commands.duration(wait_ms)]
-        self.call(Call(words, commands.nothing, AGAIN, wait_ms))
+        self.call(Call(words, commands.ignored, AGAIN, wait_ms))
 
     def read(self, position: int, bytes_max: int, names: bool) -> Piece:
         """The frames that hold a position or follow it."""
@@ -92,8 +92,15 @@ class Node:
 
 
 def _head(answer: Any) -> Head:
-    return Head(answer[b"node"].decode(), answer[b"epoch"], answer[b"first"], answer[b"durable"] + 1)
+    epoch, first, durable = (commands.number(answer[name]) for name in (b"epoch", b"first", b"durable"))
+    return Head(commands.octets(answer[b"node"]).decode(), epoch, first, durable + 1)
 
 
 def _piece(answer: Any) -> Piece:
-    return Piece(answer[0], answer[1], answer[2] if len(answer) > 2 else {})
+    position, frames, *named = commands.items(answer)
+    names = named[0] if named else {}
+    return Piece(
+        commands.number(position),
+        commands.octets(frames),
+        {commands.number(tube): commands.octets(name) for tube, name in names.items()},
+    )

@@ -28,6 +28,13 @@ ITEMS_MAX: Final = 1024 * 1024
 # A bulk may have so many bytes: the longest body that there can be.
 BULK_BYTES_MAX: Final = 512 * 1024 * 1024
 
+# All arrays and maps of one answer may have so many items together. The longest answers of a server, 64 MB of jobs,
+# have 5 million. An empty map is 4 bytes on the wire and 64 in memory, so an answer stays below about 1 GB of memory.
+ANSWER_ITEMS_MAX: Final = 8 * 1024 * 1024
+
+# One answer may have so many bytes, with all that a server pushes before it: the longest body, and what is around it.
+ANSWER_BYTES_MAX: Final = BULK_BYTES_MAX + 128 * 1024 * 1024
+
 # A line of a number, a length or a short text. Errors that tell of a long name are the longest.
 LINE_BYTES_MAX: Final = 256 * 1024
 
@@ -102,6 +109,9 @@ class AnswerParser(Intake):
     _bulk: i64  # The length of the bulk that is next; -1 while that is not known.
     _bulk_kind: i64
     _open: list[_Open]  # The innermost is last.
+    _items: i64  # How many items the answer that is read now has, as far as its arrays have begun.
+    _bytes: i64  # How many bytes came since the last answer was complete.
+    _has_answer: bool  # An answer was complete when it was parsed last.
     _wrong: str  # What is wrong with what came behind the answers that were given out; empty if nothing is.
 
     def __init__(self) -> None:
@@ -109,10 +119,14 @@ class AnswerParser(Intake):
         self._bulk = -1
         self._bulk_kind = 0
         self._open = []
+        self._items = 0
+        self._bytes = 0
+        self._has_answer = False
         self._wrong = ""
 
     def feed(self, data: bytes) -> None:
         """Bytes came in."""
+        self._bytes += len(data)
         self._came(data)
 
     def is_idle(self) -> bool:
@@ -124,12 +138,18 @@ class AnswerParser(Intake):
         answers: list[object] = []
         if self._wrong:
             raise ProtocolError(self._wrong)
+        if self._bytes > ANSWER_BYTES_MAX:
+            self._wrong = "the answer is too long"
+            raise ProtocolError(self._wrong)
         if self._need > 0 and not self._join():
             return answers
         try:
             while self._parse_item(answers) or (self._behind and self._join()):
                 pass
             self._let_go()
+            if self._has_answer:
+                self._has_answer = False
+                self._bytes = len(self._buffer) - self._pos + len(self._behind)
         except ProtocolError as error:
             self._wrong = str(error)
             if not answers:
@@ -211,6 +231,9 @@ class AnswerParser(Intake):
             if kind != _BAR:
                 self._add(_closed(kind, []), answers)
             return
+        self._items += count
+        if self._items > ANSWER_ITEMS_MAX:
+            raise ProtocolError("the answer has too many items")
         if len(self._open) >= DEPTH_MAX:
             raise ProtocolError("the answer has arrays in arrays that go too deep")
         self._open.append(_Open(kind, count))
@@ -228,6 +251,8 @@ class AnswerParser(Intake):
                 # Attributes are said about the answer that follows; nobody here asks for them.
                 return
             value = _closed(innermost.kind, innermost.items)
+        self._items = 0
+        self._has_answer = self._has_answer or not isinstance(value, Push)
         answers.append(value)
 
 

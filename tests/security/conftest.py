@@ -1,0 +1,16 @@
+"""What several attacks share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.security.renamed import ClosedNode, renamed_nodes
+
+
+@pytest.fixture(scope="session")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ClosedNode]]:
+    """Two nodes of a cluster that call commands by different names, with a user who may use `mail.*`."""
+    with renamed_nodes(tmp_path_factory.mktemp("two")) as nodes:
+        yield nodes
