@@ -36,7 +36,7 @@ def serve(
     With nothing at all it serves a durable queue from ./penstock-data, on port 7711 of this machine.
 
     Settings used most: --port, --bind, --dir, --fsync (always, everysec, never), --no-journal, --max-memory,
-    --requirepass, --http-port, --log-format (text, json).
+    --http-port, --log-format (text, json). A password belongs into a file: PENSTOCK_REQUIREPASS_FILE is its path.
 
     Every setting can be a flag (--port 7712), an environment variable (PENSTOCK_PORT=7712) or a line of the file
     (port = 7712 in TOML, port 7712 in the form of Disque). docs/CONFIGURATION.md lists them all, `penstock config show`
