@@ -83,11 +83,11 @@ class Handshake(asyncio.Protocol):
     async def _run(self, context: ssl.SSLContext, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
         try:
-            # The peer may fail, leave, take too long or be closed. That is its own affair.
-            with contextlib.suppress(OSError):
-                await loop.connect_accepted_socket(
-                    lambda: self, self._socket, ssl=context, ssl_handshake_timeout=timeout_s
-                )
+            await loop.connect_accepted_socket(lambda: self, self._socket, ssl=context, ssl_handshake_timeout=timeout_s)
+        except OSError as error:
+            # The peer failed, left, took too long or was closed. With asyncio, the error and the frames of its
+            # traceback refer to each other. They would keep the buffers of TLS, 300 KB, until garbage is collected.
+            error.__traceback__ = None
         finally:
             self._handshakes.end(self)
 
