@@ -24,6 +24,7 @@ from penstock.server.bus import STRANGERS_MAX
 from penstock.server.clients import HANDSHAKES_MAX
 from penstock.wire import bus
 from tests.ports import free_port
+from tests.server.bus_peers import SECRET
 from tests.server.hostile import PATIENCE_S, Client, Server, figures, serving, wait_until, warm_up
 from tests.server.iproto_wire import IprotoWire
 
@@ -31,7 +32,6 @@ from .attempts import attempt
 
 FLOOD = 450
 PASSWORD = "a long password"
-SECRET = "a secret of some length"
 
 LOOPS = {"uvloop": "", "asyncio": "import sys; sys.modules['uvloop'] = None\n"}
 
@@ -131,7 +131,8 @@ def attacked(home: Path, certificate: Path, *flags: str, prelude: str = "") -> I
     ports = {name: free_port() for name in names}
     words = [word for name, port in ports.items() for word in (f"--{name}", str(port))]
     words += ["--tls-cert-file", str(certificate / "cert.pem"), "--tls-key-file", str(certificate / "key.pem")]
-    words += ["--tls-ca-cert-file", str(certificate / "cert.pem"), "--tls-cluster", "yes", "--cluster-secret", SECRET]
+    words += ["--tls-cluster", "yes", "--tls-cluster-ca-cert-file", str(certificate / "cert.pem")]
+    words += ["--tls-cluster-name", "localhost", "--cluster-secret", SECRET]
     # Silent connections are not closed for their silence while a test runs.
     words += ["--requirepass", PASSWORD, "--auth-timeout", "600s", *flags]
     trusting = ssl.create_default_context(cafile=str(certificate / "cert.pem"))

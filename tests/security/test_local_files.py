@@ -21,6 +21,7 @@ from penstock.client.url import address
 from penstock.spark import java
 from tests.ports import free_port
 from tests.security.attempts import attempt
+from tests.server.bus_peers import SECRET
 from tests.server.hostile import Server, serving, wait_until
 from tests.server.serving import PATIENCE_S, PENSTOCK, environment, refusals
 
@@ -288,7 +289,7 @@ def test_secrets_on_the_command_line_are_warned_of(tmp_path: Path) -> None:
         return [line for line in lines if "secret on the command line" in line]
 
     ports = ["--iproto-port", "0", "--cluster-port", str(free_port())]
-    secret = "0123456789abcdef0123456789abcdef"
+    secret = SECRET
     (tmp_path / "flags").mkdir()
     with serving(tmp_path / "flags", *ports, "--requirepass", "s3cret", "--cluster-secret", secret):
         wait_until(lambda: len(warned(tmp_path / "flags")) == 2)
@@ -307,13 +308,13 @@ def test_secrets_on_the_command_line_are_warned_of(tmp_path: Path) -> None:
 )
 def test_secrets_can_be_read_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "password").write_text("s3cret\n")
-    (tmp_path / "secret").write_text("0123456789abcdef0123456789abcdef\n")
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
     monkeypatch.setenv("PENSTOCK_REQUIREPASS_FILE", str(tmp_path / "password"))
     monkeypatch.setenv("PENSTOCK_CLUSTER_SECRET_FILE", str(tmp_path / "secret"))
     with serving(tmp_path, "--iproto-port", "0", "--cluster-port", str(free_port())) as server:
         with server.client() as client:
             assert client.ask("AUTH", "s3cret") == b"OK"
-            assert client.ask("CONFIG", "GET", "cluster-secret") == [b"cluster-secret", b"0123456789abcdef" * 2]
+            assert client.ask("CONFIG", "GET", "cluster-secret") == [b"cluster-secret", b"***"]
         assert "secret on the command line" not in server.log.read_text()
         for name in ("cmdline", "environ"):
             assert b"s3cret" not in Path(f"/proc/{server.process.pid}/{name}").read_bytes()
