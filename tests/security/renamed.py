@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.server.bus_peers import SECRET
 from tests.server.clustering import Node
 from tests.server.serving import PATIENCE_S, Wire, wait_for
 
@@ -29,7 +30,7 @@ class ClosedNode(Node):
 def renamed_nodes(home: Path) -> Iterator[list[ClosedNode]]:
     """Start two nodes. The second has renamed TUBE, removed KICK, and gives the first's name of TUBE to JOB."""
     users = ["--no-journal", "--user", "tenant", "password:t", "tubes:mail.*"]
-    users += ["--user", "owner", "password:o", "commands:read,write,admin,debug"]
+    users += ["--user", "owner", "password:o", "commands:read,write,admin,debug", "--cluster-secret", SECRET]
     first = ClosedNode(home / "n0", *users, "--rename-command", "tube", "pipe")
     renames = {"tube": "tunnel", "job": "pipe", "kick": ""}
     second = ClosedNode(home / "n1", *users, *(w for pair in renames.items() for w in ("--rename-command", *pair)))
