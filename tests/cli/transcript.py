@@ -33,6 +33,7 @@ MASKS = [
     (re.compile(r"\b\d[\d.]* (?:ms|s|min|h|d)(?: \d+ (?:s|min|h))?\b"), "TIME"),
     (re.compile(r"(holder +|session )\d+"), r"\1N"),
     (re.compile(r"\b[0-9a-f]{40}\b"), "NODE"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), "SECRET"),
     (re.compile(r"[ \t]{2,}"), "  "),
 ]
 

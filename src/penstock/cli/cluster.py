@@ -67,9 +67,11 @@ def info(*, target: Target, out: Output) -> None:
 
 
 @app.command()
-def secret() -> None:
+@bundled
+def secret(*, out: Output) -> None:
     """Print a new random secret for `cluster-secret`. All nodes of a cluster must have the same one."""
-    typer.echo(secrets.token_hex(32))
+    made = secrets.token_hex(32)
+    out.done(made, secret=made)
 
 
 @app.command()
