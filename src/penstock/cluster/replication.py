@@ -201,8 +201,7 @@ class Replications:
         count = len(started.confirmed) + len([node for node in accepting if node not in started.confirmed])
         have = 0 if external else 1
         started.needed = max(1, min(REPLICATE, count + have)) - have
-        if len(started.confirmed) >= started.needed:
-            self._succeed(started, now)
+        self._succeed_if_enough(started, now)
 
     def receive_gotjob(self, sender: bytes, id: bytes, now: i64) -> None:
         """A node holds a copy."""
@@ -212,8 +211,7 @@ class Replications:
         self._place.refusals.remove(sender, started.queue)
         if sender not in started.confirmed and sender in started.asked:
             started.confirmed.append(self._place.node(sender))
-            if len(started.confirmed) >= started.needed:
-                self._succeed(started, now)
+            self._succeed_if_enough(started, now)
 
     def given_away(self, sender: bytes, id: bytes) -> None:
         """A node hands its copy over: it has none any more, and does not count."""
@@ -265,6 +263,10 @@ class Replications:
             # Its body cannot be read any more. Whoever waits is told so in the end: there are too few copies.
             return
         self._place.send_all(nodes, OfJobs(REPLJOB, [image], quiet))
+
+    def _succeed_if_enough(self, started: Replication, now: i64) -> None:
+        if len(started.confirmed) >= started.needed:
+            self._succeed(started, now)
 
     def _succeed(self, started: Replication, now: i64) -> None:
         place = self._place
