@@ -1,10 +1,12 @@
 """Copies on other nodes: when a producer is told that its job is safe, and when not."""
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock.cluster import messages as m
 
-from .guild import Guild
+from .guild import Client, Guild, Node
 
 
 def test_an_addjob_is_answered_when_enough_nodes_have_a_copy() -> None:
@@ -189,3 +191,103 @@ def test_a_node_whose_log_has_no_room_left_makes_room_for_a_copy(asynchronous: b
     options = ["replicate", 3, *(["async"] if asynchronous else [])]
     id = guild[0].ask("addjob", "q", "body", 0, *options)
     assert id is not None and len(guild[1].jobs()) == 1
+
+
+# The default number of copies
+
+
+def waiting_add(guild: Guild, *options: object) -> Client:
+    """Send an ADDJOB that waits for its copies as long as it takes."""
+    client = guild[0].connect()
+    client.ask("addjob", "q", "body", 0, *options)
+    return client
+
+
+def below_default(guild: Guild) -> int:
+    return int(guild[0].cluster.replications.below_default)
+
+
+def kill(guild: Guild, number: int) -> None:
+    """Let a node be gone, and the links to it with it."""
+    guild.down.add(number)
+    for node in guild.nodes:
+        if node.number != number:
+            node.cluster.link_down(guild[number].id, guild.now)
+
+
+def test_the_default_does_not_wait_for_a_node_that_was_killed() -> None:
+    guild = Guild(3)
+    guild.down.add(2)
+    before = guild[0].connect()
+    assert before.ask("addjob", "q", "body", 0) is None, "its copies are under way"
+    kill(guild, 2)
+    after = waiting_add(guild)
+    explicit = waiting_add(guild, "replicate", 3)
+    guild.run(500)
+    assert before.answer_so_far() is not None and after.answer_so_far() is not None
+    assert below_default(guild) == 2
+    assert explicit.answer_so_far() is None, "an explicit number keeps its meaning"
+
+
+def test_a_link_that_is_back_soon_costs_no_copy() -> None:
+    guild = Guild(3)
+    guild.isolate(2)
+    guild[0].cluster.link_down(guild[2].id, guild.now)
+    client = waiting_add(guild)
+    guild.run(150)
+    assert client.answer_so_far() is None
+    guild.heal()
+    guild[0].cluster.link_up(guild[2].id, guild[2].id, guild.now)
+    guild.run(200)
+    assert client.answer_so_far() is not None
+    assert [len(node.jobs()) for node in guild.nodes] == [1, 1, 1] and below_default(guild) == 0
+
+
+def short_of_memory(node: Node) -> None:
+    node.engine.memory_max = 1
+
+
+def full(node: Node) -> None:
+    node.engine.room_bytes = -1
+
+
+def paused(node: Node) -> None:
+    node.ask("pause", "q", "in")
+
+
+@pytest.mark.parametrize("refuse", [short_of_memory, full, paused])
+def test_the_default_counts_nodes_that_accept_copies(refuse: Callable[[Node], None]) -> None:
+    guild = Guild(3)
+    refuse(guild[2])
+    assert guild[0].ask("addjob", "q", "body", 0) is not None
+    assert [len(node.jobs()) for node in guild.nodes] == [1, 1, 0]
+    assert below_default(guild) == 1 and guild.sent[m.NOTHELD] == 1
+    # The refusal is remembered: the node is not even asked.
+    guild.sent.clear()
+    assert guild[0].ask("addjob", "q", "body", 0) is not None
+    assert guild.sent[m.REPLJOB] == 1 and m.NOTHELD not in guild.sent
+    # An explicit number waits for it.
+    assert guild[0].connect().ask("addjob", "q", "body", 0, "replicate", 3) is None
+
+
+def test_a_node_that_accepts_copies_again_is_counted_again() -> None:
+    guild = Guild(3)
+    guild[2].ask("pause", "q", "in")
+    guild[0].ask("addjob", "q", "body", 0)
+    guild[2].ask("pause", "q", "none")
+    guild.run(1_100)
+    assert guild[0].ask("addjob", "q", "body", 0) is not None
+    assert [len(node.jobs()) for node in guild.nodes] == [2, 2, 1] and below_default(guild) == 1
+
+
+def test_an_add_is_answered_although_no_other_node_accepts_copies() -> None:
+    guild = Guild(3)
+    for node in guild.nodes[1:]:
+        short_of_memory(node)
+    for _ in range(2):
+        assert guild[0].connect().ask("addjob", "q", "body", 0) is not None
+    assert [len(node.jobs()) for node in guild.nodes] == [2, 0, 0] and below_default(guild) == 2
+    kill(guild, 1)
+    kill(guild, 2)
+    guild.run(2_000)
+    assert guild[0].connect().ask("addjob", "q", "body", 0) is not None

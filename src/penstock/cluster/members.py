@@ -46,6 +46,9 @@ FORGOTTEN_MS: Final = 60_000
 # still, or be starting, and read a long journal before it opens its doors.
 MEET_MS: Final = 60_000
 
+# A link that was lost is opened again at once. If it is not back after this time, nobody waits for its node.
+UNLINKED_MS: Final = 200
+
 # How many nodes a table may have. Each links to each: with so many a greeting a second each is still no burden.
 NODES_MAX: Final = 1_024
 
@@ -130,6 +133,17 @@ class Members:
     def reachable(self) -> list[bytes]:
         """The nodes that can be given jobs, by their ids; not this one."""
         return [peer.id for peer in self.peers.values() if peer.is_reachable()]
+
+    def answering(self, now: i64) -> list[bytes]:
+        """Return the nodes that can be given jobs and can answer: links to them are up, or were lost just now.
+
+        A node that was killed stays reachable until the node timeout is over. Its link is gone at once.
+        """
+        return [
+            peer.id
+            for peer in self.peers.values()
+            if peer.is_reachable() and (peer.linked or now - peer.unlinked_at < UNLINKED_MS)
+        ]
 
     def reachable_count(self) -> int:
         """How many they are. Every put asks, and most nodes are alone."""
@@ -274,7 +288,7 @@ class Members:
         if past is not None:
             self.past = past
         for peer in peers:
-            peer.added = now
+            peer.added = peer.unlinked_at = now
             if peer.flags & NOADDR:
                 peer.lost_at = now
             self.peers[peer.id] = peer
@@ -331,6 +345,7 @@ class Members:
         peer = self.peers.get(node)
         if peer is not None:
             peer.linked = False
+            peer.unlinked_at = now
 
     def receive(self, sender: bytes, message: Message, now: i64) -> None:
         """Hear what a node says about nodes."""

@@ -49,14 +49,16 @@ FORWARD: Final = 26  # What it says; aux is one of the marks below.
 FORWARDED: Final = 27  # What it is answered; aux 1: and that is all of the answer.
 TUNNELREAD: Final = 28  # So many more bytes of it were passed on: aux.
 TUNNELEND: Final = 29  # It is over; data: why, in the words of RESP, if that is not that its client left.
+NOTHELD: Final = 30  # I do not hold a copy of this; aux is one of the reasons below.
 
-MESSAGES_COUNT: Final = 30
+MESSAGES_COUNT: Final = 31
 
 # What they are called, for people.
 MESSAGE_NAMES: Final = (
     *("ping", "pong", "meet", "fail", "repljob", "gotjob", "enqueue", "queued", "setack", "willqueue", "gotack"),
     *("deljob", "needjobs", "yourjobs", "working", "pause", "takenover", "ask", "told", "nottaken", "holders"),
     *("homes", "claim", "claimed", "unclaim", "tunnel", "forward", "forwarded", "tunnelread", "tunnelend"),
+    "notheld",
 )
 
 # What is asked about a queue: the `about` of ASK.
@@ -75,6 +77,13 @@ MERE_COPY: Final = s.STATES_COUNT
 STILL: Final = 0  # It was before.
 TIME_OVER: Final = 1  # Its retry time was over, and nobody objected.
 ASKED_FOR: Final = 2  # A client said so: that it failed, or that it should be. Whoever holds it holds it no more.
+
+# Why a copy is not held: the `aux` of NOTHELD.
+LEAVES: Final = 0  # The node is leaving.
+NO_MEMORY: Final = 1
+NO_DISK: Final = 2
+IS_PAUSED: Final = 3  # The queue takes no jobs there, or is of another type.
+NOT_VALID: Final = 4  # The job is over, or too large for that node. Other jobs may be held.
 
 # The `aux` of a DELJOB that says: the job is not over, the sender has it in a tube that lives there. No fingerprint is
 # as small.

@@ -7,7 +7,6 @@ over and the log is durable. Each mechanism is a file of its own; this one knows
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from mypy_extensions import i64
 
@@ -56,9 +55,6 @@ from penstock.core.sessions import Session
 from penstock.core.tube import Tube
 from penstock.core.tube_patterns import TubePatterns
 from penstock.core.waits import Connection, CopyWait, ElsewhereWait
-
-# How many copies a job gets where its producer does not say, and so many nodes can be reached.
-REPLICATE: Final = 3
 
 
 class Cluster(CopyKeeper):
@@ -260,6 +256,8 @@ class Cluster(CopyKeeper):
         kind = message.kind
         if kind == m.GOTJOB:
             self.replications.receive_gotjob(sender, message.id, now)
+        elif kind == m.NOTHELD:
+            self.replications.receive_notheld(sender, message.id, message.aux, now)
         elif kind == m.SETACK:
             self.acks.receive_setack(sender, message, now)
         elif kind == m.DELJOB:
@@ -322,12 +320,16 @@ class Cluster(CopyKeeper):
 
     # What commands want
 
-    def copies_for(self, tube: Tube | None) -> int:
-        """How many copies a job gets if its producer does not say: as many nodes as can be reached, up to three."""
-        if tube is not None and not is_shared(tube):
+    def copies_for(self, name: bytes, tube: Tube | None, now: i64) -> int:
+        """Return how many copies a job of a queue gets if its producer does not say."""
+        if not self.members.peers or (tube is not None and not is_shared(tube)):
             return 1
-        have = 0 if self.is_external() else 1
-        return max(1, min(REPLICATE, self.reachable() + have))
+        return self.replications.default_level(name, self.is_external(), now)
+
+    def added_alone(self) -> None:
+        """Count a job that has one copy, because its producer named no number and no other node accepts copies."""
+        if self.members.peers:
+            self.replications.count_below_default(1)
 
     def confirmed(self, job: Job) -> list[bytes]:
         """Who is known to have a copy of a job that waits for its copies."""
@@ -348,18 +350,20 @@ class Cluster(CopyKeeper):
         tube: Tube,
         draft: Draft,
         repl: int,
+        is_default: bool,
         external: bool,
         timeout_ms: int,
         tag: object,
         now: i64,
     ) -> CopyWait:
-        """Add a job, and wait until enough nodes have a copy."""
+        """Add a job, and wait until enough nodes have a copy; `is_default` if its producer did not say how many."""
         if draft.once:
             job = self.handovers.put(tube, draft, now)
             wait = wait_copies(self.place.engine, connection, job, now, timeout_ms, tag)
             self.handovers.wait_for(job, wait)
         else:
             started = self.replications.start(tube, draft, repl, external, now)
+            started.is_default = is_default
             wait = wait_copies(self.place.engine, connection, started.job, now, timeout_ms, tag)
             started.wait = wait
         return wait

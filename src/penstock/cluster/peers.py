@@ -31,6 +31,7 @@ class Peer:
     pong_received: i64  # When it answered last; 0: never.
     linked: bool  # Our link to it is up,
     linked_at: i64  # since then; what it said of its memory is not older.
+    unlinked_at: i64  # When our link to it was lost, or when we came to know of it; counts while it is not linked.
     heard: bool  # It has spoken to us, over a link of its own.
     invited: bool  # It is to be told MEET: to know us whether it has heard of us or not.
     lost_at: i64  # Since when its address is somebody else's; 0: it is not.
@@ -52,6 +53,7 @@ class Peer:
         self.pong_received = 0
         self.linked = False
         self.linked_at = 0
+        self.unlinked_at = added
         self.heard = False
         self.invited = False
         self.lost_at = 0

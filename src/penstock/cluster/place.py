@@ -13,6 +13,7 @@ from penstock.cluster.lately import Lately
 from penstock.cluster.mail import Mail
 from penstock.cluster.members import Members
 from penstock.cluster.messages import NODE_LEAVING, Message
+from penstock.cluster.refusals import Refusals
 from penstock.core.copying import is_shared
 from penstock.core.deadlines import Deadlines
 from penstock.core.engine import Engine
@@ -44,6 +45,7 @@ class Place:
     lately: Lately  # Jobs that were acknowledged or deleted everywhere.
     heirs: Lately  # Jobs that were handed over.
     homes: dict[bytes, bytes]  # Tubes that live on one node, which is another one, and on which: homes.py.
+    refusals: Refusals  # Nodes that do not hold copies at present.
     quiet: bool  # What happens to jobs just now was said by another node: nobody is told.
     _prefix: bytes  # Of the ids of jobs that were made here.
     _nodes: dict[bytes, bytes]  # The ids of nodes, one object each.
@@ -70,6 +72,7 @@ class Place:
         self.lately = Lately()
         self.heirs = Lately()
         self.homes = {}
+        self.refusals = Refusals()
         self.quiet = False
         self._prefix = b"D-" + myself[:8] + b"-"
         self._nodes = {myself: myself}
@@ -148,16 +151,35 @@ class Place:
             self.mail.send(node, message)
 
     def targets(self, taken: list[bytes], count: i64) -> list[bytes]:
-        """Up to so many nodes that could be given a copy, and are none of these; by chance."""
+        """Return up to `count` nodes that could be given jobs, and are not `taken`; by chance."""
+        return [self.node(node) for node in self._some(self._untaken(taken), count)]
+
+    def copy_targets(self, taken: list[bytes], count: i64, queue: bytes, now: i64) -> list[bytes]:
+        """Return the same for copies of jobs of `queue`. Nodes that have refused such copies come last."""
+        found = self._untaken(taken)
+        refusing = [node for node in found if self.refusals.refuses(node, queue, now)]
+        chosen = self._some([node for node in found if node not in refusing], count)
+        chosen += self._some(refusing, count - len(chosen))
+        return [self.node(node) for node in chosen]
+
+    def _untaken(self, taken: list[bytes]) -> list[bytes]:
         members = self.members
-        found = [node for node in members.reachable() if node not in taken and members.has_greeted(node)]
-        most: i64 = len(found)
+        return [node for node in members.reachable() if node not in taken and members.has_greeted(node)]
+
+    def _some(self, nodes: list[bytes], count: i64) -> list[bytes]:
+        """Return `count` of these nodes by chance, or all if there are fewer."""
+        most: i64 = len(nodes)
         if count < most:
             for at in range(count):
                 other = at + self.chance.below(most - at)
-                found[at], found[other] = found[other], found[at]
-            del found[count:]
-        return [self.node(node) for node in found]
+                nodes[at], nodes[other] = nodes[other], nodes[at]
+            del nodes[count:]
+        return nodes
+
+    def accepting(self, queue: bytes, now: i64) -> list[bytes]:
+        """Return the other nodes that can be expected to hold a copy of a job of `queue`."""
+        answering = self.members.answering(now)
+        return [node for node in answering if not self.refusals.refuses(node, queue, now)]
 
     def can_take(self, node: bytes) -> bool:
         """Whether a node that asks for jobs could have them: it hears us, and does not leave."""

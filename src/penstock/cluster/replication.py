@@ -3,7 +3,10 @@
 As many nodes as are needed are asked to hold a copy (REPLJOB), chosen by chance among those that can be reached.
 Whoever does says so (GOTJOB). While too few have, one more is asked every 50 ms (of a large job less often: it takes
 its time to arrive), and those that are silent are asked again, less and less often. When the producer's patience is
-over, all who were asked are told to forget the job.
+over, all who were asked are told to forget the job. A node that does not hold a copy says why (NOTHELD).
+
+If the producer names no number of copies, it is three, or as many nodes as accept copies if these are fewer. This is
+counted again while the producer waits: a node that dies or runs out of memory must not stop producers.
 
 A node that is leaving, or short of memory, keeps no copy of its own: when enough others have one, one of these is
 told to queue it (ENQUEUE). A job that may be delivered once has one holder at any time, and is handed over instead:
@@ -18,18 +21,36 @@ from mypy_extensions import i32, i64
 
 from penstock.cluster.acks import Acks
 from penstock.cluster.images import image_of, merge_holders, take_in
-from penstock.cluster.messages import DELJOB, ENQUEUE, GOTJOB, REPLJOB, JobImage, OfJob, OfJobs
+from penstock.cluster.messages import (
+    DELJOB,
+    ENQUEUE,
+    GOTJOB,
+    IS_PAUSED,
+    LEAVES,
+    NO_DISK,
+    NO_MEMORY,
+    NOT_VALID,
+    NOTHELD,
+    REPLJOB,
+    JobImage,
+    OfJob,
+    OfJobs,
+)
 from penstock.cluster.place import Place
 from penstock.cluster.requeue import Requeue
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.copying import end_wait, hold, let_in, put, withdraw
 from penstock.core.deadlines import Timed
-from penstock.core.errors import CommandError
+from penstock.core.errors import CommandError, NoMemory, NoSpace
 from penstock.core.job import Copy, Draft, Job
 from penstock.core.limits import NEVER
+from penstock.core.policy import DISQUE
 from penstock.core.tube import Tube
 from penstock.core.waits import CopyWait
+
+# How many copies a job gets, if its producer does not say and there are as many nodes.
+REPLICATE: Final = 3
 
 # So often one more node is asked, while too few have a copy; and so much less often for so many bytes.
 RETRY_MS: Final = 50
@@ -38,6 +59,9 @@ _BYTES_A_TIME: Final = 1024 * 1024
 _SILENT_MAX: Final = 32
 # Where nobody waits for it, it is tried less and less often: the time doubles so many times.
 _DOUBLED_MAX: Final = 8
+
+# A copy is held. No reason of NOTHELD is as small.
+_HELD: Final = -1
 
 _EXPIRED: Final = b"NOREPL job removed (expired?) before the requested replication level was achieved"
 
@@ -51,13 +75,17 @@ class Replication(Timed):
     confirmed: list[bytes]  # and those who do.
     needed: i64  # How many have to.
     external: bool  # No copy stays here.
+    queue: bytes
+    is_default: bool  # The producer named no number of copies, so `needed` follows the nodes that accept copies.
     period_ms: i64  # How long to wait before one more is asked.
     tries: i64
     again_at: i64  # Which try asks those that are silent again.
     wait: CopyWait | None  # Who waits for it.
 
-    def __init__(self, job: Job, id: bytes, asked: list[bytes], needed: i64, external: bool) -> None:
+    def __init__(self, job: Job, id: bytes, queue: bytes, asked: list[bytes], needed: i64, external: bool) -> None:
         super().__init__()
+        self.queue = queue
+        self.is_default = False
         self.job = job
         self.id = id
         self.asked = asked
@@ -75,6 +103,7 @@ class Replications:
 
     by_id: dict[bytes, Replication]
     given_up: i64
+    below_default: i64  # Jobs with fewer copies than three, because some members do not accept copies.
     _place: Place
     _acks: Acks
     _requeue: Requeue
@@ -82,6 +111,7 @@ class Replications:
     def __init__(self, place: Place, acks: Acks, requeue: Requeue) -> None:
         self.by_id = {}
         self.given_up = 0
+        self.below_default = 0
         self._place = place
         self._acks = acks
         self._requeue = requeue
@@ -92,10 +122,10 @@ class Replications:
         """Hold a job until so many nodes have a copy, this one among them unless it keeps none."""
         place = self._place
         needed = repl if external else repl - 1
-        asked = place.targets([place.myself], needed)
+        asked = place.copy_targets([place.myself], needed, tube.name, now)
         copy = self._copy(asked, repl, external, draft, now)
         job = hold(place.engine, tube, draft, copy, now)
-        started = Replication(job, place.id_of(job), asked, needed, external)
+        started = Replication(job, place.id_of(job), tube.name, asked, needed, external)
         self.by_id[started.id] = started
         self._ask(started, asked, False, now)
         place.deadlines.set(started, now + started.period_ms)
@@ -104,7 +134,7 @@ class Replications:
     def start_async(self, tube: Tube, draft: Draft, repl: i64, now: i64) -> Job:
         """Queue a job at once, and let others have copies as well as may be."""
         place = self._place
-        asked = place.targets([place.myself], repl - 1)
+        asked = place.copy_targets([place.myself], repl - 1, tube.name, now)
         job = put(place.engine, tube, draft, self._copy(asked, repl, False, draft, now), now)
         if job.state != s.GONE:
             place.send_all(asked, OfJobs(REPLJOB, [image_of(place, job, now)], quiet=True))
@@ -143,17 +173,45 @@ class Replications:
             started.wait = None
             end_wait(self._place.engine, wait, w.SERVED)
 
+    def default_level(self, queue: bytes, external: bool, now: i64) -> int:
+        """Return how many copies a job gets if its producer does not say."""
+        have = 0 if external else 1
+        return max(1, min(REPLICATE, len(self._place.accepting(queue, now)) + have))
+
+    def count_below_default(self, copies: i64) -> None:
+        """Count a job that has so many copies, if these are fewer than it would have with all members."""
+        if copies < min(REPLICATE, self._place.members.size()):
+            self.below_default += 1
+
     # How copies come about
+
+    def receive_notheld(self, sender: bytes, id: bytes, reason: i64, now: i64) -> None:
+        """A node does not hold a copy, and says why."""
+        started = self.by_id.get(id)
+        if started is not None:
+            self._place.refusals.add(sender, started.queue, reason, now)
+            self._follow_default(started, now)
+
+    def _follow_default(self, started: Replication, now: i64) -> None:
+        """Adapt the number of copies to the nodes that accept some now. They may be enough then."""
+        if not started.is_default:
+            return
+        external = started.external
+        accepting = self._place.accepting(started.queue, now)
+        count = len(started.confirmed) + len([node for node in accepting if node not in started.confirmed])
+        have = 0 if external else 1
+        started.needed = max(1, min(REPLICATE, count + have)) - have
+        self._succeed_if_enough(started, now)
 
     def receive_gotjob(self, sender: bytes, id: bytes, now: i64) -> None:
         """A node holds a copy."""
         started = self.by_id.get(id)
         if started is None:
             return
+        self._place.refusals.remove(sender, started.queue)
         if sender not in started.confirmed and sender in started.asked:
             started.confirmed.append(self._place.node(sender))
-            if len(started.confirmed) >= started.needed:
-                self._succeed(started, now)
+            self._succeed_if_enough(started, now)
 
     def given_away(self, sender: bytes, id: bytes) -> None:
         """A node hands its copy over: it has none any more, and does not count."""
@@ -178,7 +236,10 @@ class Replications:
             merge_holders(place, copy, [place.myself])
             let_in(place.engine, job, now)
             return
-        more = place.targets([place.myself, *started.asked], 1)
+        self._follow_default(started, now)
+        if started.id not in self.by_id:
+            return
+        more = place.copy_targets([place.myself, *started.asked], 1, started.queue, now)
         if started.tries >= started.again_at or started.wait is None:
             started.again_at = started.tries + min(started.again_at, _SILENT_MAX)
             silent = [node for node in started.asked if node not in started.confirmed]
@@ -203,9 +264,15 @@ class Replications:
             return
         self._place.send_all(nodes, OfJobs(REPLJOB, [image], quiet))
 
+    def _succeed_if_enough(self, started: Replication, now: i64) -> None:
+        if len(started.confirmed) >= started.needed:
+            self._succeed(started, now)
+
     def _succeed(self, started: Replication, now: i64) -> None:
         place = self._place
         job = started.job
+        if started.is_default:
+            self.count_below_default(len(started.confirmed) + (0 if started.external else 1))
         if not started.external:
             let_in(place.engine, job, now)
             return
@@ -241,17 +308,39 @@ class Replications:
             copy = job.copy()
             if copy is not None:
                 merge_holders(place, copy, image.holders)
-        elif not self._hold_copy(image, now):
-            return
+        else:
+            refusal = self._hold_copy(image, now)
+            if refusal != _HELD:
+                if not quiet:
+                    place.mail.send(sender, OfJob(NOTHELD, image.id, refusal))
+                return
         if not quiet:
             place.mail.send(sender, OfJob(GOTJOB, image.id))
 
-    def _hold_copy(self, image: JobImage, now: i64) -> bool:
+    def _hold_copy(self, image: JobImage, now: i64) -> i64:
+        """Hold a copy of a job; return _HELD, or why that is not possible."""
         place = self._place
-        if place.members.leaving or place.is_short():
-            return False
+        if place.members.leaving:
+            return LEAVES
+        if place.is_short():
+            return NO_MEMORY
         tube = place.shared_tube(image.queue, now)
-        if tube is None or tube.paused_in:
-            return False
-        wake = self._requeue.stand_by(image.retry_ms, image.delay_ms + image.retry_ms, now)
-        return take_in(place, image, tube, wake, True, now) is not None
+        if tube is not None and not tube.paused_in:
+            wake = self._requeue.stand_by(image.retry_ms, image.delay_ms + image.retry_ms, now)
+            if take_in(place, image, tube, wake, True, now) is not None:
+                return _HELD
+        return self._why_not_held(image, tube)
+
+    def _why_not_held(self, image: JobImage, tube: Tube | None) -> i64:
+        engine = self._place.engine
+        try:
+            if tube is None and image.queue not in engine.tubes and not self._place.home_of(image.queue):
+                engine.check_new([image.queue], DISQUE)
+            engine._check_room(1, len(image.body))
+        except NoSpace:
+            return NO_DISK
+        except NoMemory:
+            return NO_MEMORY
+        except CommandError:
+            return NOT_VALID
+        return IS_PAUSED if tube is None or tube.paused_in else NOT_VALID

@@ -140,8 +140,9 @@ class Disque:
         if tube is None:
             self.site.seek([name])
         cluster = self.site.cluster
-        if replicate == UNSET:
-            replicate = 1 if cluster is None else cluster.copies_for(tube)
+        is_default = replicate == UNSET
+        if is_default:
+            replicate = 1 if cluster is None else cluster.copies_for(name, tube, now)
         if retry == 0:
             if replicate > 1:
                 raise Refused(b"ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)")
@@ -176,11 +177,15 @@ class Disque:
             self.site.have_room(len(draft.body))
         if cluster is None or (replicate == 1 and not external):
             caller.reply.simple(self.site.id_of(engine.put(tube, draft, now)))
+            if is_default and cluster is not None and is_shared(tube):
+                cluster.added_alone()
         elif asynchronous:
             caller.reply.simple(cluster.replicate_async(tube, draft, replicate, external, now))
         else:
             patience = NEVER if timeout == 0 else max(timeout, _COPIES_MS_MIN)
-            wait = cluster.replicate(caller.connection, tube, draft, replicate, external, patience, caller, now)
+            wait = cluster.replicate(
+                caller.connection, tube, draft, replicate, is_default, external, patience, caller, now
+            )
             caller.waits(wait, self._adding)
 
     def _check_reachable(self, cluster: Cluster, tube: Tube | None, replicate: int, external: bool) -> None:

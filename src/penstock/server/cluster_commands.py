@@ -83,6 +83,7 @@ class ClusterCommands:
             "cluster_stats_writes": bus.packets_out,
             "cluster_stats_refused": bus.refusals,
             "cluster_stats_strangers": int(members.strangers),
+            "cluster_adds_below_default": int(membership.cluster.replications.below_default),
             "cluster_my_epoch": int(members.epoch),
             "cluster_homes_elsewhere": len(homes.of),
             "cluster_homes_claimed": len(membership.cluster.founding.claims),

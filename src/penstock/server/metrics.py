@@ -58,6 +58,11 @@ class Metrics:
         yield CounterMetricFamily("penstock_internal_errors", "Defects that were met.", int(desk.internal_errors))
         yield CounterMetricFamily("penstock_received_bytes", "Bytes received.", int(server.node.bytes_in))
         yield CounterMetricFamily("penstock_sent_bytes", "Bytes sent.", int(server.node.bytes_out))
+        yield CounterMetricFamily(
+            "penstock_adds_below_default",
+            "Jobs with fewer copies than three, because some nodes do not accept copies.",
+            int(server.membership.cluster.replications.below_default),
+        )
         if journal is not None:
             log = journal.log
             yield GaugeMetricFamily("penstock_journal_bytes", "Log that a recovery reads.", log.needed_bytes())

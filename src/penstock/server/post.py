@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from mypy_extensions import i64
 
-from penstock.cluster.messages import TUNNEL, Greeting, Message
+from penstock.cluster.messages import TUNNEL, TUNNELEND, Greeting, Message
 from penstock.cluster.node import Cluster
 from penstock.core.limits import NEVER
 
@@ -75,7 +75,7 @@ class Post:
             cluster, links = self._cluster, self._links
             if cluster is None or links is None:
                 return
-            if message.kind >= TUNNEL:
+            if TUNNEL <= message.kind <= TUNNELEND:
                 links.tunnelled(sender, message)
                 continue
             if isinstance(message, Greeting) and not message.host:

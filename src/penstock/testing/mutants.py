@@ -105,8 +105,8 @@ MUTANTS: Final = (
     Mutant(
         "replicas-in-the-order-of-a-set",
         "cluster.place",
-        "most: i64 = len(found)",
-        "found = list(set(found))\nmost: i64 = len(found)",
+        "most: i64 = len(nodes)",
+        "nodes = list(set(nodes))\nmost: i64 = len(nodes)",
     ),
     # The disk, and what survives a restart.
     Mutant("no-sync", "journal.log", "tail.file.sync()", "pass"),

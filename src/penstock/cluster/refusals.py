@@ -1,0 +1,50 @@
+"""Nodes that have refused copies of jobs a moment ago.
+
+A node that is asked to hold a copy and does not says so (NOTHELD). It is then not counted for the default number of
+copies, and is asked last. A refusal is remembered for a second, because the node may have memory or disk again by then.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.cluster.messages import IS_PAUSED, NOT_VALID
+
+REMEMBERED_MS: Final = 1_000
+
+# How many refusals of single queues are remembered. When there are more, all are dropped, and learned again.
+_QUEUES_MAX: Final = 10_000
+
+
+class Refusals:
+    """Which nodes hold no copies now, of any job or of jobs of some queues."""
+
+    _nodes: dict[bytes, i64]  # Until when a node is not counted on.
+    _queues: dict[tuple[bytes, bytes], i64]  # The same for a node and a queue.
+
+    def __init__(self) -> None:
+        self._nodes = {}
+        self._queues = {}
+
+    def add(self, node: bytes, queue: bytes, reason: i64, now: i64) -> None:
+        """Remember that a node has refused a copy of a job of `queue`."""
+        if reason == IS_PAUSED:
+            if len(self._queues) >= _QUEUES_MAX:
+                self._queues.clear()
+            self._queues[node, queue] = now + REMEMBERED_MS
+        elif reason != NOT_VALID:
+            self._nodes[node] = now + REMEMBERED_MS
+
+    def remove(self, node: bytes, queue: bytes) -> None:
+        """Forget what a node has refused, because it holds a copy of a job of `queue`."""
+        if self._nodes or self._queues:
+            self._nodes.pop(node, None)
+            self._queues.pop((node, queue), None)
+
+    def refuses(self, node: bytes, queue: bytes, now: i64) -> bool:
+        """Return whether a node is not expected to hold a copy of a job of `queue`."""
+        if not self._nodes and not self._queues:
+            return False
+        return self._nodes.get(node, 0) > now or self._queues.get((node, queue), 0) > now
