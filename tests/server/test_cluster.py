@@ -609,3 +609,56 @@ def test_the_first_steps_of_disque_work_with_redis_cli(tmp_path: Path, needs: Ca
         for server in servers:
             server.send_signal(signal.SIGTERM)
             assert server.wait(PATIENCE_S) == 0
+
+
+def test_an_add_without_a_number_of_copies_does_not_wait_for_a_node_that_was_killed(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, 3, "--fsync", "never") as three:
+        wire = three.nodes[0].connect()
+        wire.add("q")
+        three.nodes[2].kill()
+        began = time.monotonic()
+        for _ in range(3):
+            wire.add("q")
+        # The node timeout of these tests is 10 s: until then, the node counts as reachable.
+        assert time.monotonic() - began < 5
+        assert three.nodes[0].cluster_info()["cluster_adds_below_default"] >= 1
+        assert len(wire.show(wire.add("q"))[b"nodes-delivered"]) == 2
+
+
+def test_a_queue_that_is_named_first_gets_jobs_of_other_nodes(three: Cluster, wires: list[Wire]) -> None:
+    """20 jobs of `first` are on another node, and `second` is never empty here."""
+    consumer, other = wires[0], wires[1]
+    wanted = {other.add("first of two", "body", "REPLICATE", 1, "RETRY", 600) for _ in range(20)}
+    for _ in range(100):
+        consumer.add("second of two", "body", "REPLICATE", 1, "RETRY", 600)
+
+    def took_all() -> bool:
+        [[queue, id, _]] = consumer.call("GETJOB", "FROM", "first of two", "second of two")
+        consumer.call("ACKJOB", id)
+        wanted.discard(id)
+        if queue == b"second of two":
+            consumer.add("second of two", "body", "REPLICATE", 1, "RETRY", 600)
+        return not wanted
+
+    wait_for(took_all)
+    consumer.call("DEBUG", "FLUSHALL")
+
+
+def test_a_node_without_consumers_passes_on_what_a_leaving_node_pushes(tmp_path: Path) -> None:
+    """One GETJOB was sent to node 1 before. The consumers wait at node 2."""
+    with cluster_of(tmp_path, 3, "--fsync", "never") as nodes:
+        leaving, between, last = nodes.nodes
+        producer, idle, consumer = leaving.connect(), between.connect(), last.connect()
+        assert idle.get("q", "TIMEOUT", 100) == []
+        leaving.ask("CLUSTER", "LEAVING", "yes")
+        wait_for(lambda: all("leaving" in (node.flags_of(leaving.id) or "") for node in (between, last)))
+        added = set()
+        for number in range(150):
+            once = ["RETRY", 0] if number % 3 == 0 else ["RETRY", 600]
+            added.add(producer.call("ADDJOB", "q", number, 0, "REPLICATE", 1, *once))
+        while added:
+            [[_, id, _]] = consumer.call("GETJOB", "TIMEOUT", 20_000, "FROM", "q")
+            consumer.call("ACKJOB", id)
+            added.discard(id)
+        assert between.ask("QLEN", "q") == 0
+        leaving.ask("CLUSTER", "LEAVING", "no")
