@@ -282,14 +282,6 @@ class Federation:
         want = self.wants.get(queue)
         return 0 if want is None else want.rate(now)
 
-    def _comes_and_is_taken(self, queue: bytes, now: i64) -> bool:
-        """Return whether jobs of a queue came from other nodes lately, for clients here that look for them.
-
-        Without such a client, they came because a node leaves that pushes them to others.
-        """
-        want = self.wants.get(queue)
-        return want is not None and now - want.used <= _POLLED_MS and want.rate(now) > 0
-
     def sources(self, queue: bytes, now: i64) -> list[bytes]:
         """Who sent jobs of a queue lately."""
         want = self.wants.get(queue)
@@ -305,7 +297,9 @@ class Federation:
         for queue, count in came.items():
             self.imported += count
             want = self.wants.get(queue)
-            if want is not None:
+            # A node that leaves pushes its jobs to nodes that have not asked for them. They are not a sign that jobs
+            # are taken here, so they are passed on to a node that asks.
+            if want is not None and not self._place.members.is_leaving(sender):
                 want.came(sender, count, now)
         self._place.engine._settle(now)
 
@@ -405,8 +399,8 @@ class Federation:
             return 0
         if not self._place.can_take(node):
             return 0
-        if not waits and self._comes_and_is_taken(tube.name, now) and not self._place.members.leaving:
-            # They would only go to and fro.
+        if not waits and self.rate(tube.name, now) > 0 and not self._place.members.leaving:
+            # Some came from others lately: they would only go to and fro.
             return 0
         count = min(wanted, _ASKED_MAX)
         if length < 2 * count:

@@ -172,6 +172,11 @@ class Members:
         peer = self.peers.get(node)
         return peer is not None and peer.is_member()
 
+    def is_leaving(self, node: bytes) -> bool:
+        """Return whether another node is leaving the cluster."""
+        peer = self.peers.get(node)
+        return peer is not None and bool(peer.flags & NODE_LEAVING)
+
     def has_left(self, node: bytes) -> bool:
         """Whether a node was one of us, and is no more. Of others whom we do not know, others may."""
         return node in self.past and not self.is_member(node)
