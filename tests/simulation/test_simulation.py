@@ -133,6 +133,7 @@ FOUND_AS_DRAWN = {
     "two nodes knew nobody but one that was lost": 88_007_702,
     "a node that was installed anew was met by nobody": 96_033_581,
     "two nodes that were installed anew had met only each other": 77_001_881,
+    "a job that had ended with a FASTACK came back with a node that was away": 51_009_094,
     "a job went to and fro between nodes without consumers until its ttl was over": 50_003_105,
 }
 

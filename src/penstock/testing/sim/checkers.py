@@ -168,7 +168,9 @@ def _spacing(world: World, by_id: dict[bytes, list[Delivery]]) -> Iterator[str]:
             before = last.get(second.node)
             last[second.node] = second
             if before is not None and second.local_ms - before.local_ms < least_ms and not _is_over(add, second):
-                if not _crashed_between(world, before, second) and not _nacked_between(world, before, second):
+                if _crashed_between(world, before, second) or _nacked_between(world, before, second):
+                    continue
+                if not _fast_acked_between(world, before, second):
                     yield f"C7: {_told(add)} was delivered {_twice(before, second)} by the same node"
 
 
@@ -195,6 +197,16 @@ def _nacked_between(world: World, first: Delivery, second: Delivery) -> bool:
         nack.invoked <= second.sent and nack.ended + late >= first.sent
         for nack in world.history.nacks.get(first.id, [])
     )
+
+
+def _fast_acked_between(world: World, first: Delivery, second: Delivery) -> bool:
+    """Return whether a job ended with a FASTACK between two deliveries.
+
+    A FASTACK is sent once, and the node forgets the job. A holder that was away meanwhile brings it back: this is no
+    second delivery of the first one, and the node has nothing left to count the retry time from.
+    """
+    acks = world.history.acks.get(first.id, [])
+    return any(ack.fast and first.sent <= ack.invoked <= second.sent for ack in acks)
 
 
 def _crashed_between(world: World, first: Delivery, second: Delivery) -> bool:
