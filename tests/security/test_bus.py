@@ -172,7 +172,8 @@ def test_forget_repairs_a_cluster_that_an_unreachable_stranger_joined(tmp_path: 
     [
         *(["CONFIG", "GET", "*"], ["CONFIG", "SET", "requirepass", ""], ["MONITOR"], ["SLOWLOG", "GET"]),
         *(["CLIENT", "LIST"], ["CLIENT", "KILL", "SKIPME", "no"], ["CLUSTER", "RESET"], ["SHUTDOWN"]),
-        *(["DEBUG", "FLUSHALL"], ["BGREWRITEAOF"], ["LATENCY", "RESET"]),
+        *(["DEBUG", "FLUSHALL"], ["BGREWRITEAOF"], ["LATENCY", "RESET"], ["JOURNAL", "HEAD"]),
+        *(["JOURNAL", "READ", "1"], ["JOURNAL", "EVENTS", "1"], ["JOURNAL", "FILES"]),
     ],
     ids=" ".join,
 )
@@ -181,6 +182,42 @@ def test_no_peer_administers_a_server_through_the_bus(played: Claimant, words: l
     answer = played.hear(m.FORWARDED)
     assert isinstance(answer, m.OfTunnel)
     assert answer.data.startswith(b"-NOPERM a command about the whole server is not run for a client of another node")
+
+
+@attempt(
+    "guess passwords through a tunnel, with an address of its own for each guess",
+    port="bus",
+    caller="a node with the secret",
+    result="refused without a comparison, also the right password",
+)
+@pytest.mark.parametrize("words", [["AUTH", "r"], ["HELLO", "2", "AUTH", "default", "r"]], ids=" ".join)
+def test_no_password_is_compared_for_a_client_of_another_node(played: Claimant, words: list[str]) -> None:
+    played.forward(*words)
+    answer = played.hear(m.FORWARDED)
+    assert isinstance(answer, m.OfTunnel) and answer.data.startswith((b"-ERR invalid password", b"-WRONGPASS"))
+
+
+@attempt(
+    "forge lines of MONITOR and CLIENT LIST with the address, name and user that a node states for its client",
+    port="bus",
+    caller="a node with the secret",
+    result="control characters and spaces are replaced",
+)
+def test_what_a_node_states_of_its_client_forges_no_lines(member: ServerWithPassword, played: Claimant) -> None:
+    papers = m.Papers(m.TUNNEL, 2, 0, m.RESP_2)
+    papers.user, papers.groups, papers.tubes = b"x\nid=9 user=y", EVERYTHING, [b"*"]
+    papers.address, papers.name = b"9.9.9.9:1\r\n+FORGED\r\n", b"\xff\xfe \n"
+    papers.token = b"u" * 16
+    monitor = member.connect()
+    assert monitor.call("MONITOR") == b"OK"
+    played.say(papers, m.OfTunnel(m.FORWARD, 2, False, m.COMMAND_ENDS, command("PING", "seen")))
+    line = monitor.read()
+    while b"seen" not in line:
+        line = monitor.read()
+    assert b"9.9.9.9:1??+FORGED??" in line
+    listed = member.ask("CLIENT", "LIST")
+    assert isinstance(listed, bytes) and b"user=x?id=9?user=y" in listed and b"name=???? " in listed
+    played.say(m.OfTunnel(m.TUNNELEND, 2, False, 0, b""))
 
 
 @attempt(

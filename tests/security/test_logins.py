@@ -25,6 +25,9 @@ CONFIG = """
 requirepass = "everything"
 [users.worker]
 password = "w"
+[users.reader]
+password = "r"
+commands = ["read"]
 """
 
 WRONG = Refusal("ERR invalid password")
@@ -366,3 +369,25 @@ def test_monitor_and_slowlog_do_not_show_secrets(server: Server, owner: Client, 
     finally:
         assert owner.ask("CONFIG", "SET", "slowlog-log-slower-than", 10_000) == b"OK"
         assert owner.ask("SLOWLOG", "RESET") == b"OK"
+
+
+@attempt(
+    "read the token of a session in the journal, join the session and end its grace time",
+    port="RESP",
+    caller="user with commands = read",
+    result="refused: NOPERM; the session keeps its jobs",
+)
+def test_who_only_reads_joins_no_session_that_holds_jobs(server: Server) -> None:
+    with server.client() as worker, server.client() as reader, server.client() as again:
+        assert worker.ask("AUTH", "worker", "w") == b"OK"
+        assert reader.ask("AUTH", "reader", "r") == again.ask("AUTH", "reader", "r") == b"OK"
+        session = worker.ask("IDENTIFY", "GRACE", "600s")
+        assert isinstance(session, list)
+        worker.ask("PUT", "held", "body")
+        worker.ask("TAKE", "held")
+        refusal = Refusal("NOPERM this user has no permission to join a session that holds jobs")
+        assert reader.ask("IDENTIFY", session[1], "GRACE", "0") == refusal
+        assert worker.ask("IDENTIFY")[5] == 600_000  # type: ignore[index]
+        # A client that only reads may come back to its own session.
+        own = reader.ask("IDENTIFY")
+        assert isinstance(own, list) and again.ask("IDENTIFY", own[1])[1] == own[1]  # type: ignore[index]

@@ -16,6 +16,7 @@ from penstock.cluster.founding import ClaimWait
 from penstock.cluster.questions import QuestionWait
 from penstock.core.errors import CommandError, NoHome, NoMemory, PenstockError
 from penstock.core.job import Job
+from penstock.core.sessions import Session
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 from penstock.core.waits import SERVED, TIMED_OUT, Connection, Waiting
 from penstock.wire.errors import AskFirst, Elsewhere, Refused, Spread
@@ -147,6 +148,16 @@ def check_own(caller: Caller, name: bytes, what: bytes) -> None:
     """
     if not caller.any_tube and not caller.may_use(name):
         raise Refused(b"NOPERM this user has no permission to use this " + what)
+
+
+def check_join(caller: Caller, session: Session | None) -> None:
+    """Refuse a caller that only reads to join the session of a token, if that holds jobs.
+
+    Who joins a session can end its grace time, and so give its jobs back. The journal has the tokens of sessions, and
+    who only reads may read it.
+    """
+    if session is not None and session.held and not caller.groups & WRITE and session is not caller.connection.session:
+        raise Refused(b"NOPERM this user has no permission to join a session that holds jobs")
 
 
 def whole_server_refusal(caller: Caller) -> bytes:

@@ -27,7 +27,7 @@ from penstock.core.policy import FIFOTTL, TubePolicy
 from penstock.core.retry import THEN_MOVE, RetryPolicy, parse_retry
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import PutWait, Wait, Waiting
-from penstock.dialects.command import SLICE, Answer, Caller, Long, check_tube
+from penstock.dialects.command import SLICE, Answer, Caller, Long, check_join, check_tube
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.site import ANSWER_BYTES_MAX, Site
 from penstock.dialects.words import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_put
@@ -351,6 +351,7 @@ class Native:
             else:
                 raise words.unknown(["GRACE"])
         connection = caller.connection
+        check_join(caller, self._engine.sessions.get(token))
         self._engine.identify(connection, token or connection.session.token, now, grace)
         if self.site.on_identified is not None:
             self.site.on_identified(caller)

@@ -26,7 +26,7 @@ from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.core.waits import PutWait, Wait, Waiting
 from penstock.dialects.calls import Family, LongCall, Method, Pending, argument, one, run_long
-from penstock.dialects.command import ADMIN, READ, SLICE, WRITE, Caller, check_tube
+from penstock.dialects.command import ADMIN, READ, SLICE, WRITE, Caller, check_join, check_tube
 from penstock.dialects.native import check_policy
 from penstock.dialects.site import Site
 from penstock.options import altered
@@ -790,6 +790,7 @@ class Queue(Family):
             token = wanted.encode("utf-8", "surrogateescape") if isinstance(wanted, str) else wanted
             if not isinstance(token, bytes) or len(token) != 16:
                 raise LuaError("Invalid UUID format.")
+            check_join(caller, self._engine.sessions.get(token))
             try:
                 self._engine.identify(caller.connection, token, now)
             except UnknownSession:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from penstock.cluster import messages as m
 from penstock.cluster.messages import OfTunnel, Papers
@@ -23,7 +23,10 @@ from penstock.server.connection import Connection
 from penstock.server.iproto import Door
 from penstock.server.node import Node
 from penstock.server.tunnels import WINDOW_BYTES, Inflow, Lines, Outflow, Voice
-from penstock.wire.resp import RespParser
+from penstock.wire.resp import RespParser, printable
+
+# What a node states of its client may have this many bytes.
+_STATED_BYTES_MAX: Final = 1_024
 
 
 class Guest(Connection):
@@ -222,11 +225,10 @@ class Guests:
             tunnel = self._make(sender, papers)
         connection = tunnel.connection
         self._join(connection, papers)
-        user = papers.user.decode("utf-8", "replace")
-        connection.become(Account(user, None, papers.groups, TubePatterns(papers.tubes)))
+        connection.become(Account(_shown(papers.user), None, papers.groups, TubePatterns(papers.tubes)))
         connection.reply.resp3 = papers.door == m.RESP_3
-        connection.address = papers.address.decode("utf-8", "replace")
-        connection.name = papers.name
+        connection.address = _shown(papers.address)
+        connection.name = _shown(papers.name).encode()
 
     def _make(self, sender: bytes, papers: Papers) -> Tunnel:
         tunnel = Tunnel(self, sender, papers.number)
@@ -258,3 +260,8 @@ class Guests:
             opener = engine.connect(papers.token)
             engine.identify(connection.connection, papers.token, now, grace)
             engine.disconnect(opener, now)
+
+
+def _shown(stated: bytes) -> str:
+    """Return what a node states of its client as it may stand in a line of CLIENT LIST, MONITOR and the log."""
+    return printable(stated[:_STATED_BYTES_MAX]).replace(b" ", b"?").decode()

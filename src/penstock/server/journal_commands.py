@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from penstock.core.errors import NoJournal, OutOfRange
 from penstock.core.limits import NEVER
-from penstock.dialects.command import Caller, check_tube
+from penstock.dialects.command import Caller, check_tube, check_whole_server
 from penstock.dialects.disque import parse_integer
 from penstock.dialects.words import Words, shown
 from penstock.journal.identity import identity
@@ -57,6 +57,7 @@ class JournalCommands:
 
     def head(self, caller: Connection, args: list[bytes], now: int) -> None:
         """JOURNAL HEAD"""
+        _check_own_client(caller)
         self._start(caller, _Head(self, caller), now)
 
     def read(self, caller: Connection, args: list[bytes], now: int) -> None:
@@ -80,6 +81,7 @@ class JournalCommands:
 
     def events(self, caller: Connection, args: list[bytes], now: int) -> None:
         """JOURNAL EVENTS position [COUNT n] [TIMEOUT d] [TUBE tube]"""
+        _check_own_client(caller)
         position, words = _position(args)
         most, tube, timeout_ms = _COUNT, None, 0
         while words.more():
@@ -403,7 +405,14 @@ def _within(number: int, what: str, most: int) -> int:
     return number
 
 
+def _check_own_client(caller: Connection) -> None:
+    """Refuse a client of another node: each node has a journal of its own, and no node forwards these commands."""
+    if caller.entry:
+        check_whole_server(caller)
+
+
 def _check_every_tube(caller: Connection) -> None:
+    _check_own_client(caller)
     if not caller.any_tube:
         raise Refused(
             b"NOPERM the journal tells of every queue, and this user may not use every one; EVENTS takes a TUBE"

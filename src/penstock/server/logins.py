@@ -73,7 +73,13 @@ class Logins:
         self._not_logged = 0
 
     def begin(self, caller: Connection, login: Login) -> None:
-        """Compare the password of a login and answer it, now or after the delay."""
+        """Compare the password of a login and answer it, now or after the delay.
+
+        A client of another node has logged in there. Its node states its address, so guesses could not be counted.
+        """
+        if caller.entry:
+            login.refuse()
+            return
         source = source_of(caller.address)
         if not self._is_delayed(source):
             self.compare(caller, login)
