@@ -6,15 +6,19 @@
     local task = queue.tube.mail:take(10)                     task = queue.tube.mail.take(10)
     queue.tube.mail:ack(task[1])                              queue.tube.mail.ack(task[0])
 
-On the left Lua, on the right Python. Options may be named or given as a dict. A task is `(id, state, data)`. It only
-translates: whatever happens, happens in the queue below, which others may use in their own words meanwhile.
+On the left Lua, on the right Python. Options may be named or given as a dict. Options that the type of a tube does not
+have are ignored, as in the original; the logger `penstock` gets one warning for each of them. A task is
+`(id, state, data)`. It only translates: whatever happens, happens in the queue below, which others may use in their own
+words meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection
+import logging
+import uuid
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
 from penstock.changes import Change
@@ -38,14 +42,24 @@ from penstock.core.errors import (
     Unsupported,
     WrongType,
 )
-from penstock.core.limits import DURATION_MS_MAX
-from penstock.dialects.tarantool import CALLS, STATE_LETTERS
+from penstock.core.limits import BATCH_JOBS_MAX, DURATION_MS_MAX
+from penstock.core.policy import KEYS_NONE, PRESETS, TubePolicy
+from penstock.dialects.tarantool import CALLS, STATE_LETTERS, TEMPORARY_REFUSED, TTR_MS_MIN, lua_number, whole_count
+from penstock.dialects.tarantool_options import (
+    HasOption,
+    IgnoredOptions,
+    has_put_option,
+    has_release_option,
+    has_take_option,
+    has_tube_option,
+)
 from penstock.drivers import register_driver
 from penstock.embedded import Job as EmbeddedJob
 from penstock.embedded import Queue as EmbeddedQueue
 from penstock.embedded import Tube as EmbeddedTube
 from penstock.host.handed import Handed
-from penstock.options import PutOptions
+from penstock.host.teller import SeenChange
+from penstock.options import PutOptions, decode_body, to_text
 
 __all__ = ["Queue", "QueueError", "Task", "Tube"]
 
@@ -57,8 +71,14 @@ _CALL_OF_EVENT: Final = {s.EVENT_NAMES[event]: call for call, events in CALLS.it
 # What is told of a task that ends, whatever ended it.
 _WHAT: Final = {"ack": "delete"}
 
-_PUT_OPTIONS: Final = frozenset(["timeout", *PutOptions.__annotations__])
-_RELEASE_OPTIONS: Final = frozenset(["delay", "ttl", "priority", "key"])
+# Options of our own that a put passes on.
+_OWN_PUT: Final = frozenset(PutOptions.__annotations__) - {"delay", "ttl", "ttr", "priority", "key"}
+
+# The policy of types that are no presets: a driver interprets its options itself.
+_DRIVEN: Final = TubePolicy(type="driver", driven=True)
+
+_log = logging.getLogger("penstock")
+_ignored = IgnoredOptions(lambda text: _log.warning("%s", text))
 
 # A queue in this process or on a server: they have the same methods.
 AnyQueue = EmbeddedQueue | ConnectedQueue
@@ -85,23 +105,28 @@ class Queue:
 
     def __init__(self, over: AnyQueue) -> None:
         self._over = over
+        self._in_replicaset = False
         self.tube = _Tubes(over)
         self.schema = self
 
     def create_tube(self, name: str, type: str, options: dict[str, Any] | None = None, **more: Any) -> Tube:
         """Make a tube; with `if_not_exists`, find the one there is, whatever its type."""
-        given = {_RENAMED.get(key, key): value for key, value in {**(options or {}), **more}.items()}
+        given = {**(options or {}), **more}
         found, callback = given.pop("if_not_exists", False), given.pop("on_task_change", None)
-        for key in _STORAGE:
-            given.pop(key, None)
+        if type in PRESETS:
+            given = {_RENAMED.get(key, key): value for key, value in given.items() if key not in _STORAGE}
         if name in self._over.tubes():
             if not found:
                 raise QueueError(f"Space '{name}' already exists")
         elif type is None:
             raise QueueError("Unknown tube type nil")
         else:
+            preset = PRESETS.get(type, _DRIVEN) if isinstance(type, str) else _DRIVEN
+            known = _known("create_tube", preset, given, has_tube_option)
+            if known.get("temporary") and self._in_replicaset:
+                raise QueueError(TEMPORARY_REFUSED)
             try:
-                self._over.tube(name, cast(Any, type), **cast(Any, given))
+                self._over.tube(name, cast(Any, type), **known)
             except UnknownType:
                 raise QueueError(f"Unknown tube type {type}") from None
             except TubeExists:
@@ -126,13 +151,17 @@ class Queue:
         try:
             self._over.identify(token)
         except UnknownSession:
-            raise QueueError(f"The UUID {token} is unknown.") from None
+            raise QueueError(f"The UUID {uuid.UUID(token)} is unknown.") from None
         except WrongType:
             raise QueueError("Invalid UUID format.") from None
         return self._over.token
 
     def cfg(self, options: dict[str, Any] | None = None, **more: Any) -> None:
-        """`ttr`: how long what this session has taken waits for it once it is gone; `in_replicaset` has no effect."""
+        """Set options of the queue.
+
+        `ttr` is how long the taken tasks of this session wait for it when it is gone. With `in_replicaset`, this object
+        refuses to create temporary tubes.
+        """
         for name, value in {**(options or {}), **more}.items():
             if name == "ttr":
                 if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
@@ -143,13 +172,15 @@ class Queue:
                 raise QueueError(f"Unknown option {name}")
             elif not isinstance(value, bool):
                 raise QueueError(f"Invalid value of in_replicaset: {value}")
+            else:
+                self._in_replicaset = value
 
     def state(self) -> str:
         """A queue that can be called is running."""
         return "RUNNING"
 
     def register_driver(self, name: str, driver: Any) -> None:
-        """Let tubes have a type of your own: see penstock/drivers.py."""
+        """Let tubes have a type of your own: see docs/tubes/drivers.md."""
         register_driver(name, driver)
 
 
@@ -204,23 +235,34 @@ class Tube:
 
     def put(self, data: Any, options: dict[str, Any] | None = None, **more: Any) -> Task | None:
         """Add a task; None if the tube is full, and stays so for `timeout`."""
-        given = _options(options, more, _PUT_OPTIONS, "put")
+        if self._over.policy.driven:
+            return self._put_driven(data, {**(options or {}), **more})
+        given = _known("put", self._over.policy, {**(options or {}), **more}, _has_put_option)
         timeout = given.pop("timeout", 0)
         try:
             job = self._over.put(data, timeout=timeout, **given)
         except Full:
             return None
-        return Task(_id(job), "~" if given.get("delay") else "r", data)
+        return Task(self._id(job), "~" if given.get("delay") else "r", data)
+
+    def _put_driven(self, data: Any, options: dict[str, Any]) -> Task:
+        """Add a task to a tube with a driver, which gets the options as they are."""
+        job = self._over.put(data, options=options)
+        if isinstance(job, ConnectedJob):
+            # The driver may have changed the data, and it chose the id.
+            with contextlib.suppress(UnknownJob):
+                job = self._over.job(job.id)
+        return Task(self._id(job), _returned_letter(job), job.body)
 
     def take(self, timeout: float | None = None, options: dict[str, Any] | None = None, **more: Any) -> Task | None:
         """Take the next task, or wait for one: for ever, if no time is given; None if there was none."""
-        key = _options(options, more, ("key",), "take").pop("key", None)
+        key = _known("take", self._over.policy, {**(options or {}), **more}, _has_take_option).pop("key", None)
         job = self._over.take(None if timeout is None else _at_least_zero(timeout, "timeout"), key=key)
         if job is None:
             return None
         deliveries = job.deliveries
         try:
-            return Task(_id(job), "t", job.body)
+            return Task(self._id(job), "t", job.body)
         except BaseException:
             _give_back(job, deliveries)
             raise
@@ -231,7 +273,13 @@ class Tube:
 
     def release(self, id: Any, options: dict[str, Any] | None = None, **more: Any) -> Task:
         """Give a task back, perhaps after a `delay`."""
-        given = _options(options, more, _RELEASE_OPTIONS, "release")
+        if self._over.policy.driven:
+            for_driver = {**(options or {}), **more}
+            task = self._finish(id, lambda job: job.release(options=for_driver), "r")
+            with contextlib.suppress(QueueError):
+                task = self.peek(id)
+            return task if task.state != "t" else task._replace(state="r")
+        given = _known("release", self._over.policy, {**(options or {}), **more}, _has_release_option)
         return self._finish(id, lambda job: job.release(**given), "~" if given.get("delay") else "r")
 
     def touch(self, id: Any, seconds: float | None = None) -> Task | None:
@@ -246,24 +294,36 @@ class Tube:
     def peek(self, id: Any) -> Task:
         """Look at a task."""
         job = self._find(id)
-        return Task(_id(job), _LETTERS[job.state], job.body)
+        return Task(self._id(job), _LETTERS[job.state], job.body)
 
     def bury(self, id: Any) -> Task:
         """Put a task aside."""
         job = self._find(id)
-        task = Task(_id(job), "!", job.body)
+        task = Task(self._id(job), "!", job.body)
         job.bury()
         return task
 
-    def kick(self, count: int | None = None) -> int:
-        """Dig tasks up, one unless told; tell how many there were."""
-        wanted = 1 if count is None else _at_least_zero(count, "a count")
-        return self._over.kick(cast(int, wanted)) if wanted else 0
+    def kick(self, count: float | str | None = None) -> float:
+        """Make up to `count` buried tasks ready, one by default, and return how many there were.
+
+        As in Lua, the text of a number is a number, and a negative count is returned.
+        """
+        number = 1 if count is None else lua_number(count)
+        if number is None:
+            raise QueueError(f"a count must be a number, not {type(count).__name__}")
+        left = whole_count(number)
+        kicked = 0
+        while left > 0:
+            wanted = min(left, BATCH_JOBS_MAX)
+            found = self._over.kick(wanted)
+            kicked += found
+            left = left - found if found == wanted else 0
+        return number if number < 0 else kicked
 
     def delete(self, id: Any) -> Task:
         """Remove a task, whatever its state."""
         job = self._find(id)
-        task = Task(_id(job), "-", job.body)
+        task = Task(self._id(job), "-", job.body)
         job.delete()
         return task
 
@@ -289,24 +349,39 @@ class Tube:
         """The first thousand tasks in a state, in the order they would be served."""
         if state not in _STATES:
             raise QueueError("a state is one of r, t, ~, ! and -")
-        return [Task(_id(job), state, job.body) for job in self._over.jobs(cast(Any, _STATES[state]))]
+        return [Task(self._id(job), state, job.body) for job in self._over.jobs(cast(Any, _STATES[state]))]
 
     def on_task_change(self, callback: OnChange | None) -> OnChange | None:
-        """Let a function be called with a task and what happened to it, in order; gives the one before.
+        """Call a function with each task that changes, as it was at that change, and what happened; return the last.
 
-        It is called from a thread of its own. Of a task that is gone, data is None if it had not seen it before,
-        or saw it done.
+        It is called in order from a thread of its own, after the commit and before the command that caused the change
+        returns. Over a server it is called later, and the data of a task that is gone may be None.
         """
         before, self._callback = self._callback, callback
         if self._unsubscribe is not None:
             self._unsubscribe()
         self._seen = {}
         self._unsubscribe = None
-        if callback is not None:
+        if callback is not None and isinstance(self._over, EmbeddedTube):
+            self._unsubscribe = self._over._watch(functools.partial(self._committed, callback))
+        elif callback is not None:
             self._unsubscribe = self._over.subscribe(functools.partial(self._changed, callback, self._seen))
         return before
 
+    def _committed(self, callback: OnChange, seen: SeenChange) -> None:
+        """Call back with a change of a queue in this process."""
+        change = seen.change
+        call = _CALL_OF_EVENT.get(change.event)
+        if call is None or callback is not self._callback:
+            return
+        id: Any = change.number
+        if id is None:
+            id = to_text(seen.name) if self._over.policy.driven else change.id
+        data = None if seen.body is None else decode_body(seen.body, seen.body_kind)
+        callback(Task(id, _LETTERS[change.after], data), _WHAT.get(call, call))
+
     def _changed(self, callback: OnChange, known: dict[str, Task], change: Change) -> None:
+        """Call back with a change of a queue on a server, which does not say what the task was."""
         if known is not self._seen:
             return  # The callback has gone, or another has come.
         call = _CALL_OF_EVENT.get(change.event)
@@ -318,7 +393,7 @@ class Tube:
         if seen is None:
             try:
                 job = self._queue.job(change.id)
-                seen = Task(_id(job), "", job.body)
+                seen = Task(self._id(job), "", job.body)
             except UnknownJob:
                 seen = Task(change.id if change.number is None else change.number, "", None)
         task = seen._replace(state=_LETTERS[change.after])
@@ -326,16 +401,31 @@ class Tube:
             known[change.id] = task
         callback(task, _WHAT.get(call, call))
 
+    def _id(self, job: AnyJob) -> Any:
+        """The id of a task. One that is put and gone at once, by somebody else's hand, is known by its long id only."""
+        try:
+            known = job.meta()
+        except UnknownJob:
+            return job.id
+        if known["number"] is not None:
+            return known["number"]
+        return known["name"] if self._over.policy.driven else job.id
+
+    def _look_up(self, id: Any) -> AnyJob:
+        if self._over.policy.driven:
+            return self._over.named(str(id) if isinstance(id, int) else id)
+        return self._over.job(f"{self.name}#{id}" if isinstance(id, int) else id)
+
     def _find(self, id: Any) -> AnyJob:
         try:
-            return self._over.job(f"{self.name}#{id}" if isinstance(id, int) else id)
+            return self._look_up(id)
         except CommandError:
             raise QueueError(f"Task {id} not found") from None
 
     def _finish(self, id: Any, do: Callable[[AnyJob], object], state: str) -> Task:
         try:
-            job = self._over.job(f"{self.name}#{id}" if isinstance(id, int) else id)
-            task = Task(_id(job), state, job.body)
+            job = self._look_up(id)
+            task = Task(self._id(job), state, job.body)
             do(job)
         except (UnknownJob, NotTaken, NotOwner):
             raise QueueError("Task was not taken") from None
@@ -359,13 +449,10 @@ class Tube:
         return {"tasks": {**tasks, "total": sum(tasks.values()), "done": ended}, "calls": counts}
 
 
-def _id(job: AnyJob) -> Any:
-    """The id of a task. One that is put and gone at once, by somebody else's hand, is known by its long id only."""
-    try:
-        number = job.meta()["number"]
-    except UnknownJob:
-        number = None
-    return job.id if number is None else number
+def _returned_letter(job: AnyJob) -> str:
+    """Return the state of a task that a command returned to the queue. Another client may have taken it already."""
+    letter = _LETTERS[job.state]
+    return "r" if letter == "t" else letter
 
 
 def _give_back(job: AnyJob, deliveries: int) -> None:
@@ -381,18 +468,32 @@ def _give_back(job: AnyJob, deliveries: int) -> None:
             job.bury("its taker was interrupted")
 
 
-def _options(
-    options: dict[str, Any] | None, more: dict[str, Any], known: Collection[str], method: str
-) -> dict[str, Any]:
-    """The options of a method, by the names that they have below."""
-    given = {}
-    for name, value in {**(options or {}), **more}.items():
-        below = _RENAMED.get(name, name)
-        if below not in known:
-            raise QueueError(f"unknown option {name!r} of {method}")
-        if value is not None:
-            given[below] = value
+def _known(function: str, policy: TubePolicy, options: dict[str, Any], has: HasOption) -> dict[str, Any]:
+    """Return the options of a call that the tube has, by the names that they have below."""
+    known = _ignored.known(function, policy, cast("dict[object, object]", options), has)
+    given: dict[str, Any] = {_RENAMED.get(name, name): value for name, value in known.items()}
+    if given.get("ttr") == 0 and not isinstance(given["ttr"], bool):
+        given["ttr"] = TTR_MS_MIN / 1000
     return given
+
+
+def _has_put_option(policy: TubePolicy, name: str) -> bool:
+    return name in _OWN_PUT or _has_own(policy, name) or has_put_option(policy, name)
+
+
+def _has_take_option(policy: TubePolicy, name: str) -> bool:
+    return (name == "key" and _has_own(policy, name)) or has_take_option(policy, name)
+
+
+def _has_release_option(policy: TubePolicy, name: str) -> bool:
+    return _has_own(policy, name) or has_release_option(policy, name)
+
+
+def _has_own(policy: TubePolicy, name: str) -> bool:
+    """Return whether a tube has an option that is given by our own name."""
+    if name == "priority":
+        return has_put_option(policy, "pri")
+    return name == "key" and policy.keys != KEYS_NONE
 
 
 def _at_least_zero(number: Any, what: str) -> float:

@@ -50,8 +50,9 @@ _spaces: weakref.WeakKeyDictionary[Host, Spaces] = weakref.WeakKeyDictionary()
 
 
 def upgrade(queue: AnyQueue, space: str, options: dict[str, Any]) -> Space:
-    """Make a space of this name, or go on with the one there is with other features: see docs/XQUEUE.md.
+    """Make a space of this name, or change options of the space that exists: see docs/XQUEUE.md.
 
+    Options that are left out keep their values. `changed` of the returned space has those that changed.
     `worker` and `workers` are a function and how many threads run it: each takes tasks and acks those for which the
     function returns; one for which it raises goes back, and the logger `penstock` is told why. They end with the queue,
     or by `space.stop()`. The function that makes ids runs under the queue's lock, so it must not call the queue.
@@ -61,8 +62,7 @@ def upgrade(queue: AnyQueue, space: str, options: dict[str, Any]) -> Space:
     if worker is not None:
         options = {name: value for name, value in options.items() if name not in ("worker", "workers")}
     rows = _rows(queue, name)
-    rows.upgrade(options)
-    made = Space(rows)
+    made = Space(rows, rows.upgrade(options))
     if worker is not None:
         made._start(worker, workers)
     return made
@@ -114,10 +114,10 @@ class _InProcess:
         self._queue = queue  # Which is not closed while somebody has one of its spaces.
         self._host, self._session = queue._host, queue._session
 
-    def upgrade(self, options: object) -> None:
-        """Make it, or go on with other features."""
+    def upgrade(self, options: object) -> dict[str, list[Any]]:
+        """Make the space, or change its options. Return the options that changed."""
         with self._session.durable, self._session.lock, self._session:
-            _spaces_of(self._host).upgrade(self.name, options, self._host.now())
+            return _spaces_of(self._host).upgrade(self.name, options, self._host.now()).changed
 
     def options(self) -> dict[str, Any]:
         """What it is."""
@@ -164,15 +164,16 @@ class _OnServer:
         self._queue = queue
         self._functions = Functions(queue)
 
-    def upgrade(self, options: Any) -> None:
-        """Make it, or go on with other features."""
+    def upgrade(self, options: Any) -> dict[str, list[Any]]:
+        """Make the space, or change its options. Return the options that changed."""
         features = options.get("features") if isinstance(options, dict) else None
         if isinstance(features, dict) and callable(features.get("id")):
             raise XqueueError("features.id is a function, which cannot be sent to a server; name a kind of id")
         try:
-            self._functions.call(b"xqueue.upgrade", self.name, options)
+            changed: dict[str, list[Any]] = self._functions.call(b"xqueue.upgrade", self.name, options)[1]
         except CommandError as error:
             raise self._refusal(error) from None
+        return changed
 
     def options(self) -> dict[str, Any]:
         """What it is."""
@@ -230,7 +231,10 @@ def _unknown(name: bytes) -> UnknownTube:
 class Space:
     """One space, as one session sees it."""
 
-    def __init__(self, rows: _InProcess | _OnServer) -> None:
+    changed: dict[str, list[Any]]  # Options that the upgrade changed: their values before and after it, by name.
+
+    def __init__(self, rows: _InProcess | _OnServer, changed: dict[str, list[Any]] | None = None) -> None:
+        self.changed = changed or {}
         self._rows = rows
         self._call = rows.call
         self._stopping = threading.Event()
@@ -311,6 +315,11 @@ class Space:
         """The task of a key, or None."""
         return _one(self._call("get", key))
 
+    def select(self, key: Any = None, options: dict[str, Any] | None = None) -> list[Any]:
+        """Return rows as lists, in the order of the primary key; the options are iterator, limit and offset."""
+        rows: list[Any] = _one(self._call("select", key, options))
+        return rows
+
     def stats(self, pretty: bool = False) -> dict[str, Any]:
         """How many tasks have each status, and how they changed since start."""
         told: dict[str, Any] = _one(self._call("stats", pretty))
@@ -324,8 +333,16 @@ class Space:
         """Remove every task."""
         self._call("truncate")
 
-    def __len__(self) -> int:
+    def len(self) -> int:
+        """Return the number of tasks."""
         return int(_one(self._call("len")))
+
+    def count(self) -> int:
+        """Return the number of tasks."""
+        return int(_one(self._call("count")))
+
+    def __len__(self) -> int:
+        return self.len()
 
     def stop(self) -> None:
         """Let the workers end, each with the task it has."""

@@ -61,5 +61,15 @@ def read_duration(text: bytes) -> int:
     return _within(ms)
 
 
+def write_duration(ms: int) -> str:
+    """Write a time as people read it: in the largest unit of which it is a whole number."""
+    if ms == NEVER:
+        return "forever"
+    for unit in (b"w", b"d", b"h", b"m", b"s"):
+        if ms > 0 and ms % UNITS_MS[unit] == 0:
+            return f"{ms // UNITS_MS[unit]}{unit.decode()}"
+    return f"{ms}ms" if ms else "0"
+
+
 def _within(ms: int) -> int:
     return ms if ms <= DURATION_MS_MAX else NO_DURATION

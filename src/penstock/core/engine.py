@@ -14,12 +14,13 @@ another job, and when it is gone its state says so.
 
 from __future__ import annotations
 
-from mypy_extensions import i32, i64, u8
+from mypy_extensions import i32, i64
 
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.deadlines import NOWHERE
+from penstock.core.driving import Driving
 from penstock.core.errors import (
     BodyTooLarge,
     Full,
@@ -34,15 +35,16 @@ from penstock.core.errors import (
     UnknownTube,
     Unsupported,
 )
-from penstock.core.job import BODY_BYTES, HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
+from penstock.core.job import BODY_BYTES, HELD_BY_CLAIM, NO_KEY, Draft, Job
 from penstock.core.limits import (
     BATCH_BYTES_MAX,
     BATCH_JOBS_MAX,
-    BODY_BYTES_MAX,
+    JOB_TTL,
     NEVER,
     PRIORITY_BACK,
     PRIORITY_UNSET,
     REASON_BYTES_MAX,
+    RESULT_TTL_MS,
     SCAN_EXAMINED_MAX,
     UNSET,
     WAIT_TUBES_MAX,
@@ -53,7 +55,7 @@ from penstock.core.limits import (
     check_finite,
     check_name,
 )
-from penstock.core.moves import Moves, later, puts_bytes, resident_length, tube_bytes
+from penstock.core.moves import later, puts_bytes, tube_bytes
 from penstock.core.outbox import Outbox
 from penstock.core.outcomes import (
     IS_STAGED,
@@ -67,21 +69,20 @@ from penstock.core.outcomes import (
     ONLY_ONCE,
 )
 from penstock.core.policy import TubePolicy
+from penstock.core.retry import THEN_MOVE
 from penstock.core.sessions import Session
 from penstock.core.tube import Tube
 from penstock.core.waits import Connection, EndWait, Line, PutWait, Wait, Waiting
 
 
-class Engine(Moves):
+class Engine(Driving):
     """The commands of one node."""
 
-    body_bytes_max: i64
     waits_per_connection_max: i64
 
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
         """Start empty. The epoch is one that no earlier opening had (ids.py); entropy seeds the jitter of retries."""
         super().__init__(epoch, now, outbox, entropy)
-        self.body_bytes_max = BODY_BYTES_MAX
         self.waits_per_connection_max = WAITS_PER_CONNECTION_MAX
 
     # Tubes
@@ -94,9 +95,14 @@ class Engine(Moves):
         if there is not None:
             if there.policy == policy:
                 return there
-            raise TubeExists(f"tube {shown(name)} exists as a {there.policy.type} tube with other options")
+            raise TubeExists(p.exists_text(name, there.policy, policy))
         self.check_new([name], policy)
-        return self._make_tube(name, policy, now)
+        if policy.driven:
+            self.drivers.create(name, policy)
+        tube = self._make_tube(name, policy, now)
+        if policy.driven:
+            self.attach(tube, now)
+        return tube
 
     def check_new(self, names: list[bytes], policy: TubePolicy) -> None:
         """Refuse to make tubes of these names, if there is no room for all of them."""
@@ -126,6 +132,8 @@ class Engine(Moves):
         """
         self.advance(now)
         policy.check()
+        if tube.driven:
+            raise Unsupported(f"a {tube.policy.type} tube has a driver, which decides; there is nothing to alter")
         old = tube.policy
         rebuilt = policy.order != old.order or policy.keys != old.keys or policy.ids != old.ids
         rebuilt = rebuilt or policy.unique_bodies != old.unique_bodies
@@ -154,6 +162,8 @@ class Engine(Moves):
             return
         tube.paused_in = inward
         tube.paused_out = outward
+        if self.copies is not None:
+            self.copies.tube_paused(tube)
         self.outbox.tube_changed(tube, now)
         self._note_all(tube)
         self._settle(now)
@@ -173,6 +183,8 @@ class Engine(Moves):
                     break
                 if job.holder == HELD_BY_CLAIM:
                     self._doom(job, tube, now)
+                elif tube.driven:
+                    self._remove(job, tube, s.TRUNCATED, None, now)
                 else:
                     self._move(job, tube, s.TRUNCATED, now)
                 removed += 1
@@ -212,6 +224,8 @@ class Engine(Moves):
             tube.dedups.forget_all()
         self.outbox.tube_dropped(tube, now)
         self.tubes_bytes -= tube_bytes(tube.name, tube.policy)
+        if tube.driven:
+            self.drivers.drop(tube)
         del self.tubes[tube.name]
         del self._tubes_by_number[tube.number]
         self._tube_numbers.remove(tube.number)
@@ -238,6 +252,10 @@ class Engine(Moves):
         """Add a job, or find the one that stands for it already. If somebody waits for it, it is taken on return."""
         self.advance(now)
         self._check_put(tube, draft)
+        if tube.driven:
+            job = self._put_driven(tube, draft, now)
+            self._settle(now)
+            return job
         job = tube.make(self._next_id, draft, now)
         twin = self._twin(tube, draft, now)
         if twin is not None:
@@ -266,10 +284,13 @@ class Engine(Moves):
     def _check_many(self, tube: Tube, drafts: list[Draft], now: i64, tubes_bytes: i64) -> None:
         """Refuse jobs that cannot all be put, into a tube that may have to be made first."""
         check_count(len(drafts), "the number of jobs in one put")
+        if tube.driven:
+            raise tube.lacks("batches: its driver puts one job at a time")
         body_bytes = 0
         log_bytes = 0
         added = 0
         names: set[bytes] = set()
+        numbers: set[int] = set()
         for draft in drafts:
             self._check_put(tube, draft)
             tube.make(self._next_id, draft, now)
@@ -282,6 +303,10 @@ class Engine(Moves):
                 if draft.name in names:
                     raise OutOfRange("two jobs of one put have the same name")
                 names.add(draft.name)
+            if draft.number != UNSET:
+                if draft.number in numbers:
+                    raise OutOfRange("two jobs of one put have the same number")
+                numbers.add(draft.number)
         if puts_bytes(added, log_bytes) > BATCH_BYTES_MAX:
             raise BodyTooLarge(f"the jobs of one put may have {BATCH_BYTES_MAX} bytes in all; put fewer at a time")
         self._check_room(added, log_bytes, tubes_bytes)
@@ -417,24 +442,10 @@ class Engine(Moves):
             line = _line_of(tube, key)
             line.join(wait)
             name = None if line is tube.line else line.key
-            if tube.first_ready(name) is not None:
+            if tube.driven or tube.first_ready(name) is not None:
                 self._note(tube, name)
         self._settle(now)
         return wait
-
-    def take_this(self, session: Session, job: Job, now: i64) -> None:
-        """Hand out just this job, ready in a tube that is driven from outside."""
-        tube = self.tube_of(job)
-        assert tube.driven and job.state == s.READY
-        if not session.connections:
-            raise UnknownSession()
-        self._deliver(job, tube, session, UNSET, now)
-
-    def hand(self, wait: Wait, job: Job, now: i64) -> None:
-        """Serve a waiting take with just this job, ready in a tube that is driven from outside."""
-        self.take_this(wait.connection.session, job, now)
-        wait.give(job)
-        self._end_wait(wait, w.SERVED)
 
     def cancel(self, wait: Waiting) -> None:
         """Stop waiting, unless it ended already."""
@@ -489,6 +500,8 @@ class Engine(Moves):
     def find_local(self, tube: Tube, local: i64, now: i64) -> Job | None:
         """The job of this integer within a tube, as it is now."""
         self.advance(now)
+        if tube.driven:
+            return tube.names.get(b"%d" % int(local))
         return None if tube.locals is None else self._as_of(tube.locals.find(local), now)
 
     def find_named(self, tube: Tube, name: bytes, now: i64) -> Job | None:
@@ -523,18 +536,46 @@ class Engine(Moves):
         return found, start
 
     def wait_end(
-        self, connection: Connection, job: Job, now: i64, timeout_ms: int = NEVER, tag: object = None
+        self,
+        connection: Connection,
+        job: Job,
+        now: i64,
+        timeout_ms: int = NEVER,
+        tag: object = None,
+        failures: bool = False,
+        home: Tube | None = None,
     ) -> EndWait:
-        """Tell when a job ends, and whether it was processed: acked, also before this while it is still kept."""
+        """Wait until a job ends. A job that was acked and is kept has ended.
+
+        With `failures`, the wait also ends when the job is buried or dead-lettered. If it was in the tube `home` and is
+        now in the tube to which the retry policy moves jobs that failed too often, it has been dead-lettered.
+        """
         self.advance(now)
         check_duration(timeout_ms, "timeout")
-        wait = EndWait(self._number(), connection, job, tag)
+        wait = EndWait(self._number(), connection, job, failures, tag)
         self._begin_wait(wait, timeout_ms, now)
         self._watchers.setdefault(job.id, []).append(wait)
-        if job.state == s.GONE or job.state == s.DONE or job.state == s.ZOMBIE:
-            wait.processed = job.state != s.GONE
+        end = w.STILL_THERE
+        if job.state == s.GONE:
+            end = w.END_UNKNOWN
+        elif job.state == s.DONE or job.state == s.ZOMBIE:
+            end = w.END_ACKED
+        elif failures and job.state == s.BURIED:
+            end = w.END_BURIED
+        elif failures and home is not None and self._is_dead_letter(job, home):
+            end = w.END_DEAD_LETTERED
+        if end != w.STILL_THERE:
+            wait.ended(end, job.tube)
             self._end_wait(wait, w.SERVED)
         return wait
+
+    def _is_dead_letter(self, job: Job, home: Tube) -> bool:
+        """Return whether a job that was in the tube `home` is where its retry policy moves jobs that are given up."""
+        retry = home.retry
+        if job.extra is not None and job.extra.retry is not None:
+            retry = job.extra.retry
+        name = self.tube_of(job).name
+        return retry is not None and retry.then == THEN_MOVE and retry.target == name and home.name != name
 
     # Finishing
 
@@ -556,6 +597,8 @@ class Engine(Moves):
         if job.state == s.GONE:
             return NO_JOB
         tube = self.tube_of(job)
+        if tube.driven:
+            return self._ack_driven(session, job, tube, now)
         # One that waits for its copies: whoever is done with it has it from the node of one.
         waits = job.state == s.STAGED and job.copy() is not None
         may_go = waits or (job.holder != HELD_BY_CLAIM and s.allowed(i64(job.state), s.ACKED))
@@ -588,14 +631,25 @@ class Engine(Moves):
             self._settle(now)
         return OK
 
-    def done(self, session: Session, job: Job, body: bytes, body_kind: int, now: i64) -> int:
-        """The work is done, and its result takes the place of the body: the job stays as done until its ttl ends."""
+    def done(self, session: Session, job: Job, body: bytes, body_kind: int, now: i64, ttl_ms: int = UNSET) -> int:
+        """The work is done, and its result takes the place of the body: the job stays as done until the result expires.
+
+        `ttl_ms`: how long the result is kept. UNSET: a day, or for ever if the tube keeps acked jobs. JOB_TTL: until
+        the job's own ttl ends.
+        """
         check_body(len(body), self.body_bytes_max)
+        if ttl_ms != UNSET and ttl_ms != JOB_TTL:
+            check_duration(ttl_ms, "ttl")
         refusal = self._not_held_job(job, session)
         if refusal != OK:
             return refusal
         tube = self.tube_of(job)
+        _check_free(tube, "done")
         self._set_body(job, tube, body, body_kind)
+        if ttl_ms == UNSET:
+            ttl_ms = NEVER if tube.policy.after_ack == p.KEPT else RESULT_TTL_MS
+        if ttl_ms != JOB_TTL:
+            job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
         self.outbox.acked_by(session, tube)
         self._move(job, tube, s.KEPT, now)
         self._settle(now)
@@ -618,6 +672,8 @@ class Engine(Moves):
         if refusal != OK:
             return refusal
         tube = self.tube_of(job)
+        if tube.driven:
+            return self.release_driven(session, job, _release_options(delay_ms, ttl_ms, priority, key), now)
         tube.check_return(delay_ms, ttl_ms, priority)
         if key is not None:
             tube.check_key(key)
@@ -635,8 +691,11 @@ class Engine(Moves):
         released = 0
         for job in jobs:
             if job.state == s.TAKEN and job.tube == tube.slot and job.holder != HELD_BY_CLAIM and not job.once:
-                job.returns += 1
-                self._move(job, tube, s.RELEASED, now)
+                if tube.driven:
+                    self._release(job, tube, {}, s.RELEASED, now)
+                else:
+                    job.returns += 1
+                    self._move(job, tube, s.RELEASED, now)
                 released += 1
         self._settle(now)
         return released
@@ -647,6 +706,7 @@ class Engine(Moves):
         if refusal != OK:
             return refusal
         tube = self.tube_of(job)
+        _check_free(tube, "requeue")
         if tube.by_priority:
             extra = job.rare()
             if extra.priority_given == PRIORITY_UNSET:
@@ -668,10 +728,14 @@ class Engine(Moves):
         refusal = self._not_returnable(job, session)
         if refusal != OK:
             return refusal
+        tube = self.tube_of(job)
+        if tube.driven:
+            self._release(job, tube, {}, s.NACKED, now)
         if reason:
             job.rare().reason = reason
         job.nacks += 1
-        self._fail(job, self.tube_of(job), s.NACKED, now)
+        if not tube.driven:
+            self._fail(job, tube, s.NACKED, now)
         self._settle(now)
         return OK
 
@@ -706,6 +770,9 @@ class Engine(Moves):
             return OK
         if not s.allowed(i64(job.state), s.BURIED_BY):
             return NOT_TAKEN
+        if tube.driven:
+            self._bury_driven(job, tube, reason, now)
+            return OK
         tube.check_return(0, ttl_ms, priority)
         if key is not None:
             tube.check_key(key)
@@ -771,7 +838,11 @@ class Engine(Moves):
             return OK
         if job.state != s.TAKEN:
             self._check_moves()
-        self._move(job, self.tube_of(job), s.DELETED, now)
+        tube = self.tube_of(job)
+        if tube.driven:
+            self._remove(job, tube, s.DELETED, None, now)
+        else:
+            self._move(job, tube, s.DELETED, now)
         self._settle(now)
         return OK
 
@@ -795,6 +866,7 @@ class Engine(Moves):
         if job.once and job.deliveries > 0:
             return ONLY_ONCE
         tube = self.tube_of(job)
+        _check_free(tube, "dig")
         tube.check_return(delay_ms, ttl_ms, priority)
         if key is not None:
             tube.check_key(key)
@@ -823,6 +895,8 @@ class Engine(Moves):
         self._check_moves()
         self.advance(now)
         check_count(count, "the number of jobs to kick")
+        if tube.driven:
+            return self._kick_driven(tube, count, now)
         tube.check_return(delay_ms, ttl_ms, PRIORITY_UNSET)
         if body is not None:
             # All or none of them get it, so there must be room for all.
@@ -860,6 +934,7 @@ class Engine(Moves):
         if job.once:
             return ONLY_ONCE
         tube = self.tube_of(job)
+        _check_free(tube, "snatch")
         tube.check_return(delay_ms, UNSET, PRIORITY_UNSET)
         job.returns += 1
         self._send_back(job, tube, s.SNATCHED, s.SNATCHED_DELAYED, now, delay_ms, UNSET, PRIORITY_UNSET)
@@ -867,7 +942,7 @@ class Engine(Moves):
         return OK
 
     def restart(self, job: Job, now: i64, delay_ms: int = 0) -> int:
-        """Bring a job back that is delayed, or that was acked and kept."""
+        """Bring a job back that is delayed, or that was acked and kept; one with a result gets its tube's ttl anew."""
         self._check_moves()
         if job.state == s.GONE:
             return NO_JOB
@@ -876,7 +951,9 @@ class Engine(Moves):
         if job.once and job.deliveries > 0:
             return ONLY_ONCE
         tube = self.tube_of(job)
+        _check_free(tube, "restart")
         tube.check_return(delay_ms, UNSET, PRIORITY_UNSET)
+        _forget_result_ttl(job, tube, now)
         if job.state != s.DELAYED:
             # One that is delayed was on its way already.
             job.returns += 1
@@ -912,6 +989,9 @@ class Engine(Moves):
         if job.once and job.deliveries > 0 and (state == s.READY or state == s.DELAYED):
             return ONLY_ONCE
         tube = self.tube_of(job)
+        _check_free(tube, "switch")
+        if state != s.DONE:
+            _forget_result_ttl(job, tube, now)
         if timed:
             job.wake = now + i64(delay_ms)
         elif state == s.DONE and tube.policy.after_ack == p.KEPT:
@@ -1031,19 +1111,6 @@ class Engine(Moves):
 
     # What the commands share
 
-    def _not_held(self, job: Job, session: Session) -> int:
-        """Why a session may not do this to a job as its taker, or OK. One that nobody holds is anyone's."""
-        if job.state != s.TAKEN:
-            return NOT_TAKEN
-        if job.holder != session.slot and job.holder != NO_SLOT:
-            return NOT_OWNER
-        return OK
-
-    def _not_held_job(self, job: Job, session: Session) -> int:
-        if job.state == s.GONE:
-            return NO_JOB
-        return self._not_held(job, session)
-
     def _not_returnable(self, job: Job, session: Session) -> int:
         refusal = self._not_held_job(job, session)
         if refusal == OK and job.once:
@@ -1058,39 +1125,12 @@ class Engine(Moves):
             tube.taken.doom(job)
             self._move(job, tube, s.DOOMED, now)
 
-    def _check_new_body(self, job: Job, body: bytes) -> None:
-        check_body(len(body), self.body_bytes_max)
-        # What is not longer than before may use the reserve: it comes with an ack or a release.
-        if len(body) > job.body_length() and len(body) > self.room_bytes:
-            raise NoSpace()
-
-    def _check_growth(self, job: Job, body: bytes) -> None:
-        """Refuse a body that is longer than before, and more than memory has room for."""
-        more = len(body) - job.body_length()
-        if more > 0 and self._counts_bodies():
-            self._check_room(0, more)
-
-    def _counts_bodies(self) -> bool:
-        """Whether bodies have to fit in memory."""
-        return self.memory_max != NEVER and not self.spills
-
     def _set_body(self, job: Job, tube: Tube, body: bytes | None, body_kind: int) -> None:
         """Give a job another body, if there is one and it is allowed."""
         if body is not None:
             self._check_new_body(job, body)
             self._check_growth(job, body)
             self._replace_body(job, tube, body, body_kind)
-
-    def _replace_body(self, job: Job, tube: Tube, body: bytes, body_kind: int) -> None:
-        tube.body_bytes += i64(len(body) - job.body_length())
-        self.resident_bytes += len(body) - resident_length(job)
-        if self.room_bytes != NEVER:
-            self.room_bytes -= len(body)
-        job.body = body
-        job.body_kind = u8(body_kind)
-        self.outbox.body_changed()
-        if tube.put_line.length > 0:
-            self._note(tube, None)
 
     def _change(self, job: Job, tube: Tube, key: bytes | None, priority: int) -> None:
         """Give a taken job another key or priority, already checked."""
@@ -1105,6 +1145,26 @@ class Engine(Moves):
         """Look at every line of a tube when the command ends."""
         tube.woken_keys.extend(tube.key_lines)
         self._note(tube, None)
+
+
+def _check_free(tube: Tube, command: str) -> None:
+    """Refuse a command that a tube with a driver does not have."""
+    if tube.driven:
+        raise tube.lacks(f"{command}: its driver has put, take, release, bury, kick and delete")
+
+
+def _release_options(delay_ms: int, ttl_ms: int, priority: int, key: bytes | None) -> dict[str, object]:
+    """Return what a release says, as the driver of a tube gets it."""
+    options: dict[str, object] = {}
+    if delay_ms != 0:
+        options["delay"] = delay_ms / 1000
+    if ttl_ms != UNSET:
+        options["ttl"] = None if ttl_ms == NEVER else ttl_ms / 1000
+    if priority != PRIORITY_UNSET:
+        options["priority"] = priority
+    if key is not None:
+        options["key"] = key
+    return options
 
 
 def _is_awaited(tube: Tube) -> bool:
@@ -1122,6 +1182,13 @@ def _line_of(tube: Tube, key: bytes | None) -> Line:
         line = Line(tube.key_lines, key)
         tube.key_lines[key] = line
     return line
+
+
+def _forget_result_ttl(job: Job, tube: Tube, now: i64) -> None:
+    """Give a job that comes back from done the default ttl of its tube. What it has left is the time of its result."""
+    if job.state == s.DONE and job.expiry != NEVER:
+        ttl_ms = tube.policy.default_ttl_ms
+        job.expiry = NEVER if ttl_ms == NEVER else now + i64(ttl_ms)
 
 
 def _check_reason(reason: bytes) -> None:

@@ -94,6 +94,12 @@ class Unsupported(CommandError):
     code: ClassVar[str] = "UNSUPPORTED"
 
 
+class BadDriver(CommandError):
+    """The driver of the tube failed or broke its rules, and the command changed nothing; see docs/tubes/drivers.md."""
+
+    code: ClassVar[str] = "BADDRIVER"
+
+
 class BadRetry(CommandError):
     """A retry policy reads like: 5x exp(1s..10m) jitter then bury."""
 
@@ -152,6 +158,18 @@ class NameTaken(CommandError):
     """A job of this name is in the tube already; choose another name, or delete that job."""
 
     code: ClassVar[str] = "NAMETAKEN"
+
+
+class NumberTaken(CommandError):
+    """A job of this tube has this number already; choose another number, or let the tube count."""
+
+    code: ClassVar[str] = "NUMBERTAKEN"
+
+
+class JobExists(CommandError):
+    """A job stands for this put already, so none was put; leave out `new` to get that job."""
+
+    code: ClassVar[str] = "JOBEXISTS"
 
 
 class IsTaken(CommandError):
@@ -262,6 +280,12 @@ class InUse(CommandError):
     code: ClassVar[str] = "INUSE"
 
 
+class NotAQueue(CommandError):
+    """This is a file, or a directory with other files in it; name a new or empty directory, or one with a queue."""
+
+    code: ClassVar[str] = "NOTAQUEUE"
+
+
 class StandbyOnly(CommandError):
     """This directory is a standby: it follows a node and is not opened. `penstock cluster rehome` makes it the node."""
 
@@ -308,6 +332,12 @@ class Leaving(CommandError):
     """This node is leaving the cluster, please connect to a different one."""
 
     code: ClassVar[str] = "LEAVING"
+
+
+class Loading(CommandError):
+    """The server is loading its journal; try again soon."""
+
+    code: ClassVar[str] = "LOADING"
 
 
 class NoHome(CommandError):

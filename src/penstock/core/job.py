@@ -25,6 +25,7 @@ BODY_MSGPACK: Final = 3  # An array of fields, as msgpack.
 NO_KEY: Final = b""  # The key of a job that was put without one.
 NO_SLOT: Final = -1
 HELD_BY_CLAIM: Final = -2  # In place of a session's slot: no session may touch the job.
+ARRIVES_READY: Final = 1  # The state READY of states.py, which imports this file.
 
 
 @mypyc_attr(acyclic=True)
@@ -86,6 +87,8 @@ class Extra:
     doomed: bool  # Deleted while a claim held it: it goes when the claim ends.
     stage: bytes  # The stage that it waits in; empty if none.
     copy: Copy | None  # Its copies on other nodes, if it has any.
+    shown: bytes | None  # Its body as users see it, in a tube with a driver: see driving.py. None elsewhere.
+    shown_kind: u8
 
     def __init__(self) -> None:
         self.reason = b""
@@ -101,6 +104,8 @@ class Extra:
         self.doomed = False
         self.stage = b""
         self.copy = None
+        self.shown = None
+        self.shown_kind = 0
 
 
 @mypyc_attr(acyclic=True)
@@ -173,6 +178,16 @@ class Job(Timed):
         extra = self.extra
         return None if extra is None else extra.copy
 
+    def shown_body(self) -> bytes | BodyRef:
+        """Return the body as users see it: in a tube with a driver, the data of the task."""
+        extra = self.extra
+        return self.body if extra is None or extra.shown is None else extra.shown
+
+    def shown_kind(self) -> int:
+        """Return what kind of body users see."""
+        extra = self.extra
+        return int(self.body_kind) if extra is None or extra.shown is None else int(extra.shown_kind)
+
     def body_length(self) -> int:
         """How many bytes the body has, wherever it lives."""
         body = self.body
@@ -200,6 +215,11 @@ class Draft:
     same_body: bool  # If a ready job of the same body is there (or delayed, for a delayed one), this one is not put.
     dedup: bytes | None  # If a put of this value was seen lately, this one is not put.
     nacks: int  # How often it has failed already: where it comes from.
+    options: dict[str, object] | None  # For the driver of the tube, as they are.
+    number: int  # Its integer in the tube, below the tube's first_integer. UNSET: the tube counts.
+    arrives: int  # The state that it arrives in: READY (or DELAYED, with a delay), BURIED or DONE.
+    new: bool  # If a job stands for this put already, the put is refused instead of returning that job.
+    at_ms: int  # Not before this moment, instead of a delay; UNSET: none.
 
     def __init__(
         self,
@@ -218,6 +238,11 @@ class Draft:
         same_body: bool = False,
         dedup: bytes | None = None,
         nacks: int = 0,
+        options: dict[str, object] | None = None,
+        number: int = UNSET,
+        arrives: int = ARRIVES_READY,
+        new: bool = False,
+        at_ms: int = UNSET,
     ) -> None:
         self.body = body
         self.body_kind = body_kind
@@ -234,6 +259,11 @@ class Draft:
         self.same_body = same_body
         self.dedup = dedup
         self.nacks = nacks
+        self.options = options
+        self.number = number
+        self.arrives = arrives
+        self.new = new
+        self.at_ms = at_ms
 
     def like(self, body: bytes) -> Draft:
         """The same of another body."""
@@ -253,6 +283,11 @@ class Draft:
             self.same_body,
             self.dedup,
             self.nacks,
+            self.options,
+            self.number,
+            self.arrives,
+            self.new,
+            self.at_ms,
         )
 
     def log_bytes(self) -> i64:

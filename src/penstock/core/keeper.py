@@ -35,6 +35,9 @@ class CopyKeeper:
     def tube_dropped(self, tube: Tube) -> None:
         """A tube is gone."""
 
+    def tube_paused(self, tube: Tube) -> None:
+        """A tube was paused, or goes on."""
+
     def can_be_had(self, tube: Tube) -> None:
         """A job of a tube that other nodes want is ready."""
 

@@ -26,6 +26,9 @@ DURATION_MS_MAX: Final = 1_000 * 366 * 86_400_000
 # Priorities are exact in JSON, in Lua and in a Spark double: 53 bits and a sign.
 PRIORITY_MAX: Final = (1 << 53) - 1
 
+# Integers of jobs within their tubes are exact in JSON and in Lua.
+NUMBER_MAX: Final = 1 << 53
+
 # "The caller said nothing" for a priority, where every smaller integer is a valid one.
 PRIORITY_UNSET: Final = 1 << 60
 
@@ -45,6 +48,12 @@ BODY_BYTES_HARD_MAX: Final = 512 * 1024 * 1024
 
 # Why a job was buried: a sentence for people, kept with the job and in its history.
 REASON_BYTES_MAX: Final = 4_096
+
+# How long the result of a job is kept, unless whoever finishes the job says otherwise.
+RESULT_TTL_MS: Final = 86_400_000
+
+# "As long as the job's own ttl", where the time of a result is asked for. No valid duration is negative.
+JOB_TTL: Final = -2
 
 # How many jobs one command may put, take or name. Above this a command would hold everybody else up.
 BATCH_JOBS_MAX: Final = 100_000
@@ -163,6 +172,14 @@ def check_nacks(value: int) -> int:
     check_integer(value, "nacks")
     if value < 0 or value > NACKS_MAX:
         raise OutOfRange(f"nacks must be 0 to {NACKS_MAX}")
+    return value
+
+
+def check_number(value: int) -> int:
+    """Let the integer of a job within its tube through."""
+    check_integer(value, "a number")
+    if value < 0 or value > NUMBER_MAX:
+        raise OutOfRange(f"a number must be 0 to {NUMBER_MAX}")
     return value
 
 

@@ -13,19 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mypy_extensions import i32, i64
+from mypy_extensions import i32, i64, u8
 
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import waits as w
 from penstock.core.claims import Claim, Consumer
 from penstock.core.deadlines import NOWHERE, Deadlines, Timed
-from penstock.core.errors import CommandError, NameTaken, NoMemory, NoSpace
-from penstock.core.ids import first_id
+from penstock.core.errors import CommandError, JobExists, NameTaken, NoMemory, NoSpace, NumberTaken
+from penstock.core.ids import first_id, is_long
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, BodyRef, Draft, Job
 from penstock.core.keeper import CopyKeeper
 from penstock.core.labels import LabelBytes
 from penstock.core.limits import (
+    BODY_BYTES_MAX,
     CONSUMER_MEMORY_BYTES,
     FIRED_PER_TURN_MAX,
     JOB_MEMORY_BYTES,
@@ -38,9 +39,11 @@ from penstock.core.limits import (
     STAGE_REMEMBERED_MS,
     TUBE_MEMORY_BYTES,
     UNSET,
+    check_body,
     check_finite,
 )
 from penstock.core.outbox import Outbox
+from penstock.core.outcomes import NO_JOB, NOT_OWNER, NOT_TAKEN, OK
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import THEN_BURY, THEN_DROP, RetryPolicy
 from penstock.core.sessions import Session
@@ -78,6 +81,8 @@ class Moves:
     tubes_bytes: i64  # What all tubes take of memory beside their jobs.
     consumers_bytes: i64  # What all consumers of claims take of memory.
     labels: LabelBytes  # What names and the like do.
+    body_bytes_max: i64
+    old_ids: dict[bytes, Job]  # Jobs of Disque's kind that come from another system, by their ids there.
     memory_max: i64  # How many bytes all jobs and tubes may take; the shell says.
     spills: bool  # Bodies that are too many for memory are left on disk.
     session_grace_ms: i64  # How long a session outlives its last connection.
@@ -96,6 +101,7 @@ class Moves:
     _later: list[Tube]  # Tubes that were left with expired jobs in front, and the keys looked at.
     _later_keys: list[bytes | None]
     _watchers: dict[int, list[EndWait]]  # Who wants to know when a job ends, by its id.
+    _driving: bool  # Jobs change because their driver changed its tasks.
 
     def __init__(self, epoch: int, now: i64, outbox: Outbox, entropy: int = 1) -> None:
         """Start empty. The epoch is one that no earlier opening had; see ids.py."""
@@ -120,6 +126,8 @@ class Moves:
         self.tubes_bytes = 0
         self.consumers_bytes = 0
         self.labels = LabelBytes()
+        self.body_bytes_max = BODY_BYTES_MAX
+        self.old_ids = {}
         self.memory_max = NEVER
         self.spills = False
         self.session_grace_ms = 0
@@ -138,6 +146,7 @@ class Moves:
         self._later = []
         self._later_keys = []
         self._watchers = {}
+        self._driving = False
 
     def tube_of(self, job: Job) -> Tube:
         """The tube of a job that is not gone."""
@@ -343,7 +352,7 @@ class Moves:
                 self._let_go(job, tube)
             elif came_from == s.STAGED:
                 self._leave_stage(job)
-            if self._watchers and (state == s.GONE or state == s.DONE or state == s.ZOMBIE):
+            if self._watchers and (state == s.GONE or s.BURIED <= state <= s.ZOMBIE):
                 self._tell_end(job, came_from, event)
             if state == s.GONE:
                 self._tell(job, tube, rule, now)
@@ -356,6 +365,9 @@ class Moves:
             tube.place(job)
             if state == s.READY:
                 self._wake(tube, job)
+                if tube.has_started and not self._driving:
+                    tube.returned.append(job)
+                    self._note(tube, None)
             elif state == s.TAKEN:
                 self.taken_count += 1
                 if job.once:
@@ -418,6 +430,8 @@ class Moves:
         if extra is not None:
             if extra.name:
                 del tube.names[extra.name]
+                if self.old_ids.get(extra.name) is job:
+                    del self.old_ids[extra.name]
                 tube.labels.total -= len(extra.name)
             if extra.unique:
                 _no_longer_unique(tube, job)
@@ -432,6 +446,8 @@ class Moves:
         if self.room_bytes != NEVER:
             self.room_bytes -= draft.log_bytes() + ROW_ROOM_BYTES
         event: i64 = s.PUT if job.wake == NEVER else s.PUT_DELAYED
+        if draft.arrives != s.READY:
+            event = s.ARRIVALS[draft.arrives]
         if draft.urgent and event == s.PUT:
             event = s.PUT_URGENT
             self._next_front -= 1
@@ -459,6 +475,19 @@ class Moves:
 
     def _twin(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
         """The job that already stands for a draft, because it is unique or was put lately; None if there is none."""
+        twin = self._alike(tube, draft, now)
+        if twin is not None:
+            if draft.new:
+                raise JobExists()
+            return twin
+        # A put that is repeated is no second job, so its name and its number are not taken; any other put's are.
+        if draft.name is not None and draft.name in tube.names:
+            raise NameTaken()
+        if draft.number != UNSET and tube.locals is not None and tube.locals.find(i64(draft.number)) is not None:
+            raise NumberTaken()
+        return None
+
+    def _alike(self, tube: Tube, draft: Draft, now: i64) -> Job | None:
         if draft.dedup is not None and tube.dedups is not None:
             job_id: i64 = tube.dedups.find(draft.dedup, now)
             if job_id >= 0:
@@ -478,9 +507,6 @@ class Moves:
                 alike = tube.delayed_bodies.find(draft.body)
             if alike is not None:
                 return alike
-        # A put that is repeated is no second job, so its name is not taken; any other put's is.
-        if draft.name is not None and draft.name in tube.names:
-            raise NameTaken()
         return None
 
     def _check_room(self, jobs: i64, log_bytes: i64, other_bytes: i64 = 0) -> None:
@@ -553,13 +579,24 @@ class Moves:
     def _enter_tube(self, job: Job, tube: Tube, key: bytes, now: i64) -> None:
         """Let a tube know a job by everything it will look it up by."""
         if tube.locals is not None:
-            tube.next_local += 1
-            if tube.next_local > tube.promised:
-                tube.reserve(now)
-                self.outbox.integers_reserved(tube, tube.reserved, now)
-            tube.locals.add(job)
+            if job.local == tube.next_local:
+                tube.next_local += 1
+                if tube.next_local > tube.promised:
+                    tube.reserve(now)
+                    self.outbox.integers_reserved(tube, tube.reserved, now)
+                tube.locals.add(job)
+            else:
+                # Its producer gave it a number below those that the tube counts.
+                tube.locals.insert(job)
         tube.know(job, key)
+        self.know_old_id(job, tube)
         self.resident_bytes += resident_length(job)
+
+    def know_old_id(self, job: Job, tube: Tube) -> None:
+        """Let a job be found by its id in another system, which is its name: see `penstock import disque-aof`."""
+        extra = job.extra
+        if extra is not None and extra.name and tube.by_creation and is_long(extra.name):
+            self.old_ids[extra.name] = job
 
     def _creation(self, now: i64) -> i64:
         """A place in the order of creation: two jobs made in one millisecond must still sort as they were made."""
@@ -665,12 +702,12 @@ class Moves:
 
     def _give_up(self, job: Job, tube: Tube, retry: RetryPolicy, now: i64) -> None:
         """A job failed as often as it may."""
-        if retry.then == THEN_DROP:
-            self._move(job, tube, s.DISCARDED, now)
-            return
         extra = job.rare()
         if not extra.reason:
             extra.reason = b"given up after %d deliveries" % job.deliveries
+        if retry.then == THEN_DROP:
+            self._move(job, tube, s.DISCARDED, now)
+            return
         if retry.then == THEN_BURY:
             extra.buries += 1
             self._move(job, tube, s.EXHAUSTED, now)
@@ -686,6 +723,8 @@ class Moves:
                 extra.reason = str(damage).encode()[:REASON_BYTES_MAX]
             else:
                 self._transfer(job, tube, target, body, s.MOVED_IN_READY, now)
+                if self._watchers:
+                    self._end_waits_for(job, tube.slot, s.READY, w.END_DEAD_LETTERED)
                 return
         extra.buries += 1
         self._move(job, tube, s.EXHAUSTED, now)
@@ -792,7 +831,8 @@ class Moves:
                 self._serve_puts(tube, now)
                 names = tube.woken_keys
                 tube.woken_keys = []
-                if not tube.paused_out and not tube.driven:
+                can_serve = not tube.driven or self._serve_driver(tube, now)
+                if can_serve and not tube.paused_out:
                     self._serve_any(tube, now)
                     for name in names:
                         self._serve_key(tube, name, now)
@@ -854,7 +894,12 @@ class Moves:
             if self.outbox.full():
                 self._put_off(tube, key)
                 break
-            job = self._take(session, tube, key, wait.ttr_ms, now)
+            try:
+                job = self._take(session, tube, key, wait.ttr_ms, now)
+            except CommandError as error:
+                # Of its driver. The command that got here is another client's, and must not fail.
+                self._driver_failed(tube, error)
+                break
             if job is None:
                 break
             wait.give(job)
@@ -878,8 +923,10 @@ class Moves:
                 return
 
     def _take(self, session: Session, tube: Tube, key: bytes | None, ttr_ms: int, now: i64) -> Job | None:
-        if tube.paused_out or tube.driven or (self.moves_left <= 0 and not self._has_moves()):
+        if tube.paused_out or (self.moves_left <= 0 and not self._has_moves()):
             return None
+        if tube.driven:
+            return self._take_driven(session, tube, now)
         job = self._first(tube, key, now)
         if job is not None:
             self._deliver(job, tube, session, ttr_ms, now)
@@ -909,16 +956,88 @@ class Moves:
             session.hold(job)
         self._move(job, tube, s.TOOK, now)
 
+    # Holders and bodies
+
+    def _not_held(self, job: Job, session: Session) -> int:
+        """Why a session may not do this to a job as its taker, or OK. One that nobody holds is anyone's."""
+        if job.state != s.TAKEN:
+            return NOT_TAKEN
+        if job.holder != session.slot and job.holder != NO_SLOT:
+            return NOT_OWNER
+        return OK
+
+    def _not_held_job(self, job: Job, session: Session) -> int:
+        if job.state == s.GONE:
+            return NO_JOB
+        return self._not_held(job, session)
+
+    def _check_new_body(self, job: Job, body: bytes) -> None:
+        check_body(len(body), self.body_bytes_max)
+        # What is not longer than before may use the reserve: it comes with an ack or a release.
+        if len(body) > job.body_length() and len(body) > self.room_bytes:
+            raise NoSpace()
+
+    def _check_growth(self, job: Job, body: bytes) -> None:
+        """Refuse a body that is longer than before, and more than memory has room for."""
+        more = len(body) - job.body_length()
+        if more > 0 and self._counts_bodies():
+            self._check_room(0, more)
+
+    def _counts_bodies(self) -> bool:
+        """Whether bodies have to fit in memory."""
+        return self.memory_max != NEVER and not self.spills
+
+    def _replace_body(self, job: Job, tube: Tube, body: bytes, body_kind: int) -> None:
+        tube.body_bytes += i64(len(body) - job.body_length())
+        self.resident_bytes += len(body) - resident_length(job)
+        if self.room_bytes != NEVER:
+            self.room_bytes -= len(body)
+        job.body = body
+        job.body_kind = u8(body_kind)
+        self.outbox.body_changed()
+        if tube.put_line.length > 0:
+            self._note(tube, None)
+
+    # What driving.py adds
+
+    def _take_driven(self, session: Session, tube: Tube, now: i64) -> Job | None:
+        """Hand out the job that the driver of a tube chooses."""
+        raise NotImplementedError
+
+    def _serve_driver(self, tube: Tube, now: i64) -> bool:
+        """Have the driver of a tube release the tasks whose jobs returned; return whether it can serve."""
+        raise NotImplementedError
+
+    def _driver_failed(self, tube: Tube, error: CommandError) -> None:
+        """Report an error of a driver that no client is waiting for."""
+        raise NotImplementedError
+
+    # Those who want to know
+
     def _tell_end(self, job: Job, came_from: i64, event: i64) -> None:
-        """A job ended: tell those who wanted to know. Moving to another tube is no end."""
+        """End the waits for a job that ended or was buried. Moving to another tube is no end."""
         if event == s.MOVED_OUT:
             return
+        if event == s.ACKED or job.state == s.DONE or job.state == s.ZOMBIE:
+            self._end_waits_for(job, job.tube, came_from, w.END_ACKED)
+        elif job.state == s.BURIED:
+            self._end_waits_for(job, job.tube, came_from, w.END_BURIED)
+        elif event == s.EXPIRED:
+            self._end_waits_for(job, job.tube, came_from, w.END_EXPIRED)
+        elif event == s.DISCARDED:
+            self._end_waits_for(job, job.tube, came_from, w.END_DROPPED)
+        else:
+            self._end_waits_for(job, job.tube, came_from, w.END_DELETED)
+
+    def _end_waits_for(self, job: Job, tube: i32, came_from: i64, end: i64) -> None:
         waits = self._watchers.get(job.id)
         if waits is None:
             return
-        processed = event == s.ACKED or job.state != s.GONE
+        failed = end == w.END_BURIED or end == w.END_DEAD_LETTERED
         for wait in list(waits):
-            wait.processed = processed
+            if failed and not wait.failures:
+                continue
+            wait.ended(end, tube)
             wait.before = came_from
             self._end_wait(wait, w.SERVED)
 

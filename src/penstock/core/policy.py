@@ -10,6 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.core.durations import write_duration
 from penstock.core.errors import OutOfRange, UnknownType, Unsupported, WrongType
 from penstock.core.limits import (
     DEDUP_COUNT,
@@ -98,7 +99,7 @@ class TubePolicy:
     ids: str = ID_INTEGER
     first_integer: int = 0
     temporary: bool = False  # Not in the log: gone with the process, without history.
-    driven: bool = False  # Which job is served next, a driver outside decides: see drivers.py.
+    driven: bool = False  # A driver decides which job is served next: see driving.py. The notes have its options.
     notes: str = ""  # What a vocabulary has to know of the tube beside all this; the engine keeps it with the tube.
 
     def check(self) -> None:
@@ -163,6 +164,9 @@ def _between(value: int, what: str, least: int, most: int) -> None:
 
 FIFO: Final = TubePolicy(type="fifo")
 FIFOTTL: Final = TubePolicy(type="fifottl", order=BY_PRIORITY, has_ttl=True, has_ttr=True, has_delay=True)
+# A tube that is made without a type and options, by a put or through our own API. What fails is tried again, and set
+# aside in the end; what a worker forgot comes back. The vocabularies of other queues have defaults of their own.
+DEFAULT: Final = dataclasses.replace(FIFOTTL, default_ttr_ms=300_000, retry="5x exp(1s..10m) jitter then bury")
 LIMFIFOTTL: Final = dataclasses.replace(FIFOTTL, type="limfifottl")
 UTUBE: Final = TubePolicy(type="utube", keys=KEYS_LIMITED)
 UTUBETTL: Final = dataclasses.replace(FIFOTTL, type="utubettl", keys=KEYS_LIMITED)
@@ -204,6 +208,53 @@ XQUEUE: Final = TubePolicy(type="xqueue", bury_by=SESSION, first_integer=1)
 PRESETS: Final[dict[str, TubePolicy]] = {
     policy.type: policy for policy in [FIFO, FIFOTTL, LIMFIFOTTL, UTUBE, UTUBETTL, STUBE, DISQUE, QUEUE15, XQUEUE]
 }
+
+
+# What the fields of a policy are called where a user gives them as options of a tube.
+_OPTION_NAMES: Final[dict[str, str]] = {
+    "default_ttl_ms": "ttl",
+    "default_ttr_ms": "ttr",
+    "default_priority": "priority",
+    "key_order": "fair",
+    "after_ack": "keep",
+    "zombie_ms": "zombie",
+    "dedup_ms": "dedup_window",
+}
+
+
+def exists_text(name: bytes, old: TubePolicy, new: TubePolicy) -> str:
+    """Return why a tube cannot be made: it exists with another policy. Name each option, and both of its values."""
+    tube = name[:60].decode("utf-8", "backslashreplace")
+    if old.type != new.type:
+        return (
+            f"tube '{tube}' exists as a {old.type} tube, not as a {new.type} tube; a tube keeps its type: "
+            "use it as it is, choose another name, or drop it"
+        )
+    have = dataclasses.asdict(old)
+    differences: list[str] = []
+    for field, wanted in dataclasses.asdict(new).items():
+        if have[field] != wanted:
+            option = _OPTION_NAMES.get(field, field)
+            differences.append(f"{option} {_value_text(field, have[field])}, not {_value_text(field, wanted)}")
+    return (
+        f"tube '{tube}' exists with {'; '.join(differences)}; change it with `penstock tube alter`, "
+        "TUBE ALTER or queue.tube(…, alter=True), or leave these options out to use it as it is"
+    )
+
+
+def _value_text(field: str, value: object) -> str:
+    """A value of a policy as it is written as an option."""
+    if field == "key_order":
+        return "yes" if value == FAIR else "no"
+    if field == "after_ack":
+        return "yes" if value == KEPT else "no"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and field.endswith("_ms"):
+        return "unset" if value == UNSET else write_duration(value)
+    if isinstance(value, str):
+        return f"'{value}'" if value else "unset"
+    return str(value)
 
 
 def preset(name: str) -> TubePolicy:

@@ -30,12 +30,13 @@ def restore_tube(engine: Engine, number: i64, name: bytes, policy: TubePolicy, c
     return tube
 
 
-def restore_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, bytes]) -> None:
-    """Give a tube its jobs, by their ids in ascending order, with the keys they have."""
+def know_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, bytes]) -> None:
+    """Add jobs to a tube, by their ids in ascending order, with the keys they have. They are placed afterwards."""
     keyed = tube.keys is not None
     for job in jobs:
         job.tube = tube.slot
         tube.know(job, keys.get(job.id, NO_KEY) if keyed else NO_KEY)
+        engine.know_old_id(job, tube)
         engine.resident_bytes += resident_length(job)
         if job.state == s.TAKEN:
             engine.taken_count += 1
@@ -43,10 +44,18 @@ def restore_jobs(engine: Engine, tube: Tube, jobs: list[Job], keys: dict[int, by
                 engine.delivered_once[job.id] = job
             if tube.keys is not None:
                 tube.keys.of(job).taken += 1
+
+
+def place_jobs(engine: Engine, tube: Tube, jobs: list[Job]) -> None:
+    """Put jobs where their states say, with their deadlines. All jobs of the tube are known."""
     for job in jobs:
         tube.place(job)
         engine._arm(job, tube)
         _index(tube, job)
+
+
+def number_jobs(tube: Tube, jobs: list[Job]) -> None:
+    """Index the jobs of a tube by their integers, if it has them."""
     if tube.locals is not None:
         for job in sorted(jobs, key=_local):
             tube.locals.add(job)

@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from penstock.core.engine import Engine, shown
 from penstock.core.errors import OutOfRange, StageOver, UnknownStage, Unsupported
-from penstock.core.job import Draft, Job
+from penstock.core.job import ARRIVES_READY, Draft, Job
 from penstock.core.limits import STAGE_EXPIRE_MS, STAGES_PER_COMMAND_MAX, UNSET, check_finite, check_name
 from penstock.core.stages import DISCARDED, OPEN, PUBLISHED, STAGE_WORDS, Stage
 from penstock.core.tube import Tube
@@ -22,6 +22,10 @@ def check_stage(engine: Engine, name: bytes, drafts: list[Draft], expire_ms: int
         if draft.unique is not None or draft.dedup is not None or draft.same_body:
             # Another put would find this one in its place, and this one may never be published.
             raise Unsupported("a staged job has no unique value and no dedup id: it may never be published")
+        if draft.at_ms != UNSET:
+            raise Unsupported("a staged job has no moment (at): its delay begins when its stage is published")
+        if draft.arrives != ARRIVES_READY:
+            raise Unsupported("a staged job has no state of its own: it is ready or delayed when it is published")
     stage = engine.stages.find(name, now)
     if stage is not None and stage.phase != OPEN:
         raise StageOver(f"stage {shown(name)} was {STAGE_WORDS[stage.phase]}; choose another name")

@@ -11,6 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64, u8
 
+from penstock.core.errors import OutOfRange
 from penstock.core.job import Job
 
 # States finish the sentence "the job is …".
@@ -228,6 +229,13 @@ ARRIVALS: Final = [
     MOVED_IN_ZOMBIE,
     MOVED_OUT,
 ]
+
+
+def state_of(name: str) -> int:
+    """Return the state of this name, if a put can ask for it."""
+    if name not in ("ready", "buried", "done"):
+        raise OutOfRange(f"the state of a job that is put is ready, buried or done, not {name[:60]!r}")
+    return STATE_NAMES.index(name)
 
 
 def rule_of(event: i64, state: i64) -> i64:

@@ -81,7 +81,7 @@ class Tube:
     named: bool  # A take without a key gets the jobs put without one.
     goes: bool  # An acked job goes at once.
     limited: bool  # It has a capacity.
-    driven: bool  # The engine serves nobody by itself.
+    driven: bool  # A driver decides which job is next: see driving.py.
     temporary: bool  # The log does not hear of it.
     pause_holds: bool  # Paused for puts, it takes nothing back either.
     retry: RetryPolicy | None
@@ -104,6 +104,8 @@ class Tube:
     _reserved_when: i64
     _block: i64  # How many are reserved at a time.
     names: dict[bytes, Job]  # Jobs by the name their producer gave.
+    has_started: bool  # Its driver has started; one that has not finds the jobs as they are then.
+    returned: list[Job]  # Jobs that returned to a tube with a driver, which has not released them yet.
     uniques: dict[bytes, Job]  # Unfinished jobs by what they are the only ones of.
     ready_bodies: BodyIndex | None  # Ready jobs by their bodies, where puts may ask for them.
     delayed_bodies: BodyIndex | None
@@ -152,6 +154,8 @@ class Tube:
         self._reserved_when = 0
         self._block = LOCAL_IDS_BLOCK
         self.names = {}
+        self.has_started = False
+        self.returned = []
         self.uniques = {}
         self.ready_bodies = BodyIndex() if policy.unique_bodies else None
         self.delayed_bodies = BodyIndex() if policy.unique_bodies else None
@@ -410,12 +414,21 @@ class Tube:
         else:
             check_priority(priority)
         delay_ms = draft.delay_ms
+        if draft.at_ms != UNSET:
+            if not policy.has_delay:
+                raise self.lacks("delay")
+            if delay_ms != 0:
+                raise Unsupported("a job has a delay, or a moment (at), not both")
+            # A moment that has passed is no delay at all.
+            delay_ms = max(draft.at_ms - int(now), 0)
         if delay_ms != 0:
             if not policy.has_delay:
                 raise self.lacks("delay")
             check_finite(delay_ms, "delay")
             if not self.stretches and delay_ms >= ttl_ms:
                 raise OutOfRange("the delay is not shorter than the ttl, so the job would never be delivered")
+        if draft.options is not None:
+            raise self.lacks("driver, so a put has no options for one")
         if draft.key is not None:
             self.check_key(draft.key)
         if draft.once and self.owned:
@@ -448,9 +461,36 @@ class Tube:
             raise self.lacks("index of bodies (unique_bodies)")
         if draft.dedup is not None:
             self.check_label(draft.dedup, "a dedup id")
-        if self.locals is not None:
+        if draft.arrives != s.READY:
+            self._check_state(draft)
+        if draft.number != UNSET:
+            job.local = self._check_number(draft.number)
+        elif self.locals is not None:
             job.local = self.next_local
         return job
+
+    def _check_state(self, draft: Draft) -> None:
+        """Refuse a state that no job of this tube can arrive in."""
+        if draft.arrives != s.BURIED and draft.arrives != s.DONE:
+            raise OutOfRange("the state of a job that is put is ready, buried or done")
+        if draft.arrives == s.BURIED and not self.policy.has_bury:
+            raise self.lacks("buried jobs")
+        if draft.arrives == s.DONE and self.policy.after_ack != p.KEPT:
+            raise self.lacks("jobs that are kept when they are done (keep)")
+        if draft.delay_ms != 0 or draft.urgent:
+            raise Unsupported(f"a job that is put {s.STATE_NAMES[draft.arrives]} has no delay and is not urgent")
+
+    def _check_number(self, number: int) -> i64:
+        """Refuse an integer that a producer may not give, because the tube counts from there on."""
+        if self.locals is None:
+            raise self.lacks("numbers")
+        end = min(self.policy.first_integer, self.next_local)
+        if number < 0 or number >= end:
+            raise OutOfRange(
+                f"a number must be below the first one that the tube itself gives, which is {end}; "
+                "create the tube with a greater first_integer"
+            )
+        return i64(number)
 
     def check_key(self, key: bytes) -> None:
         """Refuse a key that is too long, or that this type of tube has no use for."""

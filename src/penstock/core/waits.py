@@ -23,6 +23,18 @@ TIMED_OUT: Final = 2
 CANCELLED: Final = 3  # Its connection is gone, it gave up before its time, or its tube was dropped.
 
 
+# How the wait for the end of a job ended.
+STILL_THERE: Final = 0  # The job has not ended: the time of the wait is over.
+END_UNKNOWN: Final = 1  # The job was gone before the wait began.
+END_ACKED: Final = 2
+END_BURIED: Final = 3
+END_DEAD_LETTERED: Final = 4  # It failed as often as it may, and its retry policy moved it to another tube.
+END_DROPPED: Final = 5  # It failed as often as it may, and its retry policy dropped it.
+END_EXPIRED: Final = 6
+END_DELETED: Final = 7  # By itself, with its tube or with its stage.
+END_NAMES: Final = ["timeout", "gone", "acked", "buried", "dead-lettered", "dropped", "expired", "deleted"]
+
+
 class Connection:
     """One client, for as long as it stays: the session it acts for, and what it waits for."""
 
@@ -105,17 +117,36 @@ class PutWait(Waiting):
 
 
 class EndWait(Waiting):
-    """Somebody who wants to know when a job ends."""
+    """A client that waits for the end of a job."""
 
     job: Job
-    processed: bool  # It was acked; otherwise it was deleted, expired, or the time was over.
+    failures: bool  # It also ends when the job is buried or dead-lettered.
+    end: i64  # How the wait ended: one of the ENDs above.
+    reason: bytes  # Why the job failed, if it did.
+    tube: i32  # Slot of the tube in which the job was when the wait began.
+    moved: bool  # The job ended in another tube, which the client may have no permission to use.
+    processed: bool  # The job was acked; otherwise it ended in another way, or the time was over.
     before: i64  # The state from which it ended while we waited; GONE if it did not.
 
-    def __init__(self, number: i64, connection: Connection, job: Job, tag: object) -> None:
+    def __init__(self, number: i64, connection: Connection, job: Job, failures: bool, tag: object) -> None:
         super().__init__(number, connection, tag)
         self.job = job
+        self.failures = failures
+        self.end = STILL_THERE
+        self.reason = b""
+        self.tube = job.tube
+        self.moved = False
         self.processed = False
         self.before = 0
+
+    def ended(self, end: i64, tube: i32) -> None:
+        """Note how the job ended, why, and in which tube."""
+        self.end = end
+        self.moved = tube != self.tube
+        self.processed = end == END_ACKED
+        extra = self.job.extra
+        if end != END_ACKED and extra is not None:
+            self.reason = extra.reason
 
 
 class ElsewhereWait(Waiting):

@@ -31,6 +31,9 @@ class Barred(Protocol):
     def bar(self, refusal: Refusal) -> None:
         """Let nobody use it any more."""
 
+    def wait_for_watchers(self) -> None:
+        """Let its calls return when watchers have been called with what they did."""
+
 
 class Context(Protocol):
     """Something that surrounds part of a call."""

@@ -6,6 +6,7 @@ who wait sleep without polling: one of the sleepers keeps the time for all, and 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import re
@@ -14,8 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from penstock.changes import Change
 from penstock.core import waits as w
@@ -36,15 +36,16 @@ from penstock.core.job import BodyRef, Job
 from penstock.core.limits import JOB_MEMORY_BYTES, NEVER, REASON_BYTES_MAX
 from penstock.core.outbox import Outbox
 from penstock.core.sessions import Session as CoreSession
-from penstock.core.tube import Tube
 from penstock.core.waits import Connection, Waiting
+from penstock.drivers import HostDrivers
+from penstock.host.boot import boot_id
 from penstock.host.calls import NOTHING, Barred, Context, Durable, Refusal
 from penstock.host.handed import Handed
 from penstock.host.journal import Journal
 from penstock.host.ledger import Clock, Ledger, wall_ms
 from penstock.host.sleepers import Keeper, Sleeper
 from penstock.host.steward import SNAPSHOT_BYTES
-from penstock.host.teller import Teller
+from penstock.host.teller import SeenChange, Teller
 from penstock.journal import ballast
 from penstock.journal.disk import Disk
 from penstock.journal.identity import forsake, identity, next_opening
@@ -64,13 +65,6 @@ _LOCAL = re.compile("[0-9]{1,18}", re.ASCII)
 # Tasks share a frame up to about this length: a longer one is not faster, and on a full disk it has to fit in what is
 # reserved for takes and acks.
 _SHARED_BYTES = RESERVE_BYTES // 4
-
-
-class Attendant(Protocol):
-    """Somebody who looks after a tube from outside the engine: see drivers.py."""
-
-    def attend(self) -> None:
-        """Look at what happened to the tube, under the lock."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +108,7 @@ class Host:
         # Whether somebody has to hear of what a command did: the log, or one who sleeps.
         self.watched = False
         self.syncs = False  # Whether a thread's call returns when it is on disk; a task's awaits `until_durable`.
+        self.tells = False  # Whether a call returns when watchers have been called with what it did.
         self.wall = wall_ms
         self.journal: Journal | None = None
         self.disk: Disk | None = None
@@ -126,6 +121,7 @@ class Host:
         else:
             self._begin(store, grace_ms)
         self.engine.memory_max = memory_max
+        self.engine.drivers = HostDrivers()
         self.engine.waits_per_connection_max = NEVER  # Threads and tasks of one process bound themselves.
         self._keeper_until = -1
         self._keeper: Sleeper | None = None
@@ -133,8 +129,6 @@ class Host:
         # Those that are open. One that is forgotten keeps what it has taken, and does not keep the queue open.
         self.sessions: weakref.WeakSet[Barred] = weakref.WeakSet()
         self._teller: Teller | None = None
-        # Those who decide what tubes of theirs serve next: they look at every change before it is told.
-        self.drivers: dict[Tube, Attendant] = {}
 
     def _begin(self, store: Store, grace_ms: int) -> None:
         """Start empty, as a node that has a directory and no log in it."""
@@ -282,18 +276,21 @@ class Host:
     @property
     def durable(self) -> Context:
         """What surrounds the lock in a thread's call."""
-        return Durable(self) if self.syncs else NOTHING
+        return Durable(self) if self.syncs or self.tells else NOTHING
 
     def make_durable(self) -> None:
-        """Return when everything that was done so far is on disk. Without the lock."""
-        assert self.journal is not None
-        log = self.journal.log
-        try:
-            log.make_durable(log.written)
-        except JournalFailed as error:
-            with self.lock:
-                self.fail(error)
-            raise
+        """Return when everything that was done so far is on disk, and watchers have been called. Without the lock."""
+        if self.syncs:
+            assert self.journal is not None
+            log = self.journal.log
+            try:
+                log.make_durable(log.written)
+            except JournalFailed as error:
+                with self.lock:
+                    self.fail(error)
+                raise
+        if self.tells and self._teller is not None:
+            self._teller.wait()
 
     async def until_durable(self) -> None:
         """Return when everything that was done so far is as durable as the queue promises."""
@@ -304,6 +301,8 @@ class Host:
                 with self.lock:
                     self.fail(error)
                 raise
+        if self.tells and self._teller is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._teller.wait)
 
     def join(self) -> Connection:
         """Let another session in."""
@@ -353,6 +352,17 @@ class Host:
         elif self.disk is not None:
             self.disk.unlock()
         self.shut = True
+
+    def start_drivers(self) -> list[str]:
+        """Let the drivers of all tubes start that are registered now; return warnings about those that cannot."""
+        warnings: list[str] = []
+        with self.lock, self:
+            for tube in [tube for tube in self.engine.tubes.values() if tube.driven]:
+                try:
+                    self.engine.attach(tube, self.now())
+                except CommandError as error:
+                    warnings.append(str(error))
+        return warnings
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: nothing of this queue may be used, and its files least of all."""
@@ -441,8 +451,6 @@ class Host:
 
         Whoever shares waits `until_durable` next. Those it woke need no frame before: they begin with a turn of theirs.
         """
-        for driver in self.drivers.values():
-            driver.attend()
         if not shares or not self._may_share():
             self.commit()
         if self.outbox.ended_waits:
@@ -554,8 +562,10 @@ class Host:
     def find(self, id: str) -> Job:
         """The job of an id in either form, or of a number within a tube: `tube#7`."""
         name, mark, digits = id.rpartition("#") if isinstance(id, str) else ("", "", "")
-        if mark and _LOCAL.fullmatch(digits):
-            tube = self.engine.tubes.get(name.encode("utf-8", "replace"))
+        tube = self.engine.tubes.get(name.encode("utf-8", "replace")) if mark else None
+        if tube is not None and tube.driven:
+            job = self.engine.find_named(tube, digits.encode("utf-8", "surrogateescape"), self.now())
+        elif mark and _LOCAL.fullmatch(digits):
             job = None if tube is None else self.engine.find_local(tube, int(digits), self.now())
         else:
             job = self.engine.find(self.number_of(id), self.now())
@@ -588,12 +598,36 @@ class Host:
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
         """Call back on every change of a job, in order, from a thread of its own; gives a function that ends it."""
+        return self._telling(callback).subscribe(callback, tube)
+
+    def watch(self, callback: Callable[[SeenChange], None], tube: bytes) -> Callable[[], None]:
+        """Call back on every change of a job of a tube, in order; return a function that ends it.
+
+        A change is committed when it is called, and the call that caused the change waits for it.
+        """
+        cancel = self._telling(callback).watch(callback, tube)
+        self.tells = True
+        for session in list(self.sessions):
+            session.wait_for_watchers()
+        return cancel
+
+    def _telling(self, callback: object) -> Teller:
         if not callable(callback):
             raise WrongType(f"a subscriber is a function, not {type(callback).__name__}")
         if self._teller is None:
-            self._teller = Teller(self.ids)
+            self._teller = Teller(self, self.ids)
             self.engine.watch = self._teller.moved
-        return self._teller.subscribe(callback, tube)
+        return self._teller
+
+    def body_shown(self, job: Job) -> bytes:
+        """Return the body of a job as users see it. The caller holds the lock."""
+        body = job.shown_body()
+        return body if isinstance(body, bytes) else self.outbox.body_of(job)
+
+    def finish_telling(self) -> None:
+        """If the queue is closed, return when watchers have been called with everything that happened."""
+        if self.shut and self._teller is not None:
+            self._teller.join()
 
 
 # The engine and what it writes to: what they are in the middle of is whole at its end, or not at all.
@@ -617,11 +651,3 @@ def _came_in_the_middle(error: BaseException) -> bool:
             return True
         trace = trace.tb_next
     return False
-
-
-def boot_id() -> str:
-    """Which start of the kernel this is: a power cut can only have happened between two of them."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"

@@ -27,7 +27,7 @@ class Session:
         self.barred = False  # Whether its lock is a refusal.
         self.lock = host.lock
         self.durable = host.durable
-        self.syncs = host.syncs
+        self.syncs = host.syncs or host.tells  # Whether its calls wait for the disk, or for watchers.
         self.shares = False  # Whether its turns may share a frame: see Host.settle.
         with host.durable, host.lock, host:
             self.connection = host.join()
@@ -69,6 +69,11 @@ class Session:
         self.lock = refusal
         self.barred = True
 
+    def wait_for_watchers(self) -> None:
+        """Let its calls return when watchers have been called with what they did."""
+        if not self.shares:
+            self.durable, self.syncs = self.host.durable, True
+
     def close(self) -> None:
         """End the session: what it has taken goes back to its tubes. Interrupted, it can be called again."""
         if self.host.shut:
@@ -86,6 +91,7 @@ class Session:
                 twin.closed = True
         if self.host.failure is None:
             self.host.flush()
+        self.host.finish_telling()
 
 
 # Sessions of this process, for the child of a fork to be told that they are not its own.

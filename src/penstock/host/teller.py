@@ -7,23 +7,56 @@ import queue
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 from penstock.changes import Change
 from penstock.core import states as s
+from penstock.core.errors import CommandError
 from penstock.core.ids import IdForms
 from penstock.core.job import Job
 from penstock.core.tube import Tube
 from penstock.options import to_text
 
 
-class Teller:
-    """Tells subscribers what happens. They run in one thread of their own, so they may use the queue."""
+@dataclass(frozen=True, slots=True)
+class SeenChange:
+    """A change of a job, with the job's body and name as they were at that change."""
 
-    def __init__(self, ids: IdForms) -> None:
+    change: Change
+    name: bytes  # Empty if it has none.
+    body: bytes | None  # None if it could not be read.
+    body_kind: int
+
+
+class Committing(Protocol):
+    """A host whose changes are committed."""
+
+    def flush(self) -> None:
+        """Commit what was done so far, as durable as the queue promises."""
+
+    def body_shown(self, job: Job) -> bytes:
+        """Return the body of a job as users see it. The caller holds the lock."""
+
+
+class Teller:
+    """Tells subscribers what happens. They run in one thread of their own, so they may use the queue.
+
+    A watcher is a subscriber that the calls of others wait for: it is called after the commit of a change, and before
+    the call that caused the change returns.
+    """
+
+    def __init__(self, host: Committing, ids: IdForms) -> None:
+        self._host = host
         self._ids = ids
         self._subscribers: dict[object, tuple[Callable[[Change], None], bytes | None]] = {}
-        self._changes: queue.SimpleQueue[tuple[bytes, Change] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._tell, name="penstock-subscribers", daemon=True).start()
+        self._watchers: dict[object, tuple[Callable[[SeenChange], None], bytes]] = {}
+        self._changes: queue.SimpleQueue[tuple[bytes, SeenChange] | None] = queue.SimpleQueue()
+        self._posted = 0  # How many changes there were,
+        self._told = 0  # and how many of them were told.
+        self._progress = threading.Condition()
+        self._thread = threading.Thread(target=self._tell, name="penstock-subscribers", daemon=True)
+        self._thread.start()
 
     def moved(self, job: Job, tube: Tube, rule: int, now: int) -> None:
         """Something happened to a job: pass it on."""
@@ -37,9 +70,16 @@ class Teller:
             now / 1000,
             int(job.local) if job.local >= 0 else None,
         )
-        self._changes.put((tube.name, change))
+        name = b"" if job.extra is None else job.extra.name
+        body: bytes | None = None
+        if any(tube.name == watched for _, watched in list(self._watchers.values())):
+            with contextlib.suppress(CommandError):
+                body = self._host.body_shown(job)
+        self._posted += 1
+        self._changes.put((tube.name, SeenChange(change, name, body, job.shown_kind())))
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
+        """Call back on every change, of one tube or of all; return a function that ends it."""
         ticket = object()
         self._subscribers[ticket] = (callback, tube)
 
@@ -48,17 +88,60 @@ class Teller:
 
         return cancel
 
+    def watch(self, callback: Callable[[SeenChange], None], tube: bytes) -> Callable[[], None]:
+        """Call back on every change of a tube, before the call that caused it returns; return a function to end it."""
+        ticket = object()
+        self._watchers[ticket] = (callback, tube)
+
+        def cancel() -> None:
+            self._watchers.pop(ticket, None)
+
+        return cancel
+
+    def wait(self) -> None:
+        """Return when watchers have been called with every change so far. The caller does not hold the lock."""
+        if self._told == self._posted or not self._watchers or threading.current_thread() is self._thread:
+            return
+        posted = self._posted
+        with self._progress:
+            self._progress.wait_for(lambda: self._told >= posted)
+
     def stop(self) -> None:
+        """End the thread when everything so far has been told."""
         self._changes.put(None)
+
+    def join(self) -> None:
+        """Return when the thread has ended, if there are watchers. The caller does not hold the lock."""
+        if self._watchers and threading.current_thread() is not self._thread:
+            self._thread.join()
 
     def _tell(self) -> None:
         while (item := self._changes.get()) is not None:
-            name, change = item
-            for callback, tube in list(self._subscribers.values()):
-                if tube is None or tube == name:
-                    try:
-                        callback(change)
-                    except Exception as error:
-                        # A subscriber that fails harms neither the queue nor the others, not even where warnings raise.
-                        with contextlib.suppress(Warning):
-                            warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
+            try:
+                self._tell_one(*item)
+            finally:
+                with self._progress:
+                    self._told += 1
+                    self._progress.notify_all()
+
+    def _tell_one(self, name: bytes, seen: SeenChange) -> None:
+        for callback, tube in list(self._subscribers.values()):
+            if tube is None or tube == name:
+                _call(lambda callback=callback: callback(seen.change))  # type: ignore[misc]
+        watching = [callback for callback, tube in list(self._watchers.values()) if tube == name]
+        if watching:
+            try:
+                self._host.flush()
+            except CommandError:
+                return  # The journal failed, so the change was not committed.
+        for watcher in watching:
+            _call(lambda watcher=watcher: watcher(seen))  # type: ignore[misc]
+
+
+def _call(callback: Callable[[], None]) -> None:
+    """Call a subscriber. One that fails harms neither the queue nor the others, not even where warnings raise."""
+    try:
+        callback()
+    except Exception as error:
+        with contextlib.suppress(Warning):
+            warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)

@@ -14,6 +14,7 @@ import warnings
 from typing import Final, Protocol
 
 from penstock.core.errors import DamagedJournal, InUse
+from penstock.journal import syscalls
 
 # What a file is called until it is whole.
 UNFINISHED: Final = ".new"
@@ -135,8 +136,7 @@ class RealFile:
         return os.fstat(self._fd).st_size
 
     def will_read(self, offset: int, length: int) -> None:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
+        syscalls.will_read(self._fd, offset, length)
 
     def write(self, offset: int, data: bytes) -> None:
         written = os.pwrite(self._fd, data, offset)
@@ -151,17 +151,17 @@ class RealFile:
             data = data[written:]
 
     def fill(self, offset: int, length: int) -> None:
-        self._write_rest(offset, bytes(length))
-        os.fdatasync(self._fd)
+        syscalls.write_zeros(self._fd, offset, length)
+        syscalls.sync_data(self._fd)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        syscalls.sync_data(self._fd)
 
     def extend(self, size: int) -> None:
         before = self.size()
         try:
-            os.posix_fallocate(self._fd, before, size - before)
-            os.fsync(self._fd)
+            syscalls.allocate(self._fd, before, size - before)
+            syscalls.sync_all(self._fd)
         except OSError:
             # Part of it may be there.
             os.ftruncate(self._fd, before)
@@ -169,7 +169,7 @@ class RealFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
-        os.fsync(self._fd)
+        syscalls.sync_all(self._fd)
 
     def close(self) -> None:
         descriptor, self._fd = self._fd, -1
@@ -233,7 +233,14 @@ class RealDisk(ReadOnlyDisk):
         except BlockingIOError:
             holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
-            raise InUse(f"{self.path} is open in another process (pid {holder}); close it there first") from None
+            if holder == str(os.getpid()):
+                raise InUse(
+                    f"{self.path} is already open in this process (pid {holder}); use that queue, or close it first"
+                ) from None
+            raise InUse(
+                f"{self.path} is open in another process (pid {holder}); close it there first, or, if that is a "
+                "server, use the queue through it"
+            ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         self._lock_fd = descriptor
@@ -262,9 +269,9 @@ class RealDisk(ReadOnlyDisk):
         file = RealFile(descriptor)
         try:
             # Blocks that are there already make fdatasync twice as fast, and a full disk is known now, not later.
-            os.posix_fallocate(descriptor, 0, size)
+            syscalls.allocate(descriptor, 0, size)
             file.write(0, head)
-            os.fsync(descriptor)
+            syscalls.sync_all(descriptor)
             os.rename(unfinished, self._at(name))
             self._sync_names()
         except BaseException:
@@ -355,6 +362,6 @@ def _make_directory(path: str, mode: int) -> None:
 def _sync_directory(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        syscalls.sync_all(descriptor)
     finally:
         os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
@@ -21,9 +22,12 @@ from penstock.journal.replay import Replay, TubeSoFar
 # How much may be replayed before it is committed: one frame must not grow without bound.
 _COMMIT_BYTES: Final = 16 * 1024 * 1024
 
+# Progress is reported after this many jobs, which take a few milliseconds.
+_SLICE_JOBS: Final = 4096
 
-def fill(engine: Engine, replay: Replay) -> None:
-    """Give the engine what the log says."""
+
+def fill(engine: Engine, replay: Replay, report: Callable[[], None]) -> None:
+    """Give the engine what the log says. `report` is called from time to time."""
     restore.restore_table(engine, replay.jobs, replay.late)
     jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
     creation = replay.counters.get("last_creation", 0)
@@ -34,7 +38,7 @@ def fill(engine: Engine, replay: Replay) -> None:
             if jobs:
                 raise DamagedJournal(f"{len(jobs)} jobs are in a tube that no row tells of")
             continue
-        tube = _fill_tube(engine, told, jobs, replay)
+        tube = _fill_tube(engine, told, jobs, replay, report)
         if tube.by_creation:
             creation = max(creation, restore.creation_of(jobs))
     restore.used_number(engine, max(replay.highest_number, replay.counters.get("next_number", 0) - 1))
@@ -48,7 +52,7 @@ def fill(engine: Engine, replay: Replay) -> None:
             restore.restore_dedup(known, dedup, job_id, ttl_minutes, when)
 
 
-def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Replay) -> Tube:
+def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Replay, report: Callable[[], None]) -> Tube:
     told = so_far.told
     fields = told["policy"]
     # What an older version did not say yet, is as the type of the tube has it.
@@ -67,7 +71,14 @@ def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Repla
         for job in jobs:
             # It is looked up by its body.
             job.body = engine.outbox.body_of(job)
-    restore.restore_jobs(engine, tube, jobs, replay.keys)
+    # Every job is known before the first is placed: where it goes depends on the other jobs of its key.
+    for at in range(0, len(jobs), _SLICE_JOBS):
+        restore.know_jobs(engine, tube, jobs[at : at + _SLICE_JOBS], replay.keys)
+        report()
+    for at in range(0, len(jobs), _SLICE_JOBS):
+        restore.place_jobs(engine, tube, jobs[at : at + _SLICE_JOBS])
+        report()
+    restore.number_jobs(tube, jobs)
     return tube
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Final
 
-from penstock.core.errors import DamagedJournal, NoJournal, StandbyOnly, Superseded
-from penstock.journal.disk import UNFINISHED, Disk, ReadableDisk
+from penstock.core.errors import DamagedJournal, NoJournal, NotAQueue, StandbyOnly, Superseded
+from penstock.journal.disk import UNFINISHED, Disk, ReadableDisk, ReadOnlyDisk
 from penstock.journal.segment import FrameFile, is_segment, is_snapshot, segment_names
 
 NODE_FILE: Final = "node.json"
@@ -43,6 +44,25 @@ class Identity:
 
 
 _FIELDS: Final = {each.name for each in fields(Identity)}
+
+
+# Files that a new queue has before its identity, and what a file system has of its own.
+_NO_STRANGERS: Final = {"lock", NODE_FILE + UNFINISHED, "lost+found"}
+
+
+def check_directory(path: str) -> None:
+    """Refuse a path where no queue can be: a file, or a directory with other files and no queue. Nothing is changed."""
+    if not os.path.lexists(path):
+        return
+    if not os.path.isdir(path):
+        raise NotAQueue(f"{path} is a file, and a queue is a directory; name a new or empty directory")
+    names = sorted(os.listdir(path))
+    strangers = [name for name in names if name not in _NO_STRANGERS]
+    if strangers and NODE_FILE not in names and not _has_log(ReadOnlyDisk(path)):
+        raise NotAQueue(
+            f"{path} has no queue in it, but other files, like {strangers[0]}; name a new or empty directory, "
+            "or one with a queue"
+        )
 
 
 def new_identity(node: str | None = None) -> Identity:

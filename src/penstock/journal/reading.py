@@ -99,7 +99,7 @@ class Reading:
         """Read everything that is needed."""
         replay = self._read_snapshot()
         self._read_headers()
-        self._total += sum(self._disk.size(part.header.name) for part in self.parts)
+        self.report()
         for index, part in enumerate(self.parts):
             if part.header.position == NOT_BEGUN:
                 self._pass_over(part.header, replay)
@@ -111,6 +111,7 @@ class Reading:
         while self.parts and self.parts[-1].header.position == NOT_BEGUN:
             self._lose(len(self.parts) - 1)
         self._check(replay)
+        self.report(self._total - self._done)  # The rest is empty, or lost.
         if self._salvage:
             # Whatever its end says: something may be missing.
             replay.stopped = False
@@ -162,10 +163,12 @@ class Reading:
         """What the newest snapshot says that is whole; nothing, if there is none, and the log is all there."""
         for name in reversed(snapshot_names(self._disk)):
             replay = Replay(self._leave_bodies)
-            self._done, self._total = 0, self._disk.size(name)
+            self._done = 0
             try:
                 with self._open(name) as file:
-                    read_snapshot(file, replay, self._tell)
+                    self._total = file.size + self._bytes_from(file.header.segment)
+                    self.report()
+                    read_snapshot(file, replay, self.report)
                     self.snapshot, self.snapshot_bytes = file.header, file.size
                     self.first_segment, self._epoch = file.header.segment, file.header.epoch
                     replay.position = file.header.position
@@ -174,7 +177,7 @@ class Reading:
                 self.unusable.append(f"{name} cannot be used: {error}")
                 if self._salvage is not None:
                     self._salvage.append(self.unusable[-1])
-        self._done = self._total = 0
+        self._done, self._total = 0, self._bytes_from(1)
         names = segment_names(self._disk)
         if names and number_of(names[0]) != 1:
             why = [f"{segment_name(1)} is missing, and no snapshot can be used in its place", *self.unusable]
@@ -237,14 +240,17 @@ class Reading:
         replay.position = header.position
         replay.stopped = False
         with self._open(header.name) as file:
+            reported = 0
             run: Run | None = file.run()
             while run is not None:
                 for piece in run:
                     self._apply(file, piece, part, replay)
+                    self.report(run.end - reported)
+                    reported = run.end
                 part.end = run.end
                 run = self._read_on(file, run, part, later, replay) if run.torn() else None
             part.size = file.size
-            self._tell(file.size)
+            self.report(file.size - reported)
 
     def _read_on(self, file: FrameFile, run: Run, part: Part, later: list[SegmentHeader], replay: Replay) -> Run | None:
         """A frame cannot be read: damage is refused, a torn tail is cut. Tell how to go on, if that is to be done."""
@@ -322,7 +328,12 @@ class Reading:
             raise DamagedJournal(f"{name} belongs to another node ({file.header.node}); it was copied here by mistake")
         return file
 
-    def _tell(self, count: int) -> None:
+    def _bytes_from(self, segment: int) -> int:
+        """Return the size of the log from a segment on."""
+        return sum(self._disk.size(name) for name in segment_names(self._disk) if number_of(name) >= segment)
+
+    def report(self, count: int = 0) -> None:
+        """Report progress: `count` more bytes were read. Long work that reads nothing reports 0 from time to time."""
         self._done += count
         if self._progress is not None:
             self._progress(self._done, self._total)

@@ -89,7 +89,7 @@ def open_log(
     log.attach(engine)
     if salvage:
         make_do(replay, now)
-    fill(engine, replay)
+    fill(engine, replay, reading.report)
     fill_holders(engine, replay, now, log, wall)
     let_held_in(engine, now)
     if doubtful:
