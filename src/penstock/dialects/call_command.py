@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from penstock.core.errors import WrongType
+from penstock.core.errors import ProtocolError, WrongType
 from penstock.dialects.calls import Calls, answer_in_turn
 from penstock.dialects.command import Caller
 from penstock.dialects.site import Site
@@ -17,7 +17,7 @@ from penstock.dialects.words import shown
 from penstock.wire import iproto
 from penstock.wire.errors import BoxError, Refused
 from penstock.wire.iproto import Request
-from penstock.wire.msgpack import VALUES_MAX, values_in
+from penstock.wire.msgpack import TOO_DEEP, VALUE_DEPTH_MAX, VALUES_MAX, values_in
 
 
 class CallCommand:
@@ -40,11 +40,16 @@ class CallCommand:
         for at, each in enumerate(request.args):
             count = values_in(each, left)
             left -= count
+            if count == TOO_DEEP:
+                what = f"argument {at + 1} of {shown(args[1])} is nested more than {VALUE_DEPTH_MAX} deep"
+                raise WrongType(f"{what}; flatten it, or put it as text")
             if count < 0:
                 raise WrongType(f"argument {at + 1} of {shown(args[1])} is no value in msgpack")
         before = len(caller.unsent)
         try:
             results = self._calls.call(caller, request, now)
+        except ProtocolError as refusal:
+            raise WrongType(f"an argument of {shown(args[1])} cannot be used: {refusal}") from None
         except BoxError as refusal:
             if refusal.number == iproto.ER_ACCESS_DENIED:
                 raise Refused(b"NOPERM " + str(refusal).encode("utf-8", "backslashreplace")) from None

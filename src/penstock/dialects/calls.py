@@ -1,7 +1,7 @@
 """Functions by name, as clients of Tarantool call them: who may call them, and the desk that runs the calls.
 
     queue.tube.NAME:put        a method of a tube               box.space.NAME:len     a method of a space
-    queue.create_tube          a function of a module
+    queue.create_tube          a function of a module           box.space.NAME.index.I:min
 
 A function is a row of its family's table: a `Function` gives the msgpack of an array of results, or None if its answer
 follows later: a `Pending` call is answered when what it waits for has ended. Calls of one client run concurrently, so
@@ -39,10 +39,7 @@ from penstock.dialects.site import Site
 from penstock.wire import iproto
 from penstock.wire.errors import AskFirst, BoxError, Elsewhere, NoProcedure, Refused
 from penstock.wire.iproto import Answers, IprotoParser, Request
-from penstock.wire.msgpack import DEPTH_MAX, NO_VALUES, Reader, pack, unpack, write_array
-
-# Tarantool's spaces that describe the others. Clients read them when they connect: there is nothing in them.
-_SCHEMA_SPACES: Final = frozenset([272, 276, 277, 280, 281, 288, 289, 296, 297, 304, 305, 312, 313, 320, 321])
+from penstock.wire.msgpack import DEPTH_MAX, Reader, pack, unpack, write_array
 
 # How many names of functions are remembered with what they mean.
 _ROUTES_MAX: Final = 4_096
@@ -68,6 +65,7 @@ _CREATING: Final = re.compile(
 _ASKING: Final = re.compile(rb"local (\w+) = \.\.\. ?; ?return queue\.tube\[\1\] ~= (?:nil|null) ?;?")
 
 Function = Callable[[Caller, Request, bytes, int], bytes | None]
+Select = Callable[[Caller, Request, int], bytes | None]
 LogIn = Callable[[Caller, Request], None]
 PassOn = Callable[[Any, Request, Elsewhere], None]
 
@@ -90,6 +88,10 @@ class Family:
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
         """The function of this name, of an owner (a tube, a space) or, where that is empty, of the family itself."""
+        return None
+
+    def index_method(self, index: bytes, name: bytes) -> Method | None:
+        """Return the function of this name of an index, where owners are spaces."""
         return None
 
 
@@ -223,6 +225,13 @@ class _AnswerInTurn(Answer):
         answer_in_turn(caller, results, [self._site.id_of(job) for job in caller.unsent[before:]])
 
 
+def denied(caller: Caller, name: bytes) -> BoxError:
+    """Return the refusal of a function that the caller may not call."""
+    who = "this user" if caller.known else "user 'guest'; log in first"
+    shown = name[:200].decode("utf-8", "backslashreplace")
+    return BoxError(iproto.ER_ACCESS_DENIED, f"Execute access to function '{shown}' is denied for {who}")
+
+
 def _wrapped(results: bytes) -> bytes:
     """Results as the old form of a call has them: each is a tuple, so what is none becomes a tuple of one."""
     reader = Reader(results)
@@ -279,15 +288,25 @@ class Calls:
     families: dict[bytes, Family]  # By the first word of their functions' names.
     tubes: Family  # The methods of a tube.
     spaces: Family
+    select: Select  # Runs a SELECT request.
     log_in: LogIn
     on_elsewhere: PassOn | None  # Told of a call that is for another node; without it, the call is refused.
     _routes: dict[bytes, Route]
 
-    def __init__(self, desk: Desk, families: dict[bytes, Family], tubes: Family, spaces: Family, log_in: LogIn) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        families: dict[bytes, Family],
+        tubes: Family,
+        spaces: Family,
+        select: Select,
+        log_in: LogIn,
+    ) -> None:
         self.desk = desk
         self.families = families
         self.tubes = tubes
         self.spaces = spaces
+        self.select = select
         self.log_in = log_in
         self.on_elsewhere = None
         self._routes = {}
@@ -358,7 +377,7 @@ class Calls:
             route = self._find(name)
         method = route.method
         if not caller.known or method.group & caller.groups == 0:
-            self._deny(caller, name)
+            raise denied(caller, name)
         if not caller.any_tube and route.owner:
             check_tube(caller, route.owner)
         try:
@@ -370,11 +389,6 @@ class Calls:
                 except NoMemory:
                     pass
             raise
-
-    def _deny(self, caller: Caller, name: bytes) -> None:
-        who = "this user" if caller.known else "user 'guest'; log in first"
-        shown = name[:200].decode("utf-8", "backslashreplace")
-        raise BoxError(iproto.ER_ACCESS_DENIED, f"Execute access to function '{shown}' is denied for {who}")
 
     def _run(self, caller: Caller, request: Request, now: i64) -> None:
         """Run a request that is not the common kind of call."""
@@ -388,24 +402,22 @@ class Calls:
         elif code == iproto.PING:
             answers_of(caller).done(request.sync)
         elif code == iproto.SELECT:
-            self._select(caller, request)
+            caller.last_command = b"select"
+            if self.desk.watched and self.desk.on_show is not None:
+                self.desk.on_show(caller, _shown(request))
+            results = self.select(caller, request, now)
+            if results is not None:
+                answers_of(caller).data(request.sync, results)
         elif code == iproto.ID:
             answers_of(caller).body(request.sync, _IDENTITY)
         elif code == iproto.AUTH:
             self.log_in(caller, request)
         elif code == iproto.BROKEN:
             raise BoxError(iproto.ER_INVALID_MSGPACK, request.name.decode())
+        elif code == iproto.OVERSIZED:
+            raise self.desk.oversized()
         else:
             raise BoxError(iproto.ER_UNKNOWN_REQUEST, f"Unknown request type {code}")
-
-    def _select(self, caller: Caller, request: Request) -> None:
-        if request.space in _SCHEMA_SPACES:
-            answers_of(caller).data(request.sync, NO_VALUES)
-            return
-        raise BoxError(
-            iproto.ER_NO_SUCH_SPACE,
-            f"Space '#{request.space}' does not exist; tubes are read by CALL box.space.NAME:select",
-        )
 
     def _find(self, name: bytes) -> Route:
         """What a name means: the last colon is before a method, and what is before it says whose."""
@@ -422,7 +434,12 @@ class Calls:
             method = self.tubes.method(owner, last)
         elif owner.startswith(b"box.space."):
             owner = owner[10:]
-            method = self.spaces.method(owner, last)
+            space, dot, index = owner.rpartition(b".index.")
+            method = self.spaces.index_method(index, last) if dot else None
+            if method is not None:
+                owner = space
+            else:
+                method = self.spaces.method(owner, last)
         if method is None:
             raise NoProcedure(name)
         route = Route(method, owner)
@@ -486,6 +503,8 @@ def _shown(request: Request) -> list[bytes]:
         return [b"auth", REDACTED]
     if request.code == iproto.EVAL:
         return [b"eval", REDACTED]
+    if request.code == iproto.SELECT:
+        return [b"select", b"%d" % int(request.space), *request.args]
     return [request.name, *request.args]
 
 

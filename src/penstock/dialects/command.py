@@ -14,14 +14,15 @@ from mypy_extensions import i64, mypyc_attr
 
 from penstock.cluster.founding import ClaimWait
 from penstock.cluster.questions import QuestionWait
-from penstock.core.errors import CommandError, NoHome, NoMemory, PenstockError
+from penstock.core.errors import BodyTooLarge, CommandError, NoHome, NoMemory, PenstockError
 from penstock.core.job import Job
+from penstock.core.limits import BODY_BYTES_MAX
 from penstock.core.sessions import Session
 from penstock.core.tube_patterns import EVERY_TUBE, TubePatterns
 from penstock.core.waits import SERVED, TIMED_OUT, Connection, Waiting
 from penstock.wire.errors import AskFirst, Elsewhere, Refused, Spread
 from penstock.wire.reply import Reply
-from penstock.wire.resp import HTTP_REQUEST
+from penstock.wire.resp import HTTP_REQUEST, OVERSIZED
 
 # What a command does, as users are permitted it: bits of a mask.
 READ: Final = 1
@@ -61,6 +62,7 @@ class Caller:
     groups: i64  # What it may do.
     tubes: TubePatterns  # To which tubes it may do so.
     any_tube: bool  # Whether these are all tubes; a copy of `tubes.any_tube` for the hot path.
+    truncates: set[bytes]  # Tubes that it may empty without being an administrator.
     wait: Waiting | None  # What it waits for. Nothing more of it is run meanwhile.
     busy: bool  # A long command of it is under way: the same.
     abroad: i64  # How many of its commands are under way on other nodes.
@@ -82,6 +84,7 @@ class Caller:
         self.groups = EVERYTHING
         self.tubes = EVERY_TUBE
         self.any_tube = True
+        self.truncates = set()
         self.wait = None
         self.busy = False
         self.abroad = 0
@@ -312,6 +315,7 @@ class Desk:
     commands: dict[bytes, Command]  # By their names in small letters.
     clock_ns: Callable[[], int]  # Any clock that goes on: what commands cost is measured with it.
     slow_ns: i64  # What takes longer is told.
+    body_bytes_max: i64  # The limit that the refusal of an oversized request names; parsers and engine have it as well.
     watched: bool  # Whether somebody wants to see every command.
     executed: i64
     internal_errors: i64
@@ -332,6 +336,7 @@ class Desk:
             self.add(command, command.name)
         self.clock_ns = clock_ns
         self.slow_ns = -1
+        self.body_bytes_max = BODY_BYTES_MAX
         self.watched = False
         self.executed = 0
         self.internal_errors = 0
@@ -505,7 +510,15 @@ class Desk:
             raise error
         self.on_error(error)
 
+    def oversized(self) -> BodyTooLarge:
+        """Return the refusal of a request that the parser discarded because of its size."""
+        limit = f"a body may have {self.body_bytes_max} bytes (max_body)"
+        return BodyTooLarge(f"the request is too large; {limit}; store the data elsewhere and queue a reference to it")
+
     def _refuse_unknown(self, caller: Caller, name: bytes) -> None:
+        if name == OVERSIZED:
+            caller.reply.error(refusal_line(self.oversized()))
+            return
         if name.upper() in _HTTP_WORDS:
             caller.reply.error(b"ERR this is not a web server; it speaks RESP")
             caller.closing = True

@@ -296,7 +296,7 @@ class Disque:
             reply.array(7 if counters else 3)
             reply.bulk(self._engine.tube_of(job).name)
             reply.bulk(self.site.id_of(job))
-            reply.bulk(to_plain(bodies[i], job.body_kind))
+            reply.bulk(to_plain(bodies[i], job.shown_kind()))
             if counters:
                 reply.bulk(b"nacks")
                 reply.integer(job.nacks)

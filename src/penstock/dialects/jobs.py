@@ -15,7 +15,7 @@ from penstock.core.job import BODY_BYTES, Job
 from penstock.core.limits import BATCH_JOBS_MAX, NEVER, UNSET, check_count
 from penstock.core.listing import Listing
 from penstock.core.tube import Tube
-from penstock.core.waits import EndWait, Waiting
+from penstock.core.waits import END_NAMES, END_UNKNOWN, EndWait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, check_tube
 from penstock.dialects.native import Many, Native, read_delay, read_reason
 from penstock.dialects.packed import write_packed
@@ -38,11 +38,13 @@ class Jobs:
     _native: Native
     _engine: Engine
     _ending: Answer
+    _outcome: Answer
 
     def __init__(self, native: Native) -> None:
         self._native = native
         self._engine = native.site.engine
         self._ending = _Ending()
+        self._outcome = _Outcome()
 
     # What its holder does
 
@@ -61,17 +63,22 @@ class Jobs:
         self._native.finish(caller, self._engine.nack(caller.connection.session, job, now, reason))
 
     def done(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB DONE id result [AS bytes|text|json|msgpack]"""
+        """JOB DONE id result [AS bytes|text|json|msgpack] [TTL d]"""
         words = Words(args, 4)
         kind = BODY_BYTES
+        ttl = UNSET
         while words.more():
-            if words.option() != b"AS":
-                raise words.unknown(["AS"])
-            kind = body_kind(words.value())
+            word = words.option()
+            if word == b"AS":
+                kind = body_kind(words.value())
+            elif word == b"TTL":
+                ttl = words.duration()
+            else:
+                raise words.unknown(["AS", "TTL"])
         check_kind(args[3], kind)
         job = self._native.job(caller, args[2], now)
         self._native.site.have_room(len(args[3]))
-        self._native.finish(caller, self._engine.done(caller.connection.session, job, args[3], kind, now))
+        self._native.finish(caller, self._engine.done(caller.connection.session, job, args[3], kind, now, ttl))
 
     def move(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB MOVE id tube [DELAY d]"""
@@ -137,20 +144,34 @@ class Jobs:
                 reply.integer(value)
 
     def wait(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """JOB WAIT id [TIMEOUT d]"""
+        """JOB WAIT id [TIMEOUT d] [TUBE t] [OUTCOME]"""
         words = Words(args, 3)
         timeout = NEVER
+        home: Tube | None = None
+        ending = self._ending
         while words.more():
-            if words.option() != b"TIMEOUT":
-                raise words.unknown(["TIMEOUT"])
-            timeout = words.duration()
+            word = words.option()
+            if word == b"TIMEOUT":
+                timeout = words.duration()
+            elif word == b"TUBE":
+                name = words.value()
+                check_tube(caller, name)
+                home = self._engine.tubes.get(name)
+            elif word == b"OUTCOME":
+                ending = self._outcome
+            else:
+                raise words.unknown(["TIMEOUT", "TUBE", "OUTCOME"])
         job = self._native.find(caller, args[2], now)
         if job is None:
             self._native.refuse_elsewhere(args[2])
             # It ended before anybody asked, and how is not known any more.
-            caller.reply.integer(0)
+            if ending is self._outcome:
+                write_end(caller.reply, END_UNKNOWN, b"")
+            else:
+                caller.reply.integer(0)
             return
-        caller.waits(self._engine.wait_end(caller.connection, job, now, timeout, caller), self._ending)
+        wait = self._engine.wait_end(caller.connection, job, now, timeout, caller, True, home)
+        caller.waits(wait, ending)
 
     def list_jobs(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB LIST tube state [COUNT n]"""
@@ -232,6 +253,26 @@ def _state(word: bytes) -> int:
     if state is None:
         raise OutOfRange(f"a state is one of {', '.join(s.STATE_NAMES[1:])}, not {shown(word)}")
     return state
+
+
+def write_end(reply: Reply, end: int, reason: bytes) -> None:
+    """Answer how a job ended, and why."""
+    reply.map(2)
+    reply.bulk(b"outcome")
+    reply.bulk(END_NAMES[end].encode())
+    reply.bulk(b"reason")
+    reply.bulk(reason)
+
+
+class _Outcome(Answer):
+    """A JOB WAIT with OUTCOME has ended."""
+
+    def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
+        """Answer how the job ended, and why."""
+        assert isinstance(wait, EndWait)
+        # What was said about the job in a tube that the caller may have no permission to use is not told.
+        hidden = wait.moved and not caller.any_tube
+        write_end(caller.reply, int(wait.end), b"" if hidden else wait.reason)
 
 
 class _Ending(Answer):

@@ -1,7 +1,7 @@
 """Penstock's own words for jobs: PUT, TAKE, ACK and the rest, each of the meaning of the embedded method of its name.
 
-A tube that a PUT meets first is made as a `fifottl`, as `queue.tube(name)` does. Moments and durations in answers are
-in milliseconds. What is said of a job is a map (`write_job`).
+A PUT to a tube that does not exist makes it with the default policy, as `queue.tube(name)` does. Moments and durations
+in answers are in milliseconds. What is said of a job is a map (`write_job`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from penstock.core.limits import (
     check_count,
 )
 from penstock.core.outcomes import OK
-from penstock.core.policy import FIFOTTL, TubePolicy
+from penstock.core.policy import DEFAULT, TubePolicy
 from penstock.core.retry import THEN_MOVE, RetryPolicy, parse_retry
 from penstock.core.tube import Tube, key_of
 from penstock.core.waits import PutWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Answer, Caller, Long, check_join, check_tube
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.dialects.site import ANSWER_BYTES_MAX, Site
-from penstock.dialects.words import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_put
+from penstock.dialects.words import KIND_WORDS, PUT_OPTIONS, Words, check_kind, read_driver_options, read_put
 from penstock.wire.reply import Reply
 
 _PUT_WORDS: Final = [*PUT_OPTIONS, "EXISTING", "TIMEOUT"]
 _MPUT_WORDS: Final = [*PUT_OPTIONS, "EXISTING", "JOB"]
 _TAKE_WORDS: Final = ["COUNT", "TIMEOUT", "KEY", "TTR", "AND"]
-_RELEASE_WORDS: Final = ["DELAY", "TTL", "PRIORITY", "KEY"]
+_RELEASE_WORDS: Final = ["DELAY", "TTL", "PRIORITY", "KEY", "OPTIONS"]
 _DIG_WORDS: Final = ["DELAY", "TTL", "PRIORITY"]
 _KICK_WORDS: Final = ["DELAY", "TTL"]
 
@@ -89,7 +89,7 @@ class Native:
             check_target(caller, draft.retry)
         tube = self.site.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
-            tube = self.site.new_tube(args[1], FIFOTTL, [draft], now)
+            tube = self.site.new_tube(args[1], DEFAULT, [draft], now)
         else:
             self.site.have_room(len(draft.body))
         try:
@@ -109,7 +109,7 @@ class Native:
         self.check_puts(caller, args[1], drafts)
         tube = self.site.tube(args[1]) if existing else self._engine.tubes.get(args[1])
         if tube is None:
-            tube = self.site.new_tube(args[1], FIFOTTL, drafts, now)
+            tube = self.site.new_tube(args[1], DEFAULT, drafts, now)
         else:
             self.site.have_room_for(drafts)
         jobs = self._engine.put_many(tube, drafts, now)
@@ -241,7 +241,7 @@ class Native:
             self.site.write_body(reply, job)
         else:
             reply.bulk(body)
-        reply.raw(_AS[job.body_kind])
+        reply.raw(_AS[job.shown_kind()])
         if job.local >= 0:
             reply.integer(job.local)
         else:
@@ -297,10 +297,13 @@ class Native:
         caller.reply.integer(1)
 
     def release(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """RELEASE id [DELAY d] [TTL d] [PRIORITY n] [KEY k]"""
+        """RELEASE id [DELAY d] [TTL d] [PRIORITY n] [KEY k] [OPTIONS json]"""
         back = _Return(args, 2, _RELEASE_WORDS)
         job = self.job(caller, args[1], now)
         session = caller.connection.session
+        if back.options is not None:
+            self.finish(caller, self._engine.release_driven(session, job, back.options, now))
+            return
         self.finish(caller, self._engine.release(session, job, now, back.delay, back.ttl, back.priority, back.key))
 
     def requeue(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -370,7 +373,7 @@ class Native:
     # Ids
 
     def job(self, caller: Caller, text: bytes, now: i64) -> Job:
-        """The job of an id: 40 characters, 32 hex digits, or tube#number."""
+        """The job of an id: 40 characters, 32 hex digits, or tube#number; in a tube with a driver, tube#id."""
         job = self.find(caller, text, now)
         if job is None:
             self.refuse_elsewhere(text)
@@ -408,11 +411,14 @@ class Native:
         if self.site.may_be_elsewhere(text):
             return None
         name, mark, digits = text.rpartition(b"#")
+        tube = self._engine.tubes.get(name)
         local = parse_integer(digits)
-        if not mark or local < 0 or local == NOT_A_NUMBER:
+        is_driven = tube is not None and tube.driven
+        if not mark or (not is_driven and (local < 0 or local == NOT_A_NUMBER)):
             raise BadId()
         check_tube(caller, name)
-        tube = self._engine.tubes.get(name)
+        if tube is not None and tube.driven:
+            return self._engine.find_named(tube, digits, now)
         return None if tube is None else self._engine.find_local(tube, local, now)
 
 
@@ -465,12 +471,14 @@ class _Return:
     ttl: int
     priority: int
     key: bytes | None
+    options: dict[str, object] | None  # For the driver of the tube.
 
     def __init__(self, args: list[bytes], at: int, allowed: list[str]) -> None:
         self.delay = 0
         self.ttl = UNSET
         self.priority = PRIORITY_UNSET
         self.key = None
+        self.options = None
         words = Words(args, at)
         while words.more():
             word = words.option()
@@ -482,6 +490,8 @@ class _Return:
                 self.ttl = words.duration()
             elif word == b"PRIORITY":
                 self.priority = words.priority()
+            elif word == b"OPTIONS":
+                self.options = read_driver_options(words.value())
             else:
                 self.key = words.value()
 

@@ -34,7 +34,7 @@ def write_packed(native: Native, reply: Reply, jobs: list[Job], with_bodies: boo
         tube = site.engine.tube_of(job)
         ids.write(site.id_of(job))
         states.append(u8(job.state))
-        kinds.append(u8(job.body_kind))
+        kinds.append(u8(job.shown_kind()))
         once.append(1 if job.once else 0)
         write_i64_le(numbers, job.local)
         write_i64_le(created, job.created)

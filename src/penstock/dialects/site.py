@@ -22,6 +22,7 @@ from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.core.waits import Waiting
 from penstock.dialects.command import Caller, Long, check_tube
+from penstock.dialects.tarantool_options import IgnoredOptions
 from penstock.wire.bodies import to_plain
 from penstock.wire.errors import AskFirst, Elsewhere, Refused, Sought, Spread, Unclaimed
 from penstock.wire.reply import Reply
@@ -49,6 +50,8 @@ class Site:
     node: bytes  # 40 hex digits.
     cluster: Cluster | None  # The other nodes, if there may be any.
     leaving: bool  # It is about to leave its cluster, and takes no new jobs.
+    in_replicaset: bool  # `queue.cfg{in_replicaset = true}`: queue.create_tube makes no temporary tubes.
+    ignored: IgnoredOptions  # Logs the options of Tarantool's queue that are ignored.
     start_long: StartLong | None  # Lets a command go on in slices; without it, commands run in one go.
     uses: Callable[[Any], list[bytes]] | None  # On which other nodes the session of a caller uses tubes.
     on_identified: Callable[[Any], None] | None  # Told of a caller that is of another session now, or of another grace.
@@ -70,6 +73,8 @@ class Site:
         self.node = node
         self.cluster = None
         self.leaving = False
+        self.in_replicaset = False
+        self.ignored = IgnoredOptions()
         self.start_long = None
         self.uses = None
         self.on_identified = None
@@ -91,7 +96,15 @@ class Site:
 
     def number_of(self, id: bytes) -> int:
         """The number of a job here, by its id in 40 characters; NOT_AN_ID if no such job could be here."""
-        return self.ids.parse_long(id) if self.cluster is None else self.cluster.place.number_of(id)
+        cluster = self.cluster
+        number = self.ids.parse_long(id) if cluster is None else cluster.place.number_of(id)
+        if number != NOT_AN_ID or not self.engine.old_ids:
+            return number
+        # A node of this cluster may have made a job of this id. Ids from another system are of other nodes.
+        if cluster is not None and cluster.node_of(id[2:10]):
+            return NOT_AN_ID
+        job = self.engine.old_ids.get(id)
+        return NOT_AN_ID if job is None else job.id
 
     def may_be_elsewhere(self, id: bytes) -> bool:
         """Whether an id is one that another node of the cluster may have given to a job."""
@@ -253,8 +266,8 @@ class Site:
             self._make_room(needed)
 
     def body_of(self, job: Job) -> bytes:
-        """The body of a job, wherever it lives."""
-        body = job.body
+        """The body of a job as users see it, wherever it lives."""
+        body = job.shown_body()
         return body if isinstance(body, bytes) else self._body_of(job)
 
     def take(
@@ -293,7 +306,7 @@ class Site:
         """
         bodies: list[bytes] = []
         for job in jobs:
-            body = job.body
+            body = job.shown_body()
             if not isinstance(body, bytes):
                 return self._read_bodies(caller, jobs, now)
             bodies.append(body)
@@ -343,10 +356,10 @@ class Site:
         if body is None:
             reply.null()
         else:
-            reply.bulk(to_plain(body, job.body_kind))
+            reply.bulk(to_plain(body, job.shown_kind()))
 
     def readable(self, job: Job) -> bytes | None:
-        body = job.body
+        body = job.shown_body()
         if isinstance(body, bytes):
             return body
         try:

@@ -10,7 +10,7 @@ from penstock.core.engine import Engine, shown
 from penstock.core.errors import CrossHome, StageOver
 from penstock.core.job import Draft
 from penstock.core.limits import UNSET
-from penstock.core.policy import FIFOTTL
+from penstock.core.policy import DEFAULT
 from penstock.core.stages import Stage
 from penstock.dialects.command import Caller, Long, check_own, check_tube
 from penstock.dialects.native import Native, read_drafts
@@ -72,7 +72,7 @@ class StageCommands:
             return
         tube = engine.tube(args[2]) if existing else engine.tubes.get(args[2])
         if tube is None:
-            tube = self._native.site.new_tube(args[2], FIFOTTL, drafts, now)
+            tube = self._native.site.new_tube(args[2], DEFAULT, drafts, now)
         else:
             self._native.site.have_room_for(drafts)
         jobs = staging.stage_jobs(engine, args[1], tube, drafts, expire, now)

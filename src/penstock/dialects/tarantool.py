@@ -1,12 +1,13 @@
 """The words of Tarantool's queue, today's API (up to its release 1.5.0): `queue.tube.NAME:put` and its like.
 
-A task is `[id, state, data]`. Refusals have the sentences of the original, which clients match by their ends. Where it
-is wrong, docs/COMPATIBILITY.md says what happens here instead.
+A task is `[id, state, data]`. Refusals have the sentences of the original, which clients match by their ends. Options
+that the type of a tube does not have are ignored (`tarantool_options.py`). docs/COMPATIBILITY.md lists what differs.
 """
 
 from __future__ import annotations
 
 import math
+import uuid
 from typing import Any, Final
 
 from librt.strings import BytesWriter
@@ -15,6 +16,7 @@ from mypy_extensions import i64
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core import stats
+from penstock.core.driving import driver_options
 from penstock.core.emptying import Emptying
 from penstock.core.engine import Engine
 from penstock.core.errors import CommandError, Full, TubeAwaited, TubeTaken, UnknownSession
@@ -25,10 +27,11 @@ from penstock.core.outcomes import NO_JOB, OK
 from penstock.core.policy import TubePolicy
 from penstock.core.tube import Tube
 from penstock.core.waits import PutWait, Wait, Waiting
-from penstock.dialects.calls import Family, LongCall, Method, Pending, argument, one, run_long
-from penstock.dialects.command import ADMIN, READ, SLICE, WRITE, Caller, check_join, check_tube
+from penstock.dialects.calls import Family, LongCall, Method, Pending, argument, denied, one, run_long
+from penstock.dialects.command import ADMIN, EVERYTHING, READ, SLICE, WRITE, Caller, check_join, check_tube
 from penstock.dialects.native import check_policy
 from penstock.dialects.site import Site
+from penstock.dialects.tarantool_options import has_put_option, has_release_option, has_take_option, has_tube_option
 from penstock.options import altered
 from penstock.wire.bodies import from_value, name_value, to_value, write_name
 from penstock.wire.errors import BoxError, LuaError, NoProcedure
@@ -76,13 +79,13 @@ CALLS: Final[dict[str, list[int]]] = {
 }
 
 # The errors of Tarantool's that its box raises.
-_ER_SPACE_EXISTS: Final = 10
 _ER_KEY_PART_TYPE: Final = 18
 _ER_EXACT_MATCH: Final = 19
 _ER_FIELD_TYPE: Final = 23
 _ER_FIELD_MISSING: Final = 39
 
 _NOT_TAKEN: Final = "Task was not taken"
+TEMPORARY_REFUSED: Final = "Cannot create temporary tube in replicaset mode"
 _FULL: Final = b"\x91\xc0"
 _TRUE: Final = b"\x91\xc3"
 
@@ -90,17 +93,18 @@ _TRUE: Final = b"\x91\xc3"
 _TUBES_SLICE: Final = 200
 _TASKS_BYTES_MAX: Final = 16 * 1024 * 1024
 
-# Types of tubes that can be made, and those that are the original's. Clients of it send the same options to each of
-# them (go-tarantool does, and its own tests): what one lacks means nothing, as there.
+# Types of tubes that can be made.
 _TYPES: Final = frozenset([*p.PRESETS]) - {"xqueue"}
-_ITS_TYPES: Final = frozenset(["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube"])
-# Options of `create_tube` that are about storage, and mean nothing here.
-_STORAGE_OPTIONS: Final = frozenset(["engine", "storage_mode"])
-# Options of tasks, which a tube has no defaults of; and those of which only tubes with a ttl have defaults.
-_PUT_OPTIONS: Final = frozenset(["delay", "utube", "stube"])
-_DEFAULTS: Final = frozenset(["ttl", "ttr", "pri"])
+# Options of `create_tube` that are no part of a policy.
+_NOT_IN_POLICY: Final = frozenset(["if_not_exists", "engine", "storage_mode"])
 _TIME_OPTIONS: Final = frozenset(["ttl", "ttr"])
 _WHOLE_OPTIONS: Final = frozenset(["pri", "capacity"])
+
+# The shortest time to run. A ttr of 0 is this long: the task is delivered and goes back at once, as in the original.
+TTR_MS_MIN: Final = 1
+
+# The field of the priority in the rows of all types that have one, counted from 1.
+_PRIORITY_FIELD: Final = 6
 
 
 def statistics(tube: Tube) -> dict[str, dict[str, int]]:
@@ -164,16 +168,14 @@ def key_bytes(value: object) -> bytes | None:
     return (f"{value:.14g}" if isinstance(value, float) else str(value)).encode()
 
 
-def read_put(draft: Draft, options: dict[object, object]) -> int:
-    """Let a draft have what the options of a put say; gives how long it may wait for room, ms."""
+def read_put(draft: Draft, options: dict[str, object]) -> int:
+    """Set what the options of a put say, all of which the tube has. Return how long the put waits for room, in ms."""
     timeout = 0
     for name, value in options.items():
-        if value is None:
-            continue
         if name == "ttl":
             draft.ttl_ms = seconds_ms(value, "ttl")
         elif name == "ttr":
-            draft.ttr_ms = seconds_ms(value, "ttr")
+            draft.ttr_ms = max(seconds_ms(value, "ttr"), TTR_MS_MIN)
         elif name == "delay":
             draft.delay_ms = seconds_ms(value, "delay")
         elif name == "pri":
@@ -182,32 +184,19 @@ def read_put(draft: Draft, options: dict[object, object]) -> int:
             draft.key = key_bytes(value)
         elif name == "timeout":
             timeout = seconds_ms(value, "timeout")
-        else:
-            raise LuaError(f"unknown option {name!r} of put; there are ttl, ttr, delay, pri, utube, stube and timeout")
     return timeout
 
 
-def leave_out(draft: Draft, tube: Tube) -> None:
-    """Take out of a draft what a type of the original's lacks."""
-    policy = tube.policy
-    if policy.type not in _ITS_TYPES:
-        return
-    if not policy.has_ttl:
-        draft.ttl_ms = UNSET
-    if not policy.has_ttr:
-        draft.ttr_ms = UNSET
-    if not policy.has_delay:
-        draft.delay_ms = 0
-    if not tube.by_priority:
-        draft.priority = PRIORITY_UNSET
-    if tube.keys is None:
-        draft.key = None
+def row_length(policy: TubePolicy) -> int:
+    """Return how many fields the original's row of a task has. The last one is the data."""
+    timed = policy.has_ttl or policy.has_ttr or policy.has_delay
+    return 3 + (5 if timed else 0) + (1 if policy.keys != p.KEYS_NONE else 0)
 
 
 def _priority(value: object) -> int:
     number = _whole(value)
-    if number is None or number < 0:
-        text = "Tuple field 6 type does not match one required by operation: expected unsigned"
+    if number is None:
+        text = f"Tuple field {_PRIORITY_FIELD} (pri) type does not match one required by operation: expected integer"
         raise BoxError(_ER_FIELD_TYPE, text)
     return check_priority(number)
 
@@ -219,6 +208,22 @@ def _whole(value: object) -> int | None:
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     return value if isinstance(value, int) else None
+
+
+def lua_number(value: object) -> int | float | None:
+    """Return the number that Lua makes of a value: a number, or the text of one. None if it is neither, or NaN."""
+    if isinstance(value, bytes):
+        value = value.decode("ascii", "replace")
+    if isinstance(value, str):
+        if len(value) >= 64 or "_" in value:
+            return None
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        return None
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class Tasks:
@@ -263,13 +268,13 @@ class Tasks:
 
     def data(self, job: Job) -> bytes:
         """The body of a job that is looked at; nil, if it cannot be read."""
-        body = job.body
+        body = job.shown_body()
         if not isinstance(body, bytes):
             try:
                 body = self.site.body_of(job)
             except CommandError:
                 return NIL
-        return to_value(body, job.body_kind)
+        return to_value(body, job.shown_kind())
 
     def id_text(self, job: Job) -> bytes:
         """The id of a job in a tube that does not number its jobs."""
@@ -293,6 +298,8 @@ class Tasks:
     def find_id(self, tube: Tube, value: object, now: i64) -> Job | None:
         """The same of any id: a number within the tube, or one of the texts that other vocabularies show."""
         number = _whole(value)
+        if tube.driven and number is not None:
+            return self.engine.find_named(tube, b"%d" % number, now)
         if number is not None and number >= 0:
             return self.engine.find_local(tube, number, now) if number < NEVER else None
         text = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
@@ -308,7 +315,7 @@ class Tasks:
             job = None if id == NOT_AN_ID else self.engine.find(id, now)
             return job if job is not None and job.tube == tube.slot else None
         raise BoxError(
-            _ER_KEY_PART_TYPE, "Supplied key type of part 0 does not match index part type: expected unsigned"
+            _ER_KEY_PART_TYPE, "Supplied key type of part 1 does not match index part type: expected unsigned"
         )
 
     def there(self, tube: Tube, call: Request, now: i64) -> Job:
@@ -346,7 +353,8 @@ class TubeMethods(Family):
             b"bury": Method(WRITE, self.bury),
             b"kick": Method(WRITE, self.kick),
             b"delete": Method(WRITE, self.delete),
-            b"truncate": Method(ADMIN, self.truncate),
+            # Administrators, and users that were granted it.
+            b"truncate": Method(EVERYTHING, self.truncate),
             b"drop": Method(ADMIN, self.drop),
             b"release_all": Method(ADMIN, self.release_all),
             b"tasks_by_state": Method(READ, self.tasks_by_state),
@@ -366,14 +374,17 @@ class TubeMethods(Family):
         tube = self.tasks.tube(call, name)
         args = call.args
         if not args:
-            raise BoxError(_ER_FIELD_MISSING, "Tuple field 3 required by space format is missing")
+            field = row_length(tube.policy)
+            raise BoxError(_ER_FIELD_MISSING, f"Tuple field {field} (data) required by space format is missing")
         body = from_value(args[0])
         draft = Draft(body.data)
         draft.body_kind = body.kind
         timeout = 0
-        if len(args) > 1 and args[1] != b"\x80":
-            timeout = read_put(draft, read_options(args[1]))
-            leave_out(draft, tube)
+        if tube.driven:
+            draft.options = driver_arguments(call, 1)
+        elif len(args) > 1 and args[1] != b"\x80":
+            options = self._site.ignored.known("put", tube.policy, read_options(args[1]), has_put_option)
+            timeout = read_put(draft, options)
         if self._site.leaving:
             raise self._site.leaves(caller)
         self._site.have_room(len(draft.body))
@@ -385,7 +396,7 @@ class TubeMethods(Family):
             pending = _Put(self.tasks, caller, call)
             pending.begin(self._site, self._engine.wait_put(caller.connection, tube, draft, now, timeout, pending))
             return None
-        return self.tasks.one(job, _put_letter(draft))
+        return self.tasks.one(job, returned_letter(job) if tube.driven else _put_letter(draft))
 
     def take(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:take(timeout, {stube})"""
@@ -393,9 +404,8 @@ class TubeMethods(Family):
         timeout = wait_ms(call, 0)
         key: bytes | None = None
         if len(call.args) > 1:
-            for option, value in read_options(call.args[1]).items():
-                if option != "stube" and option != "utube":
-                    raise LuaError(f"unknown option {option!r} of take; there is stube")
+            options = self._site.ignored.known("take", tube.policy, read_options(call.args[1]), has_take_option)
+            for value in options.values():
                 key = key_bytes(value)
         job = self._engine.take(caller.connection.session, tube, now, key)
         if job is not None:
@@ -415,7 +425,7 @@ class TubeMethods(Family):
         if job is None:
             raise LuaError(_NOT_TAKEN)
         # A body on disk cannot be read any more when the job is gone.
-        results = b"" if isinstance(job.body, bytes) else self.tasks.one(job, _LETTERS[s.GONE])
+        results = b"" if isinstance(job.shown_body(), bytes) else self.tasks.one(job, _LETTERS[s.GONE])
         if self._engine.ack(caller.connection.session, job, now) != OK:
             raise LuaError(_NOT_TAKEN)
         return results or self.tasks.one(job, _LETTERS[s.GONE])
@@ -423,38 +433,41 @@ class TubeMethods(Family):
     def release(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:release(id, {delay, ttl, pri})"""
         tube = self.tasks.tube(call, name)
+        if tube.driven:
+            return self._release_driven(caller, call, tube, now)
         delay = 0
         ttl = UNSET
         priority = PRIORITY_UNSET
         if len(call.args) > 1:
-            for option, value in read_options(call.args[1]).items():
-                if value is None:
-                    continue
+            options = self._site.ignored.known("release", tube.policy, read_options(call.args[1]), has_release_option)
+            for option, value in options.items():
                 if option == "delay":
                     delay = seconds_ms(value, "delay")
                 elif option == "ttl":
                     ttl = seconds_ms(value, "ttl")
                 elif option == "pri":
                     priority = _priority(value)
-                else:
-                    raise LuaError(f"unknown option {option!r} of release; there are delay, ttl and pri")
-            if tube.policy.type in _ITS_TYPES and not tube.policy.has_delay:
-                # Those that have no delays have no ttl and no priorities.
-                delay, ttl, priority = 0, UNSET, PRIORITY_UNSET
         job = self.tasks.find(tube, call, now)
         if job is None or self._engine.release(caller.connection.session, job, now, delay, ttl, priority) != OK:
             raise LuaError(_NOT_TAKEN)
         return self.tasks.one(job, _LETTERS[s.DELAYED if delay else s.READY])
 
+    def _release_driven(self, caller: Caller, call: Request, tube: Tube, now: i64) -> bytes:
+        options = driver_arguments(call, 1)
+        job = self.tasks.find(tube, call, now)
+        if job is None or self._engine.release_driven(caller.connection.session, job, options, now) != OK:
+            raise LuaError(_NOT_TAKEN)
+        return self.tasks.one(job, returned_letter(job))
+
     def touch(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:touch(id, seconds)"""
         tube = self.tasks.tube(call, name)
-        if not tube.policy.has_ttr:
-            raise LuaError(f"{tube.policy.type} queue does not support touch")
         more = argument(call, 1)
         job = self.tasks.find(tube, call, now)
         if more is None or seconds_ms(more, "the time to add") == 0:
             return NO_VALUES
+        if not tube.policy.has_ttr:
+            raise LuaError(f"{tube.policy.type} queue does not support touch")
         if job is None:
             raise LuaError(_NOT_TAKEN)
         if self._engine.touch(caller.connection.session, job, now, seconds_ms(more, "the time to add")) != OK:
@@ -487,10 +500,15 @@ class TubeMethods(Family):
     def kick(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:kick(count)"""
         tube = self.tasks.tube(call, name)
-        return run_long(self._site, caller, Kicking(call, self._engine, tube, read_count(argument(call, 0))), now)
+        count = kick_count(argument(call, 0))
+        if count < 0:
+            return one(count)
+        return run_long(self._site, caller, Kicking(call, self._engine, tube, whole_count(count)), now)
 
     def truncate(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
         """tube:truncate()"""
+        if not caller.groups & ADMIN and name not in caller.truncates:
+            raise denied(caller, call.name)
         tube = self.tasks.tube(call, name)
         return run_long(self._site, caller, EmptyingCall(call, self._engine, tube, NO_VALUES, False), now)
 
@@ -519,16 +537,36 @@ def _in_process(caller: Caller, call: Request, name: bytes, now: i64) -> bytes |
     raise LuaError("functions cannot be sent: this works in process only (penstock.compat.queue)")
 
 
-def read_count(value: object) -> int:
-    """How many tasks: one if nobody says, all of them if infinity is said."""
-    if value is None:
-        return 1
-    if isinstance(value, float) and math.isinf(value):
-        return NEVER if value > 0 else 0
-    number = _whole(value)
+def kick_count(value: object) -> int | float:
+    """Return the count of a kick: 1 if it is not given. The text of a number is a number, as in Lua's loops.
+
+    The original counts from 1 up to `count` and returns `count`, so a negative count is the result of the kick.
+    """
+    number = 1 if value is None else lua_number(value)
     if number is None:
-        raise LuaError("a count must be a whole number")
+        raise LuaError("a count must be a number; nil is 1, and infinity is all")
     return number
+
+
+def whole_count(count: int | float) -> int:
+    """Return how many whole numbers there are from 1 to a count."""
+    return NEVER if math.isinf(count) else math.floor(count)
+
+
+def driver_arguments(call: Request, at: i64) -> dict[str, object]:
+    """Return the options of a call on a tube with a driver, which gets them as they are."""
+    options = read_options(call.args[at]) if at < len(call.args) else {}
+    given: dict[str, object] = {}
+    for name, value in options.items():
+        if not isinstance(name, str):
+            raise LuaError("the names of options are strings")
+        given[name] = value
+    return given
+
+
+def returned_letter(job: Job) -> i64:
+    """Return the state of a task that a command returned to the queue. Another client may have taken it already."""
+    return _LETTERS[s.READY if job.state == s.TAKEN else job.state]
 
 
 def _put_letter(draft: Draft) -> i64:
@@ -538,13 +576,13 @@ def _put_letter(draft: Draft) -> i64:
 
 def deliver(tasks: Tasks, caller: Caller, job: Job, now: i64) -> bytes:
     """The results of a take: a job that was just taken."""
-    body = job.body
+    body = job.shown_body()
     if not isinstance(body, bytes):
         # It is read once, before anything is answered: one that turns out to be damaged is buried.
         body = tasks.site.bodies(caller, [job], now)[0]
     caller.unsent.append(job)
     caller.unsent_deliveries.append(job.deliveries)
-    return tasks.with_data(job, _LETTERS[s.TAKEN], to_value(body, job.body_kind))
+    return tasks.with_data(job, _LETTERS[s.TAKEN], to_value(body, job.shown_kind()))
 
 
 class _Take(Pending):
@@ -741,22 +779,41 @@ class Queue(Family):
         """queue.create_tube(name, type, {temporary, if_not_exists, ttl, ttr, pri, capacity, …}): its description"""
         name = tube_name(argument(call, 0))
         type_name = argument(call, 1)
-        options = read_options(call.args[2]) if len(call.args) > 2 else {}
+        given = read_options(call.args[2]) if len(call.args) > 2 else {}
         check_tube(caller, name)
         there = self._engine.tubes.get(name)
         if there is None:
             self._site.seek([name])
-        if there is not None and options.get("if_not_exists"):
+        if there is not None and given.get("if_not_exists"):
             return one(description(there))
-        if not isinstance(type_name, str) or type_name not in _TYPES:
+        if not isinstance(type_name, str):
+            raise LuaError(f"Unknown tube type {shown(type_name)}")
+        driven = None if type_name in _TYPES else self._driven_policy(type_name, call)
+        if driven is None and type_name not in _TYPES:
             raise LuaError(f"Unknown tube type {shown(type_name)}")
         if there is not None:
-            raise BoxError(_ER_SPACE_EXISTS, f"Space '{_text(name)}' already exists")
-        policy = policy_from_options(p.preset(type_name), options)
+            raise LuaError(f"Space '{_text(name)}' already exists")
+        policy = self._policy(type_name, given) if driven is None else driven
         policy.check()
         check_policy(caller, policy)
         self._site.check_new([name], policy)
         return one(description(self._engine.create_tube(name, policy, now)))
+
+    def _policy(self, type_name: str, given: dict[object, object]) -> TubePolicy:
+        """Return the policy of a new tube. Options that its type does not have are ignored."""
+        preset = p.preset(type_name)
+        options = self._site.ignored.known("create_tube", preset, given, has_tube_option)
+        if options.get("temporary") and self._site.in_replicaset:
+            raise LuaError(TEMPORARY_REFUSED)
+        return policy_from_options(preset, options)
+
+    def _driven_policy(self, type_name: str, call: Request) -> TubePolicy | None:
+        """Return the policy of a tube whose type is a driver; None if it is none."""
+        options = driver_arguments(call, 2)
+        options.pop("if_not_exists", None)
+        if options.get("on_task_change") is None:
+            options.pop("on_task_change", None)
+        return self._engine.drivers.policy(type_name, options)
 
     def tube(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.tube(): the names of all tubes; queue.tube(name): whether there is one"""
@@ -794,7 +851,7 @@ class Queue(Family):
             try:
                 self._engine.identify(caller.connection, token, now)
             except UnknownSession:
-                raise LuaError(f"The UUID {_text(token)} is unknown.") from None
+                raise LuaError(f"The UUID {uuid.UUID(bytes=token)} is unknown.") from None
         writer = BytesWriter()
         writer.append(0x91)
         write_text(writer, caller.connection.session.token)
@@ -823,20 +880,14 @@ def _text(name: bytes) -> str:
     return name[:200].decode("utf-8", "backslashreplace")
 
 
-def policy_from_options(base: TubePolicy, options: dict[object, object]) -> TubePolicy:
-    """The policy of a tube that is created with options: those of the original, and those of Penstock."""
+def policy_from_options(base: TubePolicy, options: dict[str, object]) -> TubePolicy:
+    """Return the policy of a tube that is created with options, all of which its type has."""
     given: dict[str, Any] = {}
     for name, value in options.items():
-        if not isinstance(name, str):
-            raise LuaError("the names of options are strings")
-        if name == "on_task_change" and value is not None:
+        if name == "on_task_change":
             raise LuaError("on_task_change: functions cannot be sent; it works in process only (penstock.compat.queue)")
-        if value is None or name in _STORAGE_OPTIONS or name in ("if_not_exists", "on_task_change"):
+        if name in _NOT_IN_POLICY:
             continue
-        if base.type in _ITS_TYPES and (name in _PUT_OPTIONS or (name in _DEFAULTS and not base.has_ttl)):
-            continue
-        if name == "capacity" and base.type != "limfifottl":
-            raise LuaError(f"a {base.type} tube has no capacity; a limfifottl tube has")
         if name in _WHOLE_OPTIONS:
             number = _whole(value)
             value = value if number is None else number
@@ -844,17 +895,17 @@ def policy_from_options(base: TubePolicy, options: dict[object, object]) -> Tube
     for name in _TIME_OPTIONS:
         if given.get(name) == math.inf:
             given[name] = None
-    try:
-        return altered(base, **given)
-    except TypeError:
-        known = "temporary, if_not_exists, ttl, ttr, pri, capacity, engine, storage_mode, and those of TUBE CREATE"
-        raise LuaError(f"unknown option among {', '.join(sorted(given))}; there are {known}") from None
+    if given.get("ttr") == 0 and not isinstance(given["ttr"], bool):
+        given["ttr"] = TTR_MS_MIN / 1000
+    return altered(base, **given)
 
 
 def description(tube: Tube) -> dict[str, object]:
     """What is told of a tube that was created."""
     policy = tube.policy
     options: dict[str, object] = {"temporary": policy.temporary}
+    if policy.driven:
+        options.update(driver_options(policy))
     if policy.has_ttl and policy.default_ttl_ms != NEVER:
         options["ttl"] = policy.default_ttl_ms / 1000
     if policy.has_ttr and policy.default_ttr_ms not in (UNSET, NEVER):

@@ -14,11 +14,11 @@ from mypy_extensions import i64
 
 from penstock.core import states as s
 from penstock.core import stats
-from penstock.core.engine import Engine
+from penstock.core.engine import Engine, shown
 from penstock.core.errors import CommandError
 from penstock.core.ids import HEX_ID_BYTES, NOT_AN_ID
 from penstock.core.job import BODY_MSGPACK, Draft, Job
-from penstock.core.limits import NEVER, PRIORITY_BACK, PRIORITY_FRONT, PRIORITY_UNSET, UNSET, duration_ms
+from penstock.core.limits import JOB_TTL, NEVER, PRIORITY_BACK, PRIORITY_FRONT, PRIORITY_UNSET, UNSET, duration_ms
 from penstock.core.outcomes import NO_JOB, NOT_TAKEN, OK
 from penstock.core.policy import QUEUE15
 from penstock.core.tube import Tube
@@ -26,7 +26,7 @@ from penstock.core.waits import Wait, Waiting
 from penstock.dialects.calls import LongCall, Method, Pending, argument, one, run_long
 from penstock.dialects.command import ADMIN, READ, WRITE, Caller, check_tube
 from penstock.dialects.site import Site
-from penstock.dialects.tarantool import EmptyingCall, Kicking
+from penstock.dialects.tarantool import EmptyingCall, Kicking, lua_number
 from penstock.wire.bodies import fields_count, from_fields, name_value, to_fields, write_name
 from penstock.wire.errors import LuaError
 from penstock.wire.iproto import Request
@@ -117,26 +117,18 @@ _ONLY_CONSUMER: Final = "Only consumer that took the task can it"
 
 
 def number(value: object, what: str) -> float | int:
-    """A number, or its text."""
-    if isinstance(value, bytes):
-        value = value.decode("ascii", "replace")
-    if isinstance(value, str):
-        try:
-            value = float(value) if len(value) < 64 and "_" not in value else math.nan
-        except ValueError:
-            value = math.nan
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+    """Return the number that a value is, or that its text is."""
+    found = lua_number(value)
+    if found is None:
         raise LuaError(f"{what} must be a number")
-    return value
+    return found
 
 
 def whole(value: object, what: str) -> int:
     """A whole number, or its text."""
     found = number(value, what)
     if isinstance(found, float):
-        if not found.is_integer():
-            raise LuaError(f"{what} must be a whole number")
-        return int(found)
+        raise LuaError(f"{what} must be a whole number")
     return found
 
 
@@ -262,7 +254,10 @@ class Queue15:
         else:
             self._site.have_room(len(draft.body))
         if unique and not tube.policy.unique_bodies:
-            raise LuaError("Tarantool have to be configured to use queue.put_unique method")
+            raise LuaError(
+                "Tarantool have to be configured to use queue.put_unique method: "
+                f"{shown(tube.name)} is a {tube.policy.type} tube; put_unique needs a queue15 tube"
+            )
         job = self._engine.put(tube, draft, now)
         if job.created == now and job.state == s.TAKEN:
             # Somebody has waited for it; what its producer has put was ready.
@@ -316,12 +311,12 @@ class Queue15:
 
     def deliver(self, caller: Caller, job: Job, space: int, now: i64) -> bytes:
         """The results of a take: a job that was just taken."""
-        body = job.body
+        body = job.shown_body()
         if not isinstance(body, bytes):
             body = self._site.bodies(caller, [job], now)[0]
         caller.unsent.append(job)
         caller.unsent_deliveries.append(job.deliveries)
-        return self.with_body(job, space, "taken", body, job.body_kind)
+        return self.with_body(job, space, "taken", body, job.shown_kind())
 
     # Finishing
 
@@ -360,7 +355,7 @@ class Queue15:
         job = self._job(caller, call, now)
         body = from_fields(call.args[2:])
         self._site.have_room(len(body.data))
-        self._check(self._engine.done(caller.connection.session, job, body.data, body.kind, now), "done")
+        self._check(self._engine.done(caller.connection.session, job, body.data, body.kind, now, JOB_TTL), "done")
         return self.task(job, _space(call), "done")
 
     def touch(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
@@ -488,8 +483,8 @@ class Queue15:
 
     def task(self, job: Job, space: int, status: str) -> bytes:
         """The results of a function that gives a task."""
-        body = job.body
-        kind: int = job.body_kind
+        body = job.shown_body()
+        kind = job.shown_kind()
         if not isinstance(body, bytes):
             try:
                 body = self._site.body_of(job)

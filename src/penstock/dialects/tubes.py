@@ -23,8 +23,8 @@ from penstock.dialects.command import SLICE, Caller, Long, check_tube
 from penstock.dialects.native import check_policy
 from penstock.dialects.pages import LOOK_SLICE, Pages
 from penstock.dialects.site import Site
-from penstock.dialects.words import Words, parse_cursor, read_json, shown
-from penstock.options import altered, policy_from, policy_of
+from penstock.dialects.words import Words, parse_cursor, read_driver_options, read_json, shown
+from penstock.options import changed_policy, new_policy, policy_from
 from penstock.wire.reply import Reply
 
 # What the value of an option is.
@@ -81,23 +81,16 @@ class Tubes:
         self._engine = site.engine
 
     def create(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE CREATE name [TYPE type] [option value ...] [POLICY json]"""
+        """TUBE CREATE name [TYPE type] [option value ...] [OPTIONS json] [POLICY json]"""
         name = args[2]
         check_tube(caller, name)
-        words = Words(args, 3)
-        base: str | TubePolicy | None = None
-        options: dict[str, Any] = {}
-        while words.more():
-            word = words.option()
-            if word == b"TYPE":
-                base = words.text()
-            elif word == b"POLICY":
-                base = policy_from(read_json(words.value(), "a policy"))
-            elif not _read_option(words, word, options):
-                raise words.unknown([*_OPTION_WORDS, "TYPE", "POLICY"])
+        base, options, for_driver = _read_policy(Words(args, 3))
         tube = self._engine.tubes.get(name)
-        if tube is None or base is not None or options:
-            policy = self._checked(caller, altered(policy_of(base), **options))
+        if tube is None or base is not None or options or for_driver is not None:
+            driven = self._driven_policy(base, {**options, **(for_driver or {})})
+            if driven is None and for_driver is not None:
+                raise Unsupported("OPTIONS are for the driver of a tube, and this type has none")
+            policy = self._checked(caller, new_policy(base, options)) if driven is None else driven
             if tube is None:
                 self.site.check_new([name], policy)
             tube = self._engine.create_tube(name, policy, now)
@@ -131,15 +124,12 @@ class Tubes:
         self.site.run(caller, scan, now)
 
     def alter(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """TUBE ALTER name option value [option value ...]"""
+        """TUBE ALTER name [TYPE type] [option value ...] [POLICY json]"""
         tube = self._tube(caller, args[2], now)
-        words = Words(args, 3)
-        options: dict[str, Any] = {}
-        while words.more():
-            word = words.option()
-            if not _read_option(words, word, options):
-                raise words.unknown(_OPTION_WORDS)
-        self._engine.alter(tube, self._checked(caller, altered(tube.policy, **options)), now)
+        base, options, for_driver = _read_policy(Words(args, 3))
+        if for_driver is not None:
+            raise Unsupported("OPTIONS are for the driver of a new tube, and cannot be altered")
+        self._engine.alter(tube, self._checked(caller, changed_policy(args[2], tube.policy, base, options)), now)
         self._write_info(caller.reply, tube)
 
     def pause(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -164,11 +154,13 @@ class Tubes:
         self._engine.check_drop(tube, now)
         self.site.run(caller, _Emptying(self._engine, tube, True), now)
 
+    def _driven_policy(self, base: str | TubePolicy | None, options: dict[str, object]) -> TubePolicy | None:
+        """Return the policy of a tube whose type is a driver; None if it is none."""
+        return self._engine.drivers.policy(base, options) if isinstance(base, str) else None
+
     def _checked(self, caller: Caller, policy: TubePolicy) -> TubePolicy:
         """A policy that a caller may give a tube."""
         policy.check()
-        if policy.driven:
-            raise Unsupported("a driver is code of a process of its own; open the queue there, without a server")
         check_policy(caller, policy)
         return policy
 
@@ -186,6 +178,28 @@ class Tubes:
         _write_pauses(reply, tube)
         _write_pair(reply, b"jobs", tube.total())
         _write_pair(reply, b"body-bytes", tube.body_bytes)
+
+
+def _read_policy(
+    words: Words,
+) -> tuple[str | TubePolicy | None, dict[str, Any], dict[str, object] | None]:
+    """Read the type or the policy of a tube, its options, and what its driver gets."""
+    base: str | TubePolicy | None = None
+    options: dict[str, Any] = {}
+    for_driver: dict[str, object] | None = None
+    while words.more():
+        word = words.option()
+        if word == b"TYPE":
+            base = words.text()
+        elif word == b"POLICY":
+            base = policy_from(read_json(words.value(), "a policy"))
+            if base.driven:
+                raise Unsupported("a policy cannot say that a tube has a driver; give its driver as the TYPE")
+        elif word == b"OPTIONS":
+            for_driver = read_driver_options(words.value())
+        elif not _read_option(words, word, options):
+            raise words.unknown([*_OPTION_WORDS, "TYPE", "OPTIONS", "POLICY"])
+    return base, options, for_driver
 
 
 def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:

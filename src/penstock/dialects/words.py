@@ -12,8 +12,9 @@ from typing import Final
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import BadSyntax, OutOfRange, WrongType
 from penstock.core.job import BODY_JSON, BODY_MSGPACK, BODY_TEXT, Draft
-from penstock.core.limits import DURATION_MS_MAX, check_priority
+from penstock.core.limits import DURATION_MS_MAX, NEVER, check_number, check_priority
 from penstock.core.retry import parse_retry
+from penstock.core.states import state_of
 from penstock.dialects.disque import NOT_A_NUMBER, parse_integer
 from penstock.wire.bodies import is_fields
 
@@ -30,6 +31,7 @@ _JSON_BYTES_MAX: Final = 1024 * 1024
 
 PUT_OPTIONS: Final = [
     "DELAY",
+    "AT",
     "TTL",
     "TTR",
     "PRIORITY",
@@ -41,6 +43,10 @@ PUT_OPTIONS: Final = [
     "UNIQUE",
     "DEDUP",
     "NACKS",
+    "OPTIONS",
+    "NUMBER",
+    "STATE",
+    "NEW",
     "AS",
 ]
 
@@ -76,12 +82,27 @@ class Words:
         """The same, of an option that is a time: milliseconds, or NEVER."""
         return duration(self.value(), self._name())
 
+    def moment(self) -> int:
+        """Return the value of an option that is a moment, in milliseconds since 1970."""
+        word = self.value()
+        ms = read_duration(word)
+        if ms in (NO_DURATION, NEVER):
+            raise OutOfRange(
+                f"{self._name()} must be a moment in seconds since 1970, like 1794808634 or 1794808634.5, "
+                f"or with a unit, like 1794808634500ms, not {shown(word)}"
+            )
+        return ms
+
     def integer(self) -> int:
         """The same, of one that is a whole number."""
         number = parse_integer(self.value())
         if number == NOT_A_NUMBER:
             raise WrongType(f"{self._name()} must be a whole number, not {shown(self.args[self.at - 1])}")
         return number
+
+    def number(self) -> int:
+        """The same, of one that is the integer of a job within its tube."""
+        return check_number(self.integer())
 
     def priority(self) -> int:
         """The same, of one that is a priority."""
@@ -119,6 +140,8 @@ def read_put(words: Words, draft: Draft, word: bytes) -> bool:
     """Read the value of an option of a put into its draft; tell whether there is such an option."""
     if word == b"DELAY":
         draft.delay_ms = words.duration()
+    elif word == b"AT":
+        draft.at_ms = words.moment()
     elif word == b"TTL":
         draft.ttl_ms = words.duration()
     elif word == b"TTR":
@@ -141,6 +164,14 @@ def read_put(words: Words, draft: Draft, word: bytes) -> bool:
         draft.dedup = words.value()
     elif word == b"NACKS":
         draft.nacks = words.integer()
+    elif word == b"OPTIONS":
+        draft.options = read_driver_options(words.value())
+    elif word == b"NUMBER":
+        draft.number = words.number()
+    elif word == b"STATE":
+        draft.arrives = state_of(words.text())
+    elif word == b"NEW":
+        draft.new = True
     elif word == b"AS":
         draft.body_kind = body_kind(words.value())
     else:
@@ -199,6 +230,14 @@ def read_json(raw: bytes, what: str) -> object:
         raise WrongType(f"{what} is not JSON: {error}") from None
 
 
+def read_driver_options(raw: bytes) -> dict[str, object]:
+    """Read the options for the driver of a tube: a JSON object."""
+    options = read_json(raw, "the options for a driver")
+    if not isinstance(options, dict):
+        raise WrongType("the options for a driver must be a JSON object")
+    return options
+
+
 def body_kind(word: bytes) -> int:
     """What a body is said to be."""
     kind = _KINDS.get(word.lower())
@@ -214,4 +253,5 @@ def check_kind(body: bytes, kind: int) -> None:
     elif kind == BODY_JSON and len(body) <= _JSON_BYTES_MAX:
         read_json(body, "a body that goes AS json")
     elif kind == BODY_MSGPACK and not is_fields(body):
-        raise WrongType("a body that goes AS msgpack must be an array of its fields: one, for a value")
+        what = "an array of its fields (one, for a value), which nest at most 64 deep"
+        raise WrongType(f"a body that goes AS msgpack must be {what}")

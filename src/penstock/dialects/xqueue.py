@@ -10,22 +10,24 @@ from penstock.core.tube import Tube
 
 # By the number of the state, and one more: S, another tube. What is staged is not there yet.
 STATUS_LETTERS: Final = ["X", "R", "T", "W", "B", "D", "Z", "X", "S"]
-STATUS_WORDS: Final = ["none", "ready", "taken", "waiting", "buried", "done", "zombie", "none", "moved"]
+# By the number of the state: the names of the counts in the pretty form of the statistics.
+STATUS_WORDS: Final = ["X", "Ready", "Taken", "Waiting", "Buried", "Done", "Zombie"]
 
 
 def space_stats(tube: Tube, pretty: bool = False) -> dict[str, object]:
-    """`space:stats()`: how many tasks have each status, how they changed since start, and the same for each tube.
+    """Return `space:stats()`: the number of tasks in each status and of each transition since start.
 
-    A space is a tube here, and its tubes are keys: those that were declared to be counted.
+    The same numbers follow for each tube of the space that is counted separately. A space is a tube here, and its
+    tubes are keys. If `pretty` is set, the counts have words as names; transitions always have letters.
     """
     names = STATUS_WORDS if pretty else STATUS_LETTERS
     return {
         "counts": _counts(stats.states(tube), names),
-        "transition": _transitions(tube.counts, names),
+        "transition": _transitions(tube.counts),
         "tube": {
             key.decode("utf-8", "backslashreplace"): {
                 "counts": _counts(counted.states, names),
-                "transition": _transitions(counted.counts, names),
+                "transition": _transitions(counted.counts),
             }
             for key, counted in tube.key_stats.items()
         },
@@ -36,10 +38,10 @@ def _counts(states: list[int], names: list[str]) -> dict[str, int]:
     return {names[state]: states[state] for state in range(s.READY, s.STAGED)}
 
 
-def _transitions(counts: list[int], names: list[str]) -> dict[str, int]:
+def _transitions(counts: list[int]) -> dict[str, int]:
     found: dict[str, int] = {}
     for (source, target), count in stats.sum_transitions(counts).items():
-        if names[source] != names[target]:
-            name = f"{names[source]}-{names[target]}"
+        if STATUS_LETTERS[source] != STATUS_LETTERS[target]:
+            name = f"{STATUS_LETTERS[source]}-{STATUS_LETTERS[target]}"
             found[name] = found.get(name, 0) + count
     return found

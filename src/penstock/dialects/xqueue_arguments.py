@@ -64,10 +64,11 @@ def seconds_ms(value: object, what: str) -> int:
 
 
 def state_of(given: object) -> int:
-    """The state that a status is, by its letter or its word."""
-    for names in (STATUS_LETTERS, STATUS_WORDS):
-        if given in names:
-            state = names.index(str(given))
+    """Return the state of a status, which is given by its letter or its word."""
+    word = given.capitalize() if isinstance(given, str) else ""
+    for names, name in ((STATUS_LETTERS, given), (STATUS_WORDS, word)):
+        if name in names:
+            state = names.index(str(name))
             if state == s.TAKEN:
                 raise XqueueError("A task cannot be switched to T: take it")
             if s.READY <= state <= s.ZOMBIE:

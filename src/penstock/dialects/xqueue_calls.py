@@ -19,6 +19,8 @@ from penstock.wire.msgpack import pack, unpack
 # What changes nothing.
 READING: Final = ("get", "select", "count", "len", "wait", "stats", "queue_stats")
 _ADMINISTRATING: Final = ("truncate",)
+# What is the same for all spaces.
+_OF_EVERY_SPACE: Final = ("select", "count", "len")
 
 
 class Module(Family):
@@ -36,7 +38,7 @@ class Module(Family):
         return self._upgrade if name == b"upgrade" else None
 
     def upgrade(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
-        """upgrade(space, {format, fields, features, primary_key, tube_stats}): what the space is then"""
+        """upgrade(space, {format, fields, features, primary_key, tube_stats}): the options, and what was changed"""
         space = argument(call, 0)
         if isinstance(space, str):
             space = space.encode("utf-8", "surrogateescape")
@@ -44,7 +46,7 @@ class Module(Family):
             raise XqueueError(f"space must be the name of a space, not {lua_type(space)}")
         check_tube(caller, space)
         made = self._spaces.upgrade(space, argument(call, 1), now)
-        return pack([told(made.options)])
+        return pack([told(made.space.options), made.changed])
 
 
 class SpaceMethods(Family):
@@ -59,12 +61,18 @@ class SpaceMethods(Family):
         self._others = others
         self._methods = {}
         for name in METHODS:
+            if name in _OF_EVERY_SPACE:
+                continue
             group = READ if name in READING else ADMIN if name in _ADMINISTRATING else WRITE
             self._methods[name.encode()] = Method(group, _SpaceMethod(spaces, others, name).call)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
         """The method of a name."""
         return self._methods.get(name) or self._others.method(owner, name)
+
+    def index_method(self, index: bytes, name: bytes) -> Method | None:
+        """Return the method of an index."""
+        return self._others.index_method(index, name)
 
 
 class _SpaceMethod:

@@ -136,7 +136,7 @@ def lua_type(value: object) -> str:
 
 
 def read_options(given: object, before: Options | None = None) -> Options:
-    """What upgrade was asked for, or why not. Of a space that is there, the format and the fields may be left out."""
+    """Return what upgrade was asked for. Options of a space that exists keep their values where they are left out."""
     opts = as_map(given, "options")
     _known(opts, _OPTIONS, "option")
     if opts.get("worker") is not None or opts.get("workers") is not None:
@@ -158,10 +158,16 @@ def read_options(given: object, before: Options | None = None) -> Options:
     _check_apart(key, [status, runat, priority, tube])
     features = as_map(opts.get("features"), "opts.features")
     _known(features, _FEATURES, "feature")
-    return _with_features(features, opts, Options(
+    stats = opts.get("tube_stats")
+    rows = Options(
         format, key, status, runat, priority, tube,
         REQUIRED, TUPLE, True, False, False, False, False, False, False, (),
-    ))  # fmt: skip
+    )  # fmt: skip
+    # A space with other rows is refused by upgrade, whatever its features are.
+    if before is not None and before.same_rows(rows):
+        features = {**_features(before), **{name: value for name, value in features.items() if value is not None}}
+        stats = before.tube_stats if stats is None else stats
+    return _with_features(features, stats, rows)
 
 
 def _known(given: dict[Any, Any], names: tuple[str, ...], what: str) -> None:
@@ -252,7 +258,7 @@ def _check_apart(key: tuple[int, ...], fields: list[int]) -> None:
             raise XqueueError(f"field {at + 1} is part of the primary key, and cannot be {what}")
 
 
-def _with_features(given: dict[Any, Any], opts: dict[Any, Any], rows: Options) -> Options:
+def _with_features(given: dict[Any, Any], tube_stats: object, rows: Options) -> Options:
     has_runat = rows.runat != NO_FIELD
     delayed, keep = _flag(given, "delayed"), _flag(given, "keep")
     if delayed and not has_runat:
@@ -267,7 +273,7 @@ def _with_features(given: dict[Any, Any], opts: dict[Any, Any], rows: Options) -
     not_check_session = _flag(given, "not_check_session")
     if not_check_session and timed["ttr"] is False:
         raise XqueueError("feature not_check_session requires ttr")
-    stats = as_list(opts.get("tube_stats"), "tube_stats")
+    stats = as_list(tube_stats, "tube_stats")
     for tube in stats:
         if not isinstance(tube, str):
             raise XqueueError(f"tube_stats must be names of tubes, not {lua_type(tube)}")
@@ -370,9 +376,21 @@ def _ms(value: bool | float, what: str, unsaid: int) -> int:
 
 
 def told(options: Options) -> dict[str, Any]:
-    """A space's options as its users say them; what was left out is said."""
-    features = {name: getattr(options, name) for name in _FEATURES}
-    return {**_noted(options), "features": features, "tube_stats": list(options.tube_stats)}
+    """Return the options of a space as upgrade takes them, with the values of those that were left out."""
+    return {**_noted(options), "features": _features(options), "tube_stats": list(options.tube_stats)}
+
+
+def _features(options: Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in _FEATURES}
+
+
+def changes(before: Options, after: Options) -> dict[str, list[Any]]:
+    """Return the options that an upgrade changed, by their names, with the values before and after it."""
+    old, new = _features(before), _features(after)
+    found = {f"features.{name}": [old[name], new[name]] for name in _FEATURES if old[name] != new[name]}
+    if before.tube_stats != after.tube_stats:
+        found["tube_stats"] = [list(before.tube_stats), list(after.tube_stats)]
+    return found
 
 
 def _noted(options: Options) -> dict[str, Any]:

@@ -19,17 +19,17 @@ import json
 import math
 from typing import Any, Final
 
-from librt.strings import BytesWriter
-
 from penstock.core.deadlines import NOWHERE
+from penstock.core.engine import Engine
 from penstock.core.errors import ProtocolError, WrongType
 from penstock.core.ids import NOT_AN_ID, IdForms
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, NO_KEY, Job
-from penstock.core.limits import PRIORITY_UNSET, check_priority
+from penstock.core.limits import NEVER, PRIORITY_UNSET, check_priority
+from penstock.core.tube import Tube
 from penstock.dialects.xqueue import STATUS_LETTERS
 from penstock.dialects.xqueue_options import NO_FIELD, TABLE, Field, Options, XqueueError
 from penstock.wire.bodies import from_value, to_plain, to_python
-from penstock.wire.msgpack import DEPTH_MAX, Ext, Reader, write_value
+from penstock.wire.msgpack import VALUE_DEPTH_MAX, Ext, Reader, pack
 
 Row = list[Any]
 
@@ -38,8 +38,8 @@ FIELD_TYPE: Final = 23
 FIELD_MISSING: Final = 39
 FIELD_COUNT: Final = 38
 
-# A body nests no deeper, so that with what is around it, it can leave by every door.
-_DEPTH_MAX: Final = DEPTH_MAX - 4
+# Several fields are a body that nests one level deeper than they may.
+_ROW_DEPTH_MAX: Final = VALUE_DEPTH_MAX + 1
 
 # What msgpack can hold of integers.
 _INT_MIN: Final = -(1 << 63)
@@ -75,7 +75,9 @@ class Rows:
             row = list(task)
         else:
             raise XqueueError("Wrong argument to put. Expected table or tuple")
-        return self.check(row)
+        row = self.check(row)
+        self.check_given(row)
+        return row
 
     def _from_map(self, task: dict[Any, Any]) -> Row:
         if not self._names:
@@ -103,6 +105,18 @@ class Rows:
         self.tube(row)
         return row
 
+    def check_given(self, row: Row, before: Row | None = None) -> None:
+        """Refuse a row without a tube or a priority, if the format does not allow nil there.
+
+        A row that had none `before` may stay without one: a job that another vocabulary put has neither.
+        """
+        for at in (self.options.priority, self.options.tube):
+            if at == NO_FIELD or at >= len(self.options.format) or at in self.options.key or row[at] is not None:
+                continue
+            field = self.options.format[at]
+            if not field.nullable and (before is None or before[at] is not None):
+                raise _wrong_type(at, field.name, field.type, None)
+
     def key(self, row: Row) -> list[Any] | None:
         """The key of a row, or None if a part of it is missing."""
         parts = [row[at] for at in self.options.key]
@@ -128,7 +142,7 @@ class Rows:
         elif isinstance(value, str) and value and wanted in ("string", "any", "scalar") and _is_writable(value):
             return value
         raise XqueueError(
-            f"Supplied key type of part {part} does not match index part type: expected {wanted}"
+            f"Supplied key type of part {part + 1} does not match index part type: expected {wanted}"
             + (", not empty" if value == "" else ""),
             18,
         )
@@ -164,11 +178,13 @@ class Rows:
                 return b"", BODY_BYTES
             if len(self._payload) == 1:
                 return encode(row[self._payload[0]])
-            return encode({self._names[at]: row[at] for at in self._payload if row[at] is not None})
-        fields = [value for at, value in enumerate(row) if at not in self._queue_fields]
-        if not fields:
+            fields = {self._names[at]: row[at] for at in self._payload if row[at] is not None}
+            return encode(fields, _ROW_DEPTH_MAX)
+        values = [value for at, value in enumerate(row) if at not in self._queue_fields]
+        if not values:
             return b"", BODY_BYTES
-        return encode(fields[0] if len(fields) == 1 and isinstance(fields[0], (str, bytes)) else fields)
+        is_plain = len(values) == 1 and isinstance(values[0], (str, bytes))
+        return encode(values[0] if is_plain else values, _ROW_DEPTH_MAX)
 
     # To users
 
@@ -180,10 +196,9 @@ class Rows:
             row[at] = value
         row[options.status] = STATUS_LETTERS[state]
         if options.runat != NO_FIELD:
-            row[options.runat] = job.due / 1000 if job.deadline_pos != NOWHERE else 0
+            row[options.runat] = runat_of(job)
         if options.priority != NO_FIELD:
-            given = PRIORITY_UNSET if job.extra is None else job.extra.priority_given
-            row[options.priority] = int(job.priority if given == PRIORITY_UNSET else given)
+            row[options.priority] = priority_of(job)
         if options.tube != NO_FIELD and options.tube not in options.key:
             row[options.tube] = tube.decode("utf-8", "surrogateescape") if tube else None
         return row
@@ -270,6 +285,45 @@ def made_key(job: Job, options: Options, ids: IdForms) -> list[Any]:
     return [first] + [None] * (len(options.key) - 1)
 
 
+def key_of_job(job: Job, options: Options, ids: IdForms) -> list[Any]:
+    """Return the primary key of a job."""
+    if job.extra is not None and job.extra.name:
+        return named_key(job.extra.name, options)
+    return made_key(job, options, ids)
+
+
+def find_unnamed(engine: Engine, tube: Tube, ids: IdForms, key: list[Any]) -> Job | None:
+    """Return the job of a primary key that the queue made of the job itself."""
+    if len(key) != 1:
+        return None
+    job: Job | None = None
+    if isinstance(key[0], str):
+        number = id_of_uuid(key[0], ids)
+        job = None if number == NOT_AN_ID else engine.jobs.find(number)
+    elif isinstance(key[0], int) and 0 <= key[0] < NEVER and tube.locals is not None:
+        job = tube.locals.find(key[0])
+    if job is None or job.tube != tube.slot or (job.extra is not None and job.extra.name):
+        return None
+    return job
+
+
+def find_job(engine: Engine, tube: Tube, options: Options, ids: IdForms, key: list[Any]) -> Job | None:
+    """Return the job of a primary key."""
+    job = tube.names.get(key_name(key, options))
+    return find_unnamed(engine, tube, ids, key) if job is None else job
+
+
+def runat_of(job: Job) -> float:
+    """Return when something happens to a job by itself, in seconds; 0 if nothing does."""
+    return job.due / 1000 if job.deadline_pos != NOWHERE else 0
+
+
+def priority_of(job: Job) -> int:
+    """Return the priority that a job was given."""
+    given = PRIORITY_UNSET if job.extra is None else job.extra.priority_given
+    return int(job.priority if given == PRIORITY_UNSET else given)
+
+
 def id_of_uuid(text: str, ids: IdForms) -> int:
     """The number of the job whose id as a uuid this is, or NOT_AN_ID."""
     digits = text.replace("-", "") if len(text) == 36 else ""
@@ -334,20 +388,22 @@ def _shown(body: bytes, kind: int) -> Any:
     """What a body holds; one of another vocabulary may be nested too deep for an answer, and is its text then."""
     try:
         if kind == BODY_MSGPACK:
-            Reader(body).skip(_DEPTH_MAX + 1)
+            # A body is an array of fields, so it is one level deeper than its fields.
+            Reader(body).skip(_ROW_DEPTH_MAX + 1)
         value = to_python(body, kind)
         if kind == BODY_JSON:
-            write_value(BytesWriter(), value, _DEPTH_MAX)
+            pack(value, _ROW_DEPTH_MAX)
         return value
     except (WrongType, ProtocolError, RecursionError):
         return to_plain(body, kind).decode("utf-8", "replace")
 
 
-def encode(value: Any) -> tuple[bytes, int]:
-    """A value as a body, and of which kind it is."""
+def encode(value: Any, depth: int = VALUE_DEPTH_MAX) -> tuple[bytes, int]:
+    """Return a value that nests at most `depth` deep as a body, and the kind of the body."""
     if isinstance(value, bytes):
         return value, BODY_BYTES
-    writer = BytesWriter()
-    write_value(writer, value, _DEPTH_MAX)
-    body = from_value(writer.getvalue())
-    return body.data, body.kind
+    packed = pack(value, depth)
+    if isinstance(value, str):
+        body = from_value(packed)
+        return body.data, body.kind
+    return b"\x91" + packed, BODY_MSGPACK

@@ -15,7 +15,6 @@ from penstock.core import states as s
 from penstock.core.emptying import Emptying
 from penstock.core.engine import Engine
 from penstock.core.errors import NameTaken, refuse
-from penstock.core.ids import NOT_AN_ID
 from penstock.core.job import HELD_BY_CLAIM, NO_KEY, NO_SLOT, Draft, Job
 from penstock.core.limits import NEVER, UNSET
 from penstock.core.outcomes import IS_TAKEN, NOT_BURIED, NOT_KEPT, NOT_OWNER, NOT_TAKEN, OK
@@ -24,6 +23,9 @@ from penstock.core.tube import Tube, key_of
 from penstock.core.waits import EndWait, Wait, Waiting
 from penstock.dialects.command import SLICE, Caller
 from penstock.dialects.site import Site
+from penstock.dialects.spaces.arguments import read_key, select_query
+from penstock.dialects.spaces.reading import Selecting, rows_in
+from penstock.dialects.spaces.upgraded_space import XqueueSpace
 from penstock.dialects.xqueue import space_stats
 from penstock.dialects.xqueue_arguments import (
     argument,
@@ -43,10 +45,21 @@ from penstock.dialects.xqueue_options import (
     TIME64,
     Options,
     XqueueError,
+    as_map,
 )
-from penstock.dialects.xqueue_rows import Row, Rows, id_of_uuid, key_name, key_text, made_key, named_key, tube_key
+from penstock.dialects.xqueue_rows import (
+    Row,
+    Rows,
+    find_job,
+    find_unnamed,
+    key_name,
+    key_of_job,
+    key_text,
+    tube_key,
+)
 from penstock.dialects.xqueue_tasks import Changes, Task
 from penstock.dialects.xqueue_updates import updated
+from penstock.wire.iproto import CALL, Request
 
 _DUPLICATE: Final = 3  # Tarantool's number for a key that is there already.
 
@@ -108,6 +121,10 @@ class Space:
         """The method of a name."""
         return getattr(self, METHODS[name]) if name in METHODS else None
 
+    def readable(self) -> XqueueSpace:
+        """Return the space as it is read by its indexes."""
+        return XqueueSpace(self.site, self.tube, self._rows)
+
     @property
     def _engine(self) -> Engine:
         return self.site.engine
@@ -165,8 +182,7 @@ class Space:
 
     def _check_free(self, key: list[Any]) -> None:
         """Refuse a key that a task has which nobody named."""
-        job = self._unnamed(key)
-        if job is not None:
+        if find_unnamed(self._engine, self.tube, self.site.ids, key) is not None:
             raise self._duplicate()
 
     def _duplicate(self) -> XqueueError:
@@ -374,11 +390,20 @@ class Space:
     def get(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """get(key)"""
         key, job = self._lookup(args, now)
-        return [None if job is None else self._task(key, job).shown(job.state)]
+        return [] if job is None else [self._task(key, job).shown(job.state)]
 
     def select(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """Refused: a space here is a queue."""
-        raise XqueueError("a space is a queue here and cannot be selected from; get(key) reads a task, stats() counts")
+        """select(key, {iterator, limit, offset}): rows in the order of the primary index"""
+        space = self.readable()
+        options = as_map(argument(args, 1), "options")
+        query = select_query(space, space.indexes[0], read_key(argument(args, 0)), options)
+        selecting = Selecting(Request(CALL, 0), space, query, True)
+
+        def step(when: int) -> Results | None:
+            found = selecting.slice(caller, when)
+            return None if found is None else [rows_in(found)]
+
+        return Steps(step)
 
     def count(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """len(), count()"""
@@ -395,9 +420,9 @@ class Space:
         job = task.job
         if job.state in (s.DONE, s.ZOMBIE):
             return [task.shown(job.state), True]
-        if timeout_ms == 0:
+        if timeout_ms == 0 or job.state == s.BURIED:
             return [task.shown(job.state), False]
-        wait = self._engine.wait_end(caller.connection, job, now, timeout_ms, tag)
+        wait = self._engine.wait_end(caller.connection, job, now, timeout_ms, tag, failures=True)
         was = job.state
 
         def finish(ended: Waiting, _: int) -> Results:
@@ -476,27 +501,11 @@ class Space:
         """The key that the first argument is, in whatever form, and its task."""
         key = self._read_key(argument(args, 0))
         self._engine.advance(now)
-        job = self.tube.names.get(key_name(key, self.options))
-        if job is None:
-            job = self._unnamed(key)
+        job = find_job(self._engine, self.tube, self.options, self.site.ids, key)
         if job is not None:
             self._engine.look(job, now)
         # What is staged is not there yet.
         return key, None if job is None or job.state in (s.GONE, s.STAGED) else job
-
-    def _unnamed(self, key: list[Any]) -> Job | None:
-        """The task of a key that the queue made of the job itself."""
-        if len(key) != 1:
-            return None
-        job: Job | None = None
-        if isinstance(key[0], str):
-            number = id_of_uuid(key[0], self.site.ids)
-            job = None if number == NOT_AN_ID else self._engine.jobs.find(number)
-        elif isinstance(key[0], int) and 0 <= key[0] < NEVER and self.tube.locals is not None:
-            job = self.tube.locals.find(key[0])
-        if job is None or job.tube != self.tube.slot or (job.extra is not None and job.extra.name):
-            return None
-        return job
 
     def _read_key(self, given: object) -> list[Any]:
         options = self.options
@@ -515,9 +524,7 @@ class Space:
         raise XqueueError("Wrong key/task argument. Expected table or tuple or key")
 
     def _key(self, job: Job) -> list[Any]:
-        if job.extra is not None and job.extra.name:
-            return named_key(job.extra.name, self.options)
-        return made_key(job, self.options, self.site.ids)
+        return key_of_job(job, self.options, self.site.ids)
 
     def _task(self, key: list[Any], job: Job) -> Task:
         return Task(self._rows, key, job, key_of(self.tube, job), self.site.body_of(job))
@@ -528,6 +535,7 @@ class Space:
             rows = self._rows
             row = task.row(task.job.state)
             changed = rows.check(updated(row, attr["update"], self.options, self.name))
+            rows.check_given(changed, row)
             new.body, new.kind = rows.body(changed)
             if self.options.tube != NO_FIELD and self.options.tube not in self.options.key:
                 new.tube = rows.tube(changed)

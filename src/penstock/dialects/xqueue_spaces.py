@@ -15,11 +15,23 @@ from penstock.dialects.xqueue_options import (
     Options,
     XqueueError,
     as_map,
+    changes,
     options_of,
     policy_of,
     read_options,
 )
 from penstock.dialects.xqueue_space import Space
+
+
+class Upgrade:
+    """The result of an upgrade: the space, and the options that changed, with their values before and after."""
+
+    space: Space
+    changed: dict[str, list[Any]]  # Empty for a new space.
+
+    def __init__(self, space: Space, changed: dict[str, list[Any]]) -> None:
+        self.space = space
+        self.changed = changed
 
 
 class Spaces:
@@ -46,13 +58,14 @@ class Spaces:
             return None
         return self._know(tube, options)
 
-    def upgrade(self, name: bytes, given: object, now: int) -> Space:
-        """Make a tube a space, with these options; one that is a space already goes on with other features."""
+    def upgrade(self, name: bytes, given: object, now: int) -> Upgrade:
+        """Make a tube a space with the given options, or change those of the space that it is already."""
         check_name(name, "the name of a space")
         engine = self.site.engine
         engine.advance(now)
         there = self.find(name)
-        options = read_options(given, None if there is None else there.options)
+        before = None if there is None else there.options
+        options = read_options(given, before)
         tube = engine.tubes.get(name)
         if tube is None:
             policy = policy_of(options)
@@ -60,11 +73,13 @@ class Spaces:
             self.site.check_new([name], policy)
             tube = engine.create_tube(name, policy, now)
         else:
-            _check_switch(tube, None if there is None else there.options, options)
+            _check_switch(tube, before, options)
             engine.alter(tube, policy_of(options, tube.policy), now)
         space = self._know(tube, options)
-        space.make_id = _function(given, options)
-        return space
+        make_id = _function(given)
+        if make_id is not None or options.id != FUNCTION:
+            space.make_id = make_id
+        return Upgrade(space, {} if before is None else changes(before, options))
 
     def _know(self, tube: Tube, options: Options) -> Space:
         known = self._known.get(tube.name)
@@ -96,7 +111,7 @@ def _check_switch(tube: Tube, before: Options | None, options: Options) -> None:
             )
 
 
-def _function(given: object, options: Options) -> Callable[[], Any] | None:
-    """What makes the ids, where a function does."""
+def _function(given: object) -> Callable[[], Any] | None:
+    """Return the function that makes the ids, if the options of an upgrade have one."""
     made: Any = as_map(as_map(given, "options").get("features"), "opts.features").get("id")
-    return made if options.id == FUNCTION and callable(made) else None
+    return made if callable(made) else None

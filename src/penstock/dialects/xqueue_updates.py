@@ -60,7 +60,8 @@ def _apply(row: list[Any], operation: list[Any], number: int, options: Options) 
             _UNKNOWN_OPERATION,
         )
     at = _field(operation[1], row, sign, options)
-    shown = operation[1] if isinstance(operation[1], int) else f"'{operation[1]}'"
+    # By its number from the start of the row, also where it was given from the end.
+    shown = at + 1 if isinstance(operation[1], int) else f"'{operation[1]}'"
     argument = operation[2]
     if sign == "=":
         row[at : at + 1] = [argument]

@@ -25,7 +25,17 @@ from mypy_extensions import i64
 
 from penstock.core.errors import ProtocolError, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_MSGPACK, BODY_TEXT
-from penstock.wire.msgpack import NIL, Ext, Reader, pack, unpack, write_array, write_binary, write_text
+from penstock.wire.msgpack import (
+    NIL,
+    VALUE_DEPTH_MAX,
+    Ext,
+    Reader,
+    pack,
+    unpack,
+    write_array,
+    write_binary,
+    write_text,
+)
 
 _ONE_FIELD: Final = 0x91
 _UUID: Final = 2  # Tarantool's extension type.
@@ -43,7 +53,7 @@ class Body:
 
 
 def from_value(raw: bytes) -> Body:
-    """The body that one msgpack value is."""
+    """Return the body that one msgpack value is. A value that is nested too deep is refused."""
     first: i64 = raw[0]
     if first & 0xE0 == 0xA0 or 0xD9 <= first <= 0xDB:
         text = Reader(raw).string()
@@ -51,7 +61,14 @@ def from_value(raw: bytes) -> Body:
         return Body(text, BODY_TEXT if is_utf8(text) else BODY_BYTES)
     if 0xC4 <= first <= 0xC6:
         return Body(Reader(raw).string(), BODY_BYTES)
+    _check_depth(raw)
     return Body(b"\x91" + raw, BODY_MSGPACK)
+
+
+def _check_depth(raw: bytes) -> None:
+    # Each level is a byte at least. Most bodies are shorter.
+    if len(raw) > VALUE_DEPTH_MAX:
+        Reader(raw).skip(VALUE_DEPTH_MAX)
 
 
 def from_fields(fields: list[bytes]) -> Body:
@@ -61,6 +78,7 @@ def from_fields(fields: list[bytes]) -> Body:
     writer = BytesWriter()
     write_array(writer, len(fields))
     for field in fields:
+        _check_depth(field)
         writer.write(field)
     return Body(writer.getvalue(), BODY_MSGPACK)
 
@@ -78,7 +96,7 @@ def to_value(data: bytes, kind: int) -> bytes:
         write_binary(writer, data)
     else:
         try:
-            return pack(to_python(data, kind))
+            return pack(to_python(data, kind), VALUE_DEPTH_MAX)
         except WrongType:
             write_name(writer, data)
     return writer.getvalue()
@@ -128,8 +146,9 @@ def to_plain(data: bytes, kind: int) -> bytes:
 
 def is_fields(data: bytes) -> bool:
     """Whether bytes that somebody calls such a body are one: a whole array that Python can have, nothing behind it."""
+    reader = Reader(data)
     try:
-        return isinstance(unpack(data), list)
+        return isinstance(reader.value(VALUE_DEPTH_MAX + 1), list) and reader.at == len(data)
     except ProtocolError:
         return False
 

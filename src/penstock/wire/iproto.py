@@ -4,8 +4,9 @@
 
 Requests are answered in whatever order they end: an answer has the sync of its request. Any bytes give requests, or an
 `error` after which nothing more is read; a body that makes no sense is a request by itself, and what is behind it
-counts. The arguments of a call stay as they came (msgpack), each by itself: whoever needs one decodes it, and a body is
-never decoded at all.
+counts. A packet longer than `packet_max` is discarded while it arrives, and gives a request `OVERSIZED` with its sync.
+The arguments of a call stay as they came (msgpack), each by itself: whoever needs one decodes it, and a body is never
+decoded at all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, w
 from mypy_extensions import i32, i64
 
 from penstock.core.errors import ProtocolError
+from penstock.core.limits import BODY_BYTES_HARD_MAX, NEVER
 from penstock.wire.intake import Intake
 from penstock.wire.msgpack import VALUES_MAX, Reader, write_array, write_integer, write_text
 from penstock.wire.reply import Reply
@@ -33,9 +35,15 @@ ID: Final = 73
 # Ours: a packet whose body makes no sense. Its name says why.
 BROKEN: Final = -1
 
+# Ours: a packet above `packet_max`.
+OVERSIZED: Final = -2
+
 # What is in a body.
 _SPACE: Final = 0x10
+_INDEX: Final = 0x11
 _LIMIT: Final = 0x12
+_OFFSET: Final = 0x13
+_ITERATOR: Final = 0x14
 _KEY: Final = 0x20
 _TUPLE: Final = 0x21
 _FUNCTION: Final = 0x22
@@ -50,8 +58,9 @@ ER_NO_SUCH_SPACE: Final = 36
 ER_ACCESS_DENIED: Final = 42
 ER_PASSWORD: Final = 47
 ER_UNKNOWN_REQUEST: Final = 48
+ER_LOADING: Final = 116
 
-# Clients read the schema again when its version changes; there is none to read, so it never does.
+# Clients read the schema again when its version changes. It never does: see dialects/spaces/schema.py.
 _SCHEMA_VERSION: Final = 1
 
 # The packet behind its length: a map of code, sync and schema version, in the widths that Tarantool uses.
@@ -60,6 +69,12 @@ _SYNC_AT: Final = 14  # In an answer of ours, its length included.
 
 # Of one who has not said who it is, a packet has no more: enough for AUTH.
 UNKNOWN_PACKET_BYTES_MAX: Final = 16 * 1024
+
+# A longer packet is a protocol error, even if it would only be discarded: no setting allows a longer body.
+DISCARDED_PACKET_BYTES_MAX: Final = BODY_BYTES_HARD_MAX
+
+# The sync of a packet that is discarded is looked for in as many of its first bytes. A header has up to 60.
+_HEADER_BYTES_MAX: Final = 256
 
 # The 20 bytes of the salt that a scramble is made with.
 SALT_BYTES: Final = 20
@@ -78,7 +93,12 @@ class Request:
     sync: i64  # Its 64 bits.
     name: bytes  # Of a function, a user, or the text of an EVAL; empty if there is none.
     args: list[bytes]  # Each as msgpack.
+    # Of a SELECT only:
     space: i64  # -1 if none was named.
+    index: i64
+    iterator: i64
+    limit: i64
+    offset: i64
 
     def __init__(self, code: i64, sync: i64) -> None:
         self.code = code
@@ -86,6 +106,10 @@ class Request:
         self.name = b""
         self.args = []
         self.space = -1
+        self.index = 0
+        self.iterator = 0
+        self.limit = NEVER
+        self.offset = 0
 
 
 class IprotoParser(Intake):
@@ -97,6 +121,9 @@ class IprotoParser(Intake):
     has_more: bool  # The last `parse` has given as many as it was asked to, and there may be more.
 
     _reader: Reader
+    _is_known: bool
+    _oversized: Request | None  # The request for a packet of which a part is still to be discarded,
+    _discard: i64  # and how many bytes that part has.
 
     def __init__(self, packet_max: i64, buffer_max: i64, known: bool = True) -> None:
         """A parser for one who is known, or for one who has to say first who it is."""
@@ -106,10 +133,14 @@ class IprotoParser(Intake):
         self.packet_max = packet_max if known else UNKNOWN_PACKET_BYTES_MAX
         self.buffer_max = buffer_max
         self._reader = Reader(b"")
+        self._is_known = known
+        self._oversized = None
+        self._discard = 0
 
     def trust(self, packet_max: i64) -> None:
         """Let a client send as much as clients may."""
         self.packet_max = packet_max
+        self._is_known = True
 
     def feed(self, data: bytes) -> None:
         """Bytes came in."""
@@ -125,7 +156,7 @@ class IprotoParser(Intake):
 
     def is_unfinished(self) -> bool:
         """Whether a request was begun and is not complete, or was not given out yet."""
-        return self.pending() > 0
+        return self._oversized is not None or self.pending() > 0
 
     def parse(self, requests_max: i64) -> list[Request]:
         """The requests that are complete, no more than so many."""
@@ -142,11 +173,15 @@ class IprotoParser(Intake):
                 if room <= 0:
                     self.has_more = True
                     break
-                if self._find_packet(reader):
+                if self._discard == 0 and self._find_packet(reader):
                     requests.append(_request(reader))
                     self._pos = reader.end
                     reader.end = len(self._buffer)
                     room -= 1
+                    if self._pos < len(self._buffer):
+                        continue
+                if self._discard > 0:
+                    room -= self._discard_some(requests)
                     if self._pos < len(self._buffer):
                         continue
                 if not self._behind or not self._join():
@@ -175,20 +210,62 @@ class IprotoParser(Intake):
         reader.left = VALUES_MAX
         length = reader.unsigned()
         if length < 0 or length > self.packet_max:
-            raise ProtocolError(f"a packet may have {self.packet_max} bytes")
+            self._refuse_packet(reader, length)
+            return False
         if there < prefix + length:
             self._need = prefix + length
             return False
         reader.end = reader.at + length
         return True
 
+    def _refuse_packet(self, reader: Reader, length: i64) -> None:
+        """Begin to discard a packet of `length` bytes, if enough of it is there to see its sync."""
+        if length < 0 or length > DISCARDED_PACKET_BYTES_MAX or not self._is_known:
+            raise ProtocolError(f"a packet may have {self.packet_max} bytes")
+        start = reader.at
+        header = min(length, _HEADER_BYTES_MAX)
+        if len(self._buffer) < start + header:
+            self._need = start + header - self._pos
+            return
+        reader.end = start + header
+        self._oversized = Request(OVERSIZED, _header(reader).sync)
+        reader.end = len(self._buffer)
+        self._discard = length
+        self._pos = start
+
+    def _discard_some(self, requests: list[Request]) -> i64:
+        """Discard what is there of an oversized packet. Return 1 if all of it was, which gives its request; else 0."""
+        there = min(self._discard, len(self._buffer) - self._pos)
+        self._pos += there
+        self._discard -= there
+        oversized = self._oversized
+        if self._discard > 0 or oversized is None:
+            return 0
+        requests.append(oversized)
+        self._oversized = None
+        return 1
+
     def _fail(self, why: str) -> None:
         self.error = _why(why)
+        self._oversized = None
+        self._discard = 0
         self._forget()
 
 
 def _request(reader: Reader) -> Request:
-    """Read a packet. What is in it beside what is asked for is passed over."""
+    """Read a packet."""
+    request = _header(reader)
+    try:
+        _read_body(reader, request)
+    except ProtocolError as error:
+        why = _why(str(error))
+        request = Request(BROKEN, request.sync)
+        request.name = why
+    return request
+
+
+def _header(reader: Reader) -> Request:
+    """Read the header of a packet: its code and its sync. The rest of the header is skipped."""
     code: i64 = -1
     sync: i64 = 0
     for _ in range(reader.length_of_map()):
@@ -201,13 +278,7 @@ def _request(reader: Reader) -> Request:
             reader.skip()
     if code < 0:
         raise ProtocolError("packet header")
-    request = Request(code, sync)
-    try:
-        _read_body(reader, request)
-    except ProtocolError as error:
-        request = Request(BROKEN, sync)
-        request.name = _why(str(error))
-    return request
+    return Request(code, sync)
 
 
 def _read_body(reader: Reader, request: Request) -> None:
@@ -220,10 +291,23 @@ def _read_body(reader: Reader, request: Request) -> None:
                 request.name = reader.string()
             elif key == _SPACE:
                 request.space = reader.unsigned()
+            elif key == _INDEX:
+                request.index = reader.unsigned()
+            elif key == _ITERATOR:
+                request.iterator = reader.unsigned()
+            elif key == _LIMIT:
+                request.limit = _bounded(reader.unsigned())
+            elif key == _OFFSET:
+                request.offset = _bounded(reader.unsigned())
             else:
                 reader.skip()
     if reader.at != reader.end:
         raise ProtocolError("there are bytes behind a packet's body")
+
+
+def _bounded(bits: i64) -> i64:
+    """Return a number of 64 bits; NEVER if it has more than 63."""
+    return NEVER if bits < 0 else bits
 
 
 def _why(error: str) -> bytes:

@@ -26,8 +26,14 @@ from mypy_extensions import i16, i32, i64
 
 from penstock.core.errors import ProtocolError, WrongType
 
-# Values nest so deep, no deeper: as much as any client means, and the stack can hold it.
-DEPTH_MAX: Final = 32
+# How deep the data of a task, or a field of a row, may nest.
+VALUE_DEPTH_MAX: Final = 64
+
+# How deep a packet may nest: a value, and around it a row, a list of rows, the results of a call and the like. The
+# stack can hold it, also in interpreted code.
+DEPTH_MAX: Final = VALUE_DEPTH_MAX + 8
+
+_TOO_DEEP: Final = f"values are nested more than {VALUE_DEPTH_MAX} deep"
 
 # How many values one packet may have: so many are skipped in some milliseconds, and take 100 MB at most when decoded.
 VALUES_MAX: Final = 1024 * 1024
@@ -92,7 +98,7 @@ class Reader:
 
     def _skip_many(self, count: i64, depth: i64) -> None:
         if depth == 0:
-            raise ProtocolError("values are nested too deep")
+            raise ProtocolError(_TOO_DEEP)
         # Each of them has a byte at least, so a length that lies costs nothing.
         if count > self.end - self.at:
             raise ProtocolError("a value is cut off")
@@ -186,7 +192,7 @@ class Reader:
 
     def _check_many(self, count: i64, depth: i64) -> None:
         if depth == 0:
-            raise ProtocolError("values are nested too deep")
+            raise ProtocolError(_TOO_DEEP)
         if count > self.end - self.at:
             raise ProtocolError("a value is cut off")
 
@@ -222,9 +228,9 @@ class Reader:
         return self._number(1 << (byte - 0xCC))
 
     def raw(self) -> bytes:
-        """The bytes of the value that is next. It can be wrapped in another array and is still not too deep."""
+        """Return the bytes of the next value, an argument of a call: a value, or a row of values."""
         start = self.at
-        self.skip(DEPTH_MAX - 1)
+        self.skip(VALUE_DEPTH_MAX + 1)
         return self.data[start : self.at]
 
     def string(self) -> bytes:
@@ -287,26 +293,34 @@ def unpack(data: bytes) -> object:
     return value
 
 
+# What `values_in` returns for a value that is nested too deep.
+TOO_DEEP: Final = -2
+
+
 def values_in(data: bytes, most: i64) -> i64:
-    """How many values bytes are that are a value, all of them, as an argument of a call may be; -1: none, or more."""
+    """Return how many values an argument of a call has.
+
+    Return -1 if the bytes are not exactly one value, or if it has more than `most` values. Return TOO_DEEP if it is
+    nested too deep.
+    """
     reader = Reader(data)
     reader.left = most
     try:
         reader.raw()
-    except ProtocolError:
-        return -1
+    except ProtocolError as error:
+        return TOO_DEEP if str(error) == _TOO_DEEP else -1
     return most - reader.left if reader.at == len(data) else -1
 
 
-def pack(value: object) -> bytes:
+def pack(value: object, depth: i64 = DEPTH_MAX) -> bytes:
     """A value as bytes, each number as short as it can be. What has no form here is refused."""
     writer = BytesWriter()
-    write_value(writer, value, DEPTH_MAX)
+    write_value(writer, value, depth)
     return writer.getvalue()
 
 
 def write_value(writer: BytesWriter, value: object, depth: i64) -> None:
-    """The same, behind what was written already."""
+    """Write a value that nests at most `depth` deep."""
     if value is None:
         writer.append(0xC0)
     elif isinstance(value, bool):
@@ -321,7 +335,7 @@ def write_value(writer: BytesWriter, value: object, depth: i64) -> None:
         writer.append(0xCB)
         write_f64_be(writer, value)
     elif depth == 0:
-        raise WrongType(f"values are nested more than {DEPTH_MAX} deep")
+        raise WrongType(_TOO_DEEP)
     elif isinstance(value, (list, tuple)):
         write_array(writer, len(value))
         for each in value:

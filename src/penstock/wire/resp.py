@@ -6,6 +6,10 @@ word of four bytes, so that a short argument costs little more than its own copy
 rejected: it makes an object of every length, which is three times the work. So was hiredis: it takes no inline
 commands, and 13 bytes make it ask for gigabytes.)
 
+If an argument is longer than `bulk_max`, the parser discards the whole command while it arrives, and gives out the
+command `OVERSIZED` in its place. The caller refuses that one, and the connection stays usable. (Closing the connection
+was rejected: the client is still sending then, so the system resets the connection, and the error can get lost.)
+
     *3 CRLF  $6 CRLF ADDJOB CRLF  $1 CRLF q CRLF  $4 CRLF body CRLF        as clients send it
     ADDJOB q "a body" LF                                                    inline, as people type it
 """
@@ -17,6 +21,7 @@ from typing import Final
 from librt.strings import read_i16_be, read_i32_be
 from mypy_extensions import i64
 
+from penstock.core.limits import BODY_BYTES_HARD_MAX
 from penstock.wire.intake import Intake
 from penstock.wire.quoting import split_words
 
@@ -25,6 +30,10 @@ LINE_BYTES_MAX: Final = 64 * 1024
 
 # A command may have so many arguments: Disque's own bound. A million ids of 40 characters stay below 100 MB.
 ARGS_COUNT_MAX: Final = 1024 * 1024
+
+# A longer argument is a protocol error, even if it would only be discarded: no setting allows a longer body, and Disque
+# has the same bound.
+DISCARDED_BULK_BYTES_MAX: Final = BODY_BYTES_HARD_MAX
 
 # Before a client has said who it is, it may say no more than this: enough for HELLO with AUTH and SETNAME.
 UNKNOWN_ARGS_MAX: Final = 10
@@ -40,6 +49,9 @@ _CRLF: Final = 0x0D0A
 
 # What the first line of a request over HTTP is read as.
 HTTP_REQUEST: Final = b"HTTP"
+
+# The only word of the command that stands for one with an argument above `bulk_max`.
+OVERSIZED: Final = b"(oversized)"
 
 _NO_LENGTH: Final = -1
 # How the length of a short line is told beside the number in it.
@@ -64,6 +76,8 @@ class RespParser(Intake):
     _args_bytes: i64
     _missing: i64  # How many arguments it lacks; 0: none was begun.
     _bulk: i64  # The length of the argument that is next; _NO_LENGTH while that is not known.
+    _is_oversized: bool  # The command that came in part is discarded.
+    _discard: i64  # How many bytes of its argument are still to be discarded, the CRLF included; 0: a length is next.
     _fresh: bool  # Nothing was read yet.
 
     def __init__(self, bulk_max: i64, buffer_max: i64, known: bool = True) -> None:
@@ -81,6 +95,8 @@ class RespParser(Intake):
         self._args_bytes = 0
         self._missing = 0
         self._bulk = _NO_LENGTH
+        self._is_oversized = False
+        self._discard = 0
         self._fresh = True
 
     def trust(self, bulk_max: i64) -> None:
@@ -144,6 +160,8 @@ class RespParser(Intake):
         self._args = []
         self._args_bytes = 0
         self._missing = 0
+        self._is_oversized = False
+        self._discard = 0
 
     def _parse_one(self, commands: list[list[bytes]]) -> bool:
         """Read one command; tell whether it is worth going on."""
@@ -154,6 +172,8 @@ class RespParser(Intake):
                 return False
             if self._missing == 0:
                 return True
+        elif self._is_oversized and not self._discard_rest():
+            return False
         while self._missing > 0:
             if not self._parse_argument():
                 return False
@@ -191,17 +211,11 @@ class RespParser(Intake):
                 self._pos += head & _HEAD_BYTES
                 length = head >> _HEAD_BITS
             else:
-                line = self._line(b"too big bulk count string")
-                if line is None:
+                length = self._parse_long_length()
+                if length == _NO_LENGTH:
                     return False
-                if line[:1] != b"$":
-                    self._fail(b"expected '$', got '" + printable(line[:1]) + b"'")
-                    return False
-                length = parse_length(line[1:])
-            if length == _NO_LENGTH or length > self.bulk_max:
-                limited = length != _NO_LENGTH and self.args_max < ARGS_COUNT_MAX
-                self._fail(b"unauthenticated bulk length" if limited else b"invalid bulk length")
-                return False
+            if length > self.bulk_max:
+                return self._refuse_argument(length)
             self._bulk = length
         start = self._pos
         end = start + self._bulk
@@ -216,6 +230,66 @@ class RespParser(Intake):
         self._args_bytes += self._bulk
         self._pos = end + 2
         self._bulk = _NO_LENGTH
+        self._missing -= 1
+        return True
+
+    def _parse_long_length(self) -> i64:
+        """Return the length of an argument from a line of any length, or _NO_LENGTH if it is incomplete or wrong."""
+        line = self._line(b"too big bulk count string")
+        if line is None:
+            return _NO_LENGTH
+        if line[:1] != b"$":
+            self._fail(b"expected '$', got '" + printable(line[:1]) + b"'")
+            return _NO_LENGTH
+        length = parse_length(line[1:])
+        if length == _NO_LENGTH:
+            self._fail(b"invalid bulk length")
+        return length
+
+    def _refuse_argument(self, length: i64) -> bool:
+        """Discard the command, because an argument has `length` bytes. Return whether all of the command was there."""
+        if self.args_max < ARGS_COUNT_MAX:
+            self._fail(b"unauthenticated bulk length")
+            return False
+        self._is_oversized = True
+        self._args = [OVERSIZED]
+        self._args_bytes = 0
+        return self._discard_argument(length) and self._discard_rest()
+
+    def _discard_rest(self) -> bool:
+        """Discard the rest of the command, as far as it is there. Return whether all of it was."""
+        if self._discard > 0 and not self._discard_bytes():
+            return False
+        while self._missing > 0:
+            length = self._parse_long_length()
+            if length == _NO_LENGTH or not self._discard_argument(length):
+                return False
+        self._is_oversized = False
+        return True
+
+    def _discard_argument(self, length: i64) -> bool:
+        """Discard an argument whose length was read, as far as it is there. Return whether all of it was."""
+        if length > DISCARDED_BULK_BYTES_MAX:
+            self._fail(b"invalid bulk length")
+            return False
+        self._discard = length + 2
+        return self._discard_bytes()
+
+    def _discard_bytes(self) -> bool:
+        there = len(self._buffer) - self._pos
+        body = min(self._discard - 2, there)
+        self._pos += body
+        self._discard -= body
+        if self._discard > 2:
+            return False
+        if there - body < 2:
+            self._need = 2
+            return False
+        if read_i16_be(self._buffer, self._pos) != _CRLF:
+            self._fail(b"expected CRLF behind a bulk")
+            return False
+        self._pos += 2
+        self._discard = 0
         self._missing -= 1
         return True
 

@@ -1,0 +1,348 @@
+"""Tubes as spaces: a row for each job.
+
+A row of a tube has the fields and indexes of the original, times in microseconds:
+
+    fifo       task_id status data
+    utube      task_id status utube data
+    fifottl    task_id status next_event ttl ttr pri created data
+    utubettl   task_id status next_event ttl ttr pri created utube data
+
+    index      parts                         exists in
+    task_id    task_id                       all
+    status     status [pri] task_id          all; pri in tubes with times
+    watch      status next_event             tubes with times; not unique
+    utube      status utube task_id          tubes with keys
+    utube_pri  status utube pri task_id      tubes with keys and times
+
+The integers of a tube's jobs are ordered (`core/table.py`), and so is its primary index. Ready and buried jobs are in
+heaps, which know their first ones. The other orders do not exist: they are found by a scan over the tube.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.core import states as s
+from penstock.core import stats
+from penstock.core.engine import Engine
+from penstock.core.job import Job
+from penstock.core.limits import NEVER
+from penstock.core.order import JobHeap
+from penstock.core.policy import KEYS_NONE
+from penstock.core.tube import Tube, key_of
+from penstock.dialects.spaces.indexes import EQ, Index, Query
+from penstock.dialects.spaces.reading import FEW_MAX, Scan, Space
+from penstock.dialects.tarantool import STATE_LETTERS, Tasks
+from penstock.dialects.xqueue_options import NO_FIELD, Field
+from penstock.dialects.xqueue_rows import priority_of
+from penstock.wire.bodies import name_value
+from penstock.wire.msgpack import DEPTH_MAX, write_array, write_value
+
+# What the original has for "no end": a hundred years.
+CENTURY_US: Final = 3_153_600_000_000_000
+
+# The number of a tube's space: the first, and the number of the tube. Clients know spaces by numbers of 31 bits.
+FIRST_NUMBER: Final = 1_024
+LAST_NUMBER: Final = (1 << 31) - 1
+
+# The fields that a row may have.
+_FIELDS: Final = ("task_id", "status", "next_event", "ttl", "ttr", "pri", "created", "utube", "data")
+_TASK_ID: Final = 0
+_STATUS: Final = 1
+_NEXT_EVENT: Final = 2
+_TTL: Final = 3
+_TTR: Final = 4
+_PRI: Final = 5
+_CREATED: Final = 6
+
+# Events after which the order of service is no longer that of the integers.
+_REORDERING: Final = (s.REQUEUED, s.PUT_URGENT, s.PUBLISHED, s.PUBLISHED_DELAYED)
+
+_STATUSES: Final[dict[object, list[int]]] = {
+    "r": [s.READY],
+    "t": [s.TAKEN],
+    "~": [s.DELAYED],
+    "!": [s.BURIED],
+    "-": [s.DONE, s.ZOMBIE],
+}
+
+
+class JobSpace(Space):
+    """A space whose items are the jobs of a tube."""
+
+    engine: Engine
+    tube: Tube
+    _status: int  # The position of the status.
+    _priority: int  # That of the priority, or NO_FIELD.
+    _key: int  # That of the job's key, or NO_FIELD.
+
+    def __init__(
+        self, engine: Engine, tube: Tube, fields: list[Field], indexes: list[Index], queue_fields: list[int]
+    ) -> None:
+        """Make a space; `queue_fields` are the positions of the status, the priority and the key."""
+        super().__init__(
+            tube.name.decode("utf-8", "backslashreplace"), FIRST_NUMBER + int(tube.number), fields, indexes
+        )
+        self.engine = engine
+        self.tube = tube
+        self._status, self._priority, self._key = queue_fields
+
+    def find(self, key: list[object], now: i64) -> Job | None:
+        """Return the job of a primary key."""
+        raise NotImplementedError
+
+    def states_of(self, status: object) -> list[int]:
+        """Return the states that a status stands for."""
+        raise NotImplementedError
+
+    def counts_up(self) -> bool:
+        """Return whether the primary keys of all jobs are their integers."""
+        return self.tube.locals is not None
+
+    def advance(self, now: i64) -> None:
+        """Let happen what fell due."""
+        self.engine.advance(now)
+
+    def is_gone(self) -> bool:
+        """Return whether the tube was dropped."""
+        return self.tube.dropped
+
+    def is_there(self, item: object) -> bool:
+        """Return whether a job still is in this tube. A staged job is not there yet."""
+        assert isinstance(item, Job)
+        return item.tube == self.tube.slot and item.state != s.GONE and item.state != s.STAGED
+
+    def scan(self, query: Query) -> Scan:
+        """Begin a way through the jobs."""
+        if query.index is self.indexes[0] and self.counts_up():
+            return _ByInteger(self.tube, query)
+        states = -1
+        if query.exact and self._status in query.index.parts[: len(query.values)]:
+            states = 0
+            for state in self.states_of(_text(query.values[query.index.parts.index(self._status)])):
+                states |= 1 << state
+        return _AnyOrder(self.engine, self.tube, states)
+
+    def few(self, query: Query, now: i64) -> list[object] | None:
+        """Return the job of a key, or the jobs of a status if they are few or a heap knows the first ones."""
+        if not query.exact:
+            return None
+        index = query.index
+        if index is self.indexes[0] and len(query.values) == len(index.parts):
+            job = self.find(query.values, now)
+            return [] if job is None else [job]
+        if self._status not in index.parts[: len(query.values)]:
+            return None
+        states = self.states_of(_text(query.values[index.parts.index(self._status)]))
+        if self._key != NO_FIELD and self._key in index.parts[: len(query.values)] and states == [s.READY]:
+            return self._few_of_key(_text(query.values[index.parts.index(self._key)]), query)
+        return self._few_in(states, query)
+
+    def count(self, query: Query) -> int:
+        """Return how many jobs there are, or how many have a status."""
+        tube = self.tube
+        if not query.values:
+            return tube.total() - tube.count_in(s.STAGED)
+        if query.exact and len(query.values) == 1 and query.index.parts[0] == self._status:
+            return sum([tube.count_in(state) for state in self.states_of(_text(query.values[0]))])
+        return -1
+
+    def _few_in(self, states: list[int], query: Query) -> list[object] | None:
+        tube = self.tube
+        keys = tube.keys
+        if sum([tube.count_in(state) for state in states]) <= FEW_MAX:
+            if s.READY not in states or keys is None or len(keys) <= FEW_MAX:
+                return [job for state in states for job in tube.jobs_in(state)]
+        if states == [s.READY] and keys is None:
+            return self._first_of(tube.ready, None, query, 1)
+        if states == [s.BURIED] and not tube.spent.items:
+            return self._first_of(tube.buried, None, query, 1)
+        return None
+
+    def _few_of_key(self, name: object, query: Query) -> list[object] | None:
+        assert self.tube.keys is not None
+        text = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else b""
+        key = self.tube.keys.find(text)
+        if key is None or key.first is None:
+            return []
+        rest = key.rest
+        if rest is None:
+            return [key.first]
+        if len(rest) < FEW_MAX:
+            return [key.first, *rest.items]
+        return self._first_of(rest, key.first, query, 2)
+
+    def _first_of(self, heap: JobHeap, before: Job | None, query: Query, parts: int) -> list[object] | None:
+        """Return the first jobs of a heap, if they are the first of the index for a key of so many parts."""
+        wanted = query.offset + query.limit
+        if query.iterator != EQ or len(query.values) != parts or wanted > FEW_MAX or not self.counts_up():
+            return None
+        rest = [at for at in query.index.parts if at != self._status and at != self._key]
+        served = [self._priority] if self.tube.by_priority else []
+        if rest != served + self.indexes[0].parts:
+            return None
+        events = stats.events(self.tube, True)
+        if any(events[event] for event in _REORDERING):
+            return None
+        found: list[object] = [] if before is None else [before]
+        found.extend(heap.first_many(wanted))
+        return found
+
+
+class _ByInteger(Scan):
+    """The jobs of a tube in the order of their integers, from the key of a query on."""
+
+    _tube: Tube
+    _descending: bool
+    _next: i64
+
+    def __init__(self, tube: Tube, query: Query) -> None:
+        super().__init__(True)
+        self._tube = tube
+        self._descending = query.descending
+        self._next = NEVER if query.descending else 0
+        if query.values and query.key[0][0] == 2:
+            self._next = _integer(query.key[0][1], query.descending)
+        self.is_over = self._next < 0
+
+    def next(self, count: int) -> list[object]:
+        """Return the next jobs."""
+        table = self._tube.locals
+        if table is None or self.is_over:
+            return []
+        found = table.scan_back(self._next, count) if self._descending else table.scan(self._next, count)
+        if len(found) < count:
+            self.is_over = True
+        elif self._descending:
+            self._next = found[-1].local - 1
+            self.is_over = self._next < 0
+        else:
+            self._next = found[-1].local + 1
+        return [*found]
+
+
+def _integer(value: float, down: bool) -> int:
+    """Return the first integer from a number on, upwards or downwards; -1 if there is none downwards."""
+    if value >= NEVER:
+        return NEVER
+    if value < 0:
+        return -1 if down else 0
+    return math.floor(value) if down else math.ceil(value)
+
+
+class _AnyOrder(Scan):
+    """All jobs of a tube that are in some states."""
+
+    _engine: Engine
+    _tube: Tube
+    _states: i64  # Bits.
+    _cursor: int
+
+    def __init__(self, engine: Engine, tube: Tube, states: i64) -> None:
+        super().__init__()
+        self._engine = engine
+        self._tube = tube
+        self._states = states
+        self._cursor = 0
+
+    def next(self, count: int) -> list[object]:
+        """Return the next jobs."""
+        table = self._tube.locals
+        if table is None:
+            jobs, self._cursor = self._engine.scan(self._cursor, count, self._tube, int(self._states))
+            self.is_over = self._cursor == 0
+            return [*jobs]
+        jobs = table.scan(self._cursor, count)
+        self.is_over = len(jobs) < count
+        if jobs:
+            self._cursor = jobs[-1].local + 1
+        return [job for job in jobs if (self._states >> i64(job.state)) & 1]
+
+
+class TaskSpace(JobSpace):
+    """A tube as tarantool/queue stores it."""
+
+    _tasks: Tasks
+    _whats: list[int]  # What each field is.
+
+    def __init__(self, tasks: Tasks, tube: Tube) -> None:
+        policy = tube.policy
+        timed = policy.has_ttl or policy.has_ttr or policy.has_delay
+        keyed = policy.keys != KEYS_NONE
+        fields = [Field("task_id", "unsigned" if tube.locals is not None else "string"), Field("status", "string")]
+        if timed:
+            for name in ("next_event", "ttl", "ttr", "pri", "created"):
+                fields.append(Field(name, "integer" if name == "pri" else "unsigned"))
+        if keyed:
+            fields.append(Field("utube", "string"))
+        fields.append(Field("data", "any", True))
+        self._tasks = tasks
+        self._whats = [_FIELDS.index(field.name) for field in fields]
+        super().__init__(
+            tasks.engine,
+            tube,
+            fields,
+            self._indexes(fields, timed, keyed),
+            [1, 5 if timed else NO_FIELD, len(fields) - 2 if keyed else NO_FIELD],
+        )
+
+    def _indexes(self, fields: list[Field], timed: bool, keyed: bool) -> list[Index]:
+        wanted = ["task_id", "status", *(["watch"] if timed else []), *(["utube"] if keyed else [])]
+        if timed and keyed:
+            wanted.append("utube_pri")
+        key = len(fields) - 2
+        parts = {
+            "task_id": [0],
+            "status": [1, 5, 0] if timed else [1, 0],
+            "watch": [1, 2],
+            "utube": [1, key, 0],
+            "utube_pri": [1, key, 5, 0],
+        }
+        return [Index(number, name, parts[name], fields, name != "watch") for number, name in enumerate(wanted)]
+
+    def find(self, key: list[object], now: i64) -> Job | None:
+        """Return the job of an id."""
+        return self._tasks.find_id(self.tube, key[0], now)
+
+    def states_of(self, status: object) -> list[int]:
+        """Return the states that a letter stands for."""
+        return _STATUSES.get(status, [])
+
+    def value(self, field: int, item: object) -> object:
+        """Return a field of a job's row."""
+        assert isinstance(item, Job)
+        what = self._whats[field]
+        if what == _TASK_ID:
+            return int(item.local) if item.local >= 0 else name_value(self._tasks.id_text(item))
+        if what == _STATUS:
+            return STATE_LETTERS[item.state]
+        if what == _PRI:
+            return priority_of(item)
+        if what == _NEXT_EVENT:
+            due = item.due if item.deadline_pos >= 0 else item.expiry
+            return int(item.created) * 1000 + CENTURY_US if due == NEVER else int(due) * 1000
+        if what == _TTL:
+            return CENTURY_US if item.expiry == NEVER else int(item.expiry - item.created) * 1000
+        if what == _TTR:
+            return CENTURY_US if item.ttr == NEVER else int(item.ttr) * 1000
+        if what == _CREATED:
+            return int(item.created) * 1000
+        return name_value(key_of(self.tube, item))
+
+    def write(self, writer: BytesWriter, item: object) -> None:
+        """Write a job's row."""
+        assert isinstance(item, Job)
+        last = len(self.fields) - 1
+        write_array(writer, last + 1)
+        for field in range(last):
+            write_value(writer, self.value(field, item), DEPTH_MAX)
+        writer.write(self._tasks.data(item))
+
+
+def _text(value: object) -> object:
+    """Return a part of a key; text that came as binary as text."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value

@@ -1,0 +1,285 @@
+"""The functions of `box`: `box.space.NAME:select` and the other ways to read a space, also by SELECT requests.
+
+    box.space.NAME:select|get|count|len          box.space.NAME.index.INDEX:select|get|count|len|min|max
+
+The spaces are `_queue` and its like, a space for each tube, and the schema. No space can be written.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from penstock.core.engine import Engine
+from penstock.core.tube import Tube
+from penstock.dialects.calls import Family, Functions, LongCall, Method, argument, run_long
+from penstock.dialects.command import READ, Caller
+from penstock.dialects.site import Site
+from penstock.dialects.spaces import queue_spaces, schema
+from penstock.dialects.spaces.arguments import count_query, read_iterator, read_key, select_query
+from penstock.dialects.spaces.indexes import EQ, REQ, Query
+from penstock.dialects.spaces.job_spaces import FIRST_NUMBER, LAST_NUMBER, TaskSpace
+from penstock.dialects.spaces.queue_spaces import ConsumersSpace, QueueSpace, TakenSpace, tube_of_number
+from penstock.dialects.spaces.reading import ER_UNSUPPORTED, Counting, Selecting, Space
+from penstock.dialects.spaces.schema import Readable, SchemaIndexes, SchemaSpaces
+from penstock.dialects.tarantool import Tasks, read_options
+from penstock.dialects.xqueue_spaces import Spaces as XqueueSpaces
+from penstock.wire.bodies import is_utf8
+from penstock.wire.errors import BoxError, LuaError, NoProcedure
+from penstock.wire.iproto import ER_ACCESS_DENIED, ER_NO_SUCH_SPACE, Request
+from penstock.wire.msgpack import NO_VALUES, unpack
+
+_ER_NO_SUCH_INDEX: Final = 35
+
+_NO_INDEX: Final = b""  # The primary index, of a method of a space.
+
+# What a space of Tarantool's can do that would make of this a database.
+_WRITING: Final = frozenset(
+    [
+        b"insert",
+        b"replace",
+        b"update",
+        b"upsert",
+        b"delete",
+        b"auto_increment",
+        b"drop",
+        b"create_index",
+        b"rename",
+        b"alter",
+        b"format",
+        b"on_replace",
+        b"before_replace",
+    ]
+)
+
+
+class Spaces(Family):
+    """The methods of spaces and their indexes."""
+
+    _site: Site
+    _engine: Engine
+    _tasks: Tasks
+    _upgraded: XqueueSpaces
+    _methods: dict[bytes, Method]
+
+    def __init__(self, site: Site, upgraded: XqueueSpaces) -> None:
+        self._site = site
+        self._engine = site.engine
+        self._tasks = Tasks(site)
+        self._upgraded = upgraded
+        self._methods = {}
+        for name in (b"select", b"get", b"count", b"len"):
+            self._methods[name] = Method(READ, _IndexMethod(self, _NO_INDEX, name).call)
+        for name in _WRITING:
+            self._methods[name] = Method(READ, _refuse_writing)
+        self._methods[b"pairs"] = Method(READ, _refuse_pairs)
+
+    def method(self, owner: bytes, name: bytes) -> Method | None:
+        """Return a method of a space."""
+        return self._methods.get(name)
+
+    def index_method(self, index: bytes, name: bytes) -> Method | None:
+        """Return a method of an index."""
+        if name not in _INDEX_METHODS:
+            return None
+        return Method(READ, _IndexMethod(self, index, name).call)
+
+    def select(self, caller: Caller, request: Request, now: i64) -> bytes | None:
+        """Run a SELECT request: rows, or None if they follow later."""
+        number = int(request.space)
+        may_read = caller.known and READ & caller.groups != 0
+        if number in schema.EMPTY or (not may_read and number in schema.SPACES | schema.INDEXES):
+            # Clients read these before they log in, too.
+            return NO_VALUES
+        if not may_read:
+            who = "this user" if caller.known else "user 'guest'; log in first"
+            raise BoxError(ER_ACCESS_DENIED, f"Read access to space '#{number}' is denied for {who}")
+        space = _CallerSpaces(self, caller).numbered(number)
+        if space is None:
+            raise BoxError(ER_NO_SUCH_SPACE, f"Space '#{number}' does not exist")
+        for index in space.indexes:
+            if index.number == request.index:
+                iterator = read_iterator(int(request.iterator), index, space.name, EQ)
+                key = [unpack(part) for part in request.args]
+                query = Query(index, iterator, key, int(request.limit), int(request.offset))
+                return run_long(self._site, caller, Selecting(request, space, query, False), now)
+        raise BoxError(_ER_NO_SUCH_INDEX, f"No index #{request.index} is defined in space '{space.name}'")
+
+    def run(self, caller: Caller, call: Request, name: bytes, path: _IndexMethod, now: i64) -> bytes | None:
+        """Run a method of a space or of one of its indexes."""
+        space = self._find(caller, name)
+        index = space.indexes[0]
+        if path.index != _NO_INDEX:
+            found = [each for each in space.indexes if each.name.encode() == path.index]
+            if not found:
+                raise NoProcedure(call.name)
+            index = found[0]
+        method = path.method
+        key = [] if method == b"len" else read_key(argument(call, 0))
+        long: LongCall
+        if method in (b"count", b"len"):
+            options = {} if method == b"len" else _options(call)
+            long = Counting(call, space, count_query(space, index, key, options))
+        elif method == b"select":
+            long = Selecting(call, space, select_query(space, index, key, _options(call)), True)
+        else:
+            if method == b"get":
+                index.check_exact(key)
+            long = Selecting(call, space, Query(index, REQ if method == b"max" else EQ, key, 1), False)
+        return run_long(self._site, caller, long, now)
+
+    def _find(self, caller: Caller, name: bytes) -> Space:
+        """Return the space of a name, which the caller may use."""
+        space = _CallerSpaces(self, caller).named(name)
+        if space is None:
+            self._site.seek([name])
+            shown = name[:200].decode("utf-8", "backslashreplace")
+            raise BoxError(ER_NO_SUCH_SPACE, f"Space '{shown}' does not exist; there are only tubes here")
+        return space
+
+    def of_all_tubes(self, name: bytes, caller: Caller) -> Space | None:
+        """Return `_queue` or its like."""
+        if name == queue_spaces.QUEUE:
+            return QueueSpace(self._engine, caller)
+        if name == queue_spaces.CONSUMERS:
+            return ConsumersSpace(self._engine, caller)
+        if name == queue_spaces.TAKEN or name == queue_spaces.TAKEN_2:
+            return TakenSpace(self._tasks, caller, name == queue_spaces.TAKEN_2)
+        return None
+
+    def of_tube(self, tube: Tube) -> Space:
+        """Return the space of a tube."""
+        upgraded = self._upgraded.find(tube.name)
+        return TaskSpace(self._tasks, tube) if upgraded is None else upgraded.readable()
+
+    def tube(self, name: bytes) -> Tube | None:
+        """Return the tube of a name."""
+        return self._engine.tubes.get(name)
+
+    def tube_of_number(self, number: int) -> Tube | None:
+        """Return the tube of a number."""
+        return tube_of_number(self._engine, number)
+
+    def schema(self, name: bytes, readable: Readable) -> Space | None:
+        """Return a space of the schema."""
+        if name == b"_vspace":
+            return SchemaSpaces(self._engine, readable)
+        return SchemaIndexes(self._engine, readable) if name == b"_vindex" else None
+
+
+class _CallerSpaces(Readable):
+    """The spaces that a caller may read."""
+
+    _spaces: Spaces
+    _caller: Caller
+
+    def __init__(self, spaces: Spaces, caller: Caller) -> None:
+        self._spaces = spaces
+        self._caller = caller
+
+    def fixed(self) -> list[Space]:
+        """Return the schema, and `_queue` and its like, in the order of their numbers."""
+        found: list[Space] = []
+        for name in _FIXED:
+            space = self._fixed(name)
+            if space is not None and (space.cuts or self._may_use(name)):
+                found.append(space)
+        return found
+
+    def of_tube(self, tube: Tube) -> Space | None:
+        """Return the space of a tube, if clients can know it by a name and a number."""
+        if FIRST_NUMBER + int(tube.number) > LAST_NUMBER or not is_utf8(tube.name) or tube.name in _FIXED:
+            return None
+        return self._spaces.of_tube(tube) if self._may_use(tube.name) else None
+
+    def named(self, name: bytes) -> Space | None:
+        """Return the space of a name."""
+        if not self._may_use(name):
+            return None
+        fixed = self._fixed(name)
+        if fixed is not None:
+            return fixed
+        tube = self._spaces.tube(name)
+        return None if tube is None else self._spaces.of_tube(tube)
+
+    def numbered(self, number: int) -> Space | None:
+        """Return the space of a number."""
+        if number in schema.SPACES:
+            return self._fixed(b"_vspace")
+        if number in schema.INDEXES:
+            return self._fixed(b"_vindex")
+        if number < FIRST_NUMBER:
+            for space in self.fixed():
+                if space.number == number:
+                    return space
+            return None
+        tube = self._spaces.tube_of_number(number - FIRST_NUMBER)
+        return None if tube is None else self.of_tube(tube)
+
+    def _fixed(self, name: bytes) -> Space | None:
+        space = self._spaces.of_all_tubes(name, self._caller)
+        return self._spaces.schema(name, self) if space is None else space
+
+    def _may_use(self, name: bytes) -> bool:
+        return self._caller.any_tube or self._caller.may_use(name)
+
+
+_INDEX_METHODS: Final = frozenset([b"select", b"get", b"count", b"len", b"min", b"max"])
+_FIXED: Final = (
+    *(b"_vspace", b"_vindex"),
+    *(queue_spaces.QUEUE, queue_spaces.CONSUMERS, queue_spaces.TAKEN, queue_spaces.TAKEN_2),
+)
+
+
+class _IndexMethod:
+    """One method of an index, of whatever space."""
+
+    index: bytes  # Its name; empty for the primary index.
+    method: bytes
+    _spaces: Spaces
+
+    def __init__(self, spaces: Spaces, index: bytes, method: bytes) -> None:
+        self.index = index
+        self.method = method
+        self._spaces = spaces
+
+    def call(self, caller: Caller, call: Request, owner: bytes, now: int) -> bytes | None:
+        """Call it on the space of a name."""
+        return self._spaces.run(caller, call, owner, self, now)
+
+
+def _refuse_writing(caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+    shown = name[:200].decode("utf-8", "backslashreplace")
+    raise BoxError(
+        ER_UNSUPPORTED,
+        f"Penstock does not support writing space '{shown}': it is no database; use queue.tube.{shown} and its methods",
+    )
+
+
+def _refuse_pairs(caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+    raise LuaError("pairs returns functions, which cannot be sent; use select with a limit and iterator GT")
+
+
+class Box(Functions):
+    """The functions of `box`: few, and those that would make a database are refused by name."""
+
+    def method(self, owner: bytes, name: bytes) -> Method | None:
+        """A function; one that refuses, for what makes or configures spaces."""
+        if name == b"cfg" or name.startswith((b"schema.", b"execute", b"sql.")):
+            return Method(READ, _refuse_database)
+        return super().method(owner, name)
+
+
+def _refuse_database(caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
+    shown = call.name[:200].decode("utf-8", "backslashreplace")
+    raise BoxError(
+        ER_UNSUPPORTED,
+        f"Penstock does not support {shown}: it is no database, and has no spaces but its tubes; "
+        "make one by queue.create_tube",
+    )
+
+
+def _options(call: Request) -> dict[object, object]:
+    """Return the options behind the key."""
+    return read_options(call.args[1]) if len(call.args) > 1 else {}

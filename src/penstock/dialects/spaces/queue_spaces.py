@@ -1,0 +1,416 @@
+"""The spaces of tarantool/queue about all tubes: `_queue`, `_queue_consumers`, `_queue_taken` and `_queue_taken_2`.
+
+    space             number   fields                                                       indexes
+    _queue            512      tube_name tube_id space_name tube_type opts                  tube, tube_id
+    _queue_consumers  513      connection_id fiber_id tube_id event_time fiber_time         pk, consumer
+    _queue_taken      514      session_id tube_id task_id taken_time                        pk, task
+    _queue_taken_2    515      tube_id task_id connection_id session_uuid taken_time        task, uuid
+
+`_queue_taken` is that of older releases, `_queue_taken_2` that of release 1.5. A client sees rows of the tubes that it
+may use. A session's uuid is shown to that session only, because a client that knows it can join the session.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.core import states as s
+from penstock.core.engine import Engine
+from penstock.core.job import Job
+from penstock.core.limits import NEVER
+from penstock.core.tube import Tube
+from penstock.core.waits import Line, Link, Waiting
+from penstock.dialects.command import Caller
+from penstock.dialects.spaces.indexes import Index, Query
+from penstock.dialects.spaces.job_spaces import CENTURY_US
+from penstock.dialects.spaces.reading import FEW_MAX, Scan, Space
+from penstock.dialects.tarantool import Tasks, description
+from penstock.dialects.xqueue_options import Field
+from penstock.wire.bodies import name_value
+from penstock.wire.msgpack import DEPTH_MAX, write_array, write_value
+
+QUEUE: Final = b"_queue"
+CONSUMERS: Final = b"_queue_consumers"
+TAKEN: Final = b"_queue_taken"
+TAKEN_2: Final = b"_queue_taken_2"
+
+_TUBES_SLICE: Final = 100
+
+# In place of the session of a taken job that no session holds: one in a claim, or one that anyone may finish.
+_NO_SESSION: Final = 0
+
+
+def _fields(text: str) -> list[Field]:
+    """Return fields from words like `name:type`; a question mark means that the field may be nil."""
+    found: list[Field] = []
+    for word in text.split():
+        name, _, type = word.partition(":")
+        found.append(Field(name, type.rstrip("?"), type.endswith("?")))
+    return found
+
+
+_QUEUE_FIELDS: Final = _fields("tube_name:string tube_id:unsigned space_name:string tube_type:string opts:any")
+_CONSUMERS_FIELDS: Final = _fields(
+    "connection_id:unsigned fiber_id:unsigned tube_id:unsigned event_time:unsigned fiber_time:unsigned"
+)
+_TAKEN_FIELDS: Final = _fields("session_id:unsigned tube_id:unsigned task_id:scalar taken_time:unsigned?")
+_TAKEN_2_FIELDS: Final = _fields(
+    "tube_id:unsigned task_id:scalar connection_id:unsigned session_uuid:string? taken_time:unsigned?"
+)
+
+_QUEUE_INDEXES: Final = [Index(0, "tube", [0], _QUEUE_FIELDS), Index(1, "tube_id", [1], _QUEUE_FIELDS)]
+_CONSUMERS_INDEXES: Final = [
+    # A client of another protocol that waits for several tubes at once has a row for each of them.
+    Index(0, "pk", [0, 1], _CONSUMERS_FIELDS),
+    Index(1, "consumer", [2, 3], _CONSUMERS_FIELDS, False),
+]
+_TAKEN_INDEXES: Final = [Index(0, "pk", [0, 1, 2], _TAKEN_FIELDS), Index(1, "task", [1, 2], _TAKEN_FIELDS)]
+_TAKEN_2_INDEXES: Final = [Index(0, "task", [0, 1], _TAKEN_2_FIELDS), Index(1, "uuid", [3], _TAKEN_2_FIELDS, False)]
+
+
+class _AllTubesSpace(Space):
+    """A space with rows about all tubes."""
+
+    engine: Engine
+    caller: Caller
+
+    def __init__(
+        self, name: bytes, number: int, fields: list[Field], indexes: list[Index], engine: Engine, caller: Caller
+    ) -> None:
+        super().__init__(name.decode(), number, fields, indexes)
+        self.engine = engine
+        self.caller = caller
+
+    def advance(self, now: i64) -> None:
+        """Let happen what fell due."""
+        self.engine.advance(now)
+
+    def may_read(self, tube: Tube) -> bool:
+        """Return whether the client sees the rows about a tube."""
+        return not tube.dropped and (self.caller.any_tube or self.caller.may_use(tube.name))
+
+    def write(self, writer: BytesWriter, item: object) -> None:
+        """Write an item's row."""
+        write_array(writer, len(self.fields))
+        for field in range(len(self.fields)):
+            write_value(writer, self.value(field, item), DEPTH_MAX)
+
+    def tube_of(self, query: Query, field: int) -> Tube | None:
+        """Return the tube whose number an exact query has at a field; None if it has none, or no such tube exists."""
+        parts = query.index.parts
+        if query.exact and field in parts[: len(query.values)]:
+            return tube_of_number(self.engine, query.values[parts.index(field)])
+        return None
+
+    def names_tube(self, query: Query, field: int) -> bool:
+        """Return whether a query is about one tube, by its number."""
+        return query.exact and field in query.index.parts[: len(query.values)]
+
+
+def tube_of_number(engine: Engine, number: object) -> Tube | None:
+    """Return the tube of a number."""
+    if not isinstance(number, (int, float)) or number < 0 or number >= NEVER:
+        return None
+    tubes, _ = engine.scan_tubes(int(number), 1)
+    return tubes[0] if tubes and tubes[0].number == number else None
+
+
+class QueueSpace(_AllTubesSpace):
+    """`_queue`: its items are tubes."""
+
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        super().__init__(QUEUE, 512, _QUEUE_FIELDS, _QUEUE_INDEXES, engine, caller)
+
+    def is_there(self, item: object) -> bool:
+        """Return whether the client sees a tube."""
+        assert isinstance(item, Tube)
+        return self.may_read(item)
+
+    def value(self, field: int, item: object) -> object:
+        """Return a field of a tube's row."""
+        assert isinstance(item, Tube)
+        if field == 1:
+            return int(item.number)
+        if field == 0 or field == 2:
+            return name_value(item.name)
+        return item.policy.type if field == 3 else description(item)["opts"]
+
+    def scan(self, query: Query) -> Scan:
+        """Begin a way through the tubes; upwards, they are ordered by their numbers."""
+        if query.index.number != 1 or query.descending:
+            return _Tubes(self.engine, 0, False)
+        start = query.key[0][1] if query.values else 0
+        return _Tubes(self.engine, int(min(start, NEVER)), True)
+
+    def few(self, query: Query, now: i64) -> list[object] | None:
+        """Return the tube of a name or a number."""
+        if not query.exact:
+            return None
+        if query.index.number == 1:
+            tube = tube_of_number(self.engine, query.values[0])
+        else:
+            tube = self.engine.tubes.get(query.key[0][1])
+        return [] if tube is None else [tube]
+
+    def count(self, query: Query) -> int:
+        """Return how many tubes there are."""
+        return len(self.engine.tubes) if not query.values and self.caller.any_tube else -1
+
+
+class _Tubes(Scan):
+    """All tubes, in the order of their numbers."""
+
+    _engine: Engine
+    _cursor: int
+
+    def __init__(self, engine: Engine, start: int, ordered: bool) -> None:
+        super().__init__(ordered)
+        self._engine = engine
+        self._cursor = start
+
+    def next(self, count: int) -> list[object]:
+        """Return the next tubes."""
+        tubes, self._cursor = self._engine.scan_tubes(self._cursor, min(count, _TUBES_SLICE))
+        self.is_over = self._cursor == 0
+        return [*tubes]
+
+
+class TakenSpace(_AllTubesSpace):
+    """`_queue_taken`, or `_queue_taken_2`: its items are taken jobs."""
+
+    _tasks: Tasks
+    _order: list[int]  # Where the fields of `_queue_taken` are in this space; the uuid is 4 there.
+
+    def __init__(self, tasks: Tasks, caller: Caller, second: bool) -> None:
+        self._tasks = tasks
+        if second:
+            self._order = [1, 2, 0, 4, 3]
+            super().__init__(TAKEN_2, 515, _TAKEN_2_FIELDS, _TAKEN_2_INDEXES, tasks.engine, caller)
+        else:
+            self._order = [0, 1, 2, 3]
+            super().__init__(TAKEN, 514, _TAKEN_FIELDS, _TAKEN_INDEXES, tasks.engine, caller)
+
+    def is_there(self, item: object) -> bool:
+        """Return whether the client sees a job, and it is still taken."""
+        assert isinstance(item, Job)
+        if item.state != s.TAKEN:
+            return False
+        tube = self.engine.tube_at(i64(item.tube))
+        return tube is not None and self.may_read(tube)
+
+    def value(self, field: int, item: object) -> object:
+        """Return a field of a taken job's row."""
+        assert isinstance(item, Job)
+        what = self._order[field]
+        if what == 1:
+            return int(self.engine.tube_of(item).number)
+        if what == 2:
+            return int(item.local) if item.local >= 0 else name_value(self._tasks.id_text(item))
+        if what == 3:
+            # When a job was taken is known by the end of its time to run.
+            known = item.wake != NEVER and item.ttr != NEVER
+            return int(item.wake - item.ttr) * 1000 if known else None
+        session = self.engine.session_number(item.holder) if item.holder >= 0 else _NO_SESSION
+        if what == 0:
+            return session
+        reader = self.caller.connection.session
+        return name_value(reader.token) if session == reader.number else None
+
+    def scan(self, query: Query) -> Scan:
+        """Begin a way through the taken jobs of all tubes, or of the one that the query names."""
+        field = self._order.index(1)
+        if self.names_tube(query, field):
+            tube = self.tube_of(query, field)
+            return _TakenJobs(self.engine, [] if tube is None else [tube], False)
+        return _TakenJobs(self.engine, [], True)
+
+    def few(self, query: Query, now: i64) -> list[object] | None:
+        """Return the job of a task's id, or the jobs that the client's own session holds."""
+        parts = query.index.parts[: len(query.values)]
+        task, session = self._order.index(2), self._order.index(0)
+        if query.exact and self._order.index(1) in parts and task in parts:
+            tube = self.tube_of(query, self._order.index(1))
+            job = None if tube is None else self._find(tube, query.values[parts.index(task)], now)
+            return [] if job is None else [job]
+        mine = self.caller.connection.session
+        if query.exact and session in parts and query.values[parts.index(session)] == mine.number:
+            return [*mine.held] if len(mine.held) <= FEW_MAX else None
+        return None
+
+    def _find(self, tube: Tube, id: object, now: i64) -> Job | None:
+        """Return the job of an id, which may be any value."""
+        if not self.may_read(tube):
+            return None
+        if tube.locals is None:
+            return self._tasks.find_id(tube, id, now) if isinstance(id, (str, bytes)) else None
+        if isinstance(id, bool) or not isinstance(id, (int, float)) or not 0 <= id < NEVER or id != int(id):
+            return None
+        return self.engine.find_local(tube, int(id), now)
+
+    def count(self, query: Query) -> int:
+        """Return how many jobs are taken."""
+        return int(self.engine.taken_count) if not query.values and self.caller.any_tube else -1
+
+
+class _TakenJobs(Scan):
+    """The taken jobs of tubes: of some, or of all.
+
+    The last job of a tube's bag moves to the place of one that leaves it, and new ones come last. Going from the end to
+    the beginning, a scan misses no job that stays. It may meet one twice.
+    """
+
+    _engine: Engine
+    _tubes: list[Tube]
+    _cursor: int  # Of the tubes to come; -1 if there are none.
+    _at: int  # The position in the first tube, from the end on; -1 before it was looked at.
+
+    def __init__(self, engine: Engine, tubes: list[Tube], all_tubes: bool) -> None:
+        super().__init__()
+        self._engine = engine
+        self._tubes = tubes
+        self._cursor = 0 if all_tubes else -1
+        self._at = -1
+
+    def next(self, count: int) -> list[object]:
+        """Return the next jobs."""
+        found: list[object] = []
+        looked = 0
+        while looked < count:
+            if not self._tubes:
+                if self._cursor < 0:
+                    self.is_over = True
+                    break
+                self._tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
+                if self._cursor == 0:
+                    self._cursor = -1
+                continue
+            bag = self._tubes[0].taken.items
+            end = len(bag) if self._at < 0 else min(self._at, len(bag))
+            start = max(0, end - (count - looked))
+            found.extend(bag[start:end])
+            looked += 1 + end - start
+            self._at = start
+            if start == 0:
+                self._tubes.pop(0)
+                self._at = -1
+        return found
+
+
+class _Consumer:
+    """A client that waits for a job of a tube."""
+
+    tube: Tube
+    wait: Waiting
+    link: Link
+
+    def __init__(self, tube: Tube, link: Link) -> None:
+        self.tube = tube
+        self.wait = link.wait
+        self.link = link
+
+
+class ConsumersSpace(_AllTubesSpace):
+    """`_queue_consumers`: its items are clients that wait, one for each tube that they wait for."""
+
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        super().__init__(CONSUMERS, 513, _CONSUMERS_FIELDS, _CONSUMERS_INDEXES, engine, caller)
+
+    def is_there(self, item: object) -> bool:
+        """Return whether the client sees a consumer, and it still waits."""
+        assert isinstance(item, _Consumer)
+        return _is_in_line(item.link) and self.may_read(item.tube)
+
+    def value(self, field: int, item: object) -> object:
+        """Return a field of a consumer's row."""
+        assert isinstance(item, _Consumer)
+        wait = item.wait
+        if field == 0:
+            return int(wait.connection.session.number)
+        if field == 1:
+            return int(wait.number)
+        if field == 2:
+            return int(item.tube.number)
+        if field == 3:
+            return int(wait.since) * 1000 + CENTURY_US if wait.deadline_pos < 0 else int(wait.due) * 1000
+        return int(wait.since) * 1000
+
+    def place(self, query: Query, item: object) -> tuple[object, ...]:
+        """Return where a consumer is in the order; of one that waits for several tubes, by the tube."""
+        assert isinstance(item, _Consumer)
+        return (*super().place(query, item), (2, int(item.tube.number)))
+
+    def scan(self, query: Query) -> Scan:
+        """Begin a way through the consumers of all tubes, or of the one that the query names."""
+        if self.names_tube(query, 2):
+            tube = self.tube_of(query, 2)
+            return _Consumers(self.engine, [] if tube is None else [tube], False)
+        return _Consumers(self.engine, [], True)
+
+
+class _Consumers(Scan):
+    """The consumers that wait for jobs of tubes: of some, or of all."""
+
+    _engine: Engine
+    _tubes: list[Tube]
+    _cursor: int  # Of the tubes to come; -1 if there are none.
+    _lines: list[Line]  # Of the first tube.
+    _is_in_tube: bool
+    _last: Link | None  # The last one that was met in the first line.
+
+    def __init__(self, engine: Engine, tubes: list[Tube], all_tubes: bool) -> None:
+        super().__init__()
+        self._engine = engine
+        self._tubes = tubes
+        self._cursor = 0 if all_tubes else -1
+        self._lines = []
+        self._is_in_tube = False
+        self._last = None
+
+    def next(self, count: int) -> list[object]:
+        """Return the next consumers."""
+        found: list[object] = []
+        looked = 0
+        while looked < count:
+            looked += 1
+            if self._lines:
+                link = self._lines[0].head if self._last is None else _after(self._last)
+                while link is not None and looked < count:
+                    found.append(_Consumer(self._tubes[0], link))
+                    self._last = link
+                    link = link.after
+                    looked += 1
+                if link is None:
+                    self._lines.pop(0)
+                    self._last = None
+            elif self._is_in_tube:
+                self._tubes.pop(0)
+                self._is_in_tube = False
+            elif self._tubes:
+                tube = self._tubes[0]
+                self._lines = [tube.line, *tube.key_lines.values()]
+                self._is_in_tube = True
+            elif self._cursor < 0:
+                self.is_over = True
+                break
+            else:
+                self._tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
+                if self._cursor == 0:
+                    self._cursor = -1
+        return found
+
+
+def _is_in_line(link: Link) -> bool:
+    return link.before is not None or link.line.head is link
+
+
+def _after(last: Link) -> Link | None:
+    """Return the one that follows in the line. If the last one has left, it is the first that came later."""
+    if _is_in_line(last):
+        return last.after
+    link = last.line.head
+    while link is not None and link.wait.number <= last.wait.number:
+        link = link.after
+    return link

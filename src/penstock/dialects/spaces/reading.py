@@ -1,0 +1,340 @@
+"""How a space is read: in the order of an index, a slice at a time, with bounded memory.
+
+A `Space` describes itself (fields, indexes) and has *items*: what its rows are made of. Rows are written only for items
+that a client gets. There are three ways to find them:
+
+    few       the space knows the few items that can match: a key that names one row, a status that few tasks have
+    ordered   a scan that meets the items in the order of the index, from the key on: it stops at the limit
+    any       a scan that meets all items in any order. The first KEPT_MAX matching items are kept in order and written.
+              If more are asked for, another scan looks for the items that follow
+
+A slice looks at about SLICE items. A select that needs one slice is atomic. In a longer one, each row is as it was when
+its slice ran: a row that changes meanwhile may be missing, or may be in its old place. If there was another scan, a row
+that moved behind the rows that were written may be there twice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.core.errors import PenstockError
+from penstock.core.limits import BATCH_JOBS_MAX
+from penstock.dialects.calls import LongCall, one
+from penstock.dialects.command import SLICE, Caller
+from penstock.dialects.spaces.indexes import Comparable, Index, Query, comparable
+from penstock.dialects.xqueue_options import Field
+from penstock.wire.errors import BoxError
+from penstock.wire.iproto import Request
+from penstock.wire.msgpack import Reader, write_array
+
+# How many items a scan in any order keeps. Each takes some hundred bytes.
+KEPT_MAX: Final = 10_000
+
+# A space hands out up to this many items at once, so that they are found and written in one slice.
+FEW_MAX: Final = 400
+
+# An answer with more rows or bytes is refused, because a client could not know that rows are missing.
+ROWS_MAX: Final = BATCH_JOBS_MAX
+ROWS_BYTES_MAX: Final = 16 * 1024 * 1024
+
+ER_UNSUPPORTED: Final = 5
+
+
+class Scan:
+    """A way through items. An item that is there from the beginning to the end is met at least once."""
+
+    ordered: bool  # The items come in the order of the query.
+    is_over: bool
+
+    def __init__(self, ordered: bool = False) -> None:
+        self.ordered = ordered
+        self.is_over = False
+
+    def next(self, count: int) -> list[object]:
+        """Return about `count` of the next items."""
+        raise NotImplementedError
+
+
+class Space:
+    """One space, as one client may read it."""
+
+    name: str
+    number: int
+    fields: list[Field]
+    indexes: list[Index]  # The first is the primary index.
+    cuts: bool  # A select of too many rows ends early. Otherwise it is refused.
+
+    def __init__(self, name: str, number: int, fields: list[Field], indexes: list[Index]) -> None:
+        self.name = name
+        self.number = number
+        self.fields = fields
+        self.indexes = indexes
+        self.cuts = False
+        for index in indexes:
+            index.order = index.parts + [at for at in indexes[0].parts if at not in index.parts]
+
+    def advance(self, now: i64) -> None:
+        """Let happen what fell due."""
+        raise NotImplementedError
+
+    def is_gone(self) -> bool:
+        """Return whether the space was dropped."""
+        return False
+
+    def is_there(self, item: object) -> bool:
+        """Return whether an item still is in this space."""
+        return True
+
+    def value(self, field: int, item: object) -> object:
+        """Return a field of an item's row."""
+        raise NotImplementedError
+
+    def write(self, writer: BytesWriter, item: object) -> None:
+        """Write an item's row."""
+        raise NotImplementedError
+
+    def scan(self, query: Query) -> Scan:
+        """Begin a way through all items that may match a query."""
+        raise NotImplementedError
+
+    def few(self, query: Query, now: i64) -> list[object] | None:
+        """Return the items that may match, if they are few and known; those behind the limit may be left out."""
+        return None
+
+    def count(self, query: Query) -> int:
+        """Return how many rows match, if that is known without a scan; otherwise -1."""
+        return -1
+
+    def place(self, query: Query, item: object) -> Comparable:
+        """Return where an item is in the order of a query's index."""
+        return tuple([comparable(self.value(at, item)) for at in query.index.order])
+
+
+class Selecting(LongCall):
+    """The rows that match a query."""
+
+    _space: Space
+    _query: Query
+    _wrapped: bool  # The rows are one result of a call, not the results.
+    _writer: BytesWriter
+    _found: i64
+    _skip: int  # How many rows are still to be passed over.
+    _scan: Scan | None
+    _kept: list[tuple[Comparable, int, object]]  # Places, numbers and items, in the order of the index.
+    _fresh: list[tuple[Comparable, int, object]]  # The same, not yet in order.
+    _number: int  # How many items matched: no two of them are compared.
+    _kept_max: int
+    _lost: bool  # More items matched than could be kept.
+    _edge: Comparable | None  # Items up to this place were written.
+    _at: int  # How many of those kept were written.
+    _is_writing: bool
+    _is_over: bool
+
+    def __init__(self, call: Request, space: Space, query: Query, wrapped: bool) -> None:
+        super().__init__(call)
+        self._space = space
+        self._query = query
+        self._wrapped = wrapped
+        self._writer = BytesWriter()
+        self._found = 0
+        self._skip = query.offset
+        self._scan = None
+        self._kept = []
+        self._fresh = []
+        self._number = 0
+        self._kept_max = KEPT_MAX
+        self._lost = False
+        self._edge = None
+        self._at = 0
+        self._is_writing = False
+        self._is_over = query.limit == 0
+
+    def slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Look at the next items."""
+        caller.owed = 0
+        self._space.advance(now)
+        left = SLICE
+        while left > 0 and not self._is_over:
+            left -= 1 + self._step(left, now)
+        if self._is_over:
+            return self._results()
+        # All of it is in memory until the end, so it counts like what a client has not read.
+        caller.owed = len(self._writer)
+        return None
+
+    def _step(self, count: int, now: i64) -> int:
+        """Look at up to about so many items, or write so many rows; return how much of the slice that was."""
+        if self._space.is_gone():
+            self._is_over = True
+            return 0
+        if self._is_writing:
+            return self._write(count)
+        scan = self._scan
+        if scan is None:
+            few = self._space.few(self._query, now) if self._edge is None else None
+            if few is not None:
+                for item in few:
+                    self._keep(item)
+                self._sort()
+                self._is_writing = True
+                return len(few)
+            scan = self._scan = self._space.scan(self._query)
+            if not scan.ordered:
+                self._kept_max = min(KEPT_MAX, self._skip + self._query.limit - int(self._found))
+        items = scan.next(count)
+        if scan.ordered:
+            for item in items:
+                if self._space.is_there(item) and self._query.matches(self._space.place(self._query, item)):
+                    self._add(item)
+            self._is_over = self._is_over or scan.is_over
+        else:
+            for item in items:
+                self._keep(item)
+            if scan.is_over or len(self._fresh) * 4 >= len(self._kept):
+                self._sort()
+            self._is_writing = scan.is_over
+        # A scan may have looked at more items than it gives.
+        return len(items) if scan.is_over else count
+
+    def _keep(self, item: object) -> None:
+        """Keep an item if it matches and is among the next in order."""
+        if not self._space.is_there(item):
+            return
+        place = self._space.place(self._query, item)
+        if not self._query.matches(place):
+            return
+        kept = self._kept
+        descending = self._query.descending
+        edge = self._edge
+        if edge is not None and (place >= edge if descending else place <= edge):
+            return
+        if len(kept) >= self._kept_max and (place <= kept[0][0] if descending else place >= kept[-1][0]):
+            self._lost = True
+            return
+        self._number += 1
+        self._fresh.append((place, self._number, item))
+
+    def _sort(self) -> None:
+        """Bring what was kept into order, and drop what is too much."""
+        kept = self._kept
+        self._fresh.sort()
+        # Two runs that are in order are merged in linear time.
+        kept.extend(self._fresh)
+        self._fresh = []
+        kept.sort()
+        surplus = len(kept) - self._kept_max
+        if surplus > 0:
+            self._lost = True
+            if self._query.descending:
+                del kept[:surplus]
+            else:
+                del kept[-surplus:]
+
+    def _write(self, count: int) -> int:
+        """Write rows of those that were kept, as far as they still match."""
+        kept = self._kept
+        written = min(count, len(kept) - self._at)
+        for _ in range(written):
+            place, _, item = kept[-1 - self._at if self._query.descending else self._at]
+            self._at += 1
+            if place == self._edge:
+                continue  # A scan may meet an item twice.
+            self._edge = place
+            if self._space.is_there(item) and self._query.matches(self._space.place(self._query, item)):
+                self._add(item)
+        if self._at == len(kept):
+            self._is_over = self._is_over or not self._lost
+            # Otherwise another scan finds those that follow.
+            self._kept = []
+            self._lost = False
+            self._at = 0
+            self._scan = None
+            self._is_writing = False
+        return written
+
+    def _add(self, item: object) -> None:
+        """Pass over a row, or write it."""
+        if self._is_over:
+            return
+        if self._skip > 0:
+            self._skip -= 1
+            return
+        if self._found >= ROWS_MAX or len(self._writer) >= ROWS_BYTES_MAX:
+            if not self._space.cuts:
+                raise _too_many_rows()
+            self._is_over = True
+            return
+        self._space.write(self._writer, item)
+        self._found += 1
+        if self._found == self._query.limit:
+            self._is_over = True
+
+    def _results(self) -> bytes:
+        head = BytesWriter()
+        if self._wrapped:
+            head.append(0x91)
+        write_array(head, self._found)
+        head.write(self._writer.getvalue())
+        return head.getvalue()
+
+
+class Counting(LongCall):
+    """How many rows match a query."""
+
+    _space: Space
+    _query: Query
+    _scan: Scan | None
+    _count: int
+
+    def __init__(self, call: Request, space: Space, query: Query) -> None:
+        super().__init__(call)
+        self._space = space
+        self._query = query
+        self._scan = None
+        self._count = 0
+
+    def slice(self, caller: Caller, now: i64) -> bytes | None:
+        """Look at the next items."""
+        space = self._space
+        space.advance(now)
+        if space.is_gone():
+            return one(self._count)
+        scan = self._scan
+        if scan is None:
+            known = space.count(self._query)
+            if known >= 0:
+                return one(known)
+            few = space.few(self._query, now)
+            if few is not None:
+                self._add(few)
+                return one(self._count)
+            scan = self._scan = space.scan(self._query)
+        self._add(scan.next(SLICE))
+        return one(self._count) if scan.is_over else None
+
+    def _add(self, items: list[object]) -> None:
+        space, query = self._space, self._query
+        for item in items:
+            if space.is_there(item) and query.matches(space.place(query, item)):
+                self._count += 1
+
+
+def rows_in(results: bytes) -> object:
+    """Return the rows that are the one result of a select."""
+    reader = Reader(results)
+    # An answer may have more values than a request.
+    reader.left = len(results)
+    reader.length_of_array()
+    return reader.value()
+
+
+def _too_many_rows() -> PenstockError:
+    """Return the refusal of an answer that would be too long."""
+    return BoxError(
+        ER_UNSUPPORTED,
+        f"Penstock does not support answers of more than {ROWS_MAX} rows or {ROWS_BYTES_MAX} bytes; "
+        "set a limit and continue with iterator GT and the last key",
+    )

@@ -1,0 +1,237 @@
+"""The schema that clients load when they connect: `_vspace` and `_vindex`, the spaces and indexes that they may read.
+
+Clients load the schema again when its version changes. Here the version never changes, so a client that is connected
+does not see a space that was created later until it asks for it:
+
+    tarantool-python   reads an unknown name by itself
+    asynctnt           await conn.refetch_schema()
+    net.box            connect again, or call box.space.NAME:select
+
+The numbers of spaces do not change and are not used again, so a schema that is old is never wrong: a space that it has
+is the same space, or it does not exist any more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.core.engine import Engine
+from penstock.core.tube import Tube
+from penstock.dialects.spaces.indexes import Index, Query
+from penstock.dialects.spaces.reading import Scan, Space
+from penstock.dialects.xqueue_options import Field
+from penstock.wire.msgpack import DEPTH_MAX, write_value
+
+# The views, and the system spaces that they are views of: clients read either.
+SPACES: Final = frozenset([280, 281])
+INDEXES: Final = frozenset([288, 289])
+# Tarantool's other spaces about users, functions, collations and the like. They are empty.
+EMPTY: Final = frozenset([272, 276, 277, 296, 297, 304, 305, 312, 313, 320, 321])
+
+# A client that connects loads up to this many spaces, of this many tubes. Every other one is found by name or number.
+LISTED_MAX: Final = 10_000
+_EXAMINED_MAX: Final = 100_000
+
+_OWNER: Final = 1
+
+_SPACE_FIELDS: Final = [
+    Field("id", "unsigned"),
+    Field("owner", "unsigned"),
+    Field("name", "string"),
+    Field("engine", "string"),
+    Field("field_count", "unsigned"),
+    Field("flags", "map"),
+    Field("format", "array"),
+]
+_SPACE_INDEXES: Final = [
+    Index(0, "primary", [0], _SPACE_FIELDS),
+    Index(1, "owner", [1], _SPACE_FIELDS, False),
+    Index(2, "name", [2], _SPACE_FIELDS),
+]
+_INDEX_FIELDS: Final = [
+    Field("id", "unsigned"),
+    Field("iid", "unsigned"),
+    Field("name", "string"),
+    Field("type", "string"),
+    Field("opts", "map"),
+    Field("parts", "array"),
+]
+_INDEX_INDEXES: Final = [Index(0, "primary", [0, 1], _INDEX_FIELDS), Index(2, "name", [0, 2], _INDEX_FIELDS)]
+
+
+class Readable:
+    """The spaces that one client may read."""
+
+    def fixed(self) -> list[Space]:
+        """Return the spaces that exist on every server."""
+        raise NotImplementedError
+
+    def of_tube(self, tube: Tube) -> Space | None:
+        """Return the space of a tube."""
+        raise NotImplementedError
+
+    def named(self, name: bytes) -> Space | None:
+        """Return the space of a name."""
+        raise NotImplementedError
+
+    def numbered(self, number: int) -> Space | None:
+        """Return the space of a number."""
+        raise NotImplementedError
+
+
+class SchemaSpaces(Space):
+    """`_vspace`: its items are spaces."""
+
+    _engine: Engine
+    _readable: Readable
+
+    def __init__(self, engine: Engine, readable: Readable) -> None:
+        super().__init__("_vspace", 281, _SPACE_FIELDS, _SPACE_INDEXES)
+        self.cuts = True  # A client that is refused its schema does not connect.
+        self._engine = engine
+        self._readable = readable
+
+    def advance(self, now: i64) -> None:
+        """Nothing in the schema falls due."""
+
+    def value(self, field: int, item: object) -> object:
+        """Return a field of a space's row."""
+        assert isinstance(item, Space)
+        if field == 0:
+            return item.number
+        if field == 1:
+            return _OWNER
+        return item.name
+
+    def write(self, writer: BytesWriter, item: object) -> None:
+        """Write a space's row."""
+        assert isinstance(item, Space)
+        format: list[object] = []
+        for field in item.fields:
+            described: dict[object, object] = {"name": field.name, "type": field.type}
+            if field.nullable:
+                described["is_nullable"] = True
+            format.append(described)
+        flags: dict[object, object] = {}
+        write_value(writer, [item.number, _OWNER, item.name, "memtx", 0, flags, format], DEPTH_MAX)
+
+    def scan(self, query: Query) -> Scan:
+        """Begin a way through the spaces; their numbers come in order."""
+        return _Listed(self._engine, self._readable, query.index.number == 0 and not query.descending)
+
+    def few(self, query: Query, now: i64) -> list[object] | None:
+        """Return the space of a name or a number."""
+        if not query.exact or query.index.number == 1:
+            return None
+        value = query.key[0][1]
+        space = self._readable.named(value) if query.index.number == 2 else self._readable.numbered(int(value))
+        return [] if space is None else [space]
+
+
+class SpaceIndex:
+    """An index and its space."""
+
+    space: Space
+    index: Index
+
+    def __init__(self, space: Space, index: Index) -> None:
+        self.space = space
+        self.index = index
+
+
+class SchemaIndexes(Space):
+    """`_vindex`: its items are indexes of spaces."""
+
+    _engine: Engine
+    _readable: Readable
+
+    def __init__(self, engine: Engine, readable: Readable) -> None:
+        super().__init__("_vindex", 289, _INDEX_FIELDS, _INDEX_INDEXES)
+        self.cuts = True  # A client that is refused its schema does not connect.
+        self._engine = engine
+        self._readable = readable
+
+    def advance(self, now: i64) -> None:
+        """Nothing in the schema falls due."""
+
+    def value(self, field: int, item: object) -> object:
+        """Return a field of an index's row."""
+        assert isinstance(item, SpaceIndex)
+        if field == 0:
+            return item.space.number
+        return item.index.number if field == 1 else item.index.name
+
+    def write(self, writer: BytesWriter, item: object) -> None:
+        """Write an index's row."""
+        assert isinstance(item, SpaceIndex)
+        index = item.index
+        opts: dict[object, object] = {"unique": index.unique}
+        write_value(writer, [item.space.number, index.number, index.name, "tree", opts, index.described()], DEPTH_MAX)
+
+    def scan(self, query: Query) -> Scan:
+        """Begin a way through the indexes; their numbers come in order."""
+        spaces = _Listed(self._engine, self._readable, query.index.number == 0 and not query.descending)
+        return _ListedIndexes(spaces)
+
+    def few(self, query: Query, now: i64) -> list[object] | None:
+        """Return the indexes of a space."""
+        if not query.exact:
+            return None
+        space = self._readable.numbered(int(query.key[0][1]))
+        return [] if space is None else [SpaceIndex(space, index) for index in space.indexes]
+
+
+class _Listed(Scan):
+    """The spaces that a client loads when it connects: the fixed ones, then tubes in the order of their creation.
+
+    The queues of Disque's clients are left out. There may be very many of them, and no client of Tarantool reads them.
+    """
+
+    _engine: Engine
+    _readable: Readable
+    _cursor: int
+    _found: int
+    _examined: int
+
+    def __init__(self, engine: Engine, readable: Readable, ordered: bool) -> None:
+        super().__init__(ordered)
+        self._engine = engine
+        self._readable = readable
+        self._cursor = 0
+        self._found = 0
+        self._examined = 0
+
+    def next(self, count: int) -> list[object]:
+        """Return the next spaces."""
+        found: list[object] = [] if self._examined else [*self._readable.fixed()]
+        tubes, self._cursor = self._engine.scan_tubes(self._cursor, count)
+        for tube in tubes:
+            space = None if tube.policy.type == "disque" else self._readable.of_tube(tube)
+            if space is not None:
+                found.append(space)
+        self._found += len(found)
+        self._examined += count
+        self.is_over = self._cursor == 0 or self._found >= LISTED_MAX or self._examined >= _EXAMINED_MAX
+        return found
+
+
+class _ListedIndexes(Scan):
+    """The indexes of these spaces."""
+
+    _spaces: _Listed
+
+    def __init__(self, spaces: _Listed) -> None:
+        super().__init__(spaces.ordered)
+        self._spaces = spaces
+
+    def next(self, count: int) -> list[object]:
+        """Return the next indexes."""
+        found: list[object] = []
+        for space in self._spaces.next(max(1, count // 3)):
+            assert isinstance(space, Space)
+            found.extend([SpaceIndex(space, index) for index in space.indexes])
+        self.is_over = self._spaces.is_over
+        return found

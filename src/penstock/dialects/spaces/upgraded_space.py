@@ -1,0 +1,106 @@
+"""A space of xqueue, read: a row for each task, with the fields that `upgrade` was given.
+
+    index        number   parts                              exists
+    primary      0        the primary key                    always
+    status       1        status [priority] primary key      always
+    tube_status  2        tube status [priority] primary key if the space has a tube field
+    runat        3        runat primary key                  if the space has a runat field
+
+In xqueue, users create these indexes themselves and choose their names. Here they exist by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.core import states as s
+from penstock.core.job import BODY_JSON, BODY_MSGPACK, Job
+from penstock.core.tube import Tube, key_of
+from penstock.dialects.site import Site
+from penstock.dialects.spaces.indexes import Index
+from penstock.dialects.spaces.job_spaces import JobSpace
+from penstock.dialects.xqueue import STATUS_LETTERS
+from penstock.dialects.xqueue_options import AUTO_INCREMENT, NO_FIELD, Options, XqueueError
+from penstock.dialects.xqueue_rows import Rows, find_job, key_of_job, priority_of, runat_of
+from penstock.wire.msgpack import DEPTH_MAX, write_value
+
+_STATES: Final[dict[object, list[int]]] = {
+    STATUS_LETTERS[state]: [state] for state in (s.READY, s.TAKEN, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE)
+}
+
+# Bodies without a value, in place of one that cannot be read.
+_NO_BODY: Final = {BODY_JSON: b"null", BODY_MSGPACK: b"\x90"}
+
+
+class XqueueSpace(JobSpace):
+    """A space of xqueue."""
+
+    _site: Site
+    _rows: Rows
+    _options: Options
+
+    def __init__(self, site: Site, tube: Tube, rows: Rows) -> None:
+        options = rows.options
+        self._site = site
+        self._rows = rows
+        self._options = options
+        fields = list(options.format)
+        key = list(options.key)
+        served = ([] if options.priority == NO_FIELD else [options.priority]) + key
+        indexes = [Index(0, "primary", key, fields), Index(1, "status", [options.status, *served], fields)]
+        if options.tube != NO_FIELD:
+            parts = [options.tube, options.status, *served]
+            indexes.append(Index(2, "tube_status", list(dict.fromkeys(parts)), fields))
+        if options.runat != NO_FIELD:
+            indexes.append(Index(3, "runat", [options.runat, *key], fields))
+        # A tube that is part of the key may be another one than the key of the job.
+        job_key = NO_FIELD if options.tube in options.key else options.tube
+        super().__init__(site.engine, tube, fields, indexes, [options.status, options.priority, job_key])
+
+    def find(self, key: list[object], now: i64) -> Job | None:
+        """Return the job of a primary key."""
+        try:
+            parts: list[Any] = self._rows.check_key([*key])
+        except XqueueError:
+            return None  # No task can have it.
+        job = find_job(self.engine, self.tube, self._options, self._site.ids, parts)
+        if job is not None:
+            self.engine.look(job, now)
+        return job
+
+    def states_of(self, status: object) -> list[int]:
+        """Return the state that a letter stands for."""
+        return _STATES.get(status, [])
+
+    def counts_up(self) -> bool:
+        """Return whether the keys of all tasks are the integers of their jobs: none has a name."""
+        made = self._options.id == AUTO_INCREMENT or self._options.key_type() not in ("string", "any", "scalar")
+        return made and self.tube.locals is not None and not self.tube.names
+
+    def value(self, field: int, item: object) -> object:
+        """Return a field of a task's row, if it is the queue's own."""
+        assert isinstance(item, Job)
+        options = self._options
+        if field in options.key:
+            return key_of_job(item, options, self._site.ids)[options.key.index(field)]
+        if field == options.status:
+            return STATUS_LETTERS[item.state]
+        if field == options.runat:
+            return runat_of(item)
+        if field == options.priority:
+            return priority_of(item)
+        assert field == options.tube
+        return key_of(self.tube, item).decode("utf-8", "surrogateescape") or None
+
+    def write(self, writer: BytesWriter, item: object) -> None:
+        """Write a task's row."""
+        assert isinstance(item, Job)
+        body = self._site.readable(item)
+        if body is None:
+            body = _NO_BODY.get(int(item.body_kind), b"")
+        key = key_of_job(item, self._options, self._site.ids)
+        row = self._rows.row(item, key, key_of(self.tube, item), body, item.state)
+        write_value(writer, row, DEPTH_MAX)
