@@ -24,6 +24,7 @@ from penstock.cluster.mail import Mail
 from penstock.cluster.messages import (
     FAIL,
     MEET,
+    NODE_CONDITION,
     NODE_FAILED,
     NODE_LEAVING,
     NODE_SUSPECTED,
@@ -86,6 +87,7 @@ class Members:
     port: i64
     bus_port: i64
     leaving: bool
+    condition: i64  # Why this node does not accept copies now: bits of NODE_CONDITION.
     timeout_ms: i64
     peers: dict[bytes, Peer]
     changes: i64  # Raised when something changed that has to survive a restart.
@@ -112,6 +114,7 @@ class Members:
         self.port = 0
         self.bus_port = 0
         self.leaving = False
+        self.condition = 0
         self.timeout_ms = timeout_ms
         self.peers = {}
         self.changes = 0
@@ -284,6 +287,15 @@ class Members:
         """Leave, or stay; everybody is told at once."""
         self.leaving = leaving
         self.changes += 1
+        self._greet_all(now)
+
+    def set_condition(self, condition: i64, now: i64) -> None:
+        """Announce why this node does not accept copies, at once if that has changed."""
+        if condition != self.condition:
+            self.condition = condition
+            self._greet_all(now)
+
+    def _greet_all(self, now: i64) -> None:
         for peer in self.peers.values():
             if peer.linked:
                 self._greet(peer, PING, now)
@@ -323,6 +335,7 @@ class Members:
     def _renew(self, peer: Peer, epoch: i64) -> None:
         """Another is a node from now on: what is known of the one before, and leads there, is past."""
         peer.epoch = epoch
+        peer.flags &= ~NODE_CONDITION
         peer.heard = False
         peer.reports.clear()
         if peer.linked:
@@ -479,7 +492,7 @@ class Members:
             peer.asked = now
             if not peer.ping_sent:
                 peer.ping_sent = now
-        flags = NODE_LEAVING if self.leaving else 0
+        flags = self.condition | (NODE_LEAVING if self.leaving else 0)
         rumours = self._rumours(peer)
         greeting = Greeting(kind, self.announced, self.port, self.bus_port, flags, self.memory, rumours, self.epoch)
         self._mail.send(peer.id, greeting)
@@ -529,6 +542,7 @@ class Members:
         if (peer.flags ^ said.flags) & NODE_LEAVING:
             peer.flags ^= NODE_LEAVING
             self.changes += 1
+        peer.flags = peer.flags & ~NODE_CONDITION | said.flags & NODE_CONDITION
         if said.kind == PONG:
             self._is_alive(peer, now)
         else:

@@ -114,6 +114,11 @@ IPROTO_15: Final = 3
 NODE_SUSPECTED: Final = 1
 NODE_FAILED: Final = 2
 NODE_LEAVING: Final = 128
+# Ours: why a node does not accept copies now (condition.py). A node that does not know these bits ignores them.
+NODE_NO_DISK: Final = 256
+NODE_NO_MEMORY: Final = 512
+NODE_PAUSED: Final = 1024  # Of some queues only: those that are paused for jobs in.
+NODE_CONDITION: Final = NODE_NO_DISK | NODE_NO_MEMORY | NODE_PAUSED
 
 
 class Message:

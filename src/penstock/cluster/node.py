@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from penstock.cluster import messages as m
 from penstock.cluster.acks import Ack, Acks, is_at_least_once
+from penstock.cluster.condition import Condition
 from penstock.cluster.federation import Federation, Want, Wishes
 from penstock.cluster.founding import Claim, ClaimWait, Founding
 from penstock.cluster.handover import Handing, Handovers
@@ -65,6 +66,7 @@ class Cluster(CopyKeeper):
     members: Members
     acks: Acks
     requeue: Requeue
+    condition: Condition
     replications: Replications
     handovers: Handovers
     federation: Federation
@@ -98,7 +100,8 @@ class Cluster(CopyKeeper):
         self.members = members
         self.acks = Acks(self.place)
         self.requeue = Requeue(self.place, self.acks)
-        self.replications = Replications(self.place, self.acks, self.requeue)
+        self.condition = Condition(self.place, make_room)
+        self.replications = Replications(self.place, self.acks, self.requeue, self.condition)
         self.handovers = Handovers(self.place, self.acks, self.requeue)
         self.federation = Federation(self.place, self.acks, self.requeue, self.handovers)
         self.questions = Questions(self.place)
@@ -168,6 +171,8 @@ class Cluster(CopyKeeper):
     def advance(self, now: i64) -> None:
         """Let what fell due happen, as much as one turn may."""
         self.place.engine.advance(now)
+        if self.members.next_due <= now:
+            self.announce_condition(now)
         self.members.advance(now)
         if self.members.changes != self._changes:
             self._changes = self.members.changes
@@ -478,6 +483,10 @@ class Cluster(CopyKeeper):
         else:
             self._leaving.stop()
 
+    def announce_condition(self, now: i64) -> None:
+        """Let `members` have the condition of this node as it is now, and the other nodes if it has changed."""
+        self.members.set_condition(self.condition.flags(now), now)
+
     def registered(self) -> int:
         """How many jobs this node knows of, acknowledgements among them: a node that leaves is empty at 0."""
         return self.place.engine.jobs.count + len(self.acks.by_id)
@@ -553,6 +562,11 @@ class Cluster(CopyKeeper):
     def tube_dropped(self, tube: Tube) -> None:
         """A tube is gone."""
         self.homes.tube_dropped(tube)
+        self.condition.tube_dropped(tube)
+
+    def tube_paused(self, tube: Tube) -> None:
+        """A tube was paused, or goes on."""
+        self.condition.tube_paused(tube)
 
     def can_be_had(self, tube: Tube) -> None:
         """A job of a queue that others want jobs of is ready."""

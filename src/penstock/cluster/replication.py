@@ -20,6 +20,7 @@ from typing import Final
 from mypy_extensions import i32, i64
 
 from penstock.cluster.acks import Acks
+from penstock.cluster.condition import Condition
 from penstock.cluster.images import image_of, merge_holders, take_in
 from penstock.cluster.messages import (
     DELJOB,
@@ -107,14 +108,16 @@ class Replications:
     _place: Place
     _acks: Acks
     _requeue: Requeue
+    _condition: Condition
 
-    def __init__(self, place: Place, acks: Acks, requeue: Requeue) -> None:
+    def __init__(self, place: Place, acks: Acks, requeue: Requeue, condition: Condition) -> None:
         self.by_id = {}
         self.given_up = 0
         self.below_default = 0
         self._place = place
         self._acks = acks
         self._requeue = requeue
+        self._condition = condition
 
     # What producers want
 
@@ -311,6 +314,8 @@ class Replications:
         else:
             refusal = self._hold_copy(image, now)
             if refusal != _HELD:
+                if refusal in (NO_DISK, NO_MEMORY):
+                    self._condition.refused(len(image.body), now)
                 if not quiet:
                     place.mail.send(sender, OfJob(NOTHELD, image.id, refusal))
                 return

@@ -3,7 +3,8 @@
     <id> <ip>:<port>[@<bus port>] <flags> <ping sent> <pong received> <connected|disconnected>
 
 The bus port is there where it is not the usual one. Among the flags is `epoch=N` of a node that a standby has become;
-for those that are in the table no more, the file has a line of its own, and one for those that were given up:
+for those that are in the table no more, the file has a line of its own, and one for those that were given up. Why a
+node does not accept copies now (`nodisk`, `nomem`, `paused`) is shown, and is not in the file:
 
     vars epochs <id>=<epoch> …
     vars forgotten <id> …
@@ -16,7 +17,15 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.cluster.members import Members
-from penstock.cluster.messages import NODE_FAILED, NODE_LEAVING, NODE_SUSPECTED
+from penstock.cluster.messages import (
+    NODE_CONDITION,
+    NODE_FAILED,
+    NODE_LEAVING,
+    NODE_NO_DISK,
+    NODE_NO_MEMORY,
+    NODE_PAUSED,
+    NODE_SUSPECTED,
+)
 from penstock.cluster.peers import HANDSHAKE, NOADDR, Peer
 
 # The bus of a node listens so far above its port, unless it says otherwise.
@@ -29,6 +38,9 @@ _FLAGS: Final = {
     "handshake": HANDSHAKE,
     "noaddr": NOADDR,
     "leaving": NODE_LEAVING,
+    "nodisk": NODE_NO_DISK,
+    "nomem": NODE_NO_MEMORY,
+    "paused": NODE_PAUSED,
 }
 
 
@@ -56,14 +68,14 @@ class Roster:
 
 def nodes_text(members: Members, address: str) -> str:
     """What CLUSTER NODES shows to one who has found this node at an address."""
-    own = _own_line(members, address + _unusual(members.port, members.bus_port))
-    return own + "".join([_line(peer) for peer in members.peers.values()])
+    own = _own_line(members, address + _unusual(members.port, members.bus_port), members.condition)
+    return own + "".join([_line(peer, peer.flags) for peer in members.peers.values()])
 
 
 def file_text(members: Members) -> str:
     """What the file is to say: the members, without those whom we only hope to meet."""
-    lines = [_own_line(members, _address(members.host, members.port, members.bus_port))]
-    lines += [_line(peer) for peer in members.peers.values() if peer.is_member()]
+    lines = [_own_line(members, _address(members.host, members.port, members.bus_port), 0)]
+    lines += [_line(peer, peer.flags & ~NODE_CONDITION) for peer in members.peers.values() if peer.is_member()]
     return "".join([*lines, _epochs(members.past), _vars("forgotten", [node.decode() for node in members.given_up])])
 
 
@@ -108,15 +120,16 @@ def flags_text(flags: i64) -> str:
     return ",".join([word for word, bit in _FLAGS.items() if flags & bit])
 
 
-def _own_line(members: Members, address: str) -> str:
-    flags = "myself,leaving" if members.leaving else "myself"
+def _own_line(members: Members, address: str, condition: i64) -> str:
+    words = flags_text(condition | (NODE_LEAVING if members.leaving else 0))
+    flags = f"myself,{words}" if words else "myself"
     return f"{members.myself.decode()} {address} {_flags(flags, members.epoch)} 0 0 connected\n"
 
 
-def _line(peer: Peer) -> str:
+def _line(peer: Peer, shown: i64) -> str:
     address = ":0" if peer.flags & NOADDR else _address(peer.host, peer.port, peer.bus_port)
     state = "connected" if peer.linked else "disconnected"
-    flags = _flags(flags_text(peer.flags), peer.epoch) or "noflags"
+    flags = _flags(flags_text(shown), peer.epoch) or "noflags"
     return f"{peer.id.decode()} {address} {flags} {peer.ping_sent} {peer.pong_received} {state}\n"
 
 
@@ -153,7 +166,7 @@ def _peer(words: list[str]) -> Peer:
     epoch: i64 = 0
     told = words[2].split(",")
     for word in told:
-        flags |= _FLAGS.get(word, 0)
+        flags |= _FLAGS.get(word, 0) & ~NODE_CONDITION
         if word.startswith(_EPOCH):
             epoch = int(word[len(_EPOCH) :])
     number = int(port)

@@ -111,7 +111,9 @@ def _check_places(tube: Tube, jobs: list[Job]) -> None:
 
 def _check_labels(tube: Tube, jobs: list[Job]) -> None:
     """E2: jobs are found by their integers, names, unique values and bodies, and by nobody else's."""
-    if tube.locals is None:
+    if tube.driven:
+        assert all(job.extra is not None and job.extra.name for job in jobs), f"E2: {tube.name!r} has jobs without ids"
+    elif tube.locals is None:
         assert all(job.local == NO_SLOT for job in jobs), f"E2: {tube.name!r} has integers and no table of them"
     else:
         by_integer = check_table(tube.locals, tube.next_local, lambda job: job.local)
