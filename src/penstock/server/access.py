@@ -35,6 +35,7 @@ class Account:
         self.chap = chap  # The SHA-1 of the SHA-1 of the password; empty where only the SHA-256 is known.
         self._secret = secret
         self.tubes = tubes
+        self.truncates: set[bytes] = set()  # Tubes that it was granted to empty.
 
     def has_password(self, password: bytes) -> bool:
         """Tell whether this is its password, in the same time whether it is or not."""
@@ -48,15 +49,22 @@ class Account:
         is_right = hmac.compare_digest(hashlib.sha1(once).digest(), self.chap)
         return is_right and len(scramble) == len(mask)
 
-    def grant(self, tube: bytes) -> None:
-        """Let it use another tube."""
-        if self.tubes.match(tube):
-            return
-        if len(self.tubes.texts) >= PATTERNS_MAX:
+    def grant(self, tube: bytes, truncate: bool = False) -> None:
+        """Let the user use another tube, and empty it if `truncate` is set."""
+        if len(self.tubes.texts) >= PATTERNS_MAX and not self.tubes.match(tube):
             raise OutOfRange(
                 f"user {self.name!r} has {PATTERNS_MAX} patterns of tubes, as many as there may be; "
                 "configure fewer that match more"
             )
+        if truncate:
+            if len(self.truncates) >= PATTERNS_MAX and tube not in self.truncates:
+                raise OutOfRange(
+                    f"user {self.name!r} may truncate {PATTERNS_MAX} tubes, as many as there may be; "
+                    "make the user an administrator of its tubes instead"
+                )
+            self.truncates.add(tube)
+        if self.tubes.match(tube):
+            return
         pattern = re.sub(r"([\\*?\[\]])", r"\\\1", tube.decode("latin-1"))
         self.tubes.add(pattern.encode("latin-1"))
 
@@ -120,11 +128,14 @@ class Accounts:
         """Whether of a user's password only what RESP needs is known."""
         return name in self._users and not self._users[name].chap
 
-    def grant(self, name: str, tube: bytes) -> bool:
-        """Let a user use another tube, until the server ends; tell whether there is such a user."""
+    def grant(self, name: str, tube: bytes, truncate: bool) -> bool:
+        """Let a user use another tube until the server ends, and empty it if `truncate` is set.
+
+        Return whether there is such a user.
+        """
         user = self._users.get(name)
         if user is not None:
-            user.grant(tube)
+            user.grant(tube, truncate)
         return user is not None
 
 

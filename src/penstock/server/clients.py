@@ -124,6 +124,16 @@ class Clients:
         connection.user = ANYBODY
         return connection
 
+    def limit_bulks(self, bulk_max: int) -> None:
+        """Let no argument have more bytes than this, also of clients that are connected."""
+        if bulk_max == self.limits.bulk_max:
+            return
+        self.limits.bulk_max = bulk_max
+        for connection in self:
+            connection.bulk_max = bulk_max
+            if connection.known:
+                connection.inbox.parser.trust(bulk_max)
+
     def came(self, connection: Connection) -> None:
         """A connection was made, if it may stay."""
         transport = connection.transport

@@ -39,6 +39,7 @@ class ClusterCommands:
         reply = caller.reply
         if word == b"NODES" and count == 2:
             membership = self._server.membership
+            membership.cluster.announce_condition(now)
             reply.bulk(nodes_text(membership.members, membership.address_for(caller.local_address)).encode())
         elif word == b"HOMES" and count == 2:
             self._server.site.run(caller, _Homes(self._server.membership.cluster), now)
@@ -84,6 +85,7 @@ class ClusterCommands:
             "cluster_stats_refused": bus.refusals,
             "cluster_stats_strangers": int(members.strangers),
             "cluster_adds_below_default": int(membership.cluster.replications.below_default),
+            "cluster_paused_queues": len(membership.cluster.condition.paused),
             "cluster_my_epoch": int(members.epoch),
             "cluster_homes_elsewhere": len(homes.of),
             "cluster_homes_claimed": len(membership.cluster.founding.claims),

@@ -87,8 +87,10 @@ class Config:
     users: dict[str, User]
     rename_command: dict[str, str]
     debug_commands: bool
+    drivers: dict[str, str]
     # Clients of Tarantool.
     queue15_pri_mode: str
+    queue_in_replicaset: bool
     xqueue: dict[str, dict[str, Any]]
     # Limits of a client.
     max_clients: int
@@ -226,6 +228,8 @@ class Config:
 
     def give(self, setting: Setting, word: str, given: object, origin: Origin) -> None:
         """Let a setting have what was given for it, in a form that `Kind.take` takes, by whoever calls it `word`."""
+        if setting.only_in_file and origin.source not in (Source.FILE, Source.INCLUDED):
+            raise ConfigError(f"{origin.place}: {word} names code that the server runs; write it in the config file")
         try:
             value = setting.kind.take(given, self.value(setting))
         except Refused as refused:

@@ -223,6 +223,7 @@ class Connection(Client):
         self.known = True
         self.groups = user.groups
         self.restrict(user.tubes)
+        self.truncates = user.truncates
         self.inbox.parser.trust(self.bulk_max)
         self._overseer.is_known(self)
 

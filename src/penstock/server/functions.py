@@ -13,7 +13,7 @@ from penstock.core.limits import DURATION_MS_MAX
 from penstock.dialects.call_command import CallCommand
 from penstock.dialects.calls import Calls, Functions, LogIn, Method, argument, one
 from penstock.dialects.command import ADMIN, EVERYTHING, READ, Caller, check_whole_server
-from penstock.dialects.spaces import Box, Spaces
+from penstock.dialects.spaces.methods import Box, Spaces
 from penstock.dialects.tarantool import Queue, TubeMethods, read_options, shown
 from penstock.dialects.xqueue_calls import Module, SpaceMethods
 from penstock.server.native_table import Row
@@ -44,8 +44,8 @@ def functions(server: Server, is_15: bool, log_in: LogIn) -> Calls:
             queue.add(name, method)
     box = Box({b"info": Method(READ, administration.info)})
     families = {b"queue": queue, b"queue15": Functions(queue15), b"xqueue": Module(server.spaces), b"box": box}
-    spaces = SpaceMethods(server.spaces, Spaces(server.site))
-    return Calls(server.desk, families, tubes, spaces, log_in)
+    spaces = Spaces(server.site, server.spaces)
+    return Calls(server.desk, families, tubes, SpaceMethods(server.spaces, spaces), spaces.select, log_in)
 
 
 def function_rows(server: Server) -> list[Row]:
@@ -94,7 +94,7 @@ class Administration:
         )
 
     def cfg(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
-        """queue.cfg({ttr, in_replicaset}): how long a session outlives its last connection; the rest has no effect"""
+        """queue.cfg({ttr, in_replicaset}): set how long sessions outlive connections; refuse temporary tubes"""
         check_whole_server(caller)
         for name, value in read_options(call.args[0]).items() if call.args else ():
             if name == "ttr":
@@ -106,17 +106,22 @@ class Administration:
             elif name == "in_replicaset":
                 if not isinstance(value, bool):
                     raise LuaError(f"Invalid value of in_replicaset: {value}")
+                self._server.config.change("queue-in-replicaset", "yes" if value else "no")
+                self._server.apply("queue_in_replicaset")
             else:
                 raise LuaError(f"Unknown option {name}")
         return NO_VALUES
 
     def grant(self, caller: Caller, call: Request, tube: bytes, now: int) -> bytes | None:
-        """tube:grant(user, {call, truncate}): let a user of the configuration use a tube, until the server ends"""
+        """tube:grant(user, {call, truncate}): let a user use a tube until the server ends, and truncate it"""
         if tube not in self._server.node.engine.tubes:
             self._server.site.seek([tube])
             raise NoProcedure(call.name)
         user = argument(call, 0)
-        if not isinstance(user, str) or not self._server.accounts.grant(user, tube):
+        options = read_options(call.args[1]) if len(call.args) > 1 else {}
+        # As in Lua, all values but nil and false are true.
+        truncate = options.get("truncate") not in (None, False)
+        if not isinstance(user, str) or not self._server.accounts.grant(user, tube, truncate):
             raise BoxError(_ER_NO_SUCH_USER, f"User '{shown(user)}' is not found")
         return NO_VALUES
 

@@ -8,8 +8,15 @@ from functools import partial
 from typing import Final
 
 from penstock._version import __version__
-from penstock.cluster.messages import NODE_FAILED, NODE_LEAVING, NODE_SUSPECTED
-from penstock.cluster.peers import NOADDR, Peer
+from penstock.cluster.messages import (
+    NODE_FAILED,
+    NODE_LEAVING,
+    NODE_NO_DISK,
+    NODE_NO_MEMORY,
+    NODE_PAUSED,
+    NODE_SUSPECTED,
+)
+from penstock.cluster.peers import NOADDR
 from penstock.dialects.command import GROUPS, Command
 from penstock.server.access import DEFAULT_USER, Account
 from penstock.server.connection import Connection
@@ -45,7 +52,7 @@ class Greeting:
         if len(args) == 1:
             if not caller.known:
                 raise Refused(b"NOAUTH Authentication required.")
-            self._introduce(caller)
+            self._introduce(caller, now)
             return
         if args[1] not in (b"2", b"3"):
             raise Refused(b"NOPROTO unsupported protocol version")
@@ -93,18 +100,21 @@ class Greeting:
         reply.bulk(b"modules")
         reply.array(0)
 
-    def _introduce(self, caller: Connection) -> None:
+    def _introduce(self, caller: Connection, now: int) -> None:
         """Say who this node is and whom it knows."""
         reply, members = caller.reply, self._server.membership.members
+        self._server.membership.cluster.announce_condition(now)
+        flags = members.condition | (NODE_LEAVING if self._server.site.leaving else 0)
         known = [peer for peer in members.peers.values() if peer.is_member()]
         reply.array(3 + len(known))
         reply.integer(1)
         node = self._server.node_id.encode()
         reply.bulk(node)
         host, _, port = self._server.membership.address_for(caller.local_address).rpartition(":")
-        reply.bulks([node, host.strip("[]").encode(), port.encode(), b"100" if self._server.site.leaving else b"1"])
+        reply.bulks([node, host.strip("[]").encode(), port.encode(), b"%d" % _priority(flags, True)])
         for peer in known:
-            reply.bulks([peer.id, peer.host.encode(), b"%d" % int(peer.port), b"%d" % _priority(peer)])
+            priority = _priority(int(peer.flags), peer.linked)
+            reply.bulks([peer.id, peer.host.encode(), b"%d" % int(peer.port), b"%d" % priority])
 
     def auth(self, caller: Connection, args: list[bytes], now: int) -> None:
         """AUTH [user] password"""
@@ -248,13 +258,17 @@ class _RespLogin(Login):
         self._reply.error(b"BUSY " + sentence.encode())
 
 
-def _priority(peer: Peer) -> int:
-    """How much a client should want to go to a node: less, the greater it is."""
-    if peer.flags & (NODE_FAILED | NODE_LEAVING | NOADDR):
+def _priority(flags: int, is_linked: bool) -> int:
+    """Return the priority of a node for clients. The least is the best: Disque has 1, 5, 10 and 100."""
+    if flags & (NODE_FAILED | NODE_LEAVING | NOADDR):
         return 100
-    if peer.flags & NODE_SUSPECTED:
+    if flags & NODE_SUSPECTED:
         return 10
-    return 1 if peer.linked else 5
+    if flags & (NODE_NO_DISK | NODE_NO_MEMORY):
+        return 8
+    if not is_linked:
+        return 5
+    return 2 if flags & NODE_PAUSED else 1
 
 
 def check_client_name(name: bytes) -> bytes:

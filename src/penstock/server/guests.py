@@ -234,7 +234,7 @@ class Guests:
         tunnel = Tunnel(self, sender, papers.number)
         self._tunnels[sender, papers.number] = tunnel
         door = self._doors.get(papers.door)
-        make = self._guest if door is None else door.guest
+        make = self._guest if door is None else door.greeted
         # Others of its session may be here already.
         is_new = papers.token not in self.node.engine.sessions
         token = papers.token if is_new else secrets.token_bytes(len(papers.token))

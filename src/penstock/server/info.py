@@ -57,8 +57,7 @@ class Info:
             if name in _OF_ALL_TUBES and not caller.any_tube:
                 continue
             if wanted in (name.lower(), "all") or (wanted == "default" and name != "Commandstats"):
-                lines = [f"# {name}", *(f"{key}:{value}" for key, value in figures().items())]
-                parts.append("".join(line + "\r\n" for line in lines))
+                parts.append(section(name, figures()))
         caller.reply.bulk(to_bytes("\r\n".join(parts)))
 
     def forget_rates(self) -> None:
@@ -193,12 +192,18 @@ class Info:
         return figures
 
 
+def section(name: str, figures: Figures) -> str:
+    """Return the lines of a section."""
+    return "".join(line + "\r\n" for line in (f"# {name}", *(f"{key}:{value}" for key, value in figures.items())))
+
+
 def _rss_bytes() -> int:
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        # The system has no /proc. The largest size so far is in bytes on macOS, and in KiB elsewhere.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def human_bytes(number: int) -> str:

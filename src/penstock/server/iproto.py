@@ -85,8 +85,8 @@ class Door:
         """Make what asyncio wants for the next connection."""
         return self.server.clients.accept_as(self._connection)
 
-    def guest(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
-        """A connection of a client of another node, which has greeted it."""
+    def greeted(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:
+        """Return the connection of a client that got its greeting from another node, or while the journal loaded."""
         return IprotoConnection(self, number, engine_connection, False)
 
     def _connection(self, number: int, engine_connection: EngineConnection) -> IprotoConnection:

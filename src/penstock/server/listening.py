@@ -18,26 +18,35 @@ Accept = Callable[[], asyncio.BaseProtocol]
 ACCEPTED_AT_ONCE: Final = 4
 
 
-async def listen(
+async def bind(
     loop: asyncio.AbstractEventLoop, accept: Accept, hosts: Sequence[str], port: int, backlog: int
-) -> asyncio.AbstractServer:
-    """Listen on a TCP port. The system queues up to `backlog` connections that are not accepted yet."""
-    listener = await loop.create_server(accept, hosts, port, backlog=ACCEPTED_AT_ONCE)
+) -> asyncio.Server:
+    """Open a TCP port. The system queues up to `backlog` connections, which are accepted after `start`."""
+    listener = await loop.create_server(accept, hosts, port, backlog=ACCEPTED_AT_ONCE, start_serving=False)
     _set_backlog(listener, backlog)
     return listener
 
 
-async def listen_unix(
+async def bind_unix(
     loop: asyncio.AbstractEventLoop, accept: Accept, sock: socket.socket, backlog: int
-) -> asyncio.AbstractServer:
-    """Listen on a Unix socket that is bound to its path."""
-    listener = await loop.create_unix_server(accept, sock=sock, backlog=ACCEPTED_AT_ONCE)
+) -> asyncio.Server:
+    """Open a Unix socket that is bound to its path. Connections are accepted after `start`."""
+    listener = await loop.create_unix_server(accept, sock=sock, backlog=ACCEPTED_AT_ONCE, start_serving=False)
     _set_backlog(listener, backlog)
     return listener
+
+
+async def start(listener: asyncio.Server, backlog: int) -> None:
+    """Accept connections."""
+    await listener.start_serving()
+    _set_backlog(listener, backlog)
 
 
 def _set_backlog(listener: asyncio.Server, backlog: int) -> None:
-    """Set how many connections the system queues. `create_server` has one argument for both numbers."""
+    """Set how many connections the system queues. `create_server` has one argument for both numbers.
+
+    Two processes can bind one port until one of them listens, so this raises OSError if another process was faster.
+    """
     for each in listener.sockets:
         with socket.socket(fileno=os.dup(each.fileno())) as same:
             same.listen(backlog)

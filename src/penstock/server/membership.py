@@ -22,7 +22,7 @@ from penstock.wire import bus as wire
 
 _log = logging.getLogger("penstock")
 
-_PORT_MAX: Final = 65_535
+BUS_PORT_MAX: Final = 65_535
 
 # Where a server listens on every address of its machine.
 _EVERYWHERE: Final = ("0.0.0.0", "::", "*")
@@ -36,7 +36,7 @@ class Membership:
         self._host = host
         self._node = node
         self._path = config.within_dir(config.cluster_config_file)
-        self.bus_port = bus_port_of(config)  # 0: other nodes cannot come.
+        self.bus_port = bus_port_of(config)  # 0: the cluster bus is off.
         self.mail = Mail()
         roster = self._load()
         memory = secrets.token_bytes(wire.MEMORY_BYTES)
@@ -58,6 +58,11 @@ class Membership:
     def is_alone(self) -> bool:
         """Whether it knows no other node."""
         return not self.members.peers
+
+    def close_bus(self) -> None:
+        """Announce no port for other nodes, because it cannot be opened."""
+        self.bus_port = 0
+        self.members.bus_port = 0
 
     def address_for(self, found_at: str) -> str:
         """Where clients find this node: where it is announced, else where one has found it; "" is a Unix socket."""
@@ -113,7 +118,7 @@ class Membership:
     def meet(self, host: str, port: int, bus_port: int) -> str:
         """Get to know whoever is at an address; tells why not, if so."""
         if not self.bus_port:
-            return "this node has no port where others could find it: start it with --cluster-port"
+            return "the cluster bus of this node is off; start it with --cluster-port"
         why_not = self.bus.why_not(host)
         if why_not:
             return why_not
@@ -139,11 +144,11 @@ class Membership:
 
 
 def bus_port_of(config: Config) -> int:
-    """Where other nodes connect: as it is said, or so far above the port of the clients; 0 if that is no port."""
+    """Return the port for other nodes: `cluster-port`, else 10,000 above `port`; 0 if there is no such port."""
     if config.cluster_port:
         return config.cluster_port
     usual = config.port + BUS_OFFSET
-    return usual if config.port and usual <= _PORT_MAX else 0
+    return usual if config.port and usual <= BUS_PORT_MAX else 0
 
 
 def bracketed(host: str) -> str:

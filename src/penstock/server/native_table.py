@@ -12,8 +12,8 @@ from penstock.server.server import Server
 Row = tuple[str, int, str, int, str, str, object]
 
 _PUT: Final = (
-    "[DELAY d] [TTL d] [TTR d] [PRIORITY n] [KEY k] [URGENT] [ONCE] [RETRY policy] [NAME n] [UNIQUE v] [DEDUP id] "
-    "[NACKS n] [AS bytes|text|json|msgpack]"
+    "[DELAY d] [AT t] [TTL d] [TTR d] [PRIORITY n] [KEY k] [URGENT] [ONCE] [RETRY policy] [NAME n] [UNIQUE v] "
+    "[DEDUP id] [NACKS n] [OPTIONS json] [NUMBER n] [STATE ready|buried|done] [NEW] [AS bytes|text|json|msgpack]"
 )
 _TUBE: Final = (
     "[TTL d] [TTR d] [PRIORITY n] [TTL-WHILE-TAKEN waits|kills] [KEY-LIMIT n] [FAIR yes|no] [CAPACITY n] "
@@ -47,7 +47,7 @@ def native_rows(server: Server) -> list[Row]:
         ),
         ("ack", -2, "wF", WRITE, "id [id ...]", "Say that jobs are done: how many were yours to ack.", native.ack),
         (
-            *("release", -2, "wF", WRITE, "id [DELAY d] [TTL d] [PRIORITY n] [KEY k]"),
+            *("release", -2, "wF", WRITE, "id [DELAY d] [TTL d] [PRIORITY n] [KEY k] [OPTIONS json]"),
             *("Give a job back unfinished.", native.release),
         ),
         ("requeue", 2, "wF", WRITE, "id", "Give a job back to behind all others.", native.requeue),
@@ -66,8 +66,8 @@ def native_rows(server: Server) -> list[Row]:
             *("Give a job back because it failed: its retry policy decides.", jobs.nack),
         ),
         (
-            *("job done", -4, "wmF", WRITE, "id result [AS bytes|text|json|msgpack]"),
-            *("Say that a job is done, and keep its result in place of its body.", jobs.done),
+            *("job done", -4, "wmF", WRITE, "id result [AS bytes|text|json|msgpack] [TTL d]"),
+            *("Say that a job is done, and keep its result in place of its body: for a day, or for TTL.", jobs.done),
         ),
         ("job delete", -3, "w", WRITE, "id [id ...]", "Remove jobs, whatever their state: how many.", jobs.delete),
         ("job snatch", -3, "wF", WRITE, "id [DELAY d]", "Take a job away from whoever holds it.", jobs.snatch),
@@ -81,8 +81,8 @@ def native_rows(server: Server) -> list[Row]:
         ("job named", 4, "rF", READ, "tube name", "Look at the job that was put under a name.", jobs.named),
         ("job meta", 3, "rF", READ, "id", "Tell everything about a job but its body.", jobs.meta),
         (
-            *("job wait", -3, "r", READ, "id [TIMEOUT d]"),
-            *("Wait until a job ends: 1 if it was acked, 0 if not.", jobs.wait),
+            *("job wait", -3, "r", READ, "id [TIMEOUT d] [TUBE t] [OUTCOME]"),
+            *("Wait until a job ends or fails for good: 1 if it was acked, 0 if not, or the OUTCOME.", jobs.wait),
         ),
         (
             *("job list", -4, "r", READ, "tube state [COUNT n]"),
@@ -99,13 +99,13 @@ def native_rows(server: Server) -> list[Row]:
         ("job history", 3, "r", READ, "id", "Tell what happened to a job, also when it is gone.", history.history),
         # Tubes
         (
-            *("tube create", -3, "wm", WRITE, f"name [TYPE type] {_TUBE} [POLICY json]"),
+            *("tube create", -3, "wm", WRITE, f"name [TYPE type] {_TUBE} [OPTIONS json] [POLICY json]"),
             *("Make a tube, or find it.", tubes.create),
         ),
         ("tube info", 3, "rF", READ, "name", "Tell what a tube promises.", tubes.info),
         ("tube stats", 3, "rF", READ, "name", "Tell what is in a tube, and what happened there.", tubes.stats),
         (
-            *("tube alter", -5, "w", ADMIN, f"name {_TUBE}"),
+            *("tube alter", -5, "w", ADMIN, f"name [TYPE type] {_TUBE} [POLICY json]"),
             *("Change what a tube promises while it runs.", tubes.alter),
         ),
         (

@@ -40,7 +40,7 @@ from penstock.server.words import to_bytes
 from penstock.wire.errors import Elsewhere, Refused, Unclaimed
 
 # An argument may be as long as a body, and a little more: what is accepted can be sent.
-_ENVELOPE_BYTES: Final = 64 * 1024
+ENVELOPE_BYTES: Final = 64 * 1024
 
 # A queue that Disque's commands made goes when it has been empty and unused for so long; sooner when memory is short.
 _IDLE_MS: Final = 300_000
@@ -90,6 +90,7 @@ class Server:
         self.site = Site(host.engine, host.ids, host.node.encode(), host.body_of, host.make_room_now)
         self.site.leaving = host.is_leaving()
         self.site.start_long = self.node.start_long
+        self.site.ignored.warn = self._warn
         self.membership = Membership(config, host, self.node)
         self.site.cluster = self.membership.cluster
         self.membership.bus.on_superseded = self._step_down
@@ -125,7 +126,8 @@ class Server:
     def apply_all(self) -> None:
         """Let every setting take effect, before anybody is served."""
         self._add_users()
-        for name in ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel", "queue15_pri_mode", "linger"):
+        names = ("requirepass", "max_memory", "slowlog_log_slower_than", "loglevel", "queue15_pri_mode", "linger")
+        for name in (*names, "queue_in_replicaset"):
             self.apply(name)
         for old, new in self.config.rename_command.items():
             command = self.desk.remove(to_bytes(old))
@@ -136,6 +138,9 @@ class Server:
                 raise ConfigError(f"{self.config.origin('rename_command')}: rename-command: {why}")
             if new:
                 self.desk.add(command, to_bytes(new))
+
+    def _warn(self, text: str) -> None:
+        self.log.warning("%s", text)
 
     def _add_users(self) -> None:
         """Let the users of the configuration in. Once: what they are granted later is theirs until the server ends."""
@@ -167,7 +172,9 @@ class Server:
     def _make_space(self, name: str) -> None:
         now = self.host.now()
         try:
-            self.spaces.upgrade(to_bytes(name), self.config.xqueue[name], now)
+            upgrade = self.spaces.upgrade(to_bytes(name), self.config.xqueue[name], now)
+            for option, (before, after) in upgrade.changed.items():
+                self.log.info("xqueue space changed: space=%s option=%s from=%s to=%s", name, option, before, after)
         except Unclaimed as unclaimed:
             self._spaces_left[name] = None
             self.membership.cluster.founding.begin(unclaimed.tube, now)
@@ -192,6 +199,8 @@ class Server:
                 raise Refused(
                     b"ERR The operating system is not able to handle the specified number of clients, try with %d" % fit
                 )
+        elif name == "queue_in_replicaset":
+            self.site.in_replicaset = config.queue_in_replicaset
         elif name == "session_grace":
             self.host.engine.session_grace_ms = int(config.session_grace * 1000)
         elif name == "queue15_pri_mode":
@@ -223,7 +232,7 @@ class Server:
         limits.clients = clients_that_fit(config.max_clients)
         bus = self.membership.bus
         bus.opening_max, bus.strangers_max = share(OPENING_MAX), share(STRANGERS_MAX)
-        limits.bulk_max = config.max_body + _ENVELOPE_BYTES
+        self.clients.limit_bulks(config.max_body + ENVELOPE_BYTES)
         limits.buffer_max = config.max_query_buffer
         limits.output_hard, limits.output_soft, limits.output_soft_s = config.output_limit
         limits.progress_s = config.progress_timeout
@@ -232,7 +241,7 @@ class Server:
         limits.keepalive_s = config.tcp_keepalive
         limits.protected = config.protected_mode
         limits.buffers_max = config.max_memory // 4
-        self.host.engine.body_bytes_max = config.max_body
+        self.host.engine.body_bytes_max = self.desk.body_bytes_max = config.max_body
 
     def _keep_journal(self, wanted: bool) -> None:
         """Begin or end to keep a journal, while everybody waits."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from penstock.core.errors import PenstockError
 from penstock.core.limits import BODY_BYTES_HARD_MAX
+from penstock.server.driver_modules import DriverModules
 from penstock.server.kinds import (
     Choice,
     Collected,
@@ -80,6 +81,7 @@ class Setting:
     disque_default: str | None = None  # The default in a config file of Disque's, where it is another.
     changeable: bool = False  # By CONFIG SET.
     secret: bool = False  # Never shown: CONFIG GET and `penstock config show` only say whether there is one.
+    only_in_file: bool = False  # Neither flags nor the environment may give it.
 
     @property
     def in_config_get(self) -> bool:
@@ -160,8 +162,19 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
             *("debug_commands", "debug-commands", YesNo(), "no"),
             "Whether DEBUG may do what can harm the server, for an admin on this machine.",
         ),
+        Setting(
+            *("drivers", "driver", DriverModules(), ""),
+            "Types of tubes that are Python code, each with its module and class, as `my_drivers:Lifo`; only the "
+            "configuration file can name them.",
+            only_in_file=True,
+        ),
     ),
     "Clients of Tarantool": (
+        Setting(
+            *("queue_in_replicaset", "queue-in-replicaset", YesNo(), "no"),
+            "Refuse temporary tubes in queue.create_tube, as Tarantool's queue does with in_replicaset.",
+            changeable=True,
+        ),
         Setting(
             *("queue15_pri_mode", "queue15-pri-mode", Choice("absolute", "offset"), "absolute"),
             "Whether the priority of the 1.5 API is 0 to 255 as its document says, or is added to 127 as its code did.",

@@ -17,7 +17,6 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
-from functools import partial
 from typing import cast
 
 Accept = Callable[[], asyncio.BaseProtocol]
@@ -34,9 +33,9 @@ class Handshakes:
     def __len__(self) -> int:
         return len(self._unfinished)
 
-    def protocols(self, accept: Accept, context: ssl.SSLContext, timeout_s: Callable[[], float]) -> Accept:
-        """Return the protocol factory of a TLS port. `accept` makes the protocol of a connection over TLS."""
-        return partial(_Accepted, self, accept, context, timeout_s)
+    def accept(self, accept: Accept, context: ssl.SSLContext, timeout_s: float) -> asyncio.BaseProtocol:
+        """Return the protocol of the next connection to a TLS port. `accept` makes its protocol over TLS."""
+        return _Accepted(self, accept, context, timeout_s)
 
     def begin(self, transport: asyncio.Transport, accept: Accept, context: ssl.SSLContext, timeout_s: float) -> None:
         """Start TLS on an accepted connection, or close it if there is no room."""
@@ -107,9 +106,7 @@ class Handshake(asyncio.Protocol):
 class _Accepted(asyncio.Protocol):
     """A connection to a TLS port that was just accepted."""
 
-    def __init__(
-        self, handshakes: Handshakes, accept: Accept, context: ssl.SSLContext, timeout_s: Callable[[], float]
-    ) -> None:
+    def __init__(self, handshakes: Handshakes, accept: Accept, context: ssl.SSLContext, timeout_s: float) -> None:
         self._handshakes = handshakes
         self._accept = accept
         self._context = context
@@ -118,4 +115,4 @@ class _Accepted(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # It is one in all but its class: uvloop has classes of its own.
         plain = cast(asyncio.Transport, transport)
-        self._handshakes.begin(plain, self._accept, self._context, self._timeout_s())
+        self._handshakes.begin(plain, self._accept, self._context, self._timeout_s)

@@ -1,0 +1,325 @@
+"""Loading the journal: a thread loads it, and clients and probes get an answer meanwhile.
+
+A million jobs take seconds to load. A journal that is loaded within `SOON_S` is loaded before any port is open, so a
+client of a small queue never gets LOADING. After that time the ports are opened (`ports.py`):
+
+    RESP            -LOADING with the progress; INFO is answered where no password is needed
+    IPROTO          error 116, ER_LOADING
+    GET /livez      200: the process works, and must not be killed
+    GET /readyz     503 with the progress
+
+No password is compared while the journal loads: AUTH is answered with LOADING, too. Connections that are made meanwhile
+are kept, and become ordinary clients when the journal is loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+from penstock.core.errors import Loading as LoadingError
+from penstock.core.limits import WAITS_PER_CONNECTION_MAX
+from penstock.dialects.calls import CallInbox
+from penstock.dialects.inbox import Inbox
+from penstock.host.host import Host
+from penstock.journal.disk import RealDisk
+from penstock.journal.identity import identity
+from penstock.server.clients import HANDSHAKES_MAX
+from penstock.server.config import Config
+from penstock.server.connection import Connection
+from penstock.server.descriptors import clients_that_fit
+from penstock.server.functions import VERSION, uuid_of
+from penstock.server.http import Answer, Pages
+from penstock.server.info import section
+from penstock.server.iproto import Door, IprotoConnection
+from penstock.server.listening import Accept
+from penstock.server.ports import IPROTO_PORTS, Ports
+from penstock.server.server import ENVELOPE_BYTES, Server
+from penstock.server.tls import Handshakes
+from penstock.wire import iproto
+from penstock.wire.iproto import Answers, IprotoParser
+from penstock.wire.reply import Reply
+from penstock.wire.resp import RespParser
+
+_log = logging.getLogger("penstock")
+
+# Before this time is over, no port is open. It is shorter than the patience of a liveness probe.
+SOON_S: Final = 1.0
+
+# The progress is logged this often.
+_LOG_INTERVAL_S: Final = 1.0
+
+# A connection is sent the answers to this many commands before it is checked whether it reads them.
+_COMMANDS_AT_ONCE: Final = 64
+
+T = TypeVar("T")
+OpenHost = Callable[[Config, Callable[[int, int], None]], Host]
+
+
+class Progress:
+    """How much of the journal has been loaded. A thread writes it, and the loop reads it."""
+
+    def __init__(self) -> None:
+        self.began = time.time()
+        self.done_bytes = 0
+        self.total_bytes = 0
+        self._logged = time.monotonic()
+
+    def update(self, done_bytes: int, total_bytes: int) -> None:
+        """Take the new figures, log them from time to time, and let the loop run.
+
+        Compiled code never lets another thread run by itself.
+        """
+        self.done_bytes, self.total_bytes = done_bytes, total_bytes
+        if time.monotonic() - self._logged > _LOG_INTERVAL_S:
+            self._logged = time.monotonic()
+            _log.info("loading the journal: %s", self)
+        time.sleep(0)
+
+    @property
+    def percent(self) -> float:
+        """How much of the journal has been read."""
+        return 100 * self.done_bytes / self.total_bytes if self.total_bytes else 0.0
+
+    @property
+    def left_s(self) -> int:
+        """The time that is left, if the rest takes as long as what has been read; 0 while that is unknown."""
+        elapsed_s = time.time() - self.began
+        return round(elapsed_s * (self.total_bytes - self.done_bytes) / self.done_bytes) if self.done_bytes else 0
+
+    def __str__(self) -> str:
+        return f"{self.percent:.0f} % ({self.done_bytes >> 20} of {self.total_bytes >> 20} MB)"
+
+    def sentence(self) -> str:
+        """Return the refusal of every command, with its code."""
+        return f"{LoadingError.code} Penstock is loading its journal, {self}; try again soon"
+
+    def info(self) -> str:
+        """Return the section of INFO about it, with Disque's names."""
+        return section(
+            "Persistence",
+            {
+                "loading": 1,
+                "loading_start_time": int(self.began),
+                "loading_total_bytes": self.total_bytes,
+                "loading_loaded_bytes": self.done_bytes,
+                "loading_loaded_perc": f"{self.percent:.2f}",
+                "loading_eta_seconds": self.left_s,
+            },
+        )
+
+
+class Loading:
+    """The journal of a server while it is loaded, and the clients that wait for it."""
+
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.progress = Progress()
+        self.needs_password = bool(config.requirepass or config.users)
+        self.connections: dict[_LoadingConnection, None] = {}
+        self._loop = loop
+        self._clients_max = clients_that_fit(config.max_clients)
+        self._handshakes = Handshakes(self._make_room)
+        iproto: dict[str, Accept] = {name: partial(_IprotoLoading, self, name) for name in IPROTO_PORTS}
+        self.ports = Ports(config, loop, partial(_RespLoading, self), iproto, self._pages(), self._handshakes)
+
+    async def run(self, open_host: OpenHost, stopped: asyncio.Future[None]) -> Host | None:
+        """Load the journal. Return None if the server is stopped first: the directory is whole, whatever was read."""
+        loaded = _in_thread(self._loop, lambda: open_host(self.config, self.progress.update))
+        ends: list[asyncio.Future[Any]] = [loaded, stopped]
+        await asyncio.wait(ends, timeout=SOON_S, return_when=asyncio.FIRST_COMPLETED)
+        if not (loaded.done() or stopped.done()):
+            await self.ports.bind()
+            await self.ports.accept()
+            _log.info("loading the journal: %s; clients are answered LOADING until it is loaded", self.progress)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not loaded.done():
+            self.ports.close()
+            return None
+        try:
+            return loaded.result()
+        except BaseException:
+            self.ports.close()
+            raise
+
+    def hand_over(self, server: Server, doors: dict[str, Door], pages: Pages) -> None:
+        """Let the server serve all connections, old and new."""
+        self.ports.resp = server.clients.accept
+        self.ports.iproto = {name: door.accept for name, door in doors.items()}
+        self.ports.http.pages = pages
+        self.ports.handshakes = server.clients.handshakes
+        for connection in list(self.connections):
+            connection.hand_over(server, doors)
+
+    def opened(self, connection: _LoadingConnection) -> bool:
+        """Count a connection. Return whether it may stay."""
+        if len(self.connections) >= self._clients_max:
+            return False
+        self.connections[connection] = None
+        return True
+
+    def _make_room(self) -> bool:
+        """Make room for one more TLS handshake."""
+        if len(self._handshakes) >= HANDSHAKES_MAX:
+            self._handshakes.close_oldest()
+        return True
+
+    def _pages(self) -> Pages:
+        def progress() -> Answer:
+            return Answer(503, f"loading: {self.progress}, about {self.progress.left_s} s left\n")
+
+        return {"/livez": lambda: Answer(200, "alive\n"), "/readyz": progress, "/metrics": progress}
+
+
+class _LoadingConnection(asyncio.Protocol):
+    """A client that is connected while the journal is loaded."""
+
+    parser: RespParser | IprotoParser
+
+    def __init__(self, loading: Loading) -> None:
+        self._loading = loading
+        self._is_unread = False  # The client does not read its answers.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # It is one in all but its class: uvloop has classes of its own.
+        self.transport = cast(asyncio.Transport, transport)
+        if not self._loading.opened(self):
+            self.transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._loading.connections.pop(self, None)
+
+    def data_received(self, data: bytes) -> None:
+        self.parser.feed(data)
+        self._answer()
+
+    def pause_writing(self) -> None:
+        self._is_unread = True
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_unread = False
+        self.transport.resume_reading()
+        self._answer()
+
+    def _answer(self) -> None:
+        """Refuse the commands that are complete, while the client reads the answers."""
+        while not self._is_unread and not self.transport.is_closing():
+            self.transport.write(self.answers())
+            if self.parser.error:
+                self.transport.close()
+            if not self.parser.has_more:
+                return
+
+    def answers(self) -> bytes:
+        """Return the answers to the next commands, and to bytes that make no sense."""
+        raise NotImplementedError
+
+    def hand_over(self, server: Server, doors: dict[str, Door]) -> None:
+        """Become a client of the server. A command that is not complete goes on there."""
+        if self._is_unread or self.transport.is_closing():
+            # Nothing was done for this client, and it does not know that yet.
+            self.transport.abort()
+            return
+        client = self.client(server, doors)
+        self.transport.set_protocol(cast(asyncio.BaseProtocol, client))
+        client.connection_made(self.transport)
+        client.data_received(b"")
+
+    def client(self, server: Server, doors: dict[str, Door]) -> Connection:
+        """Return the client of the server that this becomes."""
+        raise NotImplementedError
+
+
+class _RespLoading(_LoadingConnection):
+    """A client over RESP."""
+
+    parser: RespParser
+
+    def __init__(self, loading: Loading) -> None:
+        super().__init__(loading)
+        config = loading.config
+        self.parser = RespParser(
+            config.max_body + ENVELOPE_BYTES, config.max_query_buffer, known=not loading.needs_password
+        )
+
+    def answers(self) -> bytes:
+        reply, progress = Reply(), self._loading.progress
+        for words in self.parser.parse(_COMMANDS_AT_ONCE):
+            if words[0].upper() == b"INFO" and not self._loading.needs_password:
+                reply.bulk(progress.info().encode())
+            else:
+                reply.error(progress.sentence().encode())
+        if self.parser.error:
+            reply.error(b"ERR " + self.parser.error)
+        return reply.take()
+
+    def client(self, server: Server, doors: dict[str, Door]) -> Connection:
+        client = cast(Connection, server.clients.accept())
+        client.inbox = Inbox(self.parser)
+        return client
+
+
+class _IprotoLoading(_LoadingConnection):
+    """A client over IPROTO."""
+
+    parser: IprotoParser
+
+    def __init__(self, loading: Loading, setting: str) -> None:
+        super().__init__(loading)
+        config = loading.config
+        self.parser = IprotoParser(
+            config.max_body + ENVELOPE_BYTES, config.max_query_buffer, known=not loading.needs_password
+        )
+        self._setting = setting
+        self._salt = secrets.token_bytes(32)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        node = identity(RealDisk(str(self._loading.config.dir))).node
+        self.transport.write(iproto.greeting(VERSION, uuid_of(node), self._salt))
+
+    def answers(self) -> bytes:
+        answers, sentence = Answers(), self._loading.progress.sentence().encode()
+        for request in self.parser.parse(_COMMANDS_AT_ONCE):
+            answers.refusal(request.sync, iproto.ER_LOADING, sentence)
+        if self.parser.error:
+            answers.refusal(0, iproto.ER_INVALID_MSGPACK, self.parser.error)
+        return answers.take()
+
+    def client(self, server: Server, doors: dict[str, Door]) -> Connection:
+        door = doors[self._setting]
+        # The client has got its greeting, and a password is compared with the salt in it.
+        client = cast(IprotoConnection, server.clients.accept_as(door.greeted))
+        client.salt = self._salt[: iproto.SALT_BYTES]
+        client.inbox = CallInbox(self.parser, door.calls, WAITS_PER_CONNECTION_MAX)
+        return client
+
+
+def _in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
+    """Run `work` in a thread that does not keep the process alive, and return its outcome."""
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def finish(settle: Callable[[], None]) -> None:
+        if not outcome.cancelled():
+            settle()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            settle = partial(outcome.set_exception, error)
+        else:
+            settle = partial(outcome.set_result, result)
+        with contextlib.suppress(RuntimeError):  # The loop is closed: the server did not wait.
+            loop.call_soon_threadsafe(finish, settle)
+
+    threading.Thread(target=run, name="penstock-load", daemon=True).start()
+    return outcome
