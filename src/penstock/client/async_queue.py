@@ -8,12 +8,13 @@ Everything is as in `queue.py`, awaited. Two things a server has to be asked for
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import ssl
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.changes import Change
@@ -23,20 +24,26 @@ from penstock.client.backoff import Backoff
 from penstock.client.commands import Call
 from penstock.client.facts import JobFacts
 from penstock.client.url import Target, target
-from penstock.core.errors import CommandError, NotOwner, NotTaken, PenstockError, UnknownJob, WrongType
-from penstock.core.limits import NEVER, UNSET, check_count, duration_ms
+from penstock.core.errors import CommandError, NotOwner, NotTaken, PenstockError, UnknownJob, UnknownTube, WrongType
+from penstock.core.limits import NEVER, UNSET, check_count
 from penstock.core.policy import TubePolicy
 from penstock.journal.reader import Event
 from penstock.options import (
+    PUT_KEYWORDS,
     Body,
     ClaimInfo,
     Duration,
+    JobOutcome,
+    NewJob,
     PutOptions,
     Seconds,
     StateName,
     TubeOptions,
     TubeType,
+    boolean,
+    check_keywords,
     check_tubes,
+    duration_ms,
     encode_body,
     integer,
     to_bytes,
@@ -112,14 +119,23 @@ class AsyncQueue:
         await self._session.identify(token, grace)
 
     async def tube(
-        self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
+        self,
+        name: str | bytes,
+        type: TubeType | TubePolicy | None = None,
+        *,
+        alter: bool = False,
+        **options: Unpack[TubeOptions],
     ) -> AsyncTube:
         """The tube of this name, made if it is not there.
 
-        Without a type and options, a tube that exists is found as it is, and a new one is a `fifottl`: in the order of
-        arrival, with priorities, delay, ttl and ttr.
+        Without a type and options, a tube that exists is found as it is. A new one is a `fifottl` in which a worker has
+        5 minutes for a job, and a job that fails is tried 5 times and then buried. With a type or options, a tube that
+        exists with others is refused (TUBEEXISTS); with `alter`, it gets the given options, as by `tube.alter`.
         """
         raw = to_bytes(name, "a tube's name")
+        if boolean(alter, "alter") and (type is not None or options):
+            with contextlib.suppress(UnknownTube):
+                return AsyncTube(self, raw, await self._call(commands.alter_to(raw, type, dict(options))))
         return AsyncTube(self, raw, await self._call(commands.tube(raw, type, dict(options))))
 
     async def find_tube(self, name: str | bytes) -> AsyncTube:
@@ -182,7 +198,6 @@ class AsyncQueue:
     ) -> list[AsyncJob]:
         wanted = check_count(integer(count, "count"), "the number of jobs to take")
         timeout_ms = duration_ms(timeout, "timeout")
-        await self._session.check_belongings()
         found = await self._wait_for_jobs(names, wanted, timeout_ms, key, ttr_ms)
         jobs = [AsyncJob(self, facts) for facts in found]
         try:
@@ -353,16 +368,17 @@ class AsyncStage:
 
     async def put(self, tube: AsyncTube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> AsyncJob:
         """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        check_keywords("put", options, PUT_KEYWORDS)
         return (await self.put_many(tube, [body], **options))[0]
 
     async def put_many(
-        self, tube: AsyncTube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]
+        self, tube: AsyncTube | str | bytes, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]
     ) -> list[AsyncJob]:
-        """The same of a job for each body, or of none at all."""
+        """Put a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key."""
         if isinstance(tube, AsyncTube):
             tube._check_queue(self._queue)
         place = tube._raw if isinstance(tube, AsyncTube) else to_bytes(tube, "a tube's name")
-        call = commands.stage(self._name, place, self._expire_ms, bodies, dict(options))
+        call = commands.stage(self._name, place, self._expire_ms, bodies, options)
         return [] if call is None else [AsyncJob(self._queue, facts) for facts in await self._queue._call(call)]
 
     async def publish(self) -> int:
@@ -419,11 +435,14 @@ class AsyncTube:
         `timeout` seconds (None: for ever). With `unique` or `dedup`, the job that is there already is returned. With
         `dedup`, a put whose answer is lost is repeated; any other raises ConnectionLost then.
         """
-        return AsyncJob(self._queue, await self._call(commands.put(self._raw, body, timeout, dict(options))))
+        return AsyncJob(
+            self._queue,
+            await self._call(commands.put(self._raw, body, timeout, commands.put_options(self._policy, options))),
+        )
 
-    async def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[AsyncJob]:
-        """Add a job for each body, or none at all."""
-        call = commands.put_many(self._raw, bodies, dict(options))
+    async def put_many(self, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]) -> list[AsyncJob]:
+        """Add a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key."""
+        call = commands.put_many(self._raw, bodies, options)
         return [] if call is None else [AsyncJob(self._queue, facts) for facts in await self._call(call)]
 
     async def take(
@@ -434,7 +453,6 @@ class AsyncTube:
         `key`: only of this key. `ttr`: hold it this long instead of its own time.
         """
         if timeout == 0 and key is None and ttr is None:
-            await self._queue._session.check_belongings()
             found = await self._call(commands.take_one(self._raw))
             return AsyncJob(self._queue, found[0]) if found else None
         jobs = await self.take_many(1, timeout, key=key, ttr=ttr)
@@ -590,9 +608,9 @@ class AsyncJob:
         """The work is done: the job goes, or is kept if its tube keeps acked jobs."""
         await self._finish(commands.ack(self.id))
 
-    async def done(self, result: Body) -> None:
-        """The work is done, and its result takes the place of the body until the job's ttl ends."""
-        call = commands.done(self.id, result)
+    async def done(self, result: Body, *, ttl: Duration | EllipsisType = ...) -> None:
+        """The work is done, and its result takes the place of the body for `ttl` seconds, a day if it is not given."""
+        call = commands.done(self.id, result, ttl)
         await self._finish(call)
         self._facts.raw_body, self._facts.body_kind = encode_body(result)
 
@@ -603,9 +621,13 @@ class AsyncJob:
         ttl: Duration | None = None,
         priority: int | None = None,
         key: str | bytes | None = None,
+        options: dict[str, Any] | None = None,
     ) -> None:
-        """Give the job back unfinished: to its old place, or after `delay` seconds, with what else is given changed."""
-        await self._finish(commands.release(self.id, delay, ttl, priority, key, self._hold()))
+        """Give the job back unfinished: to its old place, or after `delay` seconds, with what else is given changed.
+
+        `options`: in a tube with a driver, what the driver gets, as it is.
+        """
+        await self._finish(commands.release(self.id, delay, ttl, priority, key, options, self._hold()))
 
     async def requeue(self) -> None:
         """Give the job back to behind all others."""
@@ -651,9 +673,15 @@ class AsyncJob:
         await self._finish(commands.move(self.id, tube._raw, delay))
         self._facts.raw_tube = tube._raw
 
-    async def wait(self, timeout: Duration = None) -> bool:
-        """Wait until the job ends; tell whether it was acked. False if it was deleted or expired, or time is over."""
-        return await self._queue._call(commands.wait(self.id, timeout))
+    async def wait(self, timeout: Duration = None) -> JobOutcome:
+        """Wait until the job is acked, buried, dead-lettered, dropped, expired or deleted, or the time is over."""
+        ended = await self._queue._call(commands.wait(self.id, self._facts.raw_tube, timeout))
+        if ended.outcome != "gone":
+            return ended
+        try:
+            return await self._queue._call(commands.ended_before(self.id))
+        except CommandError:
+            return ended  # The server keeps no history of it, or does not show it to this user.
 
     async def history(self) -> list[Event]:
         """Everything that happened to the job, also when it is gone. It needs a server with a journal."""

@@ -8,21 +8,22 @@ go back to their tubes.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from penstock.client import commands
 from penstock.client.addresses import Address, Addresses
 from penstock.client.async_connection import AsyncConnection
-from penstock.client.backoff import Backoff
+from penstock.client.backoff import MARGIN_S, Backoff, Margin, end_of
 from penstock.client.belongings import Belongings
 from penstock.client.commands import AGAIN, NOT_AGAIN, Call, Happened
 from penstock.client.facts import JobFacts
 from penstock.client.greeting import no_answer, refusal
 from penstock.client.session import LOST
 from penstock.client.sources import Sources
-from penstock.client.url import Target
+from penstock.client.url import Target, address
 from penstock.core.errors import (
     BadAnswer,
     Closed,
@@ -44,6 +45,33 @@ T = TypeVar("T")
 
 _IDLE_MAX: Final = 8
 _HOME_S: Final = 2.0
+
+
+class _Limit:
+    """The end of a call that has a timeout: a little later than the timeout, and later still for a slow server."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, until: float, margin_s: float) -> None:
+        self.until = until  # On the monotonic clock.
+        self.is_answering = False
+        self._until = loop.time() + until - time.monotonic()  # On the clock of the loop.
+        self._margin_s = margin_s
+        self.timeout = asyncio.timeout_at(self._until + MARGIN_S)
+
+    def answering(self) -> int:
+        """The server gets the command. Return how many milliseconds it may wait."""
+        self.is_answering = True
+        self._reschedule(self._until + self._margin_s)
+        # Rounded up: a server that answers a moment early would be asked again until the time is over.
+        return math.ceil((self.until - time.monotonic()) * 1000)
+
+    def reconnecting(self) -> None:
+        """The connection was lost."""
+        self.is_answering = False
+        self._reschedule(self._until + MARGIN_S)
+
+    def _reschedule(self, when: float) -> None:
+        if not self.timeout.expired():
+            self.timeout.reschedule(when)
 
 
 class AsyncSession:
@@ -77,6 +105,7 @@ class AsyncSession:
         self._settling: asyncio.Future[None] | None = None
         self._home: asyncio.Event = asyncio.Event()
         self._in_doubt = False
+        self._margin = Margin()
         self._chores: set[asyncio.Task[None]] = set()
         # Where one node was named, it is meant.
         self._sources = Sources() if len(self.target.seeds) > 1 else None
@@ -84,15 +113,50 @@ class AsyncSession:
     # Calls
 
     async def call(self, call: Call[T]) -> T:
-        """Send a command, and give what its answer means."""
+        """Send a command, and return what its answer means."""
         self._check()
+        until = end_of(call)
+        return await (self._call_settled(call) if until == math.inf else self._call_until(call, until))
+
+    async def _call_until(self, call: Call[T], until: float) -> T:
+        """Send a command whose timeout limits all that it does. If its time is over while the server is away, a take
+        returns nothing, unless the server has been away for longer than `retry_for`.
+
+        What is cancelled here loses no job, as if the caller had cancelled it.
+        """
+        assert self._loop is not None
+        limit = _Limit(self._loop, until, self._margin.seconds)
+        reach, error = self.target.reach, cast("NoServer | ConnectionLost", NoServer("the time of the call is over"))
+        try:
+            async with limit.timeout:
+                found = await self._call_settled(call, limit)
+            self._margin.met()
+            return found
+        except TimeoutError:
+            if self.closed:
+                raise Closed() from None
+            reach.lost(TimeoutError("the server does not answer"))
+            if limit.is_answering:
+                error = ConnectionLost()
+                self._margin.missed()
+        except (NoServer, ConnectionLost) as why:
+            if isinstance(why, BadAnswer) or time.monotonic() < until:
+                raise
+            error = why
+        if call.empty is None or reach.is_gone(self.target.retry_s):
+            raise error
+        return call.read(call.empty)
+
+    async def _call_settled(self, call: Call[T], limit: _Limit | None = None) -> T:
         if self._in_doubt:
             await self._settle()
-        if self._sources is not None and call.taken is not None:
-            self._follow_jobs(self._sources)
+        if call.taken is not None:
+            await self._check_belongings()
+            if self._sources is not None:
+                self._follow_jobs(self._sources)
         if call.largest > self.max_body:
             await self._check_body(call.largest)
-        return await self._call(call)
+        return await self._call(call, limit)
 
     async def _check_body(self, length: int) -> None:
         """Refuse a body that the server would not even read: it hangs up on those who send one."""
@@ -116,19 +180,19 @@ class AsyncSession:
         self._check()
         await self._open(True)
 
-    async def _call(self, call: Call[T], lost: bool = False) -> T:
-        """The same, where everything is settled; perhaps of one that was sent before, and its answer was lost."""
+    async def _call(self, call: Call[T], limit: _Limit | None = None) -> T:
+        """Send a command where everything is settled."""
         search: Backoff | None = None
-        began = 0.0
+        lost = False
         while True:
-            if call.wait_ms:
-                began = time.monotonic()
             token = self.token
             try:
                 if lost and call.happened is not None and call.hold():
                     await self._check_hold(call.happened)
-                return await (self._try_take(call) if call.taken is not None else self._try(call))
+                return await (self._try_take(call, limit) if call.taken is not None else self._try(call, limit))
             except LOST as error:
+                if limit is not None:
+                    limit.reconnecting()
                 if self.closed:
                     raise Closed() from None
                 if isinstance(error, (NoServer, BadAnswer)):
@@ -159,15 +223,15 @@ class AsyncSession:
                     raise
                 await self._judge(call.happened, refused)
                 return call.read(commands.DONE)
-            if call.wait_ms:
-                call.waited(int((time.monotonic() - began) * 1000))
             if call.taken is not None:
                 await self._settle()
 
-    async def _try(self, call: Call[T]) -> T:
+    async def _try(self, call: Call[T], limit: _Limit | None = None) -> T:
         if call.wait_ms:
-            connection = await self._own_connection()
+            connection = await self._own_connection(math.inf if limit is None else limit.until)
             try:
+                if limit is not None:
+                    call.wait_at_most(limit.answering())
                 return self._read(connection, call, await self._send(connection, call))
             finally:
                 self._leave(connection)
@@ -180,6 +244,8 @@ class AsyncSession:
 
     def _read(self, connection: AsyncConnection, call: Call[T], answer: Any) -> T:
         """Return what an answer means. Close a connection whose answers make no sense."""
+        if self.target.reach.lost_at is not None:
+            self.target.reach.found(address(*self._addresses.current))
         if isinstance(answer, Refusal):
             raise refusal(answer)
         try:
@@ -199,12 +265,12 @@ class AsyncSession:
                 self._unseen(waiting.result())
             raise
 
-    async def _try_take(self, call: Call[T]) -> T:
+    async def _try_take(self, call: Call[T], limit: _Limit | None) -> T:
         while self._settling is not None:
             await asyncio.shield(self._settling)
         self._takes += 1
         try:
-            found = await self._try(call)
+            found = await self._try(call, limit)
             assert call.taken is not None
             held = call.taken(found)
             self.belongings.add(held)
@@ -248,14 +314,14 @@ class AsyncSession:
 
     # Connections
 
-    async def _own_connection(self) -> AsyncConnection:
+    async def _own_connection(self, until: float) -> AsyncConnection:
         """A connection that nobody else uses."""
         while self._idle:
             connection = self._idle.pop()
             if connection.lost is None:
                 break
         else:
-            connection = await self._open(False)
+            connection = await self._open(False, until)
         self._alone.add(connection)
         return connection
 
@@ -286,9 +352,9 @@ class AsyncSession:
         finally:
             self._end_take()
 
-    async def _open(self, shared: bool) -> AsyncConnection:
-        """The connection of all tasks, or one of one's own. A server that was there before is looked for."""
-        search = Backoff(self.target.retry_s) if self._connected else None
+    async def _open(self, shared: bool, until: float = math.inf) -> AsyncConnection:
+        """Return the connection of all tasks, or one for a single task. Try the addresses for a while."""
+        search = Backoff(self.target.retry_s if self._connected else self.target.first_s, until)
         while True:
             # One at a time: the first begins the session, the others join it.
             async with self._opening:
@@ -300,10 +366,13 @@ class AsyncSession:
                         await found.finish()
                         raise Closed()
                     self._connected = True
+                    self.target.reach.found(address(*self._addresses.current))
                     if shared:
                         self._shared = found
                     return found
-            pause_s = None if search is None else search.pause()
+            pause_s = search.pause()
+            if pause_s is not None or self._connected:
+                self.target.reach.lost(found)
             if pause_s is None:
                 raise found
             await asyncio.sleep(pause_s)
@@ -511,11 +580,11 @@ class AsyncSession:
             except CommandError:
                 pass  # It is not ours any more.
 
-    async def check_belongings(self) -> None:
+    async def _check_belongings(self) -> None:
         """Forget jobs that were taken and left to themselves, when there are many."""
         asked = self.belongings.to_check()
         if asked is not None:
-            held = await self.call(commands.held(end_waits=False))
+            held = await self._call(commands.held(end_waits=False))
             self.belongings.keep(asked, held)
 
     # The end

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Generic, TypeVar
+from types import EllipsisType
+from typing import Any, Final, Generic, TypeVar, cast
 
 from penstock.changes import Change
 from penstock.client.facts import JobFacts
@@ -38,23 +40,33 @@ from penstock.core.limits import (
     UNSET,
     check_count,
     check_priority,
-    duration_ms,
 )
 from penstock.core.policy import PRESETS, TubePolicy
+from penstock.core.waits import END_NAMES
 from penstock.journal.reader import TOLD_FIELDS, Event
 from penstock.options import (
     DEFAULT_TYPE,
+    TUBE_KEYWORDS,
     Body,
     ClaimInfo,
     Duration,
+    JobOutcome,
+    NewJob,
+    Outcome,
+    PutOptions,
     Seconds,
     altered,
     boolean,
+    check_keywords,
     check_shard,
-    draft,
+    duration_ms,
+    each_put,
     encode_body,
     integer,
+    mapping,
+    outcome_in,
     policy_from,
+    put_draft,
     text,
     to_bytes,
     to_text,
@@ -91,7 +103,7 @@ Reply = Any
 class Call(Generic[T]):
     """One command, and what its answer means."""
 
-    __slots__ = ("_read", "happened", "largest", "repeat", "taken", "timeout_at", "wait_ms", "words")
+    __slots__ = ("_read", "empty", "happened", "largest", "repeat", "taken", "timeout_at", "wait_ms", "words")
 
     def __init__(
         self,
@@ -112,6 +124,9 @@ class Call(Generic[T]):
         self.taken = taken
         self.happened = happened
         self.largest = 0  # How many bytes its longest body has.
+        # The answer that means that its timeout is over. It is also what the call returns if the server is not there
+        # at that time. None: there is no such answer, and an error is raised.
+        self.empty: Reply = None
 
     def read(self, answer: Reply) -> T:
         """Return what an answer means. Raise BadAnswer if it is not one that this command can have."""
@@ -123,10 +138,10 @@ class Call(Generic[T]):
             # Whatever goes wrong here, the server's answer was the only input.
             raise BadAnswer() from error
 
-    def waited(self, ms: int) -> None:
-        """So much of its time is over."""
+    def wait_at_most(self, ms: int) -> None:
+        """Let the server wait no longer than the time that is left."""
         if self.timeout_at and self.wait_ms != NEVER:
-            self.wait_ms = max(0, self.wait_ms - ms)
+            self.wait_ms = max(0, min(self.wait_ms, ms))
             self.words[self.timeout_at] = self.wait_word()
 
     def hold(self) -> int:
@@ -202,6 +217,8 @@ def _put_words(asked: Draft) -> list[bytes]:
     words: list[bytes] = []
     if asked.delay_ms:
         words += [b"DELAY", duration(asked.delay_ms)]
+    if asked.at_ms != UNSET:
+        words += [b"AT", duration(asked.at_ms)]
     if asked.ttl_ms != UNSET:
         words += [b"TTL", duration(asked.ttl_ms)]
     if asked.ttr_ms != UNSET:
@@ -214,6 +231,12 @@ def _put_words(asked: Draft) -> list[bytes]:
         words.append(b"ONCE")
     if asked.nacks:
         words += [b"NACKS", b"%d" % asked.nacks]
+    if asked.number != UNSET:
+        words += [b"NUMBER", b"%d" % asked.number]
+    if asked.arrives != s.READY:
+        words += [b"STATE", s.STATE_NAMES[asked.arrives].encode()]
+    if asked.new:
+        words.append(b"NEW")
     if asked.retry is not None:
         words += [b"RETRY", asked.retry.text.encode()]
     for word, value in (
@@ -224,7 +247,25 @@ def _put_words(asked: Draft) -> list[bytes]:
     ):
         if value is not None:
             words += [word, value]
-    return words
+    return words + _for_driver(asked.options)
+
+
+def _for_driver(options: dict[str, Any] | None) -> list[bytes]:
+    """Return the words of what the driver of a tube gets."""
+    if options is None:
+        return []
+    try:
+        return [b"OPTIONS", json.dumps(mapping(options, "options"), allow_nan=False).encode()]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise WrongType(f"the options for a driver are values that JSON can hold: {error}") from None
+
+
+def put_options(policy: TubePolicy, options: PutOptions) -> PutOptions:
+    """Return the options of a put. In a tube with a driver, all of them are the driver's."""
+    if not policy.driven or not options:
+        return options
+    given: dict[str, Any] = dict(options)
+    return {"options": {**mapping(given.pop("options", {}), "options"), **given}}
 
 
 _TIME, _NUMBER, _TEXT, _YES_NO = range(4)
@@ -514,15 +555,37 @@ def tube(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) ->
     """Make a tube, or find it."""
     words = [b"TUBE", b"CREATE", name]
     if isinstance(type, TubePolicy):
-        wanted = dataclasses.asdict(altered(type, **options))
-        told = {field: None if value == NEVER else value for field, value in wanted.items()}
-        words += [b"POLICY", json.dumps(told).encode()]
+        words += _policy_words(type, options)
     elif type is not None or options:
         named = DEFAULT_TYPE if type is None else text(type, "the type of a tube")
-        # What is wrong with an option, it is here as well; a server may know more types than this.
-        altered(PRESETS.get(named, PRESETS[DEFAULT_TYPE]), **options)
-        words += [b"TYPE", named.encode(), *_tube_words(options)]
+        words += [b"TYPE", named.encode()]
+        if named in PRESETS:
+            # What is wrong with an option is found out here.
+            check_keywords("tube", options, TUBE_KEYWORDS, "type", "alter")
+            altered(PRESETS[named], **options)
+            words += _tube_words(options)
+        else:
+            # The server may have a driver of this name.
+            words += _for_driver(options or None)
     return Call(words, policy, AGAIN)
+
+
+def _policy_words(policy: TubePolicy, options: dict[str, Any]) -> list[bytes]:
+    """A whole policy, with these options."""
+    check_keywords("tube", options, TUBE_KEYWORDS, "type", "alter")
+    wanted = dataclasses.asdict(altered(policy, **options))
+    told = {field: None if value == NEVER else value for field, value in wanted.items()}
+    return [b"POLICY", json.dumps(told).encode()]
+
+
+def alter_to(name: bytes, type: str | TubePolicy | None, options: dict[str, Any]) -> Call[TubePolicy]:
+    """Give a tube that exists these options. A type must be the one that it has."""
+    check_keywords("tube", options, TUBE_KEYWORDS, "type", "alter")
+    if isinstance(type, TubePolicy):
+        words = _policy_words(type, options)
+    else:
+        words = [*([] if type is None else [b"TYPE", text(type, "the type of a tube").encode()]), *_tube_words(options)]
+    return Call([b"TUBE", b"ALTER", name, *words], policy, AGAIN)
 
 
 def find_tube(name: bytes) -> Call[TubePolicy]:
@@ -562,6 +625,7 @@ def tube_stats(name: bytes, read: Callable[[Reply], T]) -> Call[T]:
 
 def alter(name: bytes, options: dict[str, Any]) -> Call[TubePolicy]:
     """Change what a tube promises."""
+    check_keywords("alter", options, TUBE_KEYWORDS)
     altered(PRESETS[DEFAULT_TYPE], **options)
     words = _tube_words(options)
     if not words:
@@ -605,14 +669,14 @@ def kick(name: bytes, count: int, delay: Seconds, ttl: Duration | None) -> Call[
 # ---- Putting ---------------------------------------------------------------------------------------------------------
 
 
-def put(name: bytes, body: Body, timeout: Duration, options: dict[str, Any]) -> Call[JobFacts]:
+def put(name: bytes, body: Body, timeout: Duration, options: PutOptions) -> Call[JobFacts]:
     """Add a job."""
     timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
     if isinstance(body, bytes) and not options and not timeout_ms:
         plain = Call([b"PUT", name, body, b"EXISTING"], lambda id: _was_put(id, name, body, BODY_BYTES), NOT_AGAIN)
         plain.largest = len(body)
         return plain
-    asked = draft(body, **options)
+    asked = put_draft("put", body, options)
     words = [b"PUT", name, asked.body, b"EXISTING", *_put_words(asked)]
     if asked.body_kind != BODY_BYTES:
         words += [b"AS", _KIND_WORDS[asked.body_kind]]
@@ -637,15 +701,15 @@ def _put_repeat(asked: Draft) -> int:
 def _was_put(id: bytes, tube: bytes, body: bytes, kind: int, asked: Draft | None = None) -> JobFacts:
     facts = JobFacts(_job_id(id), tube, body, kind, 0, 0, asked is not None and asked.once, "ready")
     if asked is not None:
-        if asked.delay_ms:
-            facts.state = "delayed"
+        later = asked.delay_ms or (asked.at_ms != UNSET and asked.at_ms > time.time() * 1000)
+        facts.state = "delayed" if later else s.STATE_NAMES[asked.arrives]
         # Then it may be one that was there before, with a body and a state of its own.
         facts.is_guess = asked.unique is not None or asked.dedup is not None
     return facts
 
 
 def stage(
-    stage: bytes, name: bytes, expire_ms: int, bodies: Iterable[Body], options: dict[str, Any]
+    stage: bytes, name: bytes, expire_ms: int, bodies: Iterable[Body | NewJob], options: PutOptions
 ) -> Call[Any] | None:
     """Put a job for each body into a stage, for a tube; nothing if there are no bodies."""
     call = put_many(name, bodies, options)
@@ -667,34 +731,37 @@ def close_stages(word: bytes, stages: Iterable[str | bytes]) -> Call[int]:
     return Call([word, *names], number, AGAIN)
 
 
-def put_many(name: bytes, bodies: Iterable[Body], options: dict[str, Any]) -> Call[list[JobFacts]] | None:
+def put_many(name: bytes, bodies: Iterable[Body | NewJob], options: PutOptions) -> Call[list[JobFacts]] | None:
     """Add a job for each body in one command, or none at all; nothing if there are no bodies."""
-    if isinstance(bodies, (str, bytes)) or not isinstance(bodies, Iterable):
-        raise WrongType("give a list of bodies")
-    encoded = [encode_body(body) for body in bodies]
-    if not encoded:
+    given = each_put(bodies, options)
+    own = any(each is not options for _, each in given)  # Whether any job has options of its own.
+    asked = [put_draft("put_many", body, each) for body, each in given]
+    if not asked:
         return None
-    if len(encoded) > BATCH_JOBS_MAX:
+    if len(asked) > BATCH_JOBS_MAX:
         raise OutOfRange(f"a batch may have up to {BATCH_JOBS_MAX} jobs, all or nothing; put them in several")
-    length = sum(len(body) for body, _ in encoded) + _JOB_WORDS_BYTES * len(encoded)
+    length = sum(each.log_bytes() for each in asked) + _JOB_WORDS_BYTES * len(asked)
     if length > BATCH_BYTES_MAX:
         raise OutOfRange(f"a batch may have up to {BATCH_BYTES_MAX} bytes, all or nothing; put it in several")
-    common = draft(b"", **options)
-    kind = encoded[0][1]
-    words = [b"MPUT", name, b"EXISTING", *_put_words(common)]
+    kind = asked[0].body_kind
+    words = [b"MPUT", name, b"EXISTING", *([] if own else _put_words(asked[0]))]
     if kind != BODY_BYTES:
         words += [b"AS", _KIND_WORDS[kind]]
-    for body, own in encoded:
+    for each in asked:
         words.append(b"JOB")
-        words.append(body)
-        if own != kind:
-            words += [b"AS", _KIND_WORDS[own]]
+        words.append(each.body)
+        if own:
+            # What is said of all jobs cannot be taken back for one, so everything is said of each.
+            words += _put_words(each)
+        if each.body_kind != kind:
+            words += [b"AS", _KIND_WORDS[each.body_kind]]
 
     def read(answer: Reply) -> list[JobFacts]:
-        return [_was_put(id, name, body, own, common) for id, (body, own) in zip(items(answer), encoded, strict=True)]
+        found = zip(items(answer), asked, strict=True)
+        return [_was_put(id, name, each.body, each.body_kind, each) for id, each in found]
 
-    call = Call(words, read, _put_repeat(common))
-    call.largest = max(len(body) for body, _ in encoded)
+    call = Call(words, read, AGAIN if all(each.dedup is not None for each in asked) else NOT_AGAIN)
+    call.largest = max(len(each.body) for each in asked)
     return call
 
 
@@ -726,7 +793,9 @@ def take(names: list[bytes], count: int, timeout_ms: int, key: bytes | None, ttr
         words += [b"TTR", duration(ttr_ms)]
     if len(names) > 1:
         words += [b"AND", *names[1:]]
-    return Call(words, lambda answer: _up_to(count, answer), AGAIN, timeout_ms, 3, _holds)
+    call = Call(words, lambda answer: _up_to(count, answer), AGAIN, timeout_ms, 3, _holds)
+    call.empty = []
+    return call
 
 
 # ---- One job ---------------------------------------------------------------------------------------------------------
@@ -762,11 +831,15 @@ def ack(id: str) -> Call[None]:
     return _finish(id, 0, [b"ACK", id.encode()], "gone", "done", "zombie")
 
 
-def done(id: str, result: Body) -> Call[None]:
+def done(id: str, result: Body, ttl: Duration | EllipsisType) -> Call[None]:
     """A job is done, and this came out of it."""
     raw, kind = encode_body(result)
     words = [b"JOB", b"DONE", id.encode(), raw]
-    call = _finish(id, 0, words if kind == BODY_BYTES else [*words, b"AS", _KIND_WORDS[kind]], "done")
+    if kind != BODY_BYTES:
+        words += [b"AS", _KIND_WORDS[kind]]
+    if ttl is not ...:
+        words += [b"TTL", duration(duration_ms(ttl, "ttl"))]
+    call = _finish(id, 0, words, "done")
     call.largest = len(raw)
     return call
 
@@ -777,12 +850,14 @@ def release(
     ttl: Duration | None = None,
     priority: int | None = None,
     key: str | bytes | None = None,
+    options: dict[str, Any] | None = None,
     hold: int = 0,
 ) -> Call[None]:
     """Give a job back."""
     words = [b"RELEASE", id.encode(), *_delay(delay), *_ttl_and_priority(ttl, priority)]
     if key is not None:
         words += [b"KEY", to_bytes(key, "a key")]
+    words += _for_driver(options)
     return _finish(id, hold, words, "ready", "delayed", "gone", gives_back=True)
 
 
@@ -857,11 +932,30 @@ def scan(cursor: int, tube: bytes | None, wanted: Iterable[str], count: int) -> 
     return Call(words, read, AGAIN)
 
 
-def wait(id: str, timeout: Duration) -> Call[bool]:
-    """Wait until a job ends."""
+def wait(id: str, tube: bytes, timeout: Duration) -> Call[JobOutcome]:
+    """Wait until a job ends that was in this tube when the client heard of it last."""
     timeout_ms = duration_ms(timeout, "timeout")
-    words = [b"JOB", b"WAIT", id.encode(), b"TIMEOUT", duration(timeout_ms)]
-    return Call(words, lambda answer: number(answer) == 1, AGAIN, timeout_ms, 4)
+    words = [b"JOB", b"WAIT", id.encode(), b"TIMEOUT", duration(timeout_ms), b"TUBE", tube, b"OUTCOME"]
+    call = Call(words, outcome, AGAIN, timeout_ms, 4)
+    call.empty = {b"outcome": b"timeout", b"reason": b""}
+    return call
+
+
+def outcome(answer: Reply) -> JobOutcome:
+    """How a job ended, and why."""
+    name = octets(answer[b"outcome"]).decode()
+    if name not in END_NAMES:
+        raise BadAnswer(f"the server answers with an outcome {name!r} that this version does not know")
+    return JobOutcome(cast(Outcome, name), to_text(octets(answer[b"reason"])))
+
+
+def ended_before(id: str) -> Call[JobOutcome]:
+    """How a job ended that is gone, as far as the server's journal knows."""
+    return Call(
+        [b"JOB", b"HISTORY", _id(id)],
+        lambda answer: outcome_in((each.event, each.before, each.reason) for each in map(event, items(answer))),
+        AGAIN,
+    )
 
 
 def job_meta(id: str) -> Call[dict[str, Any]]:

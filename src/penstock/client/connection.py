@@ -25,14 +25,16 @@ _CLOSE_S: Final = 2.0
 class Line:
     """One connection, used by one thread at a time. It has no session: what it asks leaves no trace."""
 
-    def __init__(self, target: Target, seed: tuple[str, int]) -> None:
-        """Connect, and be let in."""
+    def __init__(self, target: Target, seed: tuple[str, int], connect_s: float) -> None:
+        """Connect and authenticate, within `connect_s`."""
+        self._until = time.monotonic() + connect_s
         self._parser = AnswerParser()
-        self._timeout: float | None = target.connect_s
-        self._socket = socket.create_connection(seed, target.connect_s)
+        self._timeout: float | None = connect_s
+        self._socket = socket.create_connection(seed, connect_s)
         try:
             keep_alive(self._socket)
             if target.tls is not None:
+                self._set_timeout(self._left_s())
                 self._socket = target.tls.wrap_socket(self._socket, server_hostname=seed[0])
             # What waits to be read on an idle connection is its end. What TLS has to say of its own comes before the
             # first answer; if it ever says more, there will be a new connection for it.
@@ -44,10 +46,17 @@ class Line:
             raise
 
     def _greet(self, target: Target, seed: tuple[str, int]) -> None:
-        greeting.read_plain(seed, self._say(greeting.plain_words(target), target))
+        greeting.read_plain(seed, self._say(greeting.plain_words(target)))
 
-    def _say(self, first: list[list[bytes]], target: Target) -> list[object]:
-        return self.ask(b"".join(encode(words) for words in first), len(first), target.connect_s)
+    def _say(self, first: list[list[bytes]]) -> list[object]:
+        return self.ask(b"".join(encode(words) for words in first), len(first), self._left_s())
+
+    def _left_s(self) -> float:
+        """Return how long making the connection may still take."""
+        left_s = self._until - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the server does not answer")
+        return left_s
 
     def is_stale(self) -> bool:
         """Whether the server has hung up since it was used last."""
@@ -128,14 +137,14 @@ class Line:
 class Connection(Line):
     """A connection of a session."""
 
-    def __init__(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int) -> None:
-        """Connect, and join the session of a token, or begin one."""
+    def __init__(self, target: Target, seed: tuple[str, int], token: str, grace_ms: int, connect_s: float) -> None:
+        """Connect within `connect_s`, and join the session of a token, or begin one."""
         self.token = token
         self._grace_ms = grace_ms
-        super().__init__(target, seed)
+        super().__init__(target, seed, connect_s)
 
     def _greet(self, target: Target, seed: tuple[str, int]) -> None:
-        greeted = greeting.read(seed, self._say(greeting.words(target, self.token, self._grace_ms), target))
+        greeted = greeting.read(seed, self._say(greeting.words(target, self.token, self._grace_ms)))
         self.token = greeted.token
         self.number = greeted.number
         self.max_body = greeted.max_body

@@ -55,13 +55,12 @@ class Functions:
 
     def take(self, name: bytes, *args: Any, timeout_at: int, wait_ms: int) -> list[Any]:
         """Call a function that hands out a job; one of its arguments is how long it may wait for it."""
-        self._session.check_belongings()
         end = time.monotonic() + wait_ms / 1000
         while True:
             call = FunctionCall(name, args, AGAIN, wait_ms)
-            call.taken, call.timeout_at = _handed_out, _FIRST + timeout_at
+            call.taken, call.timeout_at, call.empty = _handed_out, _FIRST + timeout_at, [pack([]), []]
             if wait_ms:
-                call.waited(0)
+                call.wait_at_most(wait_ms)
             results = self._session.call(call).results
             # A take may be ended before its time: somebody wants to know what this session holds.
             if wait_ms != NEVER:

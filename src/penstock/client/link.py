@@ -12,7 +12,7 @@ from penstock.client.backoff import Backoff
 from penstock.client.commands import NOT_AGAIN, Call
 from penstock.client.connection import Line
 from penstock.client.greeting import no_answer, refusal
-from penstock.client.url import Target
+from penstock.client.url import Target, address
 from penstock.core.errors import BadAnswer, ConnectionLost, NoServer, ProtocolError
 from penstock.core.limits import NEVER
 from penstock.wire.answers import Refusal, encode
@@ -27,10 +27,11 @@ class Link:
     """A way to a server."""
 
     def __init__(self, target: Target) -> None:
-        """Connect; a server that is not there now is not looked for."""
+        """Connect. A server that is not there is tried again if the target says for how long."""
         self.target = target
         self._seed = 0  # Which address was good last.
-        self._line: Line | None = self._open(None)
+        self._line: Line | None = None
+        self._line = self._open(Backoff(target.first_s), is_first=True)
 
     def call(self, call: Call[T]) -> T:
         """Send a command, and give what its answer means. If the answer was lost and that is safe, send it again."""
@@ -69,17 +70,21 @@ class Link:
             self.close()
             raise
 
-    def _open(self, search: Backoff | None) -> Line:
-        """Connect to one of the addresses; look for them as long as the search lasts, or once."""
+    def _open(self, search: Backoff, is_first: bool = False) -> Line:
+        """Connect to one of the addresses. Try them as long as the search lasts."""
         while True:
             for _ in self.target.seeds:
                 seed = self.target.seeds[self._seed]
                 try:
-                    return Line(self.target, seed)
+                    line = Line(self.target, seed, self.target.connect_s)
+                    self.target.reach.found(address(*seed))
+                    return line
                 except _LOST as error:
                     wrong = no_answer(self.target, seed, error)
                     self._seed = (self._seed + 1) % len(self.target.seeds)
-            pause_s = None if search is None else search.pause()
+            pause_s = search.pause()
+            if pause_s is not None or not is_first:
+                self.target.reach.lost(wrong)
             if pause_s is None:
                 raise wrong
             time.sleep(pause_s)

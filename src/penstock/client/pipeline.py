@@ -66,7 +66,7 @@ class Pipeline:
 
     def put(self, tube: Tube, body: Body, **options: Unpack[PutOptions]) -> Answer:
         """Add a job; the answer is its id."""
-        return self._add(commands.put(tube._raw, body, 0, dict(options)), lambda facts: facts.id)
+        return self._add(commands.put(tube._raw, body, 0, options), lambda facts: facts.id)
 
     def ack(self, job: Job) -> Answer:
         """A job is done."""

@@ -6,13 +6,14 @@ and made again, until it finishes it, is closed, or stays away longer than its g
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.changes import Change
@@ -29,21 +30,28 @@ from penstock.core.errors import (
     NotTaken,
     PenstockError,
     UnknownJob,
+    UnknownTube,
     WrongType,
 )
-from penstock.core.limits import NEVER, UNSET, check_count, duration_ms
+from penstock.core.limits import NEVER, UNSET, check_count
 from penstock.core.policy import TubePolicy
 from penstock.journal.reader import Event
 from penstock.options import (
+    PUT_KEYWORDS,
     Body,
     ClaimInfo,
     Duration,
+    JobOutcome,
+    NewJob,
     PutOptions,
     Seconds,
     StateName,
     TubeOptions,
     TubeType,
+    boolean,
+    check_keywords,
     check_tubes,
+    duration_ms,
     encode_body,
     integer,
     to_bytes,
@@ -70,8 +78,9 @@ def connect(
 
     `tls`, `ca`, `cert`, `key`: speak TLS, who has to certify the server, and our own certificate. `name`: of this
     client. `grace`: how long our jobs wait for us when we are cut off (10 s). `connect_timeout`: how long making a
-    connection may take (5 s); `timeout`: how long an answer may (60 s); `retry_for`: how long a server that is gone is
-    looked for (20 s). All of these may also stand in the URL, and for ever is `math.inf`.
+    connection may take (5 s); `timeout`: how long an answer may (60 s); `retry_for`: how long to try a server that is
+    gone (20 s), and also one that is not there yet, if it is given. All of these may also stand in the URL, and for
+    ever is `math.inf`.
     """
     return Queue(
         Session(
@@ -123,14 +132,23 @@ class Queue:
         self._session.identify(token, grace)
 
     def tube(
-        self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
+        self,
+        name: str | bytes,
+        type: TubeType | TubePolicy | None = None,
+        *,
+        alter: bool = False,
+        **options: Unpack[TubeOptions],
     ) -> Tube:
         """The tube of this name, made if it is not there.
 
-        Without a type and options, a tube that exists is found as it is, and a new one is a `fifottl`: in the order of
-        arrival, with priorities, delay, ttl and ttr.
+        Without a type and options, a tube that exists is found as it is. A new one is a `fifottl` in which a worker has
+        5 minutes for a job, and a job that fails is tried 5 times and then buried. With a type or options, a tube that
+        exists with others is refused (TUBEEXISTS); with `alter`, it gets the given options, as by `tube.alter`.
         """
         raw = to_bytes(name, "a tube's name")
+        if boolean(alter, "alter") and (type is not None or options):
+            with contextlib.suppress(UnknownTube):
+                return Tube(self, raw, self._call(commands.alter_to(raw, type, dict(options))))
         return Tube(self, raw, self._call(commands.tube(raw, type, dict(options))))
 
     def find_tube(self, name: str | bytes) -> Tube:
@@ -190,7 +208,6 @@ class Queue:
     def _take(self, names: list[bytes], count: int, timeout: Duration, key: bytes | None, ttr_ms: int) -> list[Job]:
         wanted = check_count(integer(count, "count"), "the number of jobs to take")
         timeout_ms = duration_ms(timeout, "timeout")
-        self._session.check_belongings()
         found = self._wait_for_jobs(names, wanted, timeout_ms, key, ttr_ms)
         jobs = [Job(self, facts) for facts in found]
         try:
@@ -372,14 +389,17 @@ class Stage:
 
     def put(self, tube: Tube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> Job:
         """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        check_keywords("put", options, PUT_KEYWORDS)
         return (self.put_many(tube, [body], **options))[0]
 
-    def put_many(self, tube: Tube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
-        """The same of a job for each body, or of none at all."""
+    def put_many(
+        self, tube: Tube | str | bytes, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]
+    ) -> list[Job]:
+        """Put a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key."""
         if isinstance(tube, Tube):
             tube._check_queue(self._queue)
         place = tube._raw if isinstance(tube, Tube) else to_bytes(tube, "a tube's name")
-        call = commands.stage(self._name, place, self._expire_ms, bodies, dict(options))
+        call = commands.stage(self._name, place, self._expire_ms, bodies, options)
         return [] if call is None else [Job(self._queue, facts) for facts in self._queue._call(call)]
 
     def publish(self) -> int:
@@ -436,11 +456,12 @@ class Tube:
         `timeout` seconds (None: for ever). With `unique` or `dedup`, the job that is there already is returned. With
         `dedup`, a put whose answer is lost is repeated; any other raises ConnectionLost then.
         """
-        return Job(self._queue, self._call(commands.put(self._raw, body, timeout, dict(options))))
+        given = commands.put_options(self._policy, options)
+        return Job(self._queue, self._call(commands.put(self._raw, body, timeout, given)))
 
-    def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
-        """Add a job for each body, or none at all."""
-        call = commands.put_many(self._raw, bodies, dict(options))
+    def put_many(self, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]) -> list[Job]:
+        """Add a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key."""
+        call = commands.put_many(self._raw, bodies, options)
         return [] if call is None else [Job(self._queue, facts) for facts in self._call(call)]
 
     def take(self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None) -> Job | None:
@@ -449,7 +470,6 @@ class Tube:
         `key`: only of this key. `ttr`: hold it this long instead of its own time.
         """
         if timeout == 0 and key is None and ttr is None:
-            self._queue._session.check_belongings()
             found = self._call(commands.take_one(self._raw))
             return Job(self._queue, found[0]) if found else None
         jobs = self.take_many(1, timeout, key=key, ttr=ttr)
@@ -612,9 +632,12 @@ class Job:
         """The work is done: the job goes, or is kept if its tube keeps acked jobs."""
         self._finish(commands.ack(self.id))
 
-    def done(self, result: Body) -> None:
-        """The work is done, and its result takes the place of the body until the job's ttl ends."""
-        call = commands.done(self.id, result)
+    def done(self, result: Body, *, ttl: Duration | EllipsisType = ...) -> None:
+        """The work is done, and its result takes the place of the body for `ttl` seconds (None: for ever).
+
+        Without a ttl, the result is kept for a day, or for ever if the tube keeps acked jobs.
+        """
+        call = commands.done(self.id, result, ttl)
         self._finish(call)
         self._facts.is_guess = False
         self._facts.raw_body, self._facts.body_kind = encode_body(result)
@@ -626,9 +649,13 @@ class Job:
         ttl: Duration | None = None,
         priority: int | None = None,
         key: str | bytes | None = None,
+        options: dict[str, Any] | None = None,
     ) -> None:
-        """Give the job back unfinished: to its old place, or after `delay` seconds, with what else is given changed."""
-        self._finish(commands.release(self.id, delay, ttl, priority, key, self._hold()))
+        """Give the job back unfinished: to its old place, or after `delay` seconds, with what else is given changed.
+
+        `options`: in a tube with a driver, what the driver gets, as it is.
+        """
+        self._finish(commands.release(self.id, delay, ttl, priority, key, options, self._hold()))
 
     def requeue(self) -> None:
         """Give the job back to behind all others."""
@@ -674,9 +701,18 @@ class Job:
         self._finish(commands.move(self.id, tube._raw, delay))
         self._facts.raw_tube = tube._raw
 
-    def wait(self, timeout: Duration = None) -> bool:
-        """Wait until the job ends; tell whether it was acked. False if it was deleted or expired, or time is over."""
-        return self._queue._call(commands.wait(self.id, timeout))
+    def wait(self, timeout: Duration = None) -> JobOutcome:
+        """Wait until the job is acked, buried, dead-lettered, dropped, expired or deleted, or the time is over.
+
+        The outcome is true if the job was acked. Otherwise it has the reason, if there is one.
+        """
+        ended = self._queue._call(commands.wait(self.id, self._facts.raw_tube, timeout))
+        if ended.outcome != "gone":
+            return ended
+        try:
+            return self._queue._call(commands.ended_before(self.id))
+        except CommandError:
+            return ended  # The server keeps no history of it, or does not show it to this user.
 
     def history(self) -> list[Event]:
         """Everything that happened to the job, also when it is gone. It needs a server with a journal."""

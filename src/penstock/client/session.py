@@ -4,10 +4,15 @@ Each call has a connection to itself while it lasts, so a take that waits holds 
 made again, and the session with all it holds is resumed if that is within its grace. A call whose answer was lost is
 sent again if that is safe (`commands.py`). After a lost take, the session may hold jobs that nobody was given; before
 the next call these go back (`_settle`).
+
+The timeout of a call limits all that it does: `until` is its end on the monotonic clock, infinity without a timeout. A
+take whose time is over while the server is away returns nothing, as it does if no job came. It raises NoServer if the
+server has been away for longer than `retry_for`.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -16,14 +21,14 @@ from typing import Any, Final, TypeVar
 
 from penstock.client import commands
 from penstock.client.addresses import Address, Addresses
-from penstock.client.backoff import Backoff
+from penstock.client.backoff import MARGIN_S, Backoff, Margin, end_of
 from penstock.client.belongings import Belongings
 from penstock.client.commands import AGAIN, NOT_AGAIN, Call, Happened
 from penstock.client.connection import Connection
 from penstock.client.facts import JobFacts
 from penstock.client.greeting import no_answer, refusal
 from penstock.client.sources import Sources
-from penstock.client.url import Target
+from penstock.client.url import Target, address
 from penstock.core.errors import (
     BadAnswer,
     Closed,
@@ -60,6 +65,9 @@ _LOOK_S: Final = 0.005
 _TOGETHER_MAX: Final = 1_000
 _TOGETHER_BYTES: Final = 64 * 1024
 
+# How often a thread looks whether it may make a connection.
+_OPEN_LOOK_S: Final = 0.001
+
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -71,7 +79,7 @@ class Session:
         self.grace_ms = target.grace_ms
         self._begin()
         _sessions.add(self)
-        self._put_back(self._open(None))
+        self._put_back(self._open(Backoff(target.first_s), math.inf, is_first=True))
 
     def _begin(self) -> None:
         """Be as new: at first, and in a child after a fork, which must not touch the connections of its parent."""
@@ -83,7 +91,8 @@ class Session:
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
         self._lock = threading.Lock()
-        self._opening = threading.Lock()
+        self._opener: object = None  # Who makes a connection: one at a time.
+        self._margin = Margin()
         self._addresses = Addresses(self.target.seeds, learns=self.target.tls is None)
         # Takes: those that are under way, and who settles what was lost; new ones wait for that. It is rare, so they
         # look from time to time: a signal that interrupts somebody in between would leave a Condition locked.
@@ -97,32 +106,39 @@ class Session:
     # Calls
 
     def call(self, call: Call[T]) -> T:
-        """Send a command, and give what its answer means."""
-        if self._in_doubt:
-            self._settle()
-        if self._sources is not None and call.taken is not None:
-            self._follow_jobs(self._sources)
-        if call.largest > self.max_body:
-            self._check_body(call.largest)
-        return self._call(call)
+        """Send a command, and return what its answer means."""
+        until = end_of(call)
+        try:
+            if self._in_doubt:
+                self._settle(until)
+            if call.taken is not None:
+                self._check_belongings(until)
+                if self._sources is not None:
+                    self._follow_jobs(self._sources)
+            if call.largest > self.max_body:
+                self._check_body(call.largest, until)
+            return self._call(call, until)
+        except (NoServer, ConnectionLost) as error:
+            if isinstance(error, BadAnswer) or call.empty is None or time.monotonic() < until:
+                raise
+            if self.target.reach.is_gone(self.target.retry_s):
+                raise
+            return call.read(call.empty)
 
-    def _check_body(self, length: int) -> None:
+    def _check_body(self, length: int, until: float) -> None:
         """Refuse a body that the server would not even read: it hangs up on those who send one."""
-        self.max_body = self._call(commands.max_body())
+        self.max_body = self._call(commands.max_body(), until)
         check_body(length, self.max_body)
 
-    def _call(self, call: Call[T], lost: bool = False) -> T:
-        """The same, where everything is settled; perhaps of one that was sent before, and its answer was lost."""
+    def _call(self, call: Call[T], until: float = math.inf, lost: bool = False) -> T:
+        """Send a command where everything is settled. If it is `lost`, it was sent before, and its answer was lost."""
         search: Backoff | None = None
-        began = 0.0
         while True:
-            if call.wait_ms:
-                began = time.monotonic()
             token = self.token
             try:
                 if lost and call.happened is not None and call.hold():
                     self._check_hold(call.happened)
-                return self._try_take(call) if call.taken is not None else self._try(call)
+                return self._try_take(call, until) if call.taken is not None else self._try(call, until)
             except LOST as error:
                 if self.closed:
                     raise Closed() from None
@@ -130,16 +146,18 @@ class Session:
                     raise
                 if call.repeat == NOT_AGAIN:
                     raise ConnectionLost() from error
+                if time.monotonic() >= until:
+                    raise ConnectionLost("the connection was lost, and the time of the call is over") from error
                 lost = True
                 if search is None:
-                    search = Backoff(self.target.retry_s)
+                    search = Backoff(self.target.retry_s, until)
                 elif (pause_s := search.pause()) is None:
                     raise ConnectionLost("the connection was lost again and again, until time was over") from error
                 else:
                     time.sleep(pause_s)
             except Leaving:
                 # Nothing was done. What is held here is finished here, and then the session goes elsewhere.
-                search = search or Backoff(self.target.retry_s)
+                search = search or Backoff(self.target.retry_s, until)
                 pause_s = search.pause()
                 if pause_s is None or not self._addresses.others():
                     raise
@@ -154,31 +172,39 @@ class Session:
                     raise
                 self._judge(call.happened, refused)
                 return call.read(commands.DONE)
-            if call.wait_ms:
-                call.waited(int((time.monotonic() - began) * 1000))
             if call.taken is not None:
-                self._settle()
+                self._settle(until)
 
-    def _try(self, call: Call[T]) -> T:
-        connection = self._take_connection()
+    def _try(self, call: Call[T], until: float) -> T:
+        connection = self._take_connection(until)
         try:
-            answer = connection.ask(encode(call.words), 1, self._patience(call.wait_ms))[0]
+            if until != math.inf:
+                # Rounded up: a server that answers a moment early would be asked again until the time is over.
+                call.wait_at_most(math.ceil((until - time.monotonic()) * 1000))
+            answer = connection.ask(encode(call.words), 1, self._patience(call.wait_ms, until))[0]
             # Before the connection is used again: an answer that makes no sense may be the answer to something else.
             found = refusal(answer) if isinstance(answer, Refusal) else call.read(answer)
-        except BaseException:
+        except BaseException as error:
             self._discard(connection)
+            if isinstance(error, TimeoutError):
+                self.target.reach.lost(TimeoutError("the server does not answer"))
+                self._margin.missed()
             raise
         self._put_back(connection)
+        if until != math.inf:
+            self._margin.met()
+        if self.target.reach.lost_at is not None:
+            self.target.reach.found(address(*self._addresses.current))
         if isinstance(found, CommandError):
             raise found
         return found
 
-    def _try_take(self, call: Call[T]) -> T:
+    def _try_take(self, call: Call[T], until: float) -> T:
         take = object()
         try:
             while not self._begins(take):
-                time.sleep(_LOOK_S)
-            found = self._try(call)
+                _sleep(_LOOK_S, until)
+            found = self._try(call, until)
             assert call.taken is not None
             held = call.taken(found)
             self.belongings.add(held)
@@ -259,7 +285,7 @@ class Session:
             self._settle()
         connection = self._take_connection()
         try:
-            answers = connection.ask(data, len(calls), self._patience(0))
+            answers = connection.ask(data, len(calls), self._patience(0, math.inf))
         except BaseException as error:
             self._discard(connection)
             if not isinstance(error, LOST):
@@ -307,10 +333,13 @@ class Session:
         except PenstockError as error:
             return error
 
-    def _patience(self, wait_ms: int) -> float | None:
-        """How long an answer may take."""
+    def _patience(self, wait_ms: int, until: float) -> float | None:
+        """Return how long an answer may take, to a call that waits this long on the server; None: for ever."""
         answer_s = self.target.answer_s
-        return None if answer_s is None or wait_ms == NEVER else answer_s + wait_ms / 1000
+        if until == math.inf:
+            return None if answer_s is None or wait_ms == NEVER else answer_s + wait_ms / 1000
+        left_s = max(0.0, until - time.monotonic()) + self._margin.seconds
+        return left_s if answer_s is None else min(left_s, answer_s + wait_ms / 1000)
 
     def check_open(self) -> None:
         """Refuse to be used after the end."""
@@ -319,7 +348,7 @@ class Session:
 
     # Connections
 
-    def _take_connection(self) -> Connection:
+    def _take_connection(self, until: float = math.inf) -> Connection:
         """A connection that nobody else uses."""
         with self._lock:
             while True:
@@ -332,7 +361,7 @@ class Session:
                     self._busy.add(connection)
                     return connection
                 connection.close()
-        return self._open(Backoff(self.target.retry_s))
+        return self._open(Backoff(self.target.retry_s, until), until)
 
     def _put_back(self, connection: Connection) -> None:
         with self._lock:
@@ -348,31 +377,53 @@ class Session:
             self._busy.discard(connection)
         connection.close()
 
-    def _open(self, search: Backoff | None) -> Connection:
-        """Make a connection to one of the addresses; look for them as long as the search lasts, or once."""
+    def _open(self, search: Backoff, until: float, is_first: bool = False) -> Connection:
+        """Make a connection to one of the addresses. Try them as long as the search lasts."""
         while True:
-            # One at a time: the first begins the session, the others join it.
-            with self._opening:
-                found = self._try_seeds()
+            opener = object()
+            try:
+                self._begin_to_open(opener, until)
+                found = self._try_seeds(until)
+            finally:
+                # No call here: a signal is noticed at calls, and would leave all others waiting.
+                if self._opener is opener:
+                    self._opener = None
             if isinstance(found, Connection):
                 with self._lock:
                     if not self.closed:
                         self._busy.add(found)
+                        self.target.reach.found(address(*self._addresses.current))
                         return found
                 found.close()
                 raise Closed()
-            pause_s = None if search is None else search.pause()
+            pause_s = search.pause()
+            if pause_s is not None or not is_first:
+                self.target.reach.lost(found)
             if pause_s is None:
                 raise found
             time.sleep(pause_s)
 
-    def _try_seeds(self) -> Connection | NoServer:
-        """A connection to the first address that answers, or why the last does not."""
+    def _begin_to_open(self, opener: object, until: float = math.inf) -> None:
+        """Wait until no other thread makes a connection or changes the session: the first one begins the session, and
+        the others join it. Not by a lock, because a signal could interrupt a thread that has just acquired it."""
+        while True:
+            with self._lock:
+                if self._opener is None:
+                    self._opener = opener
+                    return
+            _sleep(_OPEN_LOOK_S, until)
+
+    def _try_seeds(self, until: float) -> Connection | NoServer:
+        """Return a connection to the first address that answers, or why the last one does not."""
+        wrong = NoServer("the time of the call is over")
         for seed in self._addresses.all():
             if self.closed:
                 raise Closed()
+            connect_s = min(self.target.connect_s, until + MARGIN_S - time.monotonic())
+            if connect_s <= 0:
+                return wrong
             try:
-                connection = self._join(seed)
+                connection = self._join(seed, connect_s)
                 self._addresses.current = seed
                 return connection
             except LOST as error:
@@ -380,15 +431,15 @@ class Session:
         self._addresses.fail()
         return wrong
 
-    def _join(self, seed: tuple[str, int]) -> Connection:
+    def _join(self, seed: tuple[str, int], connect_s: float) -> Connection:
         """A connection of this session; of a new one, if it has ended."""
         try:
-            connection = Connection(self.target, seed, self.token, self.grace_ms)
+            connection = Connection(self.target, seed, self.token, self.grace_ms, connect_s)
         except UnknownSession:
             # Its grace has passed, and its jobs went back to their tubes.
             self._in_doubt = False
             self.belongings.forget()
-            connection = Connection(self.target, seed, "", self.grace_ms)
+            connection = Connection(self.target, seed, "", self.grace_ms, connect_s)
         self.token = connection.token
         self.max_body = connection.max_body
         self._addresses.learn(connection.nodes)
@@ -410,13 +461,19 @@ class Session:
 
     def _move(self, to: Address | None = None) -> None:
         """Begin a session on another node, because this one leaves its cluster if none is named."""
-        with self._opening, self._lock:
-            if to is None:
-                self._addresses.leave(self._addresses.current)
-            else:
-                self._addresses.current = to
-            idle, self._idle = self._idle, []
-            self.token = ""
+        opener = object()
+        try:
+            self._begin_to_open(opener)
+            with self._lock:
+                if to is None:
+                    self._addresses.leave(self._addresses.current)
+                else:
+                    self._addresses.current = to
+                idle, self._idle = self._idle, []
+                self.token = ""
+        finally:
+            if self._opener is opener:
+                self._opener = None
         for connection in idle:
             connection.finish()
 
@@ -427,7 +484,7 @@ class Session:
         self._sources = None
         connection = self._take_connection()
         try:
-            answer = connection.ask(encode(call.words), 1, self._patience(0))[0]
+            answer = connection.ask(encode(call.words), 1, self._patience(0, math.inf))[0]
             if isinstance(answer, Refusal):
                 self._put_back(connection)
                 raise refusal(answer)
@@ -449,15 +506,21 @@ class Session:
         """Go on as the session that a connection has joined, and leave the one that it was of."""
         held = commands.held(end_waits=False)
         words = [*commands.leave_session(left, connection.token), held.words]
-        answers = connection.ask(b"".join(map(encode, words)), len(words), self._patience(0))
+        answers = connection.ask(b"".join(map(encode, words)), len(words), self._patience(0, math.inf))
         # What it holds was handed to whoever had the session before. Who may not ask cannot know.
         ids = [] if isinstance(answers[-1], Refusal) else held.read(answers[-1])
         # No connection is made meanwhile: it would be of the session before.
-        with self._opening, self._lock:
-            idle, self._idle = self._idle, []
-            self.token = connection.token
-            self.belongings.forget()
-            self.belongings.add(dict.fromkeys(ids, 0))
+        opener = object()
+        try:
+            self._begin_to_open(opener)
+            with self._lock:
+                idle, self._idle = self._idle, []
+                self.token = connection.token
+                self.belongings.forget()
+                self.belongings.add(dict.fromkeys(ids, 0))
+        finally:
+            if self._opener is opener:
+                self._opener = None
         for each in idle:
             each.finish()
 
@@ -468,7 +531,7 @@ class Session:
         self.belongings.remove_all(ids)
         self._in_doubt = True
 
-    def _settle(self) -> None:
+    def _settle(self, until: float = math.inf) -> None:
         """Give back what the session holds and nobody was given. No take may be under way meanwhile: of its answer,
         nobody could say which it is. So those that wait are ended by the server, and begin again afterwards."""
         settler = object()
@@ -476,13 +539,13 @@ class Session:
             while not self._settles(settler):
                 if not self._in_doubt:
                     return
-                time.sleep(_LOOK_S)
-            held = self._call(commands.held(end_waits=True))
-            if not self._are_home():
+                _sleep(_LOOK_S, until)
+            held = self._call(commands.held(end_waits=True), until)
+            if not self._are_home(until):
                 self._interrupt_all()
-                self._are_home()
+                self._are_home(until)
             for id in self.belongings.unknown(held):
-                self._give_back(id)
+                self._give_back(id, until)
         except BaseException:
             self._in_doubt = True
             raise
@@ -498,27 +561,27 @@ class Session:
                 self._in_doubt = False
             return self._settler is settler
 
-    def _are_home(self) -> bool:
-        """Wait until no take is under way; tell whether none is."""
-        until = time.monotonic() + _HOME_S
-        while self._takes and time.monotonic() < until:
-            time.sleep(_LOOK_S)
+    def _are_home(self, until: float) -> bool:
+        """Wait until no take is under way. Return whether none is."""
+        home_by = time.monotonic() + _HOME_S
+        while self._takes and time.monotonic() < home_by:
+            _sleep(_LOOK_S, until)
         return not self._takes
 
-    def _give_back(self, id: str) -> None:
+    def _give_back(self, id: str, until: float) -> None:
         try:
-            self._call(commands.release(id))
+            self._call(commands.release(id), until)
         except OnlyOnce:
             # It may have been seen, so nobody may see it again; buried, it can still be looked at.
-            self._call(commands.bury(id, "its delivery was lost with a connection"))
+            self._call(commands.bury(id, "its delivery was lost with a connection"), until)
         except CommandError:
             pass  # It is not ours any more.
 
-    def check_belongings(self) -> None:
+    def _check_belongings(self, until: float) -> None:
         """Forget jobs that were taken and left to themselves, when there are many."""
         asked = self.belongings.to_check()
         if asked is not None:
-            held = self.call(commands.held(end_waits=False))
+            held = self._call(commands.held(end_waits=False), until)
             self.belongings.keep(asked, held)
 
     def _interrupt_all(self) -> None:
@@ -551,11 +614,14 @@ class Session:
     def _take_leave(self, idle: list[Connection]) -> None:
         """Let the server know that nobody will come back."""
         try:
-            last = idle.pop() if idle else Connection(self.target, self._addresses.current, self.token, 0)
+            last = idle.pop() if idle else self._last_connection()
             idle.append(last)
             last.ask(encode(commands.end_session()), 1, self.target.connect_s)
         except (*LOST, PenstockError):
             pass  # Then it ends with its grace.
+
+    def _last_connection(self) -> Connection:
+        return Connection(self.target, self._addresses.current, self.token, 0, self.target.connect_s)
 
     def _forget_parent(self) -> None:
         """This is a child of the process that made the connections: only its own copies of them are closed."""
@@ -565,6 +631,13 @@ class Session:
         self.closed = closed
         for connection in connections:
             connection.close()
+
+
+def _sleep(seconds: float, until: float) -> None:
+    """Sleep. Raise NoServer if the time of the call is over, and the margin that it has."""
+    if time.monotonic() >= until + MARGIN_S:
+        raise NoServer("the time of the call is over")
+    time.sleep(seconds)
 
 
 def _forget_parents() -> None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import difflib
 import os
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
+from penstock.client.reach import Reach
 from penstock.core.durations import NO_DURATION, read_duration
 from penstock.core.errors import BadUrl, OutOfRange, WrongType
-from penstock.core.limits import NEVER, duration_ms
-from penstock.options import Duration, Seconds, to_bytes
+from penstock.core.limits import NEVER
+from penstock.options import Duration, Seconds, duration_ms, to_bytes
 
 DEFAULT_URL: Final = "penstock://127.0.0.1:7711"
 DEFAULT_PORT: Final = 7711
@@ -28,7 +29,7 @@ GRACE_S: Final = 10
 CONNECT_S: Final = 5
 # how long an answer may, beyond what was asked to wait,
 ANSWER_S: Final = 60
-# and for how long a server that is gone is looked for.
+# and for how long a server that is gone is tried. The first connection is tried once, unless `retry_for` is given.
 RETRY_S: Final = 20
 
 _SCHEME: Final = "penstock://"
@@ -52,6 +53,8 @@ class Target:
     connect_s: float
     answer_s: float | None  # None: for ever.
     retry_s: float | None
+    first_s: float | None  # The same for the first connection; 0: it is tried once.
+    reach: Reach = field(compare=False)
 
     def __str__(self) -> str:
         """For people: without the password."""
@@ -115,6 +118,8 @@ def target(
     ms = {what: _time(what, given, said, default) for what, (given, default) in times.items()}
     if ms["grace"] == NEVER or ms["connect_timeout"] in (0, NEVER):
         raise OutOfRange("grace and connect_timeout end some time, and a connection takes more than 0 seconds")
+    retry_s = None if ms["retry_for"] == NEVER else ms["retry_for"] / 1000
+    is_patient = retry_for is not None or "retry_for" in said
     files = [_file(given, what, said) for what, given in zip(_FILES, (ca, cert, key), strict=True)]
     return Target(
         seeds=tuple(seeds),
@@ -125,7 +130,9 @@ def target(
         grace_ms=ms["grace"],
         connect_s=ms["connect_timeout"] / 1000,
         answer_s=None if ms["timeout"] == NEVER else ms["timeout"] / 1000,
-        retry_s=None if ms["retry_for"] == NEVER else ms["retry_for"] / 1000,
+        retry_s=retry_s,
+        first_s=retry_s if is_patient else 0.0,
+        reach=Reach(", ".join(address(*seed) for seed in seeds)),
     )
 
 
