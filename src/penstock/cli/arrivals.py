@@ -1,11 +1,12 @@
-"""What is imported, wherever it comes from: a row of items, each a job to be put, or passed over with a reason.
+"""Items of an import: each is a job to be put, or is passed over with a reason.
 
-The same file gives the same items in the same order however often it is read, so their number says how far an import
-has come.
+A file gives the same items in the same order each time it is read, so the number of items that are done is the progress
+of an import. The rows of a server may change between two runs, so its items have cursors.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -15,12 +16,18 @@ from typing import Any, BinaryIO, Final, Protocol
 
 from penstock.cli import disque_aof
 from penstock.cli.json_lines import LINE_BYTES_MAX, BadLine, read_line
+from penstock.core.policy import DISQUE, TubePolicy
+from penstock.options import policy_of, to_text
 
 Progress = Callable[[int, int], None]
 
 BAD_LINES: Final = "lines that are no jobs"
 
 _ENDS_BYTES: Final = 64 * 1024
+_LINES_PER_REPORT: Final = 4_096
+
+# Options that the usual type of tube does not have, and a type that has them.
+_NEEDS: Final = {"key": "utubettl", "once": "disque"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,8 @@ class Arrival:
     tube: bytes | str
     body: Any
     options: dict[str, Any]
+    old: Any = None  # Its old id, if the map of ids has to name it where the job gets a new one.
+    cursor: Any = None  # Where its source goes on behind it, if items have no fixed numbers.
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +49,26 @@ class Passed:
     reason: str
     label: str = ""
     wrong: str = ""
+    cursor: Any = None
 
 
 class Source(Protocol):
-    """A file of items."""
+    """A file or a server that has items."""
 
-    fingerprint: str  # The same for the same file.
-    tube_type: str | None  # Which type of tube to make where there is none; None for the usual one.
-    total: int
+    fingerprint: str  # The same for the same file or server.
+    total: int | None  # None if the number of items is not known before they are read.
     passed: dict[str, int]  # What was passed over before there were items.
     notes: list[str]  # What else is to be said.
 
-    def items(self, start: int, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
-        """The items from a number on."""
+    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
+        """The items from a number or a cursor on."""
+
+    def new_tube(self, arrival: Arrival) -> TubePolicy:
+        """The policy of the tube that is created for a job, if it is not there."""
 
 
 class AofSource:
     """The jobs that an append-only file of Disque comes to, oldest first."""
-
-    tube_type: str | None = "disque"
 
     def __init__(self, file: BinaryIO, once: bool, progress: Progress) -> None:
         self._file = file
@@ -67,14 +77,17 @@ class AofSource:
         self.fingerprint = fingerprint(file)
         found = disque_aof.contents(file, self._size, progress)
         self._offsets = found.offsets
-        self.total = len(found.offsets)
+        self.total: int | None = len(found.offsets)
         self.passed = {"acked, deleted or expired before the file ended": found.gone} if found.gone else {}
         torn = f"the last {found.torn_bytes:,} bytes of the file are half a command; they say nothing"
         self.notes = [torn] if found.torn_bytes else []
 
-    def items(self, start: int, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
+    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
         for offset in self._offsets[start:]:
             yield self._item(disque_aof.job_at(self._file, offset, self._size), now_ms())
+
+    def new_tube(self, arrival: Arrival) -> TubePolicy:
+        return DISQUE
 
     def _item(self, job: disque_aof.AofJob, now: int) -> Arrival | Passed:
         ttl_ms, delay_ms = job.expires_ms - now, job.delay_left_ms(now)
@@ -95,22 +108,47 @@ class AofSource:
 class JsonLinesSource:
     """The lines of a file of JSON."""
 
-    tube_type: str | None = None
-
-    def __init__(self, file: BinaryIO, tube: str | None, progress: Progress) -> None:
+    def __init__(self, file: BinaryIO, tube: str | None, type: str | None, progress: Progress) -> None:
         self._file = file
         self._tube = tube
+        self._type = type
+        self._fitting: dict[str, str] = {}  # By tube: the type that its lines need, if it is not the usual one.
         self.fingerprint = fingerprint(file)
-        self.total = _count_lines(file, progress)
+        self._lines = self._read_all(progress)
+        self.total: int | None = self._lines
         self.passed: dict[str, int] = {}
         self.notes: list[str] = []
 
-    def items(self, start: int, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
+    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
         self._file.seek(0)
-        for number in range(1, self.total + 1):
+        for number in range(1, self._lines + 1):
             raw = self._file.readline(LINE_BYTES_MAX)
             if number > start:
                 yield self._item(raw, number)
+
+    def new_tube(self, arrival: Arrival) -> TubePolicy:
+        name = to_text(arrival.tube) if isinstance(arrival.tube, bytes) else arrival.tube
+        return policy_of(self._type or self._fitting.get(name))
+
+    def _read_all(self, progress: Progress) -> int:
+        """Count the lines, and find the tubes whose jobs the usual type would refuse."""
+        size, number, offset = _size(self._file), 0, 0
+        self._file.seek(0)
+        while raw := self._file.readline(LINE_BYTES_MAX):
+            number += 1
+            offset += len(raw)
+            for word, type in _NEEDS.items():
+                if b'"%s"' % word.encode() in raw:
+                    self._note_need(raw, word, type)
+            if number % _LINES_PER_REPORT == 0:
+                progress(offset, size)
+        return number
+
+    def _note_need(self, raw: bytes, option: str, type: str) -> None:
+        with contextlib.suppress(BadLine):
+            line = read_line(raw, self._tube)
+            if line.options.get(option):
+                self._fitting.setdefault(line.tube, type)
 
     def _item(self, raw: bytes, number: int) -> Arrival | Passed:
         if not raw.strip():
@@ -138,16 +176,6 @@ def _size(file: BinaryIO) -> int:
     return file.seek(0, os.SEEK_END)
 
 
-def _count_lines(file: BinaryIO, progress: Progress) -> int:
-    size, count, last = _size(file), 0, b"\n"
-    file.seek(0)
-    while piece := file.read(1 << 20):
-        count += piece.count(b"\n")
-        last = piece[-1:]
-        progress(file.tell(), size)
-    return count + (last != b"\n")
-
-
 def beside(file: Path) -> Path:
-    """Where an import of a file remembers how far it has come, unless it is told otherwise."""
+    """The state file of an import, unless the user names another one."""
     return file.with_name(f"{file.name}.penstock-import")

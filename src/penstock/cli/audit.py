@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (column("tube"), column("job"), column("position"), column("time"), Column("what", lambda row: row["what"]))
 
-_STATES = {True: "kept", False: "broken", None: "not judged"}
-
 
 @bundled
 def audit(
@@ -45,9 +43,11 @@ def audit(
 
 def show(verdict: Verdict, out: Output) -> None:
     """Say of each promise whether it was kept; of one that was not, by what it is known."""
+    from penstock.pipeline.audit_section import STATES
+
     for finding in verdict.findings:
         out.done(
-            f"{_STATES[finding.kept]:<10} {finding.promise}" + (f" ({finding.unjudged})" if finding.unjudged else ""),
+            f"{STATES[finding.kept]:<10} {finding.promise}" + (f" ({finding.unjudged})" if finding.unjudged else ""),
             promise=finding.name,
             kept=finding.kept,
             broken=finding.broken,

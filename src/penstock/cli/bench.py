@@ -21,7 +21,7 @@ from penstock.cli.exits import USAGE, fail
 from penstock.cli.output import Column, Output, Record, column, jobs_text
 from penstock.cli.records import total
 from penstock.cli.target import Target
-from penstock.cli.values import duration_option, size
+from penstock.cli.values import duration_option, rate_option, size
 
 if TYPE_CHECKING:
     from penstock.embedded import Queue, Tube
@@ -37,9 +37,7 @@ class Load:
     duration: Annotated[float, duration_option("--duration", help="For so long.", default="2s")] = 2.0
     body: Annotated[int, typer.Option("--size", parser=size, metavar="SIZE", help="Bytes of a body.")] = 100
     batch: Annotated[int, typer.Option("--batch", min=1, max=100_000, help="Jobs a call.")] = 1
-    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Calls a second of all clients at most.")] = (
-        None
-    )
+    rate: Annotated[float | None, rate_option("Limit all clients together to this many calls per second.")] = None
     tube: Annotated[
         str | None,
         typer.Option(

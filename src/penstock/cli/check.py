@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import UsageError, complain_of_usage, printable, reading_answers, sentence_of
+from penstock.cli.names import find_tube
 from penstock.cli.output import Output
 from penstock.cli.records import State, total
 from penstock.cli.spans import span
@@ -249,7 +250,7 @@ def tube(name: TubeName, *, thresholds: Thresholds, target: Target) -> None:
     """
     try:
         with target.open() as queue:
-            info = queue.find_tube(name).info()
+            info = find_tube(queue, name).info()
     except (PenstockError, OSError) as error:
         unknown("tube", name, error, thresholds.format)
     metrics = [
@@ -302,7 +303,7 @@ def _server_journal(target: Target) -> tuple[list[Metric], str]:
 def _journal(directory: Path, quick: bool) -> tuple[list[Metric], str]:
     import shutil
 
-    from penstock.host.host import boot_id
+    from penstock.host.boot import boot_id
     from penstock.journal.check import check_log
     from penstock.journal.disk import ReadOnlyDisk
     from penstock.journal.identity import identity

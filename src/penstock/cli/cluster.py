@@ -37,6 +37,13 @@ _SHOWN: Final = 5
 # A node that shows one of these was not met, or is lost.
 _NOT_THERE: Final = {"handshake", "noaddr", "fail", "fail?"}
 
+# Why a node does not accept copies of jobs, by its flag, and what to do.
+_CONDITIONS: Final = {
+    "nodisk": "out of disk, so it takes no new jobs: free space on its disk",
+    "nomem": "above its memory threshold, so it takes no copies: consume jobs, raise maxmemory, or use a journal",
+    "paused": "takes no jobs of {queues}: see `penstock tube ls` there, and end it with `penstock tube resume`",
+}
+
 _ID: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 _COLUMNS: Final = [
@@ -207,14 +214,17 @@ def forget(
 @app.command()
 @bundled
 def check(*, target: Target, out: Output) -> None:
-    """Ask every node whom it knows and can reach; exit code 1 if they do not agree, or one cannot be reached."""
+    """Ask every node whom it knows and can reach; exit code 1 if they do not agree, or one cannot be reached.
+
+    Warns of nodes that do not accept copies of jobs, because they are out of disk, short of memory or paused.
+    """
     rows = [_checked(target, each) for each in _nodes(target)]
     everybody = sorted({row["node"] for row in rows})
     for row in rows:
         if row["problem"] == "" and row.pop("knows") != everybody:
             row["problem"] = "does not know all the others"
         row.pop("knows", None)
-    out.table(rows, [column("node"), column("address"), column("reaches"), column("problem")], "")
+    out.table(rows, [column(name) for name in ("node", "address", "reaches", "problem", "warning")], "")
     if any(row["problem"] for row in rows):
         raise typer.Exit(ERROR)
 
@@ -298,22 +308,34 @@ def _described(gone: str, known: list[Record], target: Target) -> str:
 def _checked(target: Target, node: Record) -> Record:
     """What a node says of the others."""
     row: Record = {"node": node["node"], "address": node["address"], "reaches": None, "problem": "", "knows": []}
+    # If it cannot be asked, this is the last that the first node has received from it.
+    row |= _warned(node, 0)
     try:
         with node_at(target, node) as queue:
             known = nodes_of(queue)
-            disputed = _info_of(queue).get("cluster_homes_disputed", 0)
+            told = _info_of(queue)
     except NOT_ASKED as error:
         return row | {"problem": f"cannot be asked: {sentence_of(error)}"}
     others = [each for each in known if "myself" not in each["flags"]]
     away = [each for each in others if each["state"] != "connected" or {"fail", "fail?"} & set(each["flags"])]
     row |= {"reaches": len(others) - len(away), "knows": sorted(each["node"] for each in known)}
+    disputed = told.get("cluster_homes_disputed", 0)
     if known[0]["node"] != node["node"]:
-        row["problem"] = f"somebody else is there: {known[0]['node']}"
-    elif away:
+        return row | {"problem": f"somebody else is there: {known[0]['node']}"}
+    row |= _warned(known[0], told.get("cluster_paused_queues", 0))
+    if away:
         row["problem"] = f"cannot reach {', '.join(where(each) for each in away)}"
     elif disputed:
         row["problem"] = f"{disputed} of its tubes live on another node, too: see its log"
     return row
+
+
+def _warned(node: Record, paused_queues: int) -> Record:
+    """Return why a node does not accept copies of jobs, for programs and for people."""
+    queues = "1 paused queue" if paused_queues == 1 else f"{paused_queues or 'some'} paused queues"
+    found = [flag for flag in node["flags"] if flag in _CONDITIONS]
+    words = "; ".join(_CONDITIONS[flag].format(queues=queues) for flag in found)
+    return {"conditions": found, "paused_queues": paused_queues, "warning": words}
 
 
 # Asking nodes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.exits import ERROR, USAGE, fail
+from penstock.cli.exits import ERROR, REFUSED, USAGE, fail
 from penstock.cli.target import Target
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def cli(
 ) -> None:
     """Say any command to a server, as it is: one from the shell, many from stdin, or at a prompt with help.
 
-    Exit codes: 1 a command was refused, 4 the server does not let us in, 75 no server, or it went away.
+    Exit codes: 1 a command was refused, 4 authentication failed or is missing, 75 no server, or it went away.
     """
     from penstock.cli.conversation import Conversation
     from penstock.cli.shown import as_csv, as_json, as_raw, as_text
@@ -92,7 +92,7 @@ def cli(
             conversation.run_lines(line.decode("utf-8", "surrogateescape") for line in sys.stdin.buffer)
     finally:
         speaker.close()
-    raise typer.Exit(ERROR if conversation.failed else 0)
+    raise typer.Exit(REFUSED if conversation.is_locked_out else ERROR if conversation.failed else 0)
 
 
 def _in_url(host: str) -> str:

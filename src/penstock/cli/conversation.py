@@ -10,9 +10,13 @@ from penstock.cli.answers import Answer
 from penstock.cli.exits import printable
 from penstock.cli.shown import as_text
 from penstock.cli.speaker import Speaker
+from penstock.core.errors import Unauthenticated, WrongPassword
 from penstock.server.words import UnbalancedQuotes, split, to_bytes
 
 Form = Callable[[Answer], str | bytes]
+
+# The errors of a server to a client that has not authenticated, or cannot.
+_NOT_AUTHENTICATED: Final = (Unauthenticated.code.encode(), WrongPassword.code.encode())
 
 LEAVING: Final = ("quit", "exit")
 
@@ -34,6 +38,7 @@ class Conversation:
         self.speaker = speaker
         self._form = form
         self.failed = False  # Whether anything was refused.
+        self.is_locked_out = False  # Whether anything was refused because nobody has authenticated.
 
     def run(self, words: list[str]) -> None:
         """Say one command and show what is answered; raises what is Trouble."""
@@ -43,6 +48,9 @@ class Conversation:
             note(f"the server had closed the connection; connected to {self.speaker.address} again")
         answer = self.speaker.ask([to_bytes(word) for word in words])
         self.failed |= answer.is_error
+        self.is_locked_out |= answer.is_error and (
+            words[0].lower() == "auth" or answer.text.split(b" ", 1)[0] in _NOT_AUTHENTICATED
+        )
         self._show(answer, words)
         if words[0].lower() == "monitor" and not answer.is_error:
             # From now on there is no end of answers.

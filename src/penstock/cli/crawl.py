@@ -27,6 +27,7 @@ FAILING_SHARE = 0.01
 FAILINGS = ("timed out", "connection reset", "503 Service Unavailable")
 BROKEN_EVERY = 400  # One page of so many is not there, however often somebody tries.
 TRIES = 3
+POPULAR = 8  # This many domains have a row of their own in the result.
 
 
 @dataclass
@@ -150,35 +151,55 @@ def _progress(tube: Tube, counts: dict[str, int], events: dict[str, int], rate: 
     return table
 
 
-def conclude(pages: list[Page], fifo: Visits, utube: Visits, console: Console) -> bool:
-    """Show what the workers saw, and tell whether it is what the queue promises."""
-    console.print(_verdict(pages, fifo, utube))
+@dataclass(frozen=True)
+class Crowd:
+    """How many workers were on a domain at a time at most, or on each of many domains."""
+
+    domain: str
+    pages: int
+    visits: int
+    fifo: int
+    utube: int
+
+
+def crowds(pages: list[Page], fifo: Visits, utube: Visits) -> list[Crowd]:
+    """Return the result of the demo: the most popular domains, then all others together."""
+    queued = Counter(page.domain for page in pages)
+    popular = [domain for domain, _ in queued.most_common(POPULAR)]
+    rest = [domain for domain in queued if domain not in popular]
+    groups = {domain: [domain] for domain in popular} | ({f"{len(rest)} others": rest} if rest else {})
+    return [
+        Crowd(
+            name,
+            sum(queued[domain] for domain in domains),
+            sum(utube.total[domain] for domain in domains),
+            max(fifo.most[domain] for domain in domains),
+            max(utube.most[domain] for domain in domains),
+        )
+        for name, domains in groups.items()
+    ]
+
+
+def conclusion(fifo: Visits, utube: Visits) -> str:
+    """Return the result of the demo in a sentence or two."""
     worst = max(utube.most.values())
     if worst > 1:
-        console.print(f"[red]A domain was visited by {worst} workers at a time: this is a bug, please report it.")
-        return False
-    console.print(
+        return f"A domain was visited by {worst} workers at a time: this is a bug, please report it."
+    return (
         f"With the fifo, up to {max(fifo.most.values())} workers were on one domain at a time. "
         "With the utube, no domain was ever visited twice at a time."
     )
-    return True
 
 
-def _verdict(pages: list[Page], fifo: Visits, utube: Visits) -> Table:
+def conclude(pages: list[Page], fifo: Visits, utube: Visits, console: Console) -> bool:
+    """Show what the workers saw, and return whether the queue kept its promise."""
     table = Table(title="Most workers on one domain at a time", title_justify="left")
     table.add_column("domain")
     for heading in ("pages", "visits", "fifo", "utube"):
         table.add_column(heading, justify="right")
-    queued = Counter(page.domain for page in pages)
-    popular = queued.most_common(8)
-    for domain, count in popular:
-        table.add_row(domain, f"{count:,}", f"{utube.total[domain]:,}", str(fifo.most[domain]), str(utube.most[domain]))
-    rest = [domain for domain in queued if domain not in dict(popular)]
-    table.add_row(
-        f"{len(rest)} others",
-        f"{sum(queued[domain] for domain in rest):,}",
-        f"{sum(utube.total[domain] for domain in rest):,}",
-        f"up to {max(fifo.most[domain] for domain in rest)}",
-        f"up to {max(utube.most[domain] for domain in rest)}",
-    )
-    return table
+    for row in crowds(pages, fifo, utube):
+        table.add_row(row.domain, f"{row.pages:,}", f"{row.visits:,}", str(row.fifo), str(row.utube))
+    console.print(table)
+    kept = max(utube.most.values()) <= 1
+    console.print(conclusion(fifo, utube), style=None if kept else "red")
+    return kept

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from penstock.cli import crawl
-from penstock.cli.crawl import Page
+from penstock.cli.crawl import Page, Visits, conclusion, crowds
 from penstock.cli.report import write_page
 from penstock.cli.target import connect
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.pipeline.audit import Verdict
+    from penstock.pipeline.sections import Section
 
 # A demo is over before it pays to compile well.
 _SHORT: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -54,21 +55,22 @@ def start_spark() -> SparkSession:
 def run(console: Console, pages: int = crawl.PAGES, directory: Path | None = None) -> int:
     """The whole way of a page; 0 if the promise held."""
     began = time.monotonic()
-    with step(console, "Spark has started"):
+    with step(console, "Starting Spark", "Spark has started"):
         spark = start_spark()
     place = directory or Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     work_list = crawl.make_pages(pages)
     with server(place / "queue") as url, connect(url) as queue:
         fifo, utube = crawl.tubes(queue)
-        with step(console, f"Spark has put {2 * pages:,} pages"):
+        with step(console, "Spark puts the pages", f"Spark has put {2 * pages:,} pages"):
             enqueue(spark, url, work_list, fifo.name, utube.name)
         console.print()
         through_fifo = crawl.crawl(queue, fifo, pages, console)
         through_utube = crawl.crawl(queue, utube, pages, console)
-        with step(console, "The pipeline has digested the history, and judged it"):
+        with step(console, "The pipeline processes the history", "The pipeline has processed and audited the history"):
             verdict = digest(spark, url, place / "lake")
-    with step(console, "The report is written"):
-        report = tell(place / "lake", place / "report.html")
+    with step(console, "Writing the report", "The report is written"):
+        result = result_section(work_list, through_fifo, through_utube)
+        report = tell(place / "lake", place / "report.html", result, verdict)
     console.print()
     kept = crawl.conclude(work_list, through_fifo, through_utube, console)
     broken = [finding.promise for finding in verdict.findings if finding.broken]
@@ -81,24 +83,32 @@ def run(console: Console, pages: int = crawl.PAGES, directory: Path | None = Non
 
 
 @contextmanager
-def step(console: Console, done: str) -> Iterator[None]:
-    """Something that takes a while; when it is done, how long it took."""
+def step(console: Console, doing: str, done: str) -> Iterator[None]:
+    """Show what takes a while and, when it is done, how long it took."""
     began = time.monotonic()
-    with console.status("…"):
+    with console.status(f"{doing} …"):
         yield
     console.print(f"{done}: {time.monotonic() - began:.1f} s")
 
 
 @contextmanager
 def server(directory: Path) -> Iterator[str]:
-    """A server of our own, and where it is."""
+    """Run a server for the demo, and return its URL. Other servers may run on this machine."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "penstock", "serve", "--port", str(port), "--dir", str(directory)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    words = ["--port", str(port), "--iproto-port", "0", "--bind", "127.0.0.1", "--dir", str(directory)]
+    command = [sys.executable, "-m", "penstock", "serve", *words]
+    # The settings of another server, which may be running, are not for this one.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout is not None
-        said = process.stdout.readline()
-        if "serves" not in said:
+        said = ""
+        for said in process.stdout:
+            if " serves " in said:
+                break
+        else:
             raise ConnectionError(f"the server did not start: {said.strip()}")
         try:
             yield f"penstock://127.0.0.1:{port}"
@@ -131,10 +141,36 @@ def digest(spark: SparkSession, url: str, directory: Path) -> Verdict:
     return audit(spark, lake, Source((url,)))
 
 
-def tell(lake: Path, path: Path) -> Path:
-    """Write the report."""
+def result_section(pages: list[Page], fifo: Visits, utube: Visits) -> Section:
+    """Return the result of the demo as a section of the report: workers per domain, fifo next to utube."""
+    from penstock.pipeline import charts
+    from penstock.pipeline.sections import Section, column
+
+    rows = [dataclasses.asdict(row) for row in crowds(pages, fifo, utube)]
+    return Section(
+        "result",
+        "The demo's result",
+        "How many workers were on one domain at a time, at most?",
+        [column(name) for name in ("domain", "pages", "visits", "fifo", "utube")],
+        rows,
+        "No page was crawled.",
+        charts.bars(rows, "domain", {"fifo": "fifo", "utube": "utube"}, "workers on one domain at a time, at most"),
+        conclusion(fifo, utube),
+    )
+
+
+def tell(lake: Path, path: Path, result: Section, verdict: Verdict) -> Path:
+    """Write the report. The result of the demo and the verdict of the audit come first."""
+    from penstock.pipeline.audit_section import audit_section, kept_figure
     from penstock.pipeline.gold_reader import GoldReader
     from penstock.pipeline.lake import Lake
     from penstock.pipeline.report import report_of
 
-    return write_page(report_of(GoldReader(Lake(lake))), path, f"The lake is {lake}.")
+    report = report_of(GoldReader(Lake(lake)))
+    report = dataclasses.replace(
+        report,
+        title="The demo: a crawler",
+        figures=[*report.figures, kept_figure(verdict)],
+        sections=[result, audit_section(verdict), *report.sections],
+    )
+    return write_page(report, path, f"The lake is {lake}.")

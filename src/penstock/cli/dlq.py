@@ -16,10 +16,11 @@ import typer
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import NOTHING, OK, code_of, complain, fail
 from penstock.cli.job import Where, matching
+from penstock.cli.names import complete_tubes, find_tube
 from penstock.cli.output import Column, Output, Record, body_text, column, confirm, jobs_text, seconds_text
 from penstock.cli.records import State
 from penstock.cli.target import Target
-from penstock.cli.values import Delay, DryRun, TubeName, Yes
+from penstock.cli.values import Delay, DryRun, TubeName, Yes, rate_option
 from penstock.cli.where import condition
 from penstock.core.errors import CommandError
 
@@ -90,9 +91,15 @@ def redrive(
     tube: TubeName,
     where: Where = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="TUBE", help="Move the jobs of a dead-letter tube to this one.")
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="TUBE",
+            help="Move the jobs of a dead-letter tube to this one.",
+            autocompletion=complete_tubes,
+        ),
     ] = None,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="So many jobs a second at most.")] = None,
+    rate: Annotated[float | None, rate_option("Move at most this many jobs per second.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Up to so many; 0 for no limit.")] = 0,
     delay: Delay = 0.0,
     yes: Yes = False,
@@ -110,7 +117,7 @@ def redrive(
 
     states = [State.BURIED] if to is None else [State.BURIED, State.READY]
     with target.open() as queue:
-        place = None if to is None else queue.find_tube(to)
+        place = None if to is None else find_tube(queue, to)
         found = [job for _, job in islice(matching(queue, tube, states, condition(where)), limit or None)]
         if dry_run:
             would = f"would redrive {jobs_text(len(found))} of {tube}{'' if to is None else f' to {to}'}"

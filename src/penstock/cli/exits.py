@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn, cast
@@ -17,6 +18,7 @@ from typing import Any, Final, NoReturn, cast
 import typer
 from typer.core import TyperGroup
 
+from penstock._extras import extra_of, not_installed
 from penstock.core import errors as e
 
 OK: Final = 0
@@ -30,7 +32,7 @@ INTERRUPTED: Final = 130
 
 MEANINGS: Final = {
     OK: "It was done.",
-    ERROR: "It failed: a damaged log, a full disk, a file that cannot be read.",
+    ERROR: "It failed: a damaged log, a full disk, a file that cannot be read, a package that is not installed.",
     USAGE: "It was not understood: an unknown option, a value that makes no sense.",
     NOT_FOUND: "There is no such tube, job, session, context or queue.",
     REFUSED: "It was understood and refused: the job is not yours, the tube is full, the password is wrong.",
@@ -151,6 +153,9 @@ class Program(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command whose arguments were understood so far."""
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+            # From now on Ctrl-C is an exception: see `penstock.__main__`.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = super().invoke(ctx)
             # A reader that has gone is met here, and not at the end of the interpreter, which would complain.
@@ -167,6 +172,8 @@ class Program(TyperGroup):
         except (typer.Exit, typer.Abort, UsageError):
             raise
         except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name)):
+                fail(f"this command needs a package: {not_installed(error.name, extra)}")
             if "PENSTOCK_TRACEBACK" in os.environ:
                 raise
             fail(f"this is a bug: {type(error).__name__}: {error}; PENSTOCK_TRACEBACK=1 shows where: please report it")
@@ -177,13 +184,38 @@ def forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _out_of_range(found: re.Match[str]) -> str:
+    low, high = found["from"] or found["least"], found["to"] or found["most"]
+    return (
+        f"this must be at least {low}" if low and float(found["value"]) < float(low) else f"this must be at most {high}"
+    )
+
+
+# Releases of typer word errors differently; from 0.29 on, pydantic checks values.
+_WORDINGS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
+    (re.compile("Value error, "), ""),
+    (re.compile(r"'[^']*' is not a valid (int|float)( range)?$"), "this is not a number"),
+    (re.compile(r"Input should be a valid (integer|number)\b.*$"), "this is not a number"),
+    (re.compile(r"Input should be greater than or equal to (\S+)$"), r"this must be at least \1"),
+    (re.compile(r"Input should be less than or equal to (\S+)$"), r"this must be at most \1"),
+    (
+        re.compile(
+            r"(?P<value>-?[\d.]+) is not in the range "
+            r"((?P<from>[\d.]+)<=x<=(?P<to>[\d.]+)|x>=(?P<least>[\d.]+)|x<=(?P<most>[\d.]+))$"
+        ),
+        _out_of_range,
+    ),
+)
+
+
 def complain_of_usage(error: Any) -> None:
     """A command line that was not understood, in a sentence that says where to look."""
     message = error.message if hasattr(error, "possibilities") else error.format_message()
     if not message:
         return  # It was given nothing at all, and has shown its help.
     message = as_clause(message.strip()).replace(". Did you mean", "; did you mean")
-    message = re.sub("is not a valid (int|float)( range)?$", "is no number", message)
+    for pattern, words in _WORDINGS:
+        message = pattern.sub(words, message)
     if near := get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [], 1):
         message += f"; did you mean {near[0]}?"
     path = error.ctx.command_path if error.ctx is not None else "penstock"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import BinaryIO
 
-from penstock.cli.exits import fail, printable_json
+from penstock.cli.exits import printable_json
 from penstock.journal.disk import ReadableDisk
 from penstock.journal.reader import Reader, to_json_line
 
@@ -24,16 +24,13 @@ def write_json_lines(disk: ReadableDisk, output: BinaryIO, start: int, bodies: b
 
 def write_parquet(disk: ReadableDisk, output: BinaryIO, start: int, bodies: bool, progress: Progress) -> None:
     """The events of jobs as columns, in the schema that Spark and the lake have."""
-    try:
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
 
-        from penstock.journal.columns import batches
-        from penstock.spark.events_columns import spark_batch
-        from penstock.spark.events_schema import arrow_schema
-    except ImportError:
-        fail("Parquet needs pyarrow and numpy: pip install 'penstock[spark]'")
+    from penstock.journal.columns import batches
     from penstock.journal.identity import identity
+    from penstock.spark.events_columns import spark_batch
+    from penstock.spark.events_schema import arrow_schema
 
     node = identity(disk).node
     first, last = Reader(disk).positions()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from penstock.server.text_file import replace
 
@@ -20,7 +21,9 @@ class ImportState:
     fingerprint: str
     into: str
     done: int = 0  # Items that need not be looked at again.
-    imported: int = 0
+    cursor: Any = None  # Where a source goes on whose items have no fixed numbers.
+    imported: int = 0  # Jobs of the source that are in the queue or were, put by this import or before.
+    created: dict[str, float] = field(default_factory=dict)  # Tubes, with the dedup window that they are to have.
     passed: dict[str, int] = field(default_factory=dict)  # By reason.
     finished: bool = False
 
@@ -41,7 +44,9 @@ def load(path: Path, fingerprint: str, into: str) -> ImportState:
     except (ValueError, TypeError, OSError) as error:
         raise OtherImport(f"{path} cannot be understood ({error}); give another file with --state") from None
     if state.fingerprint != fingerprint:
-        raise OtherImport(f"{path} is of another file, or of this one before it changed; give another with --state")
+        raise OtherImport(
+            f"{path} is of another source, or of this file before it changed; choose another with --state"
+        )
     if state.into != into:
         raise OtherImport(f"{path} is of an import into {state.into}; give another file with --state")
     return state

@@ -1,36 +1,47 @@
-"""Puts the items of a source into a queue, from where an import has come to.
+"""Puts the items of a source into a queue, and resumes where an earlier run was interrupted.
 
-Jobs are put in batches; after each, how far it has come is written to a file. Whoever is killed in between puts a batch
-twice, and the jobs' dedup ids make one of it.
+Jobs are put in batches. After each batch, the progress is written to the state file. If the process is killed between
+the two, the next run puts the same batch again, and the dedup ids of its jobs make sure that no job is put twice. Tubes
+that the import creates remember dedup ids until the import has finished, so a run can be resumed days later.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from penstock.cli.arrivals import Arrival, Passed, Source
 from penstock.cli.exits import complain
+from penstock.cli.id_map import IdMap
 from penstock.cli.import_state import ImportState
 from penstock.cli.progress import count_bar
 from penstock.cli.target import Place
+from penstock.client.async_queue import AsyncJob as ServerJob
 from penstock.client.async_queue import AsyncQueue as ServerQueue
 from penstock.client.async_queue import AsyncTube as ServerTube
 from penstock.client.async_queue import connect_async
 from penstock.core import errors
-from penstock.embedded_async import AsyncQueue, AsyncTube, open_async
+from penstock.core.limits import BODY_BYTES_MAX, check_body, check_name
+from penstock.core.policy import TubePolicy
+from penstock.core.tube import Tube
+from penstock.embedded_async import AsyncJob, AsyncQueue, AsyncTube, open_async
 from penstock.host.ledger import wall_ms
-from penstock.options import to_text
+from penstock.options import draft, to_bytes, to_text
 
 BATCH_JOBS: Final = 500
 
-# So many things that are wrong are told one by one.
-TOLD_MAX: Final = 20
+# Messages of one kind that are printed; more are only counted.
+MESSAGES_MAX: Final = 20
 
-# What is wrong with a job itself. Anything else may be better the next time, so the import stops and can go on.
-_HOPELESS: Final = (
+# How long a tube remembers dedup ids while an import into it is not finished.
+_RESUMABLE_S: Final = 30 * 86_400
+
+# Refusals that concern the job itself. After any other error a later run may succeed, so the import stops.
+_PERMANENT: Final = (
     errors.WrongType,
     errors.OutOfRange,
     errors.BadName,
@@ -41,80 +52,212 @@ _HOPELESS: Final = (
 
 REFUSED: Final = "refused"
 
+OpenTube = AsyncTube | ServerTube
+
 
 def open_queue(place: Place) -> AsyncQueue | ServerQueue:
-    """The queue that jobs go to; in a directory it is made if it is not there."""
+    """The queue that jobs are put into. A directory is created if it is not there."""
     return connect_async(place.url) if place.directory is None else open_async(place.directory)
 
 
-class Importer:
-    """One import."""
+def tube_text(name: str | bytes) -> str:
+    """The name of a tube, as a queue lists it."""
+    return to_text(name) if isinstance(name, bytes) else name
 
-    def __init__(self, source: Source, state: ImportState, path: Path) -> None:
+
+def options_for(policy: TubePolicy, arrival: Arrival) -> dict[str, Any]:
+    """The options of a put into a tube of this policy: without the number, if the tube gives that one itself."""
+    number = arrival.options.get("number")
+    if number is None or arrival.old is None or number < policy.first_integer:
+        return arrival.options
+    return {name: value for name, value in arrival.options.items() if name != "number"}
+
+
+class Rehearsal:
+    """Checks jobs against tubes as they are or would be created, and puts nothing."""
+
+    def __init__(self, body_bytes_max: int) -> None:
+        self._body_bytes_max = body_bytes_max
+        self._tubes: dict[str, Tube] = {}
+
+    def refusal(self, policy: TubePolicy, arrival: Arrival) -> str | None:
+        """Return why a tube of this policy refuses a job, or None if it accepts it."""
+        name = tube_text(arrival.tube)
+        try:
+            asked = draft(arrival.body, **options_for(policy, arrival))
+            tube = self._tubes.get(name)
+            if tube is None or tube.policy != policy:
+                raw = to_bytes(arrival.tube, "a tube's name")
+                check_name(raw, "a tube's name")
+                tube = self._tubes[name] = Tube(raw, 0, 0, policy, 0)
+            check_body(len(asked.body), self._body_bytes_max)
+            tube.make(0, asked, 0)
+        except _PERMANENT as error:
+            return str(error)
+        return None
+
+
+async def rehearse(source: Source, state: ImportState, place: Place) -> None:
+    """Count the jobs that an import would put, and those that it would refuse."""
+    policies: dict[str, TubePolicy] = {}
+    body_bytes_max = BODY_BYTES_MAX
+    if place.directory is None or (place.directory / "node.json").exists():
+        async with open_queue(place) as queue:
+            for name in await queue.tubes():
+                policies[name] = (await queue.find_tube(name)).policy
+            body_bytes_max = await _body_bytes_max(queue)
+    rehearsal = Rehearsal(body_bytes_max)
+    for item in source.items(state.done, state.cursor, wall_ms):
+        if isinstance(item, Passed):
+            _pass_over(state, item)
+            continue
+        policy = policies.get(tube_text(item.tube)) or source.new_tube(item)
+        refusal = rehearsal.refusal(policy, item)
+        if refusal is None:
+            state.imported += 1
+        else:
+            _pass_over(state, Passed(REFUSED, item.label, refusal))
+
+
+async def _body_bytes_max(queue: AsyncQueue | ServerQueue) -> int:
+    if isinstance(queue, AsyncQueue):
+        return BODY_BYTES_MAX
+    answer = await queue.execute("IDENTIFY")
+    return int(answer[b"max-body"])
+
+
+def _pass_over(state: ImportState, item: Passed) -> None:
+    """Count an item that is not imported. Print it if something is wrong with it."""
+    state.pass_over(item.reason)
+    count = state.passed[item.reason]
+    if item.wrong and count <= MESSAGES_MAX:
+        more = "; further messages of this kind are only counted" if count == MESSAGES_MAX else ""
+        complain(f"{item.label}: {item.wrong}{more}")
+
+
+class Importer:
+    """One run of an import."""
+
+    def __init__(self, source: Source, state: ImportState, path: Path, ids: IdMap) -> None:
         self._source = source
         self._state = state
         self._path = path
-        self._tubes: dict[str, AsyncTube | ServerTube] = {}
+        self._ids = ids
+        self._tubes: dict[str, OpenTube] = {}
+        self._rehearsal = Rehearsal(BODY_BYTES_MAX)
+        self.imported_now = 0
 
     async def run(self, place: Place) -> None:
+        """Import everything that is left."""
         state = self._state
         if state.finished:
             return
         async with open_queue(place) as queue:
             existing = set(await queue.tubes())
-            items = self._source.items(state.done, wall_ms)
+            items = self._source.items(state.done, state.cursor, wall_ms)
             with count_bar("importing") as progress:
                 while batch := list(islice(items, BATCH_JOBS)):
                     await self._put(queue, existing, batch)
                     state.done += len(batch)
+                    state.cursor = batch[-1].cursor
+                    self._ids.sync()
                     state.save(self._path)
                     progress(state.done, self._source.total)
-        state.finished = True
-        state.save(self._path)
+            await self._finish(queue)
+
+    async def _finish(self, queue: AsyncQueue | ServerQueue) -> None:
+        """Let the tubes that the import created remember dedup ids as long as other tubes do."""
+        for name, window_s in self._state.created.items():
+            # A user may have dropped the tube since, or may not be allowed to alter it.
+            with contextlib.suppress(errors.CommandError):
+                await (await queue.find_tube(name)).alter(dedup_window=window_s)
+        self._state.finished = True
+        self._state.save(self._path)
 
     async def _put(self, queue: AsyncQueue | ServerQueue, existing: set[str], batch: list[Arrival | Passed]) -> None:
-        """Put a batch: all at a time, so that they share a commit, or a round trip."""
-        arrivals = [item for item in batch if isinstance(item, Arrival)]
-        places = [await self._tube(queue, existing, arrival) for arrival in arrivals]
-        puts = [_outcome(place, arrival) for place, arrival in zip(places, arrivals)]
-        for arrival, refusal in zip(arrivals, await asyncio.gather(*puts)):
-            if refusal is None:
-                self._state.imported += 1
-            else:
-                self._tell(Passed(REFUSED, arrival.label, refusal))
+        """Put a batch. All puts are sent at once, so that they share a commit or a round trip."""
+        # The state may be written when a tube is created. It must not count items of this batch then.
+        passed: list[Passed] = []
+        arrivals: list[Arrival] = []
         for item in batch:
             if isinstance(item, Passed):
-                self._tell(item)
+                passed.append(item)
+            elif (refusal := await self._open(queue, existing, item)) is not None:
+                passed.append(Passed(REFUSED, item.label, refusal))
+            else:
+                arrivals.append(item)
+        puts = [_outcome(self._tubes[tube_text(arrival.tube)], arrival) for arrival in arrivals]
+        for arrival, outcome in zip(arrivals, await asyncio.gather(*puts)):
+            if outcome.refusal:
+                passed.append(Passed(REFUSED, arrival.label, outcome.refusal))
+                continue
+            self._state.imported += 1
+            self.imported_now += outcome.is_new
+            if outcome.number is not _KEPT:
+                self._ids.add(tube_text(arrival.tube), arrival.old, outcome.id, outcome.number)
+        for item in passed:
+            _pass_over(self._state, item)
 
-    async def _tube(
-        self, queue: AsyncQueue | ServerQueue, existing: set[str], arrival: Arrival
-    ) -> AsyncTube | ServerTube | None:
-        """The tube a job goes to, made if it is not there; None if there can be no such tube."""
-        name = to_text(arrival.tube) if isinstance(arrival.tube, bytes) else arrival.tube
-        if name not in self._tubes:
-            try:
-                kind = None if name in existing else self._source.tube_type
-                self._tubes[name] = await queue.tube(arrival.tube, kind)  # type: ignore[arg-type]
-            except errors.BadName:
-                return None
-        return self._tubes[name]
-
-    def _tell(self, item: Passed) -> None:
-        self._state.pass_over(item.reason)
-        if item.wrong and self._state.passed[item.reason] <= TOLD_MAX:
-            more = "; more of this are only counted" if self._state.passed[item.reason] == TOLD_MAX else ""
-            complain(f"{item.label}: {item.wrong}{more}")
+    async def _open(self, queue: AsyncQueue | ServerQueue, existing: set[str], arrival: Arrival) -> str | None:
+        """Find the tube of a job. If it is not there, create it, unless it would refuse the job: return why."""
+        name = tube_text(arrival.tube)
+        if name in self._tubes:
+            return None
+        if name in existing:
+            self._tubes[name] = await queue.find_tube(arrival.tube)
+            return None
+        policy = self._source.new_tube(arrival)
+        refusal = self._rehearsal.refusal(policy, arrival)
+        if refusal is None:
+            self._state.created[name] = policy.dedup_ms / 1_000
+            self._state.save(self._path)
+            remembers = dataclasses.replace(policy, dedup_ms=max(policy.dedup_ms, _RESUMABLE_S * 1_000))
+            self._tubes[name] = await queue.tube(arrival.tube, remembers)
+        return refusal
 
 
-async def _outcome(tube: AsyncTube | ServerTube | None, arrival: Arrival) -> str | None:
-    """Put a job; tell why it is refused for ever, or None. Raises if it may be better the next time."""
-    if tube is None:
-        return f"a tube's name must have 1 to 65,535 bytes, and this one has {len(arrival.tube)}"
+# In place of a new number: the job has its old id, so the map of ids does not need it.
+_KEPT: Final = object()
+
+
+@dataclasses.dataclass(slots=True)
+class _Outcome:
+    """The result of one put."""
+
+    refusal: str = ""  # Why the job is refused for good.
+    is_new: bool = True  # No earlier put was of the same job.
+    id: str = ""
+    number: Any = _KEPT  # Its new integer, or None if it has none.
+
+
+async def _outcome(tube: OpenTube, arrival: Arrival) -> _Outcome:
+    """Put a job. Raise an error after which a later run may succeed."""
+    outcome = _Outcome()
+    options = options_for(tube.policy, arrival)
     try:
-        await tube.put(arrival.body, **arrival.options)
-    except errors.NameTaken:
-        # It was put before, and is not finished.
+        try:
+            job = await tube.put(arrival.body, **{**options, "new": True})
+        except errors.NumberTaken:
+            # Another job has the number: only a job of the same source is the same job, and has the same dedup id.
+            options = {name: value for name, value in options.items() if name != "number"}
+            job = await tube.put(arrival.body, **{**options, "new": True})
+    except (errors.JobExists, errors.NameTaken) as error:
+        outcome.is_new = False
+        if "number" not in arrival.options or "number" in options or isinstance(error, errors.NameTaken):
+            return outcome
+        job = await tube.put(arrival.body, **options)
+    except _PERMANENT as error:
+        outcome.refusal = str(error)
+        return outcome
+    if "number" in arrival.options and "number" not in options:
+        outcome.id, outcome.number = job.id, await _number(job)
+    return outcome
+
+
+async def _number(job: AsyncJob | ServerJob) -> int | None:
+    """The integer of a job, or None if the job has none or has already left the queue."""
+    try:
+        number: int | None = (await job.meta())["number"]
+    except errors.UnknownJob:
         return None
-    except _HOPELESS as error:
-        return str(error)
-    return None
+    return number

@@ -1,10 +1,11 @@
-"""`penstock import`: bring jobs from elsewhere, and go on where it was interrupted."""
+"""`penstock import`: import jobs from other queues and from files, and resume where an import was interrupted."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -16,9 +17,10 @@ from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.cli.arrivals import Progress, Source
+    from penstock.cli.id_map import IdMap
     from penstock.cli.import_state import ImportState
 
-app = typer.Typer(help="Bring jobs from elsewhere.", no_args_is_help=True)
+app = typer.Typer(help="Import jobs from other queues and from files.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="The file to import.")]
 Into = Annotated[
@@ -31,9 +33,9 @@ Into = Annotated[
 ]
 State = Annotated[
     Path | None,
-    typer.Option("--state", dir_okay=False, help="Where to remember how far it has come. Default: beside the file."),
+    typer.Option("--state", dir_okay=False, help="The file that has the progress. Default: beside the imported file."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count what would be imported.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and count the jobs, and put none.")]
 
 
 @app.command("disque-aof")
@@ -68,6 +70,12 @@ def jsonl(
     file: File,
     into: Into = None,
     tube: Annotated[str | None, typer.Option("--tube", help="The tube of lines that do not name one.")] = None,
+    type: Annotated[
+        str | None,
+        typer.Option(
+            "--type", help="The type of tubes that are created. Without it: fifottl; for jobs with keys, utubettl."
+        ),
+    ] = None,
     state: State = None,
     dry_run: DryRun = False,
     *,
@@ -75,12 +83,114 @@ def jsonl(
 ) -> None:
     """Import jobs from a file of JSON lines: {"tube": "emails", "body": {"to": "ann"}, "delay": "2s", "ttr": 30}."""
 
+    from penstock.core.policy import preset
+
+    if type is not None:
+        preset(type)
+
     def opened(raw: BinaryIO, progress: Progress) -> Source:
         from penstock.cli.arrivals import JsonLinesSource
 
-        return JsonLinesSource(raw, tube, progress)
+        return JsonLinesSource(raw, tube, type, progress)
 
     _import(file, into, state, dry_run, out, opened)
+
+
+@app.command()
+@bundled
+def tarantool(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL|FILE", help="A live Tarantool, tarantool://user:password@host:3301, or a dump as JSON lines."
+        ),
+    ],
+    into: Into = None,
+    tube: Annotated[
+        list[str] | None,
+        typer.Option("--tube", help="Import only this tube or xqueue space; may be repeated. [default: all queues]"),
+    ] = None,
+    upgrade: Annotated[
+        str | None,
+        typer.Option(
+            "--upgrade",
+            metavar="JSON|@FILE",
+            help="With one --tube: the options of xqueue.upgrade, with fields and features. [default: from its format]",
+        ),
+    ] = None,
+    id_map: Annotated[
+        Path | None,
+        typer.Option(
+            "--id-map", dir_okay=False, help="Write the new ids of tasks that cannot keep theirs to this file."
+        ),
+    ] = None,
+    state: State = None,
+    dry_run: DryRun = False,
+    *,
+    out: Output,
+) -> None:
+    """Import the tasks of tarantool/queue and of xqueue. Stop producers and consumers first.
+
+    Tasks keep their order, data, priority, micro-queue, and the rest of their ttl and delay. Taken tasks become ready.
+    """
+    from penstock.cli.exits import USAGE
+    from penstock.cli.tarantool_client import SCHEME, TarantoolServer
+    from penstock.cli.tarantool_dump import TarantoolDump
+    from penstock.cli.tarantool_source import TarantoolSource
+    from penstock.cli.tarantool_spaces import BadSource, Database
+
+    if upgrade is not None and len(tube or []) != 1:
+        fail("--upgrade describes one space; name it with --tube", USAGE)
+    options = None if upgrade is None else _upgrade_options(upgrade)
+    place = _place(into)
+
+    def opened(database: Database) -> Source:
+        return TarantoolSource(database, tube or [], options, place.directory is None)
+
+    try:
+        if source.startswith(SCHEME):
+            with TarantoolServer(source) as server:
+                path = _state_file(Path(re.sub(r"[^\w.-]+", "-", server.label)), tube or [])
+                _transfer(opened(server), server.label, place, state or path, id_map, dry_run, out)
+        elif "://" in source:
+            fail("a Tarantool is named like tarantool://user:password@host:3301", USAGE)
+        else:
+            from penstock.cli.progress import bytes_bar
+
+            with Path(source).open("rb") as file:
+                with bytes_bar("reading") as progress:
+                    dump = TarantoolDump(file, source, progress)
+                path = _state_file(Path(source), tube or [])
+                _transfer(opened(dump), source, place, state or path, id_map, dry_run, out)
+    except BadSource as error:
+        fail(str(error), error.code)
+
+
+def _state_file(source: Path, tubes: list[str]) -> Path:
+    """The state file of an import of these tubes. Imports of other tubes from the same source have other files."""
+    from penstock.cli.arrivals import beside
+
+    names = "".join(f"-{name}" for name in sorted(tubes))
+    return beside(source.with_name(source.name + re.sub(r"[^\w.-]+", "-", names)[:100]))
+
+
+def _upgrade_options(text: str) -> dict[str, Any]:
+    """The options of xqueue.upgrade that the user gave, as JSON or in a file."""
+    import json
+
+    from penstock.cli.exits import USAGE
+
+    try:
+        told = json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
+    except ValueError as error:
+        fail(f"--upgrade is not JSON: {error}", USAGE)
+    if not isinstance(told, dict):
+        fail('--upgrade is a JSON object like {"fields": {"status": "status"}, "features": {"keep": true}}', USAGE)
+    return told
+
+
+def _place(into: str | None) -> Place:
+    return Target().place() if into is None else place_of(into)
 
 
 def _import(
@@ -91,54 +201,87 @@ def _import(
     out: Output,
     open_source: Callable[[BinaryIO, Progress], Source],
 ) -> None:
-    from penstock.cli.arrivals import BAD_LINES, beside
+    """Import a file."""
+    from penstock.cli.arrivals import beside
     from penstock.cli.disque_aof import DamagedAof
-    from penstock.cli.import_state import OtherImport, load
-    from penstock.cli.importer import REFUSED
     from penstock.cli.progress import bytes_bar
 
-    place = Target().place() if into is None else place_of(into)
-    state_path = state_path or beside(path)
+    place = _place(into)
     with path.open("rb") as file:
         try:
             with bytes_bar("reading") as progress:
                 source = open_source(file, progress)
-            state = load(state_path, source.fingerprint, place.shown())
-        except (DamagedAof, OtherImport) as error:
+        except DamagedAof as error:
             fail(f"{path}: {error}")
-        for note in source.notes:
-            complain(f"{path}: {note}")
-        if dry_run:
-            _count(source, state)
-        else:
-            _run(source, state, state_path, place)
-    passed = {**source.passed, **state.passed}
-    verb = "would be" if dry_run else "is" if state.imported == 1 else "are"
-    words = [f"{jobs_text(state.imported)} {verb} imported into {place.shown()}"]
-    words += [f"{count:,} were passed over: {reason}" for reason, count in passed.items()]
-    out.done("; ".join(words), imported=state.imported, passed_over=passed, into=place.shown(), dry_run=dry_run)
-    raise typer.Exit(ERROR if passed.keys() & {REFUSED, BAD_LINES} else OK)
+        _transfer(source, str(path), place, state_path or beside(path), None, dry_run, out)
 
 
-def _run(source: Source, state: ImportState, state_path: Path, place: Place) -> None:
-    import asyncio
-
-    from penstock.cli.importer import Importer
+def _transfer(
+    source: Source, label: str, place: Place, state_path: Path, id_map: Path | None, dry_run: bool, out: Output
+) -> None:
+    """Put all items of a source into a queue, print a summary and end."""
+    from penstock.cli.arrivals import BAD_LINES
+    from penstock.cli.id_map import IdMap
+    from penstock.cli.import_state import OtherImport, load
+    from penstock.cli.importer import REFUSED
+    from penstock.cli.tarantool_source import UNREADABLE
+    from penstock.cli.tarantool_tubes import BAD_ROWS
 
     try:
-        asyncio.run(Importer(source, state, state_path).run(place))
-    except (PenstockError, OSError) as error:
+        state = load(state_path, source.fingerprint, place.shown())
+    except OtherImport as error:
+        fail(f"{label}: {error}")
+    for note in source.notes:
+        complain(f"{label}: {note}")
+    ids = IdMap(id_map or state_path.with_name(f"{state_path.name.removesuffix('.penstock-import')}.penstock-ids"))
+    now = _run(source, state, state_path, place, ids, dry_run)
+    passed = {**source.passed, **state.passed}
+    before = state.imported - now
+    words = [_summary(state.imported, now, dry_run, place)]
+    words += [f"{count:,} {_were(count)} passed over: {reason}" for reason, count in passed.items()]
+    if ids.count:
+        words.append(f"{ids.count:,} have new ids, see {ids.path}")
+    out.done(
+        "; ".join(words),
+        imported=state.imported,
+        imported_now=now,
+        already_there=before,
+        passed_over=passed,
+        new_ids=ids.count,
+        id_map=str(ids.path) if ids.count else None,
+        into=place.shown(),
+        dry_run=dry_run,
+    )
+    raise typer.Exit(ERROR if passed.keys() & {REFUSED, BAD_LINES, BAD_ROWS, UNREADABLE} else OK)
+
+
+def _summary(imported: int, now: int, dry_run: bool, place: Place) -> str:
+    """How many jobs are in the queue, and how many of them this run put."""
+    if dry_run:
+        return f"{jobs_text(imported)} would be imported into {place.shown()}"
+    verb = "is" if imported == 1 else "are"
+    parts = "" if now == imported else f": {now:,} now, {imported - now:,} {_were(imported - now)} already there"
+    return f"{jobs_text(imported)} {verb} imported into {place.shown()}{parts}"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _run(source: Source, state: ImportState, state_path: Path, place: Place, ids: IdMap, dry_run: bool) -> int:
+    """Import, or only count. Return the number of jobs that were put now."""
+    import asyncio
+
+    from penstock.cli.importer import Importer, rehearse
+    from penstock.cli.tarantool_spaces import BadSource
+
+    importer = Importer(source, state, state_path, ids)
+    try:
+        asyncio.run(rehearse(source, state, place) if dry_run else importer.run(place))
+    except (PenstockError, OSError, BadSource) as error:
+        code = error.code if isinstance(error, BadSource) else code_of(error)
         hint = f"imported so far: {jobs_text(state.imported)}; run the same command again to go on"
-        fail(f"{sentence_of(error)}; {hint}", code_of(error))
-
-
-def _count(source: Source, state: ImportState) -> None:
-    """Go through what is left to do, and do nothing."""
-    from penstock.cli.arrivals import Arrival
-    from penstock.host.ledger import wall_ms
-
-    for item in source.items(state.done, wall_ms):
-        if isinstance(item, Arrival):
-            state.imported += 1
-        else:
-            state.pass_over(item.reason)
+        fail(f"{sentence_of(error)}; {hint}", code)
+    finally:
+        ids.close()
+    return importer.imported_now

@@ -10,6 +10,7 @@ import typer
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import NOT_FOUND, fail, printable
 from penstock.cli.finish import delete, each
+from penstock.cli.names import complete_tubes, find_tube
 from penstock.cli.output import Output, Record, body_text, seconds_text, told
 from penstock.cli.records import JOB_COLUMNS, State, job_record, job_records
 from penstock.cli.take import Bodies, print_bodies, refuse_json_bodies
@@ -47,7 +48,7 @@ def named(
     """Show the job that was put under a name of its producer's."""
     refuse_json_bodies(body, out)
     with target.open() as queue:
-        _show(queue.find_tube(tube).named(name), body, out)
+        _show(find_tube(queue, tube).named(name), body, out)
 
 
 def _show(job: Job, body: bool, out: Output) -> None:
@@ -125,7 +126,9 @@ Where = Annotated[
 @app.command()
 @bundled
 def find(
-    tube: Annotated[str | None, typer.Option("--tube", "-t", help="Only of this tube.")] = None,
+    tube: Annotated[
+        str | None, typer.Option("--tube", "-t", help="Only of this tube.", autocompletion=complete_tubes)
+    ] = None,
     states: Annotated[list[State] | None, typer.Option("--state", "-s", help="Only in this state, or these.")] = None,
     where: Where = None,
     older: Annotated[float | None, duration_option("--older", help="Only those put at least so long ago.")] = None,
@@ -143,7 +146,7 @@ def find(
 
 def matching(queue: Queue, tube: str | None, states: list[State], wanted: Condition) -> Iterator[tuple[Record, Job]]:
     """Jobs that a condition holds for, page by page."""
-    place = None if tube is None else queue.find_tube(tube)
+    place = None if tube is None else find_tube(queue, tube)
     cursor = 0
     while True:
         jobs, cursor = queue.scan(cursor, tube=place, states=[state.value for state in states])
@@ -194,7 +197,9 @@ def switch(
 @bundled
 def move(
     ids: JobIds,
-    to: Annotated[str, typer.Option("--to", metavar="TUBE", help="The tube to move them to.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="TUBE", help="The tube to move them to.", autocompletion=complete_tubes)
+    ],
     delay: Delay = 0.0,
     *,
     target: Target,
@@ -205,7 +210,7 @@ def move(
     from penstock.cli.finish import do_each
 
     with session.open_session(target) as queue:
-        place = queue.find_tube(to)
+        place = find_tube(queue, to)
         do_each(queue, ids, f"moved to {to}:", out, lambda job: job.move(place, delay))
 
 
@@ -215,10 +220,11 @@ def done(
     id: JobId,
     result: Annotated[str, typer.Argument(metavar="RESULT", help="As it is, @FILE, or - for standard input.")],
     kind: Annotated[BodyKind | None, typer.Option("--as", help="What the result is.")] = None,
+    ttl: Annotated[float | None, duration_option("--ttl", help="Keep the result this long.", default="1d")] = None,
     *,
     target: Target,
     out: Output,
 ) -> None:
-    """The work is done, and its result takes the place of the body until the job's ttl ends."""
+    """Finish a job and keep its result, which takes the place of the body, for a day or as long as --ttl says."""
     value = read_body(result, kind)
-    each([id], "done", target, out, lambda job: job.done(value))
+    each([id], "done", target, out, lambda job: job.done(value, ttl=... if ttl is None else ttl))

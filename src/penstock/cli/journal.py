@@ -30,7 +30,7 @@ Directory = Annotated[str, typer.Argument(metavar="DIR", help="The directory tha
 def check(directory: Directory) -> None:
     """Read every frame, and say whether the log is whole. Exit code 1 if it is damaged. Nothing is changed."""
     from penstock.cli.progress import bytes_bar
-    from penstock.host.host import boot_id
+    from penstock.host.boot import boot_id
     from penstock.journal.check import check_log
     from penstock.journal.disk import ReadOnlyDisk
 
@@ -63,7 +63,7 @@ def repair(
     queue must not be in use. Jobs whose end was lost are there again; jobs that may be delivered only once are buried.
     """
     from penstock.cli.progress import bytes_bar
-    from penstock.host.host import boot_id
+    from penstock.host.boot import boot_id
     from penstock.host.ledger import wall_ms
     from penstock.journal.disk import ReadOnlyDisk, RealDisk
     from penstock.journal.repair import examine

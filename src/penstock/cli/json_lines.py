@@ -2,8 +2,8 @@
 
     {"tube": "emails", "body": {"to": "ann@example.org"}, "delay": "2s", "ttr": 30}
 
-Times are seconds, or text with a unit; of a ttl and a ttr, null is for ever. `body_base64` is a body of bytes. What no
-put would take is no job: who only reads a file hears of it, too.
+Times are seconds, or text with a unit; of a ttl and a ttr, null is for ever. `at` is a moment in ISO 8601.
+`body_base64` is a body of bytes. What no put would take is no job: who only reads a file hears of it, too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import base64
 import json
 import math
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from penstock.cli.exits import as_clause
@@ -24,7 +25,8 @@ from penstock.options import PutOptions, draft, to_bytes
 # A longer line is hardly a job: the largest body that a queue can allow has 512 MiB.
 LINE_BYTES_MAX: Final = 1 << 30
 
-_OPTIONS: Final = frozenset(PutOptions.__annotations__)
+# A line cannot ask for `new`: the import itself decides what a job that is there already means.
+_OPTIONS: Final = frozenset(PutOptions.__annotations__) - {"new"}
 _TIMES: Final = ("delay", "ttl", "ttr")
 
 
@@ -51,8 +53,10 @@ def read_line(raw: bytes, tube: str | None) -> Line:
         raise BadLine('it has no "tube"; give one for such lines with --tube')
     body = _body(told)
     if unknown := sorted(told.keys() - _OPTIONS):
-        raise BadLine(f"it has an option {unknown[0]!r}; there are {', '.join(sorted(_OPTIONS))}")
+        raise BadLine(f"unknown key {unknown[0]!r}; known are tube, body, body_base64, {', '.join(sorted(_OPTIONS))}")
     options = {name: _time(name, each) if name in _TIMES else each for name, each in told.items()}
+    if "at" in options:
+        options["at"] = _moment(options["at"])
     if options.get("delay", 0) in (None, math.inf):
         raise BadLine("its delay has no end, and such a job would never be ready")
     return _checked(Line(where, body, options))
@@ -87,6 +91,13 @@ def _body(told: dict[str, Any]) -> Any:
         return base64.b64decode(told.pop("body_base64"), validate=True)
     except (TypeError, ValueError):
         raise BadLine("its body_base64 is not base64") from None
+
+
+def _moment(value: Any) -> datetime:
+    try:
+        return datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise BadLine("its at is no moment like 2026-12-24T18:00 (local time) or 2026-12-24T17:00Z") from None
 
 
 def _time(name: str, value: Any) -> Any:

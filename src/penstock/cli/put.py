@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NoReturn
@@ -17,18 +18,37 @@ from penstock.cli.bundles import bundled
 from penstock.cli.exits import ERROR, INTERRUPTED, NOTHING, USAGE, code_of, fail, sentence_of
 from penstock.cli.output import Output, jobs_text
 from penstock.cli.target import Target
-from penstock.cli.values import BodyKind, TubeName, duration_option, read_body
+from penstock.cli.values import BodyKind, TubeName, duration_option, json_object, moment, read_body
 from penstock.core.errors import CommandError, Full, PenstockError
 
 if TYPE_CHECKING:
     from penstock.embedded import Tube
 
 
+class ArrivalState(StrEnum):
+    """A state that a put can give to its job."""
+
+    READY = "ready"
+    BURIED = "buried"
+    DONE = "done"
+
+
 @dataclass(frozen=True)
 class PutFlags:
     """What a put may say about its jobs. What it leaves out, the tube decides."""
 
-    delay: Annotated[float | None, duration_option("--delay", help="Not before so long.")] = None
+    delay: Annotated[float | None, duration_option("--delay", help="Wait this long before the job can be taken.")] = (
+        None
+    )
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            "--at",
+            parser=moment,
+            metavar="WHEN",
+            help="The job can be taken from this moment on, like 2026-12-24T18:00 (local time) or 2026-12-24T18:00Z.",
+        ),
+    ] = None
     ttl: Annotated[float | None, duration_option("--ttl", help="Not after so long, the delay not counted.")] = None
     ttr: Annotated[float | None, duration_option("--ttr", help="How long a taker may hold it.")] = None
     priority: Annotated[int | None, typer.Option("--priority", "-p", help="Lower is served first.")] = None
@@ -45,7 +65,23 @@ class PutFlags:
     dedup: Annotated[
         str | None, typer.Option("--dedup", help="If a put of this value was seen lately, its job is it.")
     ] = None
-    nacks: Annotated[int | None, typer.Option("--nacks", help="How often it has failed already, elsewhere.")] = None
+    nacks: Annotated[
+        int | None, typer.Option("--nacks", help="Initial number of failures, for jobs from another system.")
+    ] = None
+    options: Annotated[
+        dict[str, Any] | None,
+        typer.Option("--options", parser=json_object, metavar="JSON", help="Options for the driver of the tube."),
+    ] = None
+    number: Annotated[
+        int | None,
+        typer.Option("--number", help="Integer of the job in the tube, below its first_integer, from another system."),
+    ] = None
+    state: Annotated[
+        ArrivalState | None, typer.Option("--state", help="State in which the job arrives, from another system.")
+    ] = None
+    new: Annotated[
+        bool, typer.Option("--new", help="Fail where --unique or --dedup would return a job that is there.")
+    ] = False
 
     def given(self) -> dict[str, Any]:
         """What was said."""

@@ -80,7 +80,7 @@ def run(directory: str, via: str | None, nodes_file: str, force: bool, dry_run: 
 def _check(disk: RealDisk, directory: str) -> None:
     """See that it can be opened."""
     from penstock.cli.progress import bytes_bar
-    from penstock.host.host import boot_id
+    from penstock.host.boot import boot_id
     from penstock.journal.check import check_log
     from penstock.journal.segment import segment_names
 

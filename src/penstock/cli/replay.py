@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from typing import Annotated, Any
 
 import typer
@@ -13,17 +12,11 @@ from penstock.cli.bundles import bundled
 from penstock.cli.exits import REFUSED, USAGE, complain, fail
 from penstock.cli.output import Column, Output, column, jobs_text
 from penstock.cli.progress import count_bar
-from penstock.cli.spark_options import extra
 from penstock.cli.target import Target
 from penstock.cli.turns import Master
+from penstock.cli.values import rate_option
 
 _COLUMNS = (column("tube"), column("jobs"), Column("bytes", lambda record: record["body_bytes"]), column("bodiless"))
-
-
-def _finite(rate: float | None) -> float | None:
-    if rate is not None and not math.isfinite(rate):
-        raise typer.BadParameter(f"{rate} is no number of jobs a second; leave it out for as many as there can be")
-    return rate
 
 
 @bundled
@@ -42,9 +35,7 @@ def replay(
         str | None,
         typer.Option("--to", metavar="URL", help="The server to put them to. [as elsewhere]"),
     ] = None,
-    rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, callback=_finite, help="So many jobs a second at most.")
-    ] = None,
+    rate: Annotated[float | None, rate_option("Put at most this many jobs per second.")] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Of this replay: what it has put already is not put again. [the query]")
     ] = None,
@@ -62,12 +53,11 @@ def replay(
         fail("give a query, or a --table", USAGE)
     if query is not None and lake is None:
         fail("a query is about a lake; say --lake DIR", USAGE)
-    with extra("spark"):
-        from penstock.pipeline import replay as work
-        from penstock.pipeline.lake import Lake
-        from penstock.spark import session
+    from penstock.pipeline import replay as work
+    from penstock.pipeline.lake import Lake
+    from penstock.spark import session
 
-        spark = session(master, quiet=True)
+    spark = session(master, quiet=True)
     rows = work.rows_of(spark, Lake(lake) if lake else None, query, table)
     jobs = work.as_jobs(rows, tube, lake is not None)
     if dry_run:

@@ -13,7 +13,7 @@ from penstock._version import __version__
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import printable, printable_lines
 from penstock.cli.output import Column, Output, told
-from penstock.cli.spark_options import LakeDirectory, day_option, extra
+from penstock.cli.spark_options import LakeDirectory, day_option
 
 if TYPE_CHECKING:
     from penstock.pipeline.report import Report
@@ -37,10 +37,9 @@ def report(
     Writes one HTML file that needs nothing else, and shows the same tables here. It reads what the pipeline has
     digested, and starts no Spark.
     """
-    with extra("spark"):
-        from penstock.pipeline.gold_reader import GoldReader
-        from penstock.pipeline.lake import Lake
-        from penstock.pipeline.report import report_of
+    from penstock.pipeline.gold_reader import GoldReader
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.report import report_of
 
     gold = GoldReader(Lake(lake), tubes or (), since, until)
     found = report_of(gold.must_know(tubes) if tubes else gold)

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import time
+from importlib.util import find_spec
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,6 +47,8 @@ def serve(
     from penstock.server.config import ConfigError, load
     from penstock.server.serve import serve as run
 
+    if find_spec("prometheus_client") is None:
+        raise ModuleNotFoundError(name="prometheus_client")
     keep_others_from_writing()
     flags = list(words or [])
     file = flags.pop(0) if flags and not flags[0].startswith("--") else None
@@ -53,7 +56,12 @@ def serve(
     logfile = ""
     try:
         config = load(file, flags, os.environ, Path.cwd())
-        config.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            config.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(
+                f"{config.origin('dir')}: {config.dir} is not a directory, or a part of it is a file"
+            ) from None
         logfile = str(config.within_dir(config.logfile)) if config.logfile else ""
         set_up_logging(config.log_format, logfile)
         if config.daemonize:

@@ -1,4 +1,4 @@
-"""Options of the commands that work on a lake, and what is said where their packages are missing."""
+"""Options of the commands that work on a lake, and the wording of errors of Spark."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
 import typer
-
-from penstock.cli.exits import fail
 
 LakeDirectory = Annotated[str, typer.Option("--lake", metavar="DIR", help="The directory of the lake.")]
 
@@ -28,15 +26,6 @@ def _day(text: str) -> datetime.date:
 def day_option(name: str, help: str) -> Any:
     """An option that is a day, in UTC as the lake has them."""
     return typer.Option(name, metavar="DAY", parser=_day, help=help)
-
-
-@contextmanager
-def extra(name: str) -> Iterator[None]:
-    """Around imports that only an extra brings."""
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        fail(f"this needs {missing.name}, which is not installed: pip install 'penstock[{name}]'")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from penstock.cli.bundles import bundled
 from penstock.cli.exits import USAGE, complain, fail
 from penstock.cli.output import Output, told
 from penstock.cli.spans import span
-from penstock.cli.target import place_of
+from penstock.cli.target import place_of, silence_client_log
 from penstock.core.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def standby(
     place = place_of(of)
     if place.directory is not None:
         fail("a standby follows a server; `penstock backup` copies a directory", USAGE)
+    silence_client_log()
     where = target(place.url, name="standby", retry_for=0)
     with told(directory):
         mirror = Mirror(RealDisk(directory))

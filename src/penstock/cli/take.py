@@ -10,6 +10,7 @@ import typer
 from penstock.cli import session
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import ERROR, NOTHING, USAGE, fail, printable_lines
+from penstock.cli.names import complete_tubes, find_tube
 from penstock.cli.output import Output
 from penstock.cli.records import JOB_COLUMNS, State, job_records
 from penstock.cli.target import HOLD_S, Target
@@ -25,7 +26,12 @@ Bodies = Annotated[bool, typer.Option("--body", help="Print the body and nothing
 
 @bundled
 def take(
-    tubes: Annotated[list[str], typer.Argument(metavar="TUBE...", help="The tube, or several: one of each in turn.")],
+    tubes: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TUBE...", help="The tube, or several: one of each in turn.", autocompletion=complete_tubes
+        ),
+    ],
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=100_000, help="Up to so many jobs.")] = 1,
     timeout: Annotated[float, duration_option("--timeout", "-t", help="Wait so long for the first one.")] = 0.0,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Only jobs of this key.")] = None,
@@ -63,7 +69,7 @@ def take(
 
 
 def _take(queue: Queue, tubes: list[str], count: int, timeout: float, key: str | None, ttr: float | None) -> list[Job]:
-    places = [queue.find_tube(name) for name in tubes]
+    places = [find_tube(queue, name) for name in tubes]
     if len(places) == 1:
         return places[0].take_many(count, timeout, key=key, ttr=ttr)
     return queue.take(places, count, timeout)
@@ -85,7 +91,7 @@ def peek(
     """
     refuse_json_bodies(body, out)
     with target.open() as queue:
-        jobs = queue.find_tube(tube).jobs(state.value, count)
+        jobs = find_tube(queue, tube).jobs(state.value, count)
         if not jobs:
             fail(f"no job of {tube} is {state.value}", NOTHING)
         _show(queue, jobs, body, out)

@@ -7,6 +7,7 @@ server on this machine.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -127,12 +128,20 @@ class Target:
             queue.close()
 
 
-def connect(url: str) -> Queue:
-    """A queue on a server."""
+def connect(url: str, **options: Any) -> Queue:
+    """Return a queue on a server. `options` are those of `penstock.connect`."""
     import penstock
 
+    silence_client_log()
     # Another class of the same interface: one suite of tests runs over both.
-    return cast("Queue", penstock.connect(url))
+    return cast("Queue", penstock.connect(url, **options))
+
+
+def silence_client_log() -> None:
+    """Do not print what the client logs: a command reports lost servers itself, and `top` has the whole screen."""
+    log = logging.getLogger("penstock")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
 
 
 def server_url(target: Target) -> str:

@@ -25,12 +25,8 @@ def top(
     target: Target,
 ) -> None:
     """Watch tubes, jobs, consumers and what happens, live on the terminal; `?` shows the keys."""
-    try:
-        from penstock.cli.top_app import Top
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "textual":
-            raise
-        fail("this needs the package textual; install it with: pip install 'penstock[cli]'")
+    from penstock.cli.top_app import Top
+
     if not sys.stdout.isatty():
         fail("this needs a terminal; `penstock stats --watch 1s` goes anywhere", USAGE)
     place = target.place()

@@ -12,6 +12,7 @@ import typer
 
 from penstock.cli.bundles import bundled
 from penstock.cli.exits import NOTHING, REFUSED, USAGE, fail
+from penstock.cli.names import find_tube
 from penstock.cli.output import Output, Record, confirm, jobs_text, seconds_text
 from penstock.cli.records import TUBE_COLUMNS
 from penstock.cli.target import Target
@@ -127,13 +128,16 @@ def list_(
 @bundled
 def create(
     name: TubeName,
-    type: Annotated[Type | None, typer.Option("--type", "-t", help="What kind of tube. [default: fifottl]")] = None,
+    type: Annotated[Type | None, typer.Option("--type", "-t", help="Type of the tube. [default: fifottl]")] = None,
     *,
     flags: TubeFlags,
     target: Target,
     out: Output,
 ) -> None:
-    """Make a tube. One that is there already is fine if it is the same; if not, this is refused."""
+    """Make a tube. One that exists with the same type and options is left as it is; with others, this is refused.
+
+    Without a type and options, a new tube has a ttr of 5m and the retry policy "5x exp(1s..10m) jitter then bury".
+    """
     with target.open(makes=True) as queue:
         tube = queue.tube(name, type.value if type else None, **flags.given())
         out.done(
@@ -148,9 +152,9 @@ def alter(name: TubeName, *, flags: TubeFlags, target: Target, out: Output) -> N
     if not flags.given():
         fail("say what is to change, like --ttl 1h; see `penstock tube alter --help`", USAGE)
     with target.open() as queue:
-        tube = queue.find_tube(name)
+        tube = find_tube(queue, name)
         tube.alter(**flags.given())
-        tube = queue.find_tube(name)
+        tube = find_tube(queue, name)
         out.done(f"{tube.name} is changed", name=tube.name, type=tube.type, policy=policy_record(tube.policy))
 
 
@@ -159,7 +163,7 @@ def alter(name: TubeName, *, flags: TubeFlags, target: Target, out: Output) -> N
 def info(name: TubeName, *, target: Target, out: Output) -> None:
     """Show what a tube promises, and how it is."""
     with target.open() as queue:
-        tube = queue.find_tube(name)
+        tube = find_tube(queue, name)
         told, policy = tube.info(), policy_record(tube.policy)
     if out.json:
         out.line_of_json({**told, "policy": policy})
@@ -174,7 +178,7 @@ def info(name: TubeName, *, target: Target, out: Output) -> None:
 def stats(name: TubeName, *, target: Target, out: Output) -> None:
     """Show how many jobs are in each state, and how often each thing happened in the life of a tube."""
     with target.open() as queue:
-        tube = queue.find_tube(name)
+        tube = find_tube(queue, name)
         told, events, transitions = tube.info(), tube.events(), tube.transitions()
     if out.json:
         out.line_of_json({**told, "events": events, "transitions": transitions})
@@ -205,7 +209,7 @@ def pause(
 ) -> None:
     """Refuse puts, hold takes back, or both."""
     with target.open() as queue:
-        queue.find_tube(name).pause(puts=way is not Way.OUT, takes=way is not Way.IN)
+        find_tube(queue, name).pause(puts=way is not Way.OUT, takes=way is not Way.IN)
     ways = {Way.IN: "puts", Way.OUT: "takes", Way.ALL: "puts and takes"}[way]
     out.done(f"{name} is paused for {ways}", name=name, paused_in=way is not Way.OUT, paused_out=way is not Way.IN)
 
@@ -215,7 +219,7 @@ def pause(
 def resume(name: TubeName, *, target: Target, out: Output) -> None:
     """Let a tube that was paused go on."""
     with target.open() as queue:
-        queue.find_tube(name).pause()
+        find_tube(queue, name).pause()
     out.done(f"{name} goes on", name=name, paused_in=False, paused_out=False)
 
 
@@ -224,7 +228,7 @@ def resume(name: TubeName, *, target: Target, out: Output) -> None:
 def truncate(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
     """Remove every job of a tube, whatever its state."""
     with target.open() as queue:
-        tube = queue.find_tube(name)
+        tube = find_tube(queue, name)
         jobs = sum(tube.stats().values())
         if dry_run:
             out.done(f"would remove {jobs_text(jobs)} of {name}", name=name, would_remove=jobs)
@@ -239,7 +243,7 @@ def truncate(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, targe
 def drop(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
     """Remove a tube with its jobs. Refused while jobs of it are taken, or somebody waits for one."""
     with target.open() as queue:
-        tube = queue.find_tube(name)
+        tube = find_tube(queue, name)
         states = tube.stats()
         jobs = sum(states.values())
         if dry_run:
@@ -257,7 +261,7 @@ def drop(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: T
 def release(name: TubeName, yes: Yes = False, dry_run: DryRun = False, *, target: Target, out: Output) -> None:
     """Give every taken job of a tube back, whoever holds it."""
     with target.open() as queue:
-        tube = queue.find_tube(name)
+        tube = find_tube(queue, name)
         taken = tube.stats()["taken"]
         if dry_run:
             out.done(f"would release {jobs_text(taken)} of {name}", name=name, would_release=taken)
@@ -280,7 +284,7 @@ def kick(
 ) -> None:
     """Bring buried jobs of a tube back, the first buried first. Exit code 5 if none was there."""
     with target.open() as queue:
-        place = queue.find_tube(tube)
+        place = find_tube(queue, tube)
         if dry_run:
             would = min(count, place.stats()["buried"])
             out.done(f"would kick {jobs_text(would)} of {tube}", tube=tube, would_kick=would)

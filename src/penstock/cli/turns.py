@@ -16,7 +16,7 @@ from penstock.cli.bundles import bundled
 from penstock.cli.exits import USAGE, fail
 from penstock.cli.output import Output
 from penstock.cli.progress import stages_bar
-from penstock.cli.spark_options import LakeDirectory, extra, worded
+from penstock.cli.spark_options import LakeDirectory, worded
 from penstock.cli.target import Target
 from penstock.cli.values import duration
 
@@ -55,8 +55,7 @@ class From:
 
     def source(self) -> Source:
         """Them, for the pipeline. One that is not there is found out before Spark is started."""
-        with extra("spark"):
-            from penstock.pipeline.source import Source
+        from penstock.pipeline.source import Source
 
         source = Source(tuple(map(_url, self.urls or [""])), self.bodies, self.gaps)
         source.heads()
@@ -141,9 +140,8 @@ def opened(
     directory: str, master: str, by: Grain | None = None, makes: bool = True
 ) -> Iterator[tuple[SparkSession, Lake]]:
     """A session of Spark, and a lake. Where there is none it is refused, unless the command `makes` one."""
-    with extra("spark"):
-        from penstock.pipeline.lake import Lake
-        from penstock.spark import session
+    from penstock.pipeline.lake import Lake
+    from penstock.spark import session
 
     lake = Lake(directory)
     if not makes:
@@ -151,8 +149,7 @@ def opened(
     if by is not None:
         with lake.writing():
             lake.count_by(by.value)
-    with extra("spark"):
-        spark = session(master, quiet=True)
+    spark = session(master, quiet=True)
     try:
         with worded():
             yield spark, lake

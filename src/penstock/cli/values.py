@@ -7,13 +7,18 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from penstock.cli.exits import USAGE, fail
+from penstock.cli.names import complete_jobs, complete_tubes
+
+# A slower rate than a job in 17 minutes is a mistake.
+RATE_MIN: Final = 0.001
 
 
 def duration(text: str | float) -> float:
@@ -27,6 +32,47 @@ def duration(text: str | float) -> float:
     if ms == NO_DURATION:
         raise typer.BadParameter(f"{text!r} is no time; write 30 (seconds), 500ms, 5m, 2h or 7d, or forever")
     return math.inf if ms == NEVER else ms / 1000
+
+
+def moment(text: str | datetime) -> datetime:
+    """A moment in ISO 8601, in local time unless it has an offset or a Z. A default is one already."""
+    if not isinstance(text, str):
+        return text
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no moment; write 2026-12-24T18:00 (local time), 2026-12-24T18:00+01:00 or 2026-12-24T17:00Z"
+        ) from None
+
+
+def rate(text: str | float) -> float:
+    """A number of jobs per second. A default is one already."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not RATE_MIN <= found < math.inf:
+        raise typer.BadParameter(f"{text} is no number of jobs a second; write one from {RATE_MIN} on, or leave it out")
+    return found
+
+
+def rate_option(help: str) -> Any:
+    """The option --rate of a command that can be slowed down."""
+    return typer.Option("--rate", parser=rate, metavar="N", help=help)
+
+
+def json_object(text: str | dict[str, Any]) -> dict[str, Any]:
+    """A JSON object. A default is one already."""
+    if not isinstance(text, str):
+        return text
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f'{text!r} is no JSON object; write one like \'{{"color": "red"}}\'')
+    return found
 
 
 def size(text: str | int) -> int:
@@ -111,14 +157,21 @@ def _id_in(line: str, number: int) -> str:
         fail(f'line {number} of standard input has no id: give ids, or JSON with an "id" in it', USAGE)
 
 
-TubeName = Annotated[str, typer.Argument(metavar="TUBE", help="The tube's name.")]
+TubeName = Annotated[str, typer.Argument(metavar="TUBE", help="The tube's name.", autocompletion=complete_tubes)]
 JobId = Annotated[
-    str, typer.Argument(metavar="ID", help="The job's id: 40 characters, 32 hexadecimal digits, or TUBE#NUMBER.")
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The job's id: 40 characters, 32 hexadecimal digits, or TUBE#NUMBER.",
+        autocompletion=complete_jobs,
+    ),
 ]
 JobIds = Annotated[
     list[str],
     typer.Argument(
-        metavar="ID...", help="Ids of jobs; - reads them from standard input, a line each, bare or as JSON."
+        metavar="ID...",
+        help="Ids of jobs; - reads them from standard input, a line each, bare or as JSON.",
+        autocompletion=complete_jobs,
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -11,7 +11,7 @@ import typer
 from penstock.cli.bundles import bundled
 from penstock.cli.output import Column, Output, Record, column
 from penstock.cli.progress import count_bar
-from penstock.cli.spark_options import LakeDirectory, day_option, extra
+from penstock.cli.spark_options import LakeDirectory, day_option
 
 
 def _per_key(record: Record) -> object:
@@ -50,9 +50,8 @@ def whatif(
     out: Output,
 ) -> None:
     """Estimate how long jobs would have waited with another number of workers, or another limit of jobs a key."""
-    with extra("spark"):
-        from penstock.pipeline.lake import Lake
-        from penstock.pipeline.whatif import ASSUMPTIONS, estimates, histories
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.whatif import ASSUMPTIONS, estimates, histories
 
     records: list[Record] = []
     for history in histories(Lake(lake), tube, since, until):

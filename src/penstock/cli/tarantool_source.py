@@ -1,0 +1,100 @@
+"""The tasks of a Tarantool as items of an import: tube by tube in the order of their names, and by id within a tube.
+
+The cursor of an item is the name of its tube and the key of its row, because rows may come and go on a live server.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from penstock.cli.arrivals import Arrival, Passed
+from penstock.cli.exits import NOT_FOUND, USAGE
+from penstock.cli.tarantool_spaces import QUEUES, BadSource, Database
+from penstock.cli.tarantool_tubes import TEMPORARY_TUBE, QueueTube, XqueueSpace, is_xqueue
+from penstock.core.errors import ProtocolError
+from penstock.core.policy import TubePolicy
+from penstock.wire.msgpack import unpack
+
+UNREADABLE: Final = "tubes that cannot be read"
+
+
+class TarantoolSource:
+    """All queues of a Tarantool, or those of the given names."""
+
+    total: int | None = None
+
+    def __init__(
+        self, database: Database, names: list[str], upgrade: dict[str, Any] | None, keeps_temporary: bool
+    ) -> None:
+        self._database = database
+        self._keeps_temporary = keeps_temporary
+        self.fingerprint = f"{database.id} {' '.join(sorted(names))}".strip()
+        self.passed: dict[str, int] = {}
+        self.notes: list[str] = []
+        self._tubes = self._found(names, upgrade)
+        self._policies: dict[str, TubePolicy] = {}
+
+    def items(self, start: int, cursor: Any, now_ms: Callable[[], int]) -> Iterator[Arrival | Passed]:
+        """The tasks behind a cursor."""
+        at_tube, at_row = cursor if cursor else ("", None)
+        for name in sorted(self._tubes):
+            if name < at_tube:
+                continue
+            tube = self._tubes[name]
+            for row in self._database.rows(tube.space, at_row if name == at_tube else None):
+                item = tube.item(row.raw, now_ms())
+                if tube.policy.temporary and not self._keeps_temporary and isinstance(item, Arrival):
+                    item = Passed(TEMPORARY_TUBE)
+                yield dataclasses.replace(item, cursor=[name, row.cursor])
+
+    def new_tube(self, arrival: Arrival) -> TubePolicy:
+        """The policy of the tube of a task. It counts behind the ids that the tasks bring."""
+        name = str(arrival.tube)
+        if name not in self._policies:
+            tube = self._tubes[name]
+            try:
+                self._policies[name] = tube.numbers_from(self._database.last(tube.space))
+            except (ProtocolError, LookupError):
+                self._policies[name] = tube.policy
+        return self._policies[name]
+
+    def _found(self, names: list[str], upgrade: dict[str, Any] | None) -> dict[str, QueueTube | XqueueSpace]:
+        """The tubes to import, by their names. Raise BadSource if there is none, or one that was named is no queue."""
+        database = self._database
+        rows: dict[str, list[Any]] = {}
+        if QUEUES in database.spaces:
+            for row in database.rows(database.spaces[QUEUES]):
+                fields = unpack(row.raw)
+                if isinstance(fields, list) and fields:
+                    rows[str(fields[0])] = fields
+        spaces = [
+            space.name for space in database.spaces.values() if is_xqueue(space) and not space.name.startswith("_")
+        ]
+        wanted = names or sorted({*rows, *spaces})
+        if not wanted:
+            raise BadSource(
+                f"{database.label}: there is no queue: no tube of tarantool/queue and no space of xqueue can be read",
+                NOT_FOUND,
+            )
+        found: dict[str, QueueTube | XqueueSpace] = {}
+        for name in wanted:
+            try:
+                found[name] = self._tube(name, rows, upgrade)
+            except BadSource as error:
+                if names:
+                    raise
+                self.notes.append(f"{error}; it is not imported")
+                self.passed[UNREADABLE] = self.passed.get(UNREADABLE, 0) + 1
+        if not found:
+            raise BadSource(f"{database.label}: none of its queues can be imported", USAGE)
+        return found
+
+    def _tube(self, name: str, rows: dict[str, list[Any]], upgrade: dict[str, Any] | None) -> QueueTube | XqueueSpace:
+        database = self._database
+        if name in rows:
+            return QueueTube(rows[name], database.spaces, database.id)
+        if name not in database.spaces:
+            raise BadSource(f"{database.label}: there is no tube or space {name} that can be read", NOT_FOUND)
+        return XqueueSpace(database.spaces[name], upgrade, database.id)
