@@ -5,6 +5,7 @@ Everything else about the package is in pyproject.toml. The environment variable
     unset  compile if there is a C compiler and Python.h; if that fails, warn and install interpreted
     0      do not compile
     1      compile, and fail if that fails
+    all    the same, and compile the simulator, too, which only the tests of Penstock itself use
 
 The compiled modules are an extension for each group and a small one for each module that points into it. They are
 useless without each other, so it is all or none of them. Editable installs are never compiled: src/ stays free of .so
@@ -27,6 +28,7 @@ from setuptools.command.build_py import build_py
 # modules; several, because a compiler works on one file at a time. A group calls those before it, never those behind.
 GROUPS = {
     "core": (
+        "_librt.py",
         "core/*.py",
         "journal/frame.py",
         "journal/log.py",
@@ -43,20 +45,29 @@ GROUPS = {
         "dialects/inbox.py",
         "dialects/native.py",
         "dialects/site.py",
+        "dialects/tarantool_options.py",
         "dialects/words.py",
     ),
-    "rest": (
-        "dialects/call_command.py",
+    # The turn of a server, and the commands that clients call for each job.
+    "server": (
         "dialects/calls.py",
-        "dialects/claims.py",
-        "dialects/everywhere.py",
         "dialects/jobs.py",
         "dialects/packed.py",
         "dialects/pages.py",
-        "dialects/scans.py",
-        "dialects/spaces.py",
-        "dialects/stages.py",
         "dialects/tarantool.py",
+        "journal/gather.py",
+        "server/connection.py",
+        "server/linger.py",
+        "server/node.py",
+        "server/post.py",
+    ),
+    "rest": (
+        "dialects/call_command.py",
+        "dialects/claims.py",
+        "dialects/everywhere.py",
+        "dialects/scans.py",
+        "dialects/spaces/*.py",
+        "dialects/stages.py",
         "dialects/tarantool15.py",
         "dialects/tubes.py",
         "dialects/xqueue.py",
@@ -67,11 +78,6 @@ GROUPS = {
         "dialects/xqueue_spaces.py",
         "dialects/xqueue_tasks.py",
         "dialects/xqueue_updates.py",
-        "journal/gather.py",
-        "server/connection.py",
-        "server/linger.py",
-        "server/node.py",
-        "server/post.py",
     ),
     # Half of what a simulation does is not in the nodes, but around them.
     "sim": (
@@ -84,14 +90,26 @@ GROUPS = {
         "testing/sim/schedule.py",
     ),
 }
+# The groups that every job passes through are compiled with -O2. The others, with -O1, take two thirds of the time to
+# build and run up to a tenth slower. (More than -O2 makes more code, which has to be fetched, and nothing faster.)
+HOT = ("core", "wire", "server")
+
 # mypyc drops the docstrings of classes, and the docstring of an error is its message.
 NOT_COMPILED = ("__init__.py", "errors.py")
 
-# A group is called from outside through a table that it hands out, so calls within it can be inlined. By default the
-# compiler has to think that another library may put a function of its own in the place of each.
-C_FLAGS = ("-fvisibility=hidden", "-fno-semantic-interposition")
+C_FLAGS = (
+    # A group is called from outside through a table that it hands out, so calls within it can be inlined. By default
+    # the compiler has to assume that another library may replace each function.
+    *("-fvisibility=hidden", "-fno-semantic-interposition"),
+    # Python's own flags have -Wall. Its check of the indentation reads the generated file again and again, which takes
+    # a quarter of the whole build.
+    "-Wno-all",
+)
 
 MODE = os.environ.get("PENSTOCK_COMPILE", "auto")
+MUST_COMPILE = MODE in ("1", "all")
+# The simulator's group is compiled only if it is asked for; `penstock sim` works interpreted, too.
+COMPILED = [name for name in GROUPS if name != "sim" or MODE == "all"]
 
 
 def sources(patterns: tuple[str, ...]) -> list[str]:
@@ -111,19 +129,21 @@ def warn_interpreted(reason: str) -> None:
 
 
 def compiled_groups() -> list[Extension]:
-    """The extensions of all groups."""
+    """The extensions of the groups that are compiled."""
     from mypyc.build import mypycify
 
     # Nothing of an earlier build is used: what was kept of one module may not fit what another has become.
     os.environ["MYPY_CACHE_DIR"] = os.devnull
-    groups = [(sources(patterns), f"penstock_{name}") for name, patterns in GROUPS.items()]
+    groups = [(sources(GROUPS[name]), f"penstock_{name}") for name in COMPILED]
     files = [file for group, _ in groups for file in group]
-    # More than -O2 makes more code of it, which has to be fetched, and nothing faster. (Groups do without what mypyc
-    # calls global optimizations, and must: those take an isinstance for False where the subclass is in a later module.)
-    made = mypycify(files, opt_level="2", debug_level="0", separate=groups)
+    # Groups do without what mypyc calls global optimizations, and must: those take an isinstance for False where the
+    # subclass is in a later module.
+    made = mypycify(files, opt_level="1", debug_level="0", separate=groups)
     if sys.platform != "win32":
+        hot = [f"penstock_{name}__mypyc" for name in HOT]
         for extension in made:
-            extension.extra_compile_args.extend(C_FLAGS)
+            level = ["-O2"] if extension.name in hot else []
+            extension.extra_compile_args = [*extension.extra_compile_args, *C_FLAGS, *level]
     return made
 
 
@@ -131,13 +151,13 @@ def extensions() -> list[Extension]:
     """What to build: all compiled modules, or none. Type checking takes seconds, so only when something is built."""
     if MODE == "0" or not {"bdist_wheel", "build", "build_ext", "install"} & set(sys.argv):
         return []
-    if MODE != "1" and not can_compile():
+    if not MUST_COMPILE and not can_compile():
         warn_interpreted("no C compiler or no Python.h")
         return []
     try:
         return compiled_groups()
     except (ImportError, SystemExit) as failure:  # mypyc leaves by sys.exit.
-        if MODE == "1":
+        if MUST_COMPILE:
             raise
         warn_interpreted(f"mypyc failed ({failure})")
         return []
@@ -163,7 +183,7 @@ class BuildExt(build_ext):
         try:
             super().run()
         except Exception as failure:
-            if MODE == "1":
+            if MUST_COMPILE:
                 raise
             for made in self.get_outputs():
                 Path(made).unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 Run it whole, or open it in an editor that knows cells (`# %%`) and run one after the other:
 
-    pip install 'penstock[spark,server]'
+    pip install 'penstock-queue[spark,server]'
     penstock serve &
     python examples/data_engineer.py [DIRECTORY]
 
@@ -40,10 +40,12 @@ waiting = spark.read.format("penstock").options(url=URL, tube="orders").load()
 waiting.groupBy("state", f.col("key").cast("string")).count().orderBy("key").show(3)
 
 # %% Anybody works on jobs: here two by hand, of which one goes wrong.
-with orders.take() as job:
-    print("order", job.body["order"], "is sent")
+for job in orders.take_many(1):
+    with job:
+        print("order", job.body["order"], "is sent")
 for _ in range(2):
-    orders.take(key="customer 3").nack("no such address")
+    for job in orders.take_many(1, key="customer 3"):
+        job.nack("no such address")
 print(orders.stats()["buried"], "order is buried")
 
 # %% And Spark works on the rest, as a stream. Jobs are acked when the rows of their batch are written, not before.

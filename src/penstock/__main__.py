@@ -1,5 +1,44 @@
-"""`python -m penstock` is the `penstock` command."""
+"""The `penstock` command, as a console script and as `python -m penstock`.
 
-from penstock.cli.main import main
+The base install has no command line. The command then names the extra that brings it.
 
-main()
+Ctrl-C prints no traceback. Before the command runs and when it has ended, the system ends the process. While it runs,
+`penstock.cli.exits` does.
+"""
+
+import signal
+import sys
+
+from penstock._extras import extra_of, not_installed
+
+# The exit code of every failure; penstock/cli/exits.py, which has them all, needs the extra.
+_ERROR = 1
+
+
+def main() -> None:
+    """Run the command line."""
+    # A shell may start a command so that it ignores Ctrl-C. That is kept.
+    is_heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_heeded:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        _run()
+    finally:
+        if is_heeded:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _run() -> None:
+    try:
+        from penstock.cli.main import main as run
+    except ModuleNotFoundError as error:
+        if extra_of(error.name) != "cli":
+            raise
+        extra = "server" if sys.argv[1:2] == ["serve"] else "cli"
+        print(f"penstock: the command line needs a package: {not_installed(error.name, extra)}", file=sys.stderr)
+        sys.exit(_ERROR)
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,55 +1,59 @@
-"""Drivers: tubes whose order is decided by code of yours.
+"""Drivers: types of tubes whose order is decided by code of the user.
 
-A driver is a class of your own with two functions: `create_space(name, options)` makes whatever it keeps its tasks in,
-and `new(space, on_task_change, options)` makes the tube object, which has
+A driver is a class with two functions. `create_space(name, options)` is called when a tube is created. `new(space,
+on_task_change, options)` is called then and at every start, and returns the tube object, which has
 
-    normalize_task(task)   the task as users see it: (id, state, data)
+    normalize_task(task)   return the task as users see it: (id, state, data)
     put(data, options)     add a task and return it
-    take()                 mark the next task as taken and return it, or None
+    take()                 mark the next task as taken and return it, or return None
     delete(id)             remove a task and return it
     release(id, options)   return a taken task to the queue
-    bury(id)               put a task aside
-    kick(count)            dig up so many; return how many there were
-    peek(id)               find a task
+    bury(id)               set a task aside
+    kick(count)            return up to `count` buried tasks to the queue, and their number
+    peek(id)               return a task, or None
 
-A task is any tuple whose first field is its id and whose second is its state: `r` ready, `t` taken, `-` done, `!`
-buried, `~` delayed. The driver calls `on_task_change(task, event)` whenever a task changes. It raises nothing for a
-task that is not there; it returns None. Penstock does the rest: sessions and ownership, takes that wait, statistics and
-history. The driver runs under the queue's lock, so it must not call the queue.
+A task is a tuple. Its first field is its id and its second its state: `r` ready, `t` taken, `-` done, `!` buried, `~`
+delayed. The driver stores its tasks in `space`, a mapping from id to task, and nowhere else. After a crash the mapping
+has every task as of the last commit.
 
-The engine keeps a job for each task and follows the driver's word; no decision of a driver is ever taken again.
+Every call is a transaction (core/driving.py): if the driver raises, or stores what cannot be stored, the mapping is as
+it was before, and the tube object is made anew from it. The engine's jobs follow the mapping.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+import logging
+import time
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
+from typing import Any, Final, Protocol, TypeVar
 
 from penstock.core import states as s
-from penstock.core.errors import CommandError, NotOwner, NotTaken, UnknownJob, Unsupported
-from penstock.core.job import BODY_JSON, Draft
-from penstock.core.job import Job as CoreJob
-from penstock.core.limits import DURATION_MS_MAX
-from penstock.core.policy import PRESETS, TubePolicy
-from penstock.core.sessions import Session as CoreSession
-from penstock.core.tube import Tube as CoreTube
-from penstock.core.waits import Wait
-from penstock.embedded import Job, Queue, Tube, driven_types
-from penstock.host.host import Host
-from penstock.host.session import Session
-from penstock.options import Body, Duration, Seconds, encode_body, to_text
+from penstock.core.driving import DriverCall, Drivers, TaskChange, TubeDriver, driver_options, missing_driver
+from penstock.core.errors import BadDriver, CommandError, WrongType
+from penstock.core.job import BODY_JSON, BODY_MSGPACK, NO_SLOT, Draft
+from penstock.core.limits import NAME_BYTES_MAX, NEVER, PRIORITY_UNSET, UNSET
+from penstock.core.policy import ID_NAME, PRESETS, TubePolicy
+from penstock.core.tube import Tube
+from penstock.options import EncodedBody, boolean, decode_body, encode_body, to_text
+from penstock.wire.bodies import name_value
+from penstock.wire.msgpack import pack, unpack
+
+_log = logging.getLogger("penstock")
+
+# A driver runs under the lock of the queue. A call that takes longer than this is logged, because all clients wait.
+SLOW_CALL_S: Final = 0.1
+
+T = TypeVar("T")
 
 Task = tuple[Any, ...]
 
-_STATES: Final = {"r": s.READY, "t": s.TAKEN, "~": s.DELAYED, "!": s.BURIED}
-# How a taken job comes back without its driver's word.
-_CAME_BACK: Final = (s.DISCONNECTED, s.UNDELIVERED, s.RELEASED)
+_STATES: Final = {"r": s.READY, "t": s.TAKEN, "~": s.DELAYED, "!": s.BURIED, "-": s.DONE}
 _METHODS: Final = ("normalize_task", "put", "take", "delete", "release", "bury", "kick", "peek")
 
 
 class DriverTube(Protocol):
-    """What a driver's `new` returns."""
+    """The tube object that a driver's `new` returns."""
 
     def normalize_task(self, task: Task) -> Task: ...
     def put(self, data: Any, options: dict[str, Any]) -> Task: ...
@@ -68,282 +72,410 @@ class Driver(Protocol):
     def new(self, space: Any, on_task_change: Callable[[Task, str], None], options: dict[str, Any]) -> DriverTube: ...
 
 
-class BadDriver(CommandError):
-    """A driver must have the methods that docs/tubes/drivers.md names."""
-
-    code = "BADDRIVER"
+_registered: dict[str, Any] = {}
 
 
 def register_driver(name: str, driver: Any) -> None:
     """Make a type of tube out of a driver: `queue.tube("x", name)` uses it from now on."""
-    if name in PRESETS or name in driven_types:
+    if name in PRESETS or name in _registered:
         raise BadDriver(f"there is a type of tube called {name!r} already")
     for function in ("create_space", "new"):
         if not callable(getattr(driver, function, None)):
             raise BadDriver(f'a driver must have functions "create_space" and "new"; {name!r} lacks "{function}"')
+    _registered[name] = driver
 
-    def make(queue: Queue, raw: bytes, options: dict[str, Any]) -> Tube:
-        return _open(queue, raw, name, driver, options)
 
-    driven_types[name] = make
+def registered_driver(name: str) -> Any:
+    """Return the driver that is registered under a name, or None."""
+    return _registered.get(name)
 
 
 def unregister_driver(name: str) -> None:
-    """Forget a driver; its tubes cannot be opened again until it is registered anew."""
-    driven_types.pop(name, None)
+    """Remove a driver. Its tubes are refused until it is registered again; their jobs are kept."""
+    _registered.pop(name, None)
 
 
-def _open(queue: Queue, raw: bytes, type: str, driver: Driver, options: dict[str, Any]) -> Tube:
-    """Find or make a driven tube; under the queue's lock."""
-    host = queue._host
-    if host.journal is not None:
-        raise Unsupported(
-            "a tube with a driver needs a queue in memory: its driver could not be brought back from a log"
-        )
-    policy = TubePolicy(type=type, driven=True)
-    core = host.engine.tubes.get(raw)
-    if core is None:
-        running = _Running(host, to_text(raw), type, driver, options)
-        core = running.core = host.engine.create_tube(raw, policy, host.now())
-        host.drivers[core] = running
-    else:
-        host.engine.create_tube(raw, policy, host.now())  # Refused if it is a tube of another type.
-    return DrivenTube(queue, core)
+class DriverSpace(MutableMapping[Any, Task]):
+    """The tasks of one tube by their ids, and what a call of the driver changed.
+
+    A task is stored as the journal has it: a nested tuple becomes a list, a subclass of tuple becomes a tuple. So a
+    driver reads the same before and after a restart.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: dict[Any, Task] = {}
+        self._ids: dict[bytes, Any] = {}  # By their names.
+        self._before: dict[Any, Task | None] = {}  # The tasks that the call changed, as they were.
+
+    def __getitem__(self, id: Any) -> Task:
+        return self._tasks[id]
+
+    def __setitem__(self, id: Any, task: Task) -> None:
+        name = task_name(id)
+        if not isinstance(task, (tuple, list)) or len(task) < 2 or task[0] != id:
+            raise ValueError(f"a task is a tuple (id, state, …), stored under its id {id!r}, not {task!r}"[:300])
+        if not isinstance(task[1], str) or task[1] not in _STATES:
+            raise ValueError(f"task {id!r} has the state {task[1]!r}; the states are r t - ! ~")
+        if self._ids.get(name, id) != id:
+            raise ValueError(f"the ids {id!r} and {self._ids[name]!r} are the same to clients")
+        stored = unpack(pack(list(task)))
+        assert isinstance(stored, list)
+        self._before.setdefault(id, self._tasks.get(id))
+        self._tasks[id] = tuple(stored)
+        self._ids[name] = id
+
+    def __delitem__(self, id: Any) -> None:
+        task = self._tasks.pop(id)
+        self._before.setdefault(id, task)
+        del self._ids[task_name(id)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._tasks
+
+    def get(self, id: Any, default: Any = None) -> Any:
+        """Return a task, or the default."""
+        return self._tasks.get(id, default)
+
+    def keys(self) -> KeysView[Any]:
+        """Return the ids."""
+        return self._tasks.keys()
+
+    def values(self) -> ValuesView[Task]:
+        """Return the tasks."""
+        return self._tasks.values()
+
+    def items(self) -> ItemsView[Any, Task]:
+        """Return the ids with their tasks."""
+        return self._tasks.items()
+
+    def __repr__(self) -> str:
+        return f"<penstock driver space of {len(self)} tasks>"
+
+    # For the tube that runs the driver
+
+    def restore(self, body: bytes) -> Task:
+        """Store a task of the journal."""
+        fields = unpack(body)
+        assert isinstance(fields, list)
+        task = tuple(fields)
+        self._tasks[task[0]] = task
+        self._ids[task_name(task[0])] = task[0]
+        return task
+
+    def id_of(self, name: bytes) -> Any:
+        """Return the id of a job's task."""
+        return self._ids.get(name, name_value(name))
+
+    def begin(self) -> None:
+        """Begin a transaction. What the one before changed is final."""
+        self._before = {}
+
+    def changed(self) -> list[tuple[Any, Task | None]]:
+        """Return the tasks that the transaction changed so far; None for those it removed."""
+        now = [(id, before, self._tasks.get(id)) for id, before in self._before.items()]
+        return [(id, task) for id, before, task in now if task != before]
+
+    def undo(self) -> None:
+        """Restore what the transaction changed."""
+        before, self._before = self._before, {}
+        for id, task in before.items():
+            if task is None:
+                self._tasks.pop(id, None)
+                self._ids.pop(task_name(id), None)
+            else:
+                self._tasks[id] = task
+                self._ids[task_name(id)] = id
 
 
-class _Running:
-    """One tube object of a driver at work: it decides, and the engine's jobs follow."""
+def task_name(id: Any) -> bytes:
+    """Return the name that the job of a task has. A number and its digits are the same name."""
+    if isinstance(id, int) and not isinstance(id, bool) and -(1 << 63) <= id < 1 << 63:
+        return b"%d" % id
+    name = id.encode("utf-8", "surrogateescape") if isinstance(id, str) else id
+    if not isinstance(name, bytes) or not 1 <= len(name) <= NAME_BYTES_MAX:
+        raise ValueError(f"the id of a task is a whole number, or text or bytes of 1 to {NAME_BYTES_MAX} bytes")
+    return name
 
-    core: CoreTube
 
-    def __init__(self, host: Host, name: str, type: str, driver: Driver, options: dict[str, Any]) -> None:
-        self._host = host
+class RunningDriver(TubeDriver):
+    """The driver of one tube: its mapping, and the tube object that works on it."""
+
+    def __init__(self, driver: Driver, type: str, name: str, options: dict[str, Any]) -> None:
+        self.driver = driver
         self._type = type
-        self._changes: list[Task] = []  # What the driver has told of, and the engine has not followed yet.
-        self._out: dict[bytes, CoreJob] = {}  # Jobs that the driver holds for taken.
-        self._returned = 0
-        space = driver.create_space(name, options)
-        self.tube = driver.new(space, self._changed, options)
-        for method in _METHODS:
-            if not callable(getattr(self.tube, method, None)):
-                raise BadDriver(f'the {type!r} driver does not have an implementation of method "{method}"')
+        self._name = name
+        self._options = options
+        self._space = DriverSpace()
+        self._tube: DriverTube | None = None  # None: it has to be made anew.
 
-    def put(self, data: Body, options: dict[str, Any], owner: CoreSession) -> CoreJob:
-        task = self.tube.put(data, options)
-        self.follow(task, owner)
-        return self._core_of(task[0])
+    def create_space(self) -> None:
+        """Let the driver refuse the options of a new tube, and check that it has all methods."""
+        try:
+            space = self._timed("create_space", lambda: self.driver.create_space(self._name, self._copied_options()))
+            if space is not None and (not isinstance(space, Mapping) or len(space)):
+                raise TypeError(f"it returned {space!r}; return an empty mapping"[:300])
+        except (Exception, SystemExit) as error:
+            raise self._failure("create_space", error) from error
+        self._run("new", lambda tube: None)
 
-    def next(self) -> CoreJob | None:
-        """The job that the driver serves next, still ready in the engine: who takes it is not the driver's to know."""
-        task = self.tube.take()
-        self._changes.clear()
-        if task is None:
-            return None
-        core = self._core_of(task[0])
-        if core.state == s.TAKEN:
-            raise BadDriver(f"the {self._type!r} driver gives out a task {task[0]!r} that is taken")
-        if core.state != s.READY:
-            # Its delay is over, say, and that only the driver knows.
-            self._host.engine.switch(core, s.READY, self._host.now())
-        self._out[core.rare().name] = core
-        return core
+    def open(self, bodies: list[bytes]) -> list[TaskChange]:
+        """Start with these tasks, in the order in which they were put."""
+        tasks = [self._space.restore(body) for body in bodies]
+        return self._run("normalize_task", lambda tube: [self._change(tube, task[0], task) for task in tasks])
 
-    def attend(self) -> None:
-        """Tell the driver of tasks that came back without it (a session ended), and serve those who wait."""
-        counts = self.core.counts
-        returned = sum(counts[s.rule_of(event, s.TAKEN)] for event in _CAME_BACK)
-        if returned != self._returned:
-            self._returned = returned
-            for name, core in list(self._out.items()):
-                if core.state == s.READY:
-                    del self._out[name]
-                    self.tube.release(_id(core), {})
-                    self._changes.clear()
-        while self.core.line.head is not None and not self.core.paused_out:
-            following = self.next()
-            if following is None:
-                return
-            wait = self.core.line.head.wait
-            assert isinstance(wait, Wait)
-            self._host.engine.hand(wait, following, self._host.now())
+    def opened(self) -> DriverCall:
+        """Return what the driver changed when it started."""
+        return DriverCall(b"", 0, self._run("normalize_task", self._changes, begins=False))
 
-    def follow(self, task: Task | None, owner: CoreSession) -> None:
-        """Bring the engine's jobs to where the driver says its tasks are."""
-        changes, self._changes = self._changes, []
-        if task is not None:
-            changes.append(task)
-        refusal: CommandError | None = None
-        for change in changes:
-            try:
-                self._follow_one(change, owner)
-            except CommandError as error:
-                # It is told once. The other tasks did change, and are followed.
-                refusal = refusal or error
-        if refusal is not None:
-            raise refusal
+    def put(self, draft: Draft) -> DriverCall:
+        """Add a task."""
+        data, options = decode_body(draft.body, draft.body_kind), _put_options(draft)
+        return self._call("put", lambda tube: tube.put(data, options), must=True)
 
-    def _follow_one(self, task: Task, owner: CoreSession) -> None:
-        engine, now = self._host.engine, self._host.now()
-        name, letter = _name(task[0]), task[1]
-        core = self.core.names.get(name)
-        if letter != "t":
-            self._out.pop(name, None)
-        if letter == "-":
-            if core is not None and core.state == s.TAKEN and core.holder == owner.slot:
-                engine.ack(owner, core, now)
-            elif core is not None:
-                engine.delete(core, now)
-            return
-        if letter not in _STATES:
-            raise BadDriver(f"the {self._type!r} driver gave a task the state {letter!r}; the states are r t - ! ~")
-        if core is None:
-            raw, _ = encode_body(list(self.tube.normalize_task(task)))
-            core = engine.put(self.core, Draft(raw, body_kind=BODY_JSON, name=name), now)
-        state = _STATES[letter]
-        if core.state == state or state == s.TAKEN:
-            return
-        if core.state == s.TAKEN:
-            engine.snatch(core, now)
-        if core.state != state:
-            engine.switch(core, state, now, DURATION_MS_MAX if state == s.DELAYED else 0)
+    def take(self) -> DriverCall:
+        """Mark the task that is served next as taken."""
+        return self._call("take", lambda tube: tube.take())
+
+    def delete(self, name: bytes) -> DriverCall:
+        """Remove a task."""
+        id = self._space.id_of(name)
+        return self._call("delete", lambda tube: tube.delete(id))
+
+    def release(self, name: bytes, options: dict[str, object]) -> DriverCall:
+        """Return a task to the queue."""
+        id, given = self._space.id_of(name), dict(options)
+        return self._call("release", lambda tube: tube.release(id, given))
+
+    def bury(self, name: bytes) -> DriverCall:
+        """Set a task aside."""
+        id = self._space.id_of(name)
+        return self._call("bury", lambda tube: tube.bury(id))
+
+    def kick(self, count: int) -> DriverCall:
+        """Return up to `count` buried tasks to the queue."""
+
+        def kick(tube: DriverTube) -> DriverCall:
+            kicked = tube.kick(count)
+            if isinstance(kicked, bool) or not isinstance(kicked, int):
+                raise TypeError(f"kick returned {kicked!r}; return how many tasks it kicked"[:300])
+            return DriverCall(b"", kicked, self._changes(tube))
+
+        return self._run("kick", kick)
+
+    def make_ready(self, name: bytes) -> DriverCall:
+        """Store a task as ready without asking the driver, which then starts anew."""
+        id = self._space.id_of(name)
+        task = self._space[id]
+        self._tube = None
+        self._space.begin()
+        self._space[id] = (task[0], "r", *task[2:])
+        shown, kind = encode_shown(task[2] if len(task) > 2 else None)
+        try:
+            return self._call("new", lambda tube: None, begins=False)
+        except BadDriver:
+            # It cannot start. Its task is ready all the same, with the field that tasks mostly have their data in.
+            self._space[id] = (task[0], "r", *task[2:])
+            change = TaskChange(name, _number(id), s.READY, pack(list(self._space[id])), shown, kind)
+            return DriverCall(b"", 0, [change])
+
+    def undo(self) -> None:
+        """Restore the mapping, and let the driver start anew from it."""
+        self._space.undo()
+        self._tube = None
+
+    def failed(self, error: CommandError) -> None:
+        """Log an error that no client is waiting for."""
+        _log.error("driver failed outside of a command: driver=%s tube=%s error=%s", self._type, self._name, error)
+
+    def _call(
+        self, method: str, call: Callable[[DriverTube], Task | None], must: bool = False, begins: bool = True
+    ) -> DriverCall:
+        """Call a method that returns a task."""
+
+        def run(tube: DriverTube) -> DriverCall:
+            task = call(tube)
+            if task is None:
+                if must:
+                    raise TypeError(f"{method} returned None; return the task")
+                return DriverCall(b"", 0, self._changes(tube))
+            if not isinstance(task, (tuple, list)) or len(task) < 2:
+                raise TypeError(f"{method} returned {task!r}; return the task"[:300])
+            self._check_state(task)
+            return DriverCall(task_name(task[0]), 0, self._changes(tube))
+
+        return self._run(method, run, begins)
+
+    def _run(self, method: str, run: Callable[[DriverTube], T], begins: bool = True) -> T:
+        """Run code of the driver as a transaction: it is whole, or it did nothing."""
+        if begins:
+            self._space.begin()
+        try:
+            return self._timed(method, lambda: run(self._started()))
+        except (Exception, SystemExit) as error:
+            self.undo()
+            raise self._failure(method, error) from error
+        except BaseException:
+            self.undo()
+            raise
+
+    def _started(self) -> DriverTube:
+        """Return the tube object, made anew if need be."""
+        if self._tube is None:
+            tube = self.driver.new(self._space, self._changed, self._copied_options())
+            for method in _METHODS:
+                if not callable(getattr(tube, method, None)):
+                    raise TypeError(f'it does not have an implementation of method "{method}"')
+            self._tube = tube
+        return self._tube
+
+    def _timed(self, method: str, run: Callable[[], T]) -> T:
+        began = time.perf_counter()
+        try:
+            return run()
+        finally:
+            took = time.perf_counter() - began
+            if took > SLOW_CALL_S:
+                _log.warning(
+                    "slow driver call: driver=%s tube=%s method=%s ms=%d; all clients wait while a driver runs",
+                    *(self._type, self._name, method, took * 1000),
+                )
+
+    def _failure(self, method: str, error: BaseException) -> BadDriver:
+        text = str(error)[:300]
+        _log.warning(
+            "driver failed: driver=%s tube=%s method=%s error=%s: %s",
+            *(self._type, self._name, method, type(error).__name__, text),
+            exc_info=error if _log.isEnabledFor(logging.DEBUG) else None,
+        )
+        return BadDriver(f"the {self._type!r} driver failed in {method}: {type(error).__name__}: {text}")
+
+    def _copied_options(self) -> dict[str, Any]:
+        options = json.loads(json.dumps(self._options))
+        assert isinstance(options, dict)
+        return options
 
     def _changed(self, task: Task, event: str = "") -> None:
-        self._changes.append(task)
+        """Check what the driver says of a task. The mapping is what counts."""
+        self._check_state(task)
 
-    def _core_of(self, id: Any) -> CoreJob:
-        core = self.core.names.get(_name(id))
-        if core is None:
-            raise BadDriver(f"the {self._type!r} driver names a task {id!r} that it never put")
-        return core
+    def _check_state(self, task: Task) -> None:
+        if task[1] not in _STATES:
+            raise ValueError(f"task {task[0]!r} has the state {task[1]!r}; the states are r t - ! ~")
 
+    def _changes(self, tube: DriverTube) -> list[TaskChange]:
+        return [self._change(tube, id, task) for id, task in self._space.changed()]
 
-class DrivenTube(Tube):
-    """A tube whose driver decides which job is next."""
-
-    __slots__ = ()
-
-    def put(self, body: Body, *, timeout: Duration = 0, **options: Any) -> Job:
-        """Add a job; the options are the driver's own."""
-        with self._session.durable, self._session.lock, self._session:
-            core = self._running.put(body, dict(options), self._session.connection.session)
-        return self._job(core)
-
-    def put_many(self, bodies: Any, **options: Any) -> list[Job]:
-        """Refused: drivers put one at a time, so all or nothing is not theirs to promise."""
-        raise Unsupported(f"a {self.type} tube has a driver, which puts one job at a time")
-
-    def take(self, timeout: Duration = 0, *, key: str | bytes | None = None, ttr: Duration | None = None) -> Job | None:
-        """Take the job that the driver chooses; wait for one up to `timeout` seconds (None: for ever)."""
-        jobs = self.take_many(1, timeout, key=key, ttr=ttr)
-        return jobs[0] if jobs else None
-
-    def kick(self, count: int = 1, *, delay: Seconds = 0, ttl: Duration | None = None) -> int:
-        """Dig up to `count` buried jobs up; tell how many there were."""
-        with self._session.durable, self._session.lock, self._session:
-            running = self._running
-            kicked = running.tube.kick(count)
-            running.follow(None, self._session.connection.session)
-        return kicked
-
-    def truncate(self) -> int:
-        """Remove every job, whatever its state; tell how many there were."""
-        with self._session.durable, self._session.lock, self._session:
-            running = self._running
-            ids = [_id(core) for state in range(1, s.STATES_COUNT) for core in self._core.jobs_in(state)]
-            for id in ids:
-                running.follow(running.tube.delete(id), self._session.connection.session)
-        return len(ids)
-
-    def alter(self, **options: Any) -> None:
-        """Refused: what the tube does is its driver's to say."""
-        raise Unsupported(f"a {self.type} tube has a driver, which says what it does; there is nothing to alter")
-
-    def drop(self) -> None:
-        """Remove the tube with its jobs; refused while jobs of it are taken or clients wait on it."""
-        core = self._core
-        super().drop()
-        self._host.drivers.pop(core, None)
-
-    def _job(self, core: CoreJob) -> Job:
-        return DrivenJob(self, core)
-
-    @property
-    def _running(self) -> _Running:
-        running = self._host.drivers[self._live()]
-        assert isinstance(running, _Running)
-        return running
-
-    def _take_now(self, session: Session, count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
-        found: list[CoreJob] = []
-        host = self._host
-        host.advance()
-        while len(found) < count and not self._core.paused_out:
-            core = self._running.next()
-            if core is None:
-                break
-            host.engine.take_this(session.connection.session, core, host.now())
-            found.append(core)
-        return found
+    def _change(self, tube: DriverTube, id: Any, task: Task | None) -> TaskChange:
+        if task is None:
+            return TaskChange(task_name(id), _number(id), s.GONE, b"", b"", BODY_JSON)
+        shown, kind = encode_shown(_data(tube.normalize_task(task)))
+        return TaskChange(task_name(id), _number(id), _STATES[task[1]], pack(list(task)), shown, kind)
 
 
-class DrivenJob(Job):
-    """A job whose changes go through its driver."""
-
-    __slots__ = ()
-
-    @property
-    def body(self) -> Any:
-        """The data of the task."""
-        raw = self._core.body
-        assert isinstance(raw, bytes)
-        return json.loads(raw)[2]
-
-    def ack(self) -> None:
-        """The work is done: the driver deletes the task."""
-        self._ask(lambda driver, id: driver.delete(id), held=True)
-
-    def release(self, delay: Seconds = 0, **options: Any) -> None:
-        """Give the job back unfinished; the options are the driver's own."""
-        given = dict(options) if delay == 0 else {"delay": delay, **options}
-        self._ask(lambda driver, id: driver.release(id, given), held=True)
-
-    def nack(self, reason: str = "") -> None:
-        """Give the job back because it failed."""
-        self.release()
-
-    def bury(self, reason: str = "") -> None:
-        """Put the job aside until somebody kicks it."""
-        self._ask(lambda driver, id: driver.bury(id), held=False)
-
-    def delete(self) -> None:
-        """Remove the job, whatever its state and whoever holds it."""
-        self._ask(lambda driver, id: driver.delete(id), held=False)
-
-    def _ask(self, command: Callable[[DriverTube, Any], Task | None], held: bool) -> None:
-        """Let the driver do something to the task, and follow it."""
-        tube = self._tube
-        assert isinstance(tube, DrivenTube)
-        core = self._core
-        owner = tube._session.connection.session
-        with tube._session.durable, tube._session.lock, tube._session:
-            if core.state == s.GONE:
-                raise UnknownJob()
-            if held and core.state != s.TAKEN:
-                raise NotTaken()
-            if held and core.holder != owner.slot:
-                raise NotOwner()
-            running = tube._running
-            running.follow(command(running.tube, _id(core)), owner)
-            self._finished = core.state != s.TAKEN
-
-    def _do(self, command: Any) -> None:
-        raise Unsupported("a job with a driver knows ack, release, bury and delete")
+def _data(normalized: Task) -> Any:
+    """Return the data of a task as users see it."""
+    if not isinstance(normalized, (tuple, list)):
+        raise TypeError(f"normalize_task returned {normalized!r}; return (id, state, data)"[:300])
+    return normalized[2] if len(normalized) > 2 else None
 
 
-def _name(id: Any) -> bytes:
-    """How the engine names a task: its id as JSON, which gives it back as it was."""
-    return encode_body([id])[0]
+def _number(id: Any) -> int:
+    return id if isinstance(id, int) and id >= 0 else NO_SLOT
 
 
-def _id(core: CoreJob) -> Any:
-    return json.loads(core.rare().name)[0]
+def encode_shown(data: Any) -> tuple[bytes, int]:
+    """Return data as a body: as JSON if that holds it exactly, else as msgpack."""
+    try:
+        raw, kind = encode_body(data)
+        if kind != BODY_JSON or json.loads(raw) == data:
+            return raw, kind
+    except WrongType:
+        pass
+    return pack([data]), BODY_MSGPACK
+
+
+def driver_draft(body: Any, options: dict[str, Any]) -> Draft:
+    """Return the draft of a put into a tube with a driver, which gets these options as they are."""
+    raw, kind = body if isinstance(body, EncodedBody) else encode_shown(body)
+    return Draft(raw, body_kind=kind, options=options)
+
+
+def _put_options(draft: Draft) -> dict[str, Any]:
+    """Return the options of a put, by the names that they have in Python."""
+    given: dict[str, Any] = {}
+    if draft.delay_ms != 0:
+        given["delay"] = draft.delay_ms / 1000
+    for name, ms in (("ttl", draft.ttl_ms), ("ttr", draft.ttr_ms)):
+        if ms != UNSET:
+            given[name] = None if ms == NEVER else ms / 1000
+    if draft.priority != PRIORITY_UNSET:
+        given["priority"] = draft.priority
+    for name, value in (("key", draft.key), ("name", draft.name), ("unique", draft.unique), ("dedup", draft.dedup)):
+        if value is not None:
+            given[name] = name_value(value)
+    for name, flag in (("urgent", draft.urgent), ("once", draft.once)):
+        if flag:
+            given[name] = True
+    if draft.retry is not None:
+        given["retry"] = draft.retry.text
+    if draft.nacks != 0:
+        given["nacks"] = draft.nacks
+    if draft.options is not None:
+        given.update(draft.options)
+    return given
+
+
+class HostDrivers(Drivers):
+    """The drivers of one queue: those that are registered in this process, and those in use."""
+
+    def __init__(self) -> None:
+        self._running: dict[Tube, RunningDriver] = {}
+        self._created: dict[bytes, RunningDriver] = {}  # Of tubes that are being created.
+
+    def policy(self, type: str, options: dict[str, object]) -> TubePolicy | None:
+        """Return the policy of a new tube of this type, with the options of its driver; None if there is no such."""
+        if type not in _registered:
+            return None
+        try:
+            notes = json.dumps({"driver": options}, sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise WrongType(f"the options of a tube with a driver are values that JSON can hold: {error}") from None
+        temporary = boolean(options.get("temporary") or False, "temporary")  # type: ignore[arg-type]
+        return TubePolicy(type=type, ids=ID_NAME, driven=True, temporary=temporary, notes=notes)
+
+    def create(self, name: bytes, policy: TubePolicy) -> None:
+        """Create the space of a new tube."""
+        running = self._make(name, policy)
+        running.create_space()
+        self._created[name] = running
+
+    def find(self, tube: Tube) -> TubeDriver | None:
+        """Return the driver of a tube, if it is in use."""
+        driver = _registered.get(tube.policy.type)
+        if driver is None:
+            raise missing_driver(tube.name, tube.policy)
+        running = self._running.get(tube)
+        return running if running is not None and running.driver is driver else None
+
+    def open(self, tube: Tube, bodies: list[bytes]) -> list[TaskChange]:
+        """Let a driver have these tasks from now on."""
+        running = self._created.pop(tube.name, None) or self._make(tube.name, tube.policy)
+        changes = running.open(bodies)
+        self._running[tube] = running
+        return changes
+
+    def drop(self, tube: Tube) -> None:
+        """Forget a tube."""
+        self._running.pop(tube, None)
+
+    def _make(self, name: bytes, policy: TubePolicy) -> RunningDriver:
+        driver = _registered.get(policy.type)
+        if driver is None:
+            raise missing_driver(name, policy)
+        return RunningDriver(driver, policy.type, to_text(name), driver_options(policy))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, Unpack
+from types import EllipsisType, TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, Unpack, cast
 
 from penstock.changes import Change
 from penstock.core import claiming, meta, staging, stats
@@ -42,26 +42,33 @@ from penstock.core.limits import (
     UNSET,
     check_count,
     check_priority,
-    duration_ms,
 )
 from penstock.core.listing import Listing
 from penstock.core.outcomes import OK
-from penstock.core.policy import TubePolicy
+from penstock.core.policy import PRESETS, TubePolicy
 from penstock.core.stages import Stage as CoreStage
 from penstock.core.tube import Tube as CoreTube
-from penstock.core.waits import CANCELLED, PutWait, Wait, Waiting
+from penstock.core.waits import CANCELLED, END_NAMES, EndWait, PutWait, Wait, Waiting
+from penstock.drivers import driver_draft
 from penstock.host.handed import Handed
 from penstock.host.host import Host, Store
 from penstock.host.session import Session
 from penstock.host.sleepers import ThreadSleeper
+from penstock.host.teller import SeenChange
 from penstock.journal.disk import RealDisk
+from penstock.journal.identity import check_directory
 from penstock.journal.log import FSYNC_CHOICES
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS, Retention
 from penstock.options import (
+    PUT_KEYWORDS,
+    TUBE_KEYWORDS,
     Body,
     ClaimInfo,
     Duration,
+    JobOutcome,
+    NewJob,
+    Outcome,
     PutOptions,
     Seconds,
     StateName,
@@ -69,13 +76,19 @@ from penstock.options import (
     TubeType,
     altered,
     boolean,
+    changed_policy,
+    check_keywords,
     check_shard,
     check_tubes,
     decode_body,
-    draft,
+    duration_ms,
+    each_put,
     encode_body,
     integer,
-    policy_of,
+    mapping,
+    new_policy,
+    outcome_in,
+    put_draft,
     to_bytes,
     to_text,
 )
@@ -142,6 +155,7 @@ def open_host(
         raise OutOfRange(f"fsync is one of {', '.join(FSYNC_CHOICES)}, not {fsync!r}")
     if os.fspath(path) == ":memory:":
         return Host(grace_ms, memory_max)
+    check_directory(os.fspath(path))
     return Host(grace_ms, memory_max, Store(RealDisk(os.fspath(path)), fsync, retention, progress))
 
 
@@ -149,9 +163,6 @@ T = TypeVar("T")
 
 # How many jobs a command on many of them changes at a time, so that other threads get their turn.
 _SLICE_JOBS: Final = 1_000
-
-# Types of tubes whose order is decided by code: drivers.py enters them here.
-driven_types: dict[str, Callable[[Queue, bytes, dict[str, Any]], Tube]] = {}
 
 
 def sleep_through(host: Host, wait: Waiting, sleeper: ThreadSleeper) -> None:
@@ -203,21 +214,33 @@ class Queue:
             self._host.engine.identify(connection, named, self._host.now(), grace_ms)
 
     def tube(
-        self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
+        self,
+        name: str | bytes,
+        type: TubeType | TubePolicy | None = None,
+        *,
+        alter: bool = False,
+        **options: Unpack[TubeOptions],
     ) -> Tube:
         """The tube of this name, made if it is not there.
 
-        Without a type and options, a tube that exists is found as it is, and a new one is a `fifottl`: in the order of
-        arrival, with priorities, delay, ttl and ttr.
+        Without a type and options, a tube that exists is found as it is. A new one is a `fifottl` in which a worker has
+        5 minutes for a job, and a job that fails is tried 5 times and then buried. With a type or options, a tube that
+        exists with others is refused (TUBEEXISTS); with `alter`, it gets the given options, as by `tube.alter`.
         """
         raw = to_bytes(name, "a tube's name")
         engine = self._host.engine
+        if not isinstance(type, str) or type in PRESETS:
+            # Another type may be a driver, which has options of its own.
+            check_keywords("tube", options, TUBE_KEYWORDS, "type", "alter")
         with self._session.durable, self._session.lock, self._session:
             core = engine.tubes.get(raw)
-            if core is None or type is not None or options:
-                if isinstance(type, str) and type in driven_types:
-                    return driven_types[type](self, raw, dict(options))
-                policy = altered(policy_of(type), **options)
+            driven = engine.drivers.policy(type, dict(options)) if isinstance(type, str) else None
+            if core is not None and boolean(alter, "alter"):
+                if driven is not None:
+                    raise Unsupported("a tube with a driver cannot be altered")
+                engine.alter(core, changed_policy(raw, core.policy, type, dict(options)), self._host.now())
+            elif core is None or type is not None or options:
+                policy = new_policy(type, dict(options)) if driven is None else driven
                 core = engine.create_tube(raw, policy, self._host.now())
             return self._tube(core)
 
@@ -225,13 +248,8 @@ class Queue:
         """A tube as users see it."""
         if not core.driven:
             return Tube(self, core)
-        make = driven_types.get(core.policy.type)
-        if make is None:
-            raise Unsupported(
-                f"tube {to_text(core.name)!r} has the driver {core.policy.type!r}, which is not registered any more; "
-                "register it again with register_driver"
-            )
-        return make(self, core.name, {})
+        self._host.engine.attach(core, self._host.now())
+        return DrivenTube(self, core)
 
     def find_tube(self, name: str | bytes) -> Tube:
         """The tube of this name, if it is there; it is not made."""
@@ -439,18 +457,22 @@ class Stage:
 
     def put(self, tube: Tube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> Job:
         """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        check_keywords("put", options, PUT_KEYWORDS)
         return self.put_many(tube, [body], **options)[0]
 
-    def put_many(self, tube: Tube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
-        """The same of a job for each body, or of none at all."""
+    def put_many(
+        self, tube: Tube | str | bytes, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]
+    ) -> list[Job]:
+        """Put a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key."""
         place = tube if isinstance(tube, Tube) else self._queue.tube(tube)
         place._check_host(self._queue._host)
+        asked = place._drafts(bodies, options)
         engine = self._queue._host.engine
 
         def stage(core: CoreTube, drafts: list[Draft], now: int) -> list[CoreJob]:
             return staging.stage_jobs(engine, self._name, core, drafts, self._expire_ms, now)
 
-        return place._put_all(bodies, options, stage)
+        return place._put_all(asked, stage)
 
     def publish(self) -> int:
         """Let its jobs be in their tubes, all at once; tell how many. Doing so again does nothing."""
@@ -505,7 +527,10 @@ class Tube:
         Bytes and text come back as they are, any other value by way of JSON. If the tube is full, wait for room up to
         `timeout` seconds (None: for ever). With `unique` or `dedup`, the job that is there already is returned.
         """
-        asked = plain_draft(body) if not options and isinstance(body, bytes) else draft(body, **options)
+        if not options and isinstance(body, bytes):
+            asked = plain_draft(body)
+        else:
+            asked = self._draft("put", body, options)
         host = self._host
         session = self._session
         timeout_ms = 0 if timeout == 0 else duration_ms(timeout, "timeout")
@@ -532,18 +557,16 @@ class Tube:
         finally:
             if session.syncs:
                 host.make_durable()
-        return Job(self, core)
+        return self._job(core)
 
-    def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[Job]:
-        """Add a job for each body, or none at all."""
-        return self._put_all(bodies, options, self._host.engine.put_many)
+    def put_many(self, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]) -> list[Job]:
+        """Add a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key."""
+        return self._put_all(self._drafts(bodies, options), self._host.engine.put_many)
 
-    def _put_all(
-        self, bodies: Iterable[Body], options: PutOptions, put: Callable[[CoreTube, list[Draft], int], list[CoreJob]]
-    ) -> list[Job]:
-        if isinstance(bodies, (str, bytes)) or not isinstance(bodies, Iterable):
-            raise WrongType("give a list of bodies")
-        drafts = [draft(body, **options) for body in bodies]
+    def _drafts(self, bodies: Iterable[Body | NewJob], options: PutOptions) -> list[Draft]:
+        return [self._draft("put_many", body, own) for body, own in each_put(bodies, options)]
+
+    def _put_all(self, drafts: list[Draft], put: Callable[[CoreTube, list[Draft], int], list[CoreJob]]) -> list[Job]:
         if not drafts:
             return []
         host = self._host
@@ -593,8 +616,8 @@ class Tube:
                     host.not_seen(Handed([core], [delivery]))
                 raise
             if core is not None:
-                if isinstance(core.body, bytes):
-                    return Job(self, core)
+                if isinstance(core.shown_body(), bytes):
+                    return self._job(core)
                 if jobs := as_jobs(self._queue, Handed([core], [delivery])):
                     return jobs[0]
             elif timeout == 0:
@@ -690,6 +713,7 @@ class Tube:
 
     def alter(self, **options: Unpack[TubeOptions]) -> None:
         """Change what the tube promises while it runs."""
+        check_keywords("alter", options, TUBE_KEYWORDS)
         with self._session.durable, self._session.lock, self._session:
             core = self._live()
             self._host.engine.alter(core, altered(core.policy, **options), self._host.now())
@@ -745,6 +769,11 @@ class Tube:
         with self._session.durable, self._session.lock, self._session:
             return self._host.subscribe(callback, self._live().name)
 
+    def _watch(self, callback: Callable[[SeenChange], None]) -> Callable[[], None]:
+        """Call back on every change of a job of this tube, before the call that caused it returns."""
+        with self._session.durable, self._session.lock, self._session:
+            return self._host.watch(callback, self._live().name)
+
     def claim(self, consumer: str, number: int, count: int, *, lease: Seconds = 60, token: int = 0) -> list[Job] | None:
         """Claim number n of a consumer: the same jobs on every call until it is acked; None if there is nothing.
 
@@ -786,10 +815,9 @@ class Tube:
             raise Closed()
         raise wait.refusal or Full(f"tube {self.name!r} was full all the time; take from it, or wait longer")
 
-    def _take_now(self, session: Session, count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
-        """Take up to so many jobs for a session without waiting; under the lock."""
-        host = self._host
-        return host.engine.take_many(session.connection.session, [self._live()], count, host.now(), key, ttr_ms)
+    def _draft(self, method: str, body: Body, options: PutOptions) -> Draft:
+        """Return what a put asks for, by the method that was called."""
+        return put_draft(method, body, options)
 
     def _check_host(self, host: Host) -> None:
         """Refuse to be used with another queue than the tube is of."""
@@ -852,11 +880,7 @@ def _take_cores(
 
 
 def take_now(queue: Queue, tubes: list[Tube], count: int, key: bytes | None, ttr_ms: int) -> list[CoreJob]:
-    """Take what there is without waiting; under the lock. Of tubes that are driven, each only by itself."""
-    if len(tubes) == 1:
-        return tubes[0]._take_now(queue._session, count, key, ttr_ms)
-    if any(tube._core.driven for tube in tubes):
-        raise Unsupported("a tube with a driver can only be taken from by itself")
+    """Take what there is without waiting. The caller holds the lock."""
     host = queue._host
     cores = [tube._live() for tube in tubes]
     return host.engine.take_many(queue._session.connection.session, cores, count, host.now(), key, ttr_ms)
@@ -871,7 +895,7 @@ def as_jobs(queue: Queue, handed: Handed) -> list[Job]:
     try:
         with host.lock:
             jobs = [queue._tube(host.engine.tube_of(core))._job(core) for core in handed.jobs if core.state != s.GONE]
-        return [job for job in jobs if isinstance(job._core.body, bytes) or _fetched(queue, job)]
+        return [job for job in jobs if isinstance(job._core.shown_body(), bytes) or _fetched(queue, job)]
     except BaseException:
         host.not_seen(handed)
         raise
@@ -933,13 +957,13 @@ class Job:
     @property
     def body(self) -> Any:
         """What was put: bytes as bytes, text as text, any other value as it came out of JSON."""
-        raw = self._core.body
+        raw = self._core.shown_body()
         if not isinstance(raw, bytes):
             # What was read is good for as long as nobody gave the job another one.
             known = self._fetched
             same = known is not None and raw.is_copy_of(known[0])
             raw = known[1] if known is not None and same else self._tube._host.body_of(self._core)
-        return decode_body(raw, self._core.body_kind)
+        return decode_body(raw, self._core.shown_kind())
 
     def _fetch(self) -> None:
         """Read a body that is on disk: whoever takes a job needs it, also when the job is gone."""
@@ -984,10 +1008,14 @@ class Job:
             refuse(outcome)
         self._finished = True
 
-    def done(self, result: Body) -> None:
-        """The work is done, and its result takes the place of the body until the job's ttl ends."""
+    def done(self, result: Body, *, ttl: Duration | EllipsisType = ...) -> None:
+        """The work is done, and its result takes the place of the body for `ttl` seconds (None: for ever).
+
+        Without a ttl, the result is kept for a day, or for ever if the tube keeps acked jobs.
+        """
         raw, kind = encode_body(result)
-        self._do(lambda engine, session, core, now: engine.done(session, core, raw, kind, now))
+        ttl_ms = UNSET if ttl is ... else duration_ms(ttl, "ttl")
+        self._do(lambda engine, session, core, now: engine.done(session, core, raw, kind, now, ttl_ms))
 
     def release(
         self,
@@ -996,8 +1024,16 @@ class Job:
         ttl: Duration | None = None,
         priority: int | None = None,
         key: str | bytes | None = None,
+        options: dict[str, Any] | None = None,
     ) -> None:
-        """Give the job back unfinished: to its old place, or after `delay` seconds, with what else is given changed."""
+        """Give the job back unfinished: to its old place, or after `delay` seconds, with what else is given changed.
+
+        `options`: in a tube with a driver, what the driver gets, as it is.
+        """
+        if options is not None:
+            given = mapping(options, "options")
+            self._do(lambda engine, session, core, now: engine.release_driven(session, core, given, now))
+            return
         delay_ms = duration_ms(delay, "delay")
         ttl_ms = UNSET if ttl is None else duration_ms(ttl, "ttl")
         level = PRIORITY_UNSET if priority is None else check_priority(integer(priority, "priority"))
@@ -1057,18 +1093,32 @@ class Job:
         tube._check_host(self._tube._host)
         self._do(lambda engine, session, core, now: engine.move(session, core, tube._live(), now, delay_ms))
 
-    def wait(self, timeout: Duration = None) -> bool:
-        """Wait until the job ends; tell whether it was acked. False if it was deleted or expired, or time is over."""
+    def wait(self, timeout: Duration = None) -> JobOutcome:
+        """Wait until the job is acked, buried, dead-lettered, dropped, expired or deleted, or the time is over.
+
+        The outcome is true if the job was acked. Otherwise it has the reason, if there is one.
+        """
         host = self._tube._host
         session = self._tube._session
         sleeper = ThreadSleeper()
         timeout_ms = duration_ms(timeout, "timeout")
         with session.durable, session.lock, session:
-            wait = host.engine.wait_end(session.connection, self._core, host.now(), timeout_ms, sleeper)
+            wait = self._wait(timeout_ms, sleeper)
         sleep_through(host, wait, sleeper)
-        if wait.outcome == CANCELLED:
-            raise Closed()
-        return wait.processed
+        ended = outcome_of(wait)
+        return self._in_history() if ended.outcome == "gone" else ended
+
+    def _in_history(self) -> JobOutcome:
+        """Return how the job ended, which is gone, as far as the journal knows."""
+        journal = self._tube._host.journal
+        found = [] if journal is None else journal.history(self._core.id)
+        return outcome_in((each.event, each.before, each.reason) for each in found)
+
+    def _wait(self, timeout_ms: int, sleeper: object) -> EndWait:
+        """Begin to wait for the end of the job; under the lock."""
+        host, home = self._tube._host, self._tube._core
+        connection = self._tube._session.connection
+        return host.engine.wait_end(connection, self._core, host.now(), timeout_ms, sleeper, True, home)
 
     def history(self) -> list[Event]:
         """Everything that happened to the job, also when it is gone. It needs a queue in a directory."""
@@ -1124,6 +1174,23 @@ class Job:
         if outcome != OK:
             refuse(outcome)
         self._finished = self._core.state != s.TAKEN
+
+
+def outcome_of(wait: EndWait) -> JobOutcome:
+    """Return how a wait for the end of a job ended."""
+    if wait.outcome == CANCELLED:
+        raise Closed()
+    return JobOutcome(cast(Outcome, END_NAMES[wait.end]), to_text(wait.reason))
+
+
+class DrivenTube(Tube):
+    """A tube with a driver, which decides the order of the jobs and gets the options of each put as they are."""
+
+    __slots__ = ()
+
+    def _draft(self, method: str, body: Body, options: Any) -> Draft:
+        named = dict(options)
+        return driver_draft(body, {**mapping(named.pop("options", {}), "options"), **named})
 
 
 def _state(name: str) -> int:

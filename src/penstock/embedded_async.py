@@ -10,16 +10,16 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from itertools import islice
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from penstock.changes import Change
 from penstock.core import staging
 from penstock.core.engine import Engine
-from penstock.core.errors import Closed, Full
-from penstock.core.limits import BODY_BYTES_MAX, UNSET, duration_ms
+from penstock.core.errors import Full
+from penstock.core.limits import BODY_BYTES_MAX, UNSET
 from penstock.core.policy import TubePolicy
-from penstock.core.waits import CANCELLED, Waiting
+from penstock.core.waits import Waiting
 from penstock.embedded import (
     Closing,
     Job,
@@ -28,6 +28,7 @@ from penstock.embedded import (
     Tube,
     as_jobs,
     open,
+    outcome_of,
     stage_names,
     take_now,
     time_left,
@@ -37,16 +38,20 @@ from penstock.host.host import Host
 from penstock.journal.reader import Event
 from penstock.journal.retention import HISTORY_BYTES, HISTORY_MS
 from penstock.options import (
+    PUT_KEYWORDS,
     Body,
     ClaimInfo,
     Duration,
+    JobOutcome,
+    NewJob,
     PutOptions,
     Seconds,
     StateName,
     TubeOptions,
     TubeType,
+    check_keywords,
     check_tubes,
-    draft,
+    duration_ms,
     integer,
     to_bytes,
 )
@@ -160,10 +165,16 @@ class AsyncQueue:
         await _call(self._host, lambda: self._quick.identify(token, grace=grace))
 
     async def tube(
-        self, name: str | bytes, type: TubeType | TubePolicy | None = None, **options: Unpack[TubeOptions]
+        self,
+        name: str | bytes,
+        type: TubeType | TubePolicy | None = None,
+        *,
+        alter: bool = False,
+        **options: Unpack[TubeOptions],
     ) -> AsyncTube:
-        """The tube of this name, made if it is not there."""
-        return AsyncTube(self, await _call(self._host, lambda: self._quick.tube(name, type, **options)))
+        """The tube of this name, made if it is not there; with `alter`, one that exists gets the given options."""
+        tube = await _call(self._host, lambda: self._quick.tube(name, type, alter=alter, **options))
+        return AsyncTube(self, tube)
 
     async def find_tube(self, name: str | bytes) -> AsyncTube:
         """The tube of this name, if it is there; it is not made."""
@@ -300,12 +311,13 @@ class AsyncStage:
 
     async def put(self, tube: AsyncTube | str | bytes, body: Body, **options: Unpack[PutOptions]) -> AsyncJob:
         """Put a job for a tube, to be seen when the stage is published: its delay and its ttl begin then."""
+        check_keywords("put", options, PUT_KEYWORDS)
         return (await self.put_many(tube, [body], **options))[0]
 
     async def put_many(
-        self, tube: AsyncTube | str | bytes, bodies: Iterable[Body], **options: Unpack[PutOptions]
+        self, tube: AsyncTube | str | bytes, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]
     ) -> list[AsyncJob]:
-        """The same of a job for each body, or of none at all."""
+        """Put a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key."""
         place = tube._tube if isinstance(tube, AsyncTube) else tube
         jobs = await _call(self._queue._host, lambda: self._stage.put_many(place, bodies, **options))
         return [AsyncJob(job) for job in jobs]
@@ -370,14 +382,13 @@ class AsyncTube:
         host, session = self._tube._host, self._tube._session
         sleeper = _Task()
         with session.lock, session:
-            wait = host.engine.wait_put(
-                session.connection, self._tube._live(), draft(body, **options), host.now(), timeout_ms, sleeper
-            )
+            asked = self._tube._draft("put", body, options)
+            wait = host.engine.wait_put(session.connection, self._tube._live(), asked, host.now(), timeout_ms, sleeper)
         await _sleep_through(host, wait, sleeper)
         return AsyncJob(Job(self._tube, self._tube._put_at_last(wait)))
 
-    async def put_many(self, bodies: Iterable[Body], **options: Unpack[PutOptions]) -> list[AsyncJob]:
-        """Add a job for each body, or none at all."""
+    async def put_many(self, bodies: Iterable[Body | NewJob], **options: Unpack[PutOptions]) -> list[AsyncJob]:
+        """Add a job for each body, or none at all. A `NewJob` is a body with options of its own, such as its key."""
         jobs = await _call(self._host, lambda: self._tube.put_many(bodies, **options))
         return [AsyncJob(job) for job in jobs]
 
@@ -580,9 +591,9 @@ class AsyncJob:
         """The work is done: the job goes, or is kept if its tube keeps acked jobs."""
         await self._call(self._job.ack)
 
-    async def done(self, result: Body) -> None:
-        """The work is done, and its result takes the place of the body until the job's ttl ends."""
-        await self._call(self._job.done, result)
+    async def done(self, result: Body, *, ttl: Duration | EllipsisType = ...) -> None:
+        """The work is done, and its result takes the place of the body for `ttl` seconds, a day if it is not given."""
+        await self._call(self._job.done, result, ttl=ttl)
 
     async def release(
         self,
@@ -591,9 +602,10 @@ class AsyncJob:
         ttl: Duration | None = None,
         priority: int | None = None,
         key: str | bytes | None = None,
+        options: dict[str, Any] | None = None,
     ) -> None:
         """Give the job back unfinished: to its old place, or after `delay` seconds."""
-        await self._call(self._job.release, delay, ttl=ttl, priority=priority, key=key)
+        await self._call(self._job.release, delay, ttl=ttl, priority=priority, key=key, options=options)
 
     async def requeue(self) -> None:
         """Give the job back to behind all others."""
@@ -635,17 +647,18 @@ class AsyncJob:
         """Move the job to the end of another tube."""
         await self._call(self._job.move, tube._tube, delay)
 
-    async def wait(self, timeout: Duration = None) -> bool:
-        """Wait until the job ends; tell whether it was acked."""
+    async def wait(self, timeout: Duration = None) -> JobOutcome:
+        """Wait until the job is acked, buried, dead-lettered, dropped, expired or deleted, or the time is over."""
         host, session = self._job._tube._host, self._job._tube._session
         sleeper = _Task()
         timeout_ms = duration_ms(timeout, "timeout")
         with session.lock, session:
-            wait = host.engine.wait_end(session.connection, self._job._core, host.now(), timeout_ms, sleeper)
+            wait = self._job._wait(timeout_ms, sleeper)
         await _sleep_through(host, wait, sleeper)
-        if wait.outcome == CANCELLED:
-            raise Closed()
-        return wait.processed
+        ended = outcome_of(wait)
+        if ended.outcome != "gone":
+            return ended
+        return await asyncio.get_running_loop().run_in_executor(None, self._job._in_history)
 
     async def history(self) -> list[Event]:
         """Everything that happened to the job, also when it is gone. It needs a queue in a directory."""

@@ -1,30 +1,37 @@
 """What users may say in Python, checked and turned into what the engine takes: drafts, policies, durations, bodies.
 
-Seconds become milliseconds here, text becomes bytes, and a wrong type becomes an error that says what is wanted. The
-embedded queue and the clients share this file, so an option means the same everywhere.
+Seconds become milliseconds here, text becomes bytes, and a wrong type becomes an error that says what is wanted. A
+misspelt keyword is a TypeError that names the method and the closest keyword. The embedded queue and the clients share
+this file, so an option means the same everywhere.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 from collections.abc import Iterable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from types import EllipsisType
-from typing import Any, Final, Literal, NamedTuple, TypedDict, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypedDict, TypeVar, Unpack
+from uuid import UUID
 
+from penstock.core import limits
 from penstock.core import policy as p
-from penstock.core.errors import OutOfRange, Unsupported, WrongType
+from penstock.core.errors import OutOfRange, TubeExists, Unsupported, WrongType
 from penstock.core.job import BODY_BYTES, BODY_JSON, BODY_TEXT, Draft
-from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, check_priority, duration_ms
+from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET, check_number, check_priority
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
+from penstock.core.states import state_of
 from penstock.wire.bodies import to_python
 
 T = TypeVar("T")
 
-Seconds = float | int
+Seconds = float | int | timedelta
 # None stands for "for ever".
-Duration = float | int | None
+Duration = float | int | timedelta | None
 
 
 class EncodedBody(NamedTuple):
@@ -34,10 +41,29 @@ class EncodedBody(NamedTuple):
     kind: int
 
 
-Body = EncodedBody | bytes | bytearray | memoryview | str | int | float | bool | None | list[Any] | dict[str, Any]
+# Moments, UUIDs and decimals become text, at the top as within lists and dicts.
+Body = (
+    EncodedBody
+    | bytes
+    | bytearray
+    | memoryview
+    | str
+    | int
+    | float
+    | bool
+    | date
+    | time
+    | UUID
+    | Decimal
+    | list[Any]
+    | tuple[Any, ...]
+    | dict[str, Any]
+    | None
+)
 TubeType = Literal["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube", "disque", "queue15", "xqueue"]
 StateName = Literal["ready", "taken", "delayed", "buried", "done", "zombie", "staged"]
 
+# The type of a tube that is made with options, and without a type.
 DEFAULT_TYPE: Final = "fifottl"
 
 
@@ -45,6 +71,7 @@ class PutOptions(TypedDict, total=False):
     """What a put may say about its job. What it leaves out, the tube decides."""
 
     delay: Seconds  # Not before so many seconds.
+    at: datetime  # Not before this moment. One without a time zone is in local time; one that has passed means now.
     ttl: Duration  # Not after so many seconds, the delay not counted. None: no end.
     ttr: Duration  # How long a taker may hold it before it goes back. None: no end.
     priority: int  # Lower is served first.
@@ -56,6 +83,10 @@ class PutOptions(TypedDict, total=False):
     unique: str | bytes  # If an unfinished job of this value is in the tube, that one is returned instead.
     dedup: str | bytes  # If a put of this value was seen lately, its job is returned instead.
     nacks: int  # How often it has failed already, if it comes from elsewhere.
+    options: dict[str, Any]  # In tubes with a driver: what the driver gets, as it is.
+    number: int  # Its integer within the tube, below the tube's first_integer, if it comes from elsewhere.
+    state: Literal["ready", "buried", "done"]  # The state that it arrives in, if it comes from elsewhere.
+    new: bool  # Raise JobExists where `unique` or `dedup` would return a job that is there.
 
 
 class TubeOptions(TypedDict, total=False):
@@ -79,6 +110,72 @@ class TubeOptions(TypedDict, total=False):
     temporary: bool  # Not in the log.
 
 
+PUT_KEYWORDS: Final = frozenset(PutOptions.__annotations__)
+TUBE_KEYWORDS: Final = frozenset(TubeOptions.__annotations__)
+
+
+def check_keywords(method: str, given: Iterable[str], known: frozenset[str], *others: str) -> None:
+    """Refuse a keyword that a method does not have. `others`: keywords that it has beside those that are collected."""
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, [*known, *others], 1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(sorted({*known, *others}))}"
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{hint}")
+
+
+class NewJob:
+    """A body with options of its own, for `put_many`: `NewJob(page, key="example.org")`."""
+
+    __slots__ = ("body", "options")
+
+    def __init__(self, body: Body, **options: Unpack[PutOptions]) -> None:
+        check_keywords("NewJob", options, PUT_KEYWORDS)
+        self.body = body
+        self.options = options
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"NewJob({self.body!r}{options})"
+
+
+Outcome = Literal["acked", "buried", "dead-lettered", "dropped", "expired", "deleted", "gone", "timeout"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How a wait for a job ended. It is true if the job was acked."""
+
+    # "gone": the job ended before the wait began, and how is not known. "timeout": it has not ended yet.
+    outcome: Outcome
+    reason: str = ""  # Why the job failed, if it did and somebody said so.
+
+    def __bool__(self) -> bool:
+        return self.outcome == "acked"
+
+
+# What happened last to a job that is gone, and which outcome that is.
+_OUTCOMES: Final[dict[str, Outcome]] = {
+    "acked": "acked",
+    "discarded": "dropped",
+    "expired": "expired",
+    "deleted": "deleted",
+    "truncated": "deleted",
+    "withdrawn": "deleted",
+    "zombie passed": "acked",
+}
+
+
+def outcome_in(history: Iterable[tuple[str, str | None, str | None]]) -> JobOutcome:
+    """Return how a job that is gone ended, by its history: events, the states before them, and reasons."""
+    last = list(history)[-1:]
+    for event, before, reason in last:
+        if event in _OUTCOMES:
+            # A job that was kept was acked before, and only its result has ended.
+            acked = before in ("done", "zombie") or event == "acked"
+            return JobOutcome("acked") if acked else JobOutcome(_OUTCOMES[event], reason or "")
+    return JobOutcome("gone")
+
+
 class ClaimInfo(NamedTuple):
     """How far a consumer of claims is."""
 
@@ -92,6 +189,7 @@ def draft(
     body: Body,
     *,
     delay: Seconds = 0,
+    at: datetime | None = None,
     ttl: Duration | EllipsisType = ...,
     ttr: Duration | EllipsisType = ...,
     priority: int | None = None,
@@ -103,6 +201,10 @@ def draft(
     unique: str | bytes | None = None,
     dedup: str | bytes | None = None,
     nacks: int = 0,
+    options: dict[str, Any] | None = None,
+    number: int | None = None,
+    state: str = "ready",
+    new: bool = False,
 ) -> Draft:
     """What a put asks for."""
     raw, kind = encode_body(body)
@@ -122,7 +224,25 @@ def draft(
         False,
         None if dedup is None else to_bytes(dedup, "a dedup id"),
         integer(nacks, "nacks"),
+        None if options is None else mapping(options, "options"),
+        UNSET if number is None else check_number(integer(number, "a number")),
+        state_of(text(state, "state")),
+        boolean(new, "new"),
+        UNSET if at is None else moment_ms(at, "at"),
     )
+
+
+def put_draft(method: str, body: Body, options: PutOptions) -> Draft:
+    """What a put asks for, by the method that was called."""
+    check_keywords(method, options, PUT_KEYWORDS, *(["timeout"] if method == "put" else []))
+    return draft(body, **options)
+
+
+def each_put(bodies: Iterable[Body | NewJob], options: PutOptions) -> list[tuple[Body, PutOptions]]:
+    """The jobs of a put of many with their options. Those of a `NewJob` go before those that all jobs have."""
+    if isinstance(bodies, (str, bytes, NewJob)) or not isinstance(bodies, Iterable):
+        raise WrongType("give a list of bodies")
+    return [(each.body, options | each.options) if isinstance(each, NewJob) else (each, options) for each in bodies]
 
 
 def altered(
@@ -177,6 +297,22 @@ def policy_of(type: str | TubePolicy | None) -> TubePolicy:
     return p.preset(DEFAULT_TYPE if type is None else text(type, "the type of a tube"))
 
 
+def new_policy(type: str | TubePolicy | None, options: dict[str, Any]) -> TubePolicy:
+    """Return the policy of a new tube. Without a type and options it is the default policy."""
+    if type is None and not options:
+        return p.DEFAULT
+    return altered(policy_of(type), **options)
+
+
+def changed_policy(name: bytes, old: TubePolicy, type: str | TubePolicy | None, options: dict[str, Any]) -> TubePolicy:
+    """Return the policy of a tube that exists, with these options changed. A type must be the one that it has."""
+    if isinstance(type, TubePolicy):
+        return altered(type, **options)
+    if type is not None and text(type, "the type of a tube") != old.type:
+        raise TubeExists(p.exists_text(name, old, p.preset(type)))
+    return altered(old, **options)
+
+
 def policy_from(fields: object) -> TubePolicy:
     """The policy whose fields are given by their names; of a time, None means for ever."""
     if not isinstance(fields, dict) or "type" not in fields:
@@ -216,6 +352,26 @@ def _retry(retry: str | None, max_deliveries: int | None, dead_letter: str | Non
     return f"{integer(max_deliveries, 'max_deliveries')}x then {end}"
 
 
+def duration_ms(value: object, what: str) -> int:
+    """Turn seconds, or a timedelta, into milliseconds; None and infinity mean for ever."""
+    return limits.duration_ms(value.total_seconds() if isinstance(value, timedelta) else value, what)
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+
+
+def moment_ms(moment: datetime, what: str) -> int:
+    """Turn a moment into milliseconds since 1970, rounded up. One without a time zone is in local time."""
+    if not isinstance(moment, datetime):
+        raise WrongType(f"{what} must be a datetime, not {type(moment).__name__}")
+    try:
+        since = moment.astimezone(UTC) - _EPOCH
+    except (OverflowError, ValueError, OSError):
+        raise OutOfRange(f"{what} is outside of what this system can tell as a time") from None
+    return max(0, -(-since // _MS))
+
+
 def check_tubes(tubes: Iterable[T], kind: type[T]) -> list[T]:
     """Refuse what is not a list of tubes; a tube itself can be iterated, and would be emptied."""
     if isinstance(tubes, (kind, str, bytes)) or not isinstance(tubes, Iterable):
@@ -250,9 +406,18 @@ def encode_body(body: Body) -> tuple[bytes, int]:
     if isinstance(body, (bytearray, memoryview)):
         return bytes(body), BODY_BYTES
     try:
-        return json.dumps(body, separators=(",", ":"), allow_nan=False).encode(), BODY_JSON
+        return json.dumps(body, separators=(",", ":"), allow_nan=False, default=_as_text).encode(), BODY_JSON
     except (TypeError, ValueError, RecursionError) as error:
         raise WrongType(f"a body is bytes, text, or a value that JSON can hold: {error}") from None
+
+
+def _as_text(value: object) -> str:
+    """Return the text by which JSON holds a value that it has no type for."""
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, (UUID, Decimal)):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def decode_body(raw: bytes, kind: int) -> Any:
@@ -281,6 +446,13 @@ def text(value: str, what: str) -> str:
     """Let text through, and nothing else."""
     if not isinstance(value, str):
         raise WrongType(f"{what} must be text, not {type(value).__name__}")
+    return value
+
+
+def mapping(value: dict[str, Any], what: str) -> dict[str, Any]:
+    """Let a dict with text as keys through, and nothing else."""
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise WrongType(f"{what} must be a dict with text as keys")
     return value
 
 

@@ -1,6 +1,6 @@
 """Penstock and Apache Spark: a session that needs no set-up, and what the sources `penstock` and `penstock_events` do.
 
-Needs `pip install penstock[spark]`. Spark finds the sources by name, in `pyspark_penstock.py` and
+Needs `pip install 'penstock-queue[spark]'`. Spark finds the sources by name, in `pyspark_penstock.py` and
 `pyspark_penstock_events.py`; their code is here. A name is imported when it is asked for first: every Python process
 of Spark imports the sources, most of them for one of them.
 """

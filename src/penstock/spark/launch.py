@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock._extras import not_installed
 from penstock.spark.errors import SourceError
 from penstock.spark.java import java_home
 
@@ -48,7 +49,7 @@ def session(
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise SourceError("Spark is not installed here: pip install 'penstock[spark]'") from None
+        raise SourceError(not_installed("Spark", "spark")) from None
     settings = {name: _word(value) for name, value in config.items()}
     if master is not None and master.startswith("sc://"):
         return _connected(master, settings)
@@ -71,7 +72,7 @@ def _connected(master: str, settings: dict[str, str]) -> SparkSession:
             builder = builder.config(name, value)
         return builder.getOrCreate()
     except ImportError as missing:
-        raise SourceError(f"Spark Connect needs more packages: pip install 'penstock[spark]' ({missing})") from None
+        raise SourceError(f"{not_installed('a package of Spark Connect', 'spark')} ({missing})") from None
 
 
 def prepare(master: str, quiet: bool = False) -> None:

