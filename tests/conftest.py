@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,18 @@ def needs() -> Callable[[object, str], None]:
         pytest.skip(reason)
 
     return check
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, needs: Callable[[object, str], None]) -> Iterator[Path]:
+    """A file system of 24 MB, which a test can fill."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(mount)]
+    mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    needs(mounted, "mounting a small file system takes root and the right to mount")
+    yield mount
+    subprocess.run(["umount", str(mount)], check=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

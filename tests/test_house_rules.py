@@ -18,6 +18,8 @@ SRC = ROOT / "src"
 # Who may import whom, from the bottom up. A package may always import itself; `penstock` is the public __init__.py.
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
+    "_extras": set(),
+    "_librt": set(),
     "core": set(),
     "_build": {"core"},
     "wire": {"core", "cluster"},
@@ -26,20 +28,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "journal": {"core", "wire"},
     "options": {"core", "wire"},
     "changes": set(),
-    "host": {"changes", "core", "journal", "options"},
-    "embedded": {"changes", "core", "journal", "options", "host"},
+    "drivers": {"core", "wire", "options"},
+    "host": {"changes", "core", "drivers", "journal", "options"},
+    "embedded": {"changes", "core", "drivers", "journal", "options", "host"},
     "embedded_async": {"changes", "core", "journal", "options", "host", "embedded"},
-    "drivers": {"core", "options", "host", "embedded"},
     "compat": {"changes", "client", "core", "wire", "dialects", "options", "host", "embedded", "drivers"},
     "client": {"_version", "changes", "core", "wire", "journal", "options"},
-    "server": {"_build", "_version", "core", "wire", "cluster", "dialects", "journal", "host"},
-    "spark": {"_version", "core", "journal", "client"},
+    "server": {"_build", "_extras", "_version", "core", "wire", "cluster", "dialects", "drivers", "journal", "host"},
+    "spark": {"_extras", "_version", "core", "journal", "client"},
     "pipeline": {"_version", "core", "options", "client", "spark"},
     "dashboard": {"_version", "core", "client"},
     "testing": {"core", "wire", "cluster", "dialects", "journal", "host", "embedded", "client", "server"},
-    "penstock": {"_version", "core", "embedded", "embedded_async", "drivers", "client"},
+    "opening": {"core", "options", "embedded", "embedded_async", "client"},
+    "penstock": {
+        *("_version", "changes", "core", "journal", "options", "embedded", "embedded_async", "drivers", "client"),
+        "opening",
+    },
 }
-MAY_IMPORT["__main__"] = {"cli"}
+MAY_IMPORT["__main__"] = {"_extras", "cli"}
 MAY_IMPORT["cli"] = set(MAY_IMPORT)  # The command line may start anything, and is a user of the public API.
 
 # Pure code gets time and entropy as arguments and reaches nothing outside itself.
@@ -55,6 +61,11 @@ STATE_PACKAGES = ("core", "dialects")
 STATE_WRITER = "penstock.core.states"
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
+# `penstock` in the registry is another project. A line may name extras, or an installation by pip, pipx or uv.
+OTHER_PROJECT = re.compile(
+    r"(?<![\w-])penstock\[[a-z]"
+    r"|\b(?:pip|pip3|pipx|uv) (?:install|add|tool install|pip install) [^`|;&]*(?<![\w./=-])penstock(?![\w./-])"
+)
 WORKPLACE = re.compile(r"(?<![\w.])/(?:work|root)/")
 
 
@@ -226,6 +237,10 @@ def test_no_file_names_the_machine_it_was_written_on() -> None:
     assert not complaints_of_files(tracked_files(), lambda text, name: lines_matching(WORKPLACE, text, name))
 
 
+def test_every_text_installs_penstock_queue_and_not_the_other_project() -> None:
+    assert not complaints_of_files(tracked_files(), lambda text, name: lines_matching(OTHER_PROJECT, text, name))
+
+
 def test_every_markdown_file_has_one_title() -> None:
     markdown = [path for path in tracked_files() if path.suffix == ".md"]
     assert markdown
@@ -333,6 +348,25 @@ def test_a_workplace_path_is_found() -> None:
         assert lines_matching(WORKPLACE, f"see {path}/notes", "f")
         assert lines_matching(WORKPLACE, f'"{path}/notes"', "f")
     assert not lines_matching(WORKPLACE, "docs/work/root/x and ./work/x", "f")
+
+
+def test_a_text_that_installs_the_other_project_is_found() -> None:
+    name = "penstock"
+    for line in (
+        f"pip install '{name}[spark]'",
+        f"Install `{name}[cli,server]`",
+        f"pip install -U {name}",
+        f"uv add {name}",
+    ):
+        assert lines_matching(OTHER_PROJECT, line, "f"), line
+    for line in (
+        "pip install 'penstock-queue[spark]'",
+        "pip install penstock-queue; penstock serve",
+        "`pip install penstock-queue`, then `penstock demo`",
+        "pip install --target build/penstock .",
+        "import penstock",
+    ):
+        assert not lines_matching(OTHER_PROJECT, line, "f"), line
 
 
 def test_a_markdown_file_with_no_title_or_two_is_found() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.core import errors
 
 SOURCE = ast.parse((Path(__file__).parent.parent / "src" / "penstock" / "__init__.py").read_text())
 
@@ -26,6 +27,12 @@ def test_what_a_type_checker_sees_is_what_is_imported() -> None:
     }
     assert typed == penstock._HOMES
     assert sorted([*typed, "__version__"]) == sorted(penstock.__all__)
+
+
+def test_every_error_that_can_reach_a_user_of_python_is_public() -> None:
+    classes = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
+    assert classes <= set(penstock.__all__)
+    assert {"BadDriver", "Change", "Event", "JobOutcome", "NewJob"} <= set(penstock.__all__)
 
 
 def test_another_name_is_an_error() -> None:

@@ -1,6 +1,11 @@
-"""The promises of tests/conftest.py and ports.py: the right build is tested, CI skips nothing, ports are one's own."""
+"""The promises of the Makefile, tests/conftest.py and ports.py.
+
+The demo installs only what it needs, the right build is tested, CI skips nothing, and ports are given out once.
+"""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -54,3 +59,17 @@ def test_ports_are_given_out_once_and_never_by_the_system() -> None:
     ephemeral = Path("/proc/sys/net/ipv4/ip_local_port_range")
     if ephemeral.exists():
         assert PORTS[-1] + 10_000 < int(ephemeral.read_text().split()[0])
+
+
+def steps(target: str, venv: Path) -> list[str]:
+    """Return the steps of scripts/setup.sh that a target of make runs on a machine that has no .venv yet."""
+    words = ["make", "--dry-run", target, f"VENV={venv}"]
+    done = subprocess.run(words, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return re.findall(r"scripts/setup\.sh (\w+)", done.stdout)
+
+
+def test_the_demo_installs_what_it_needs_and_nothing_that_only_tests_need(needs: Needs, tmp_path: Path) -> None:
+    needs(shutil.which("make"), "make is not installed")
+    assert sorted(steps("demo", tmp_path / "venv")) == ["base", "package", "spark", "wheel"]
+    assert steps("test-compiled", tmp_path / "venv")[:3] == ["base", "spark", "tools"]

@@ -295,3 +295,13 @@ def test_what_is_begun_is_completed(words: list[str], begun: str, completions: l
 def test_a_user_without_a_password_is_not_taken_for_everybody(version: list[str], server: Server) -> None:
     result = cli(*version, "--user", "bob", "PING", port=server.port)
     assert result.exit_code == 4 and "PONG" not in result.output and "see -a and --user" in result.output
+
+
+def test_failed_authentication_has_its_own_exit_code(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--no-journal", "--requirepass", "right", password="right")
+    for words in (["-a", "wrong", "ping"], ["-3", "-a", "wrong", "ping"], ["ping"], ["-3", "ping"], ["auth", "wrong"]):
+        assert cli(*words, port=server.port).exit_code == 4, words
+    assert cli(port=server.port, stdin="ping\n").exit_code == 4
+    assert cli("-a", "right", "nonsense", port=server.port).exit_code == 1
+    assert cli("-a", "right", "ping", port=server.port).exit_code == 0
+    server.stop()

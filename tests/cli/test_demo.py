@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from penstock.cli import crawl, demo
+import penstock
+from penstock.cli import crawl, demo, demo_spark
 
 
 def test_the_demo_ends_with_its_promise_kept(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,7 +26,7 @@ def test_where_spark_cannot_be_had_the_demo_says_so_and_goes_on(
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     assert demo.run(pages=200) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Spark cannot be had here (Spark is not installed here: pip install 'penstock[spark]'), so this is" in shown
+    assert "(Spark is not installed; install it with: pip install 'penstock-queue[spark]'), so this is" in shown
     assert "no domain was ever visited twice at a time" in shown
 
 
@@ -54,3 +57,16 @@ def test_pages_follow_zipfs_law_and_are_the_same_in_every_run() -> None:
     assert pages == crawl.make_pages(5_000)
     counts = sorted((sum(page.domain == name for page in pages) for name in {p.domain for p in pages}), reverse=True)
     assert counts[0] > 3 * counts[9]
+
+
+def test_the_demo_has_a_server_of_its_own_whatever_else_runs_and_is_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        # The settings of a server that runs on this machine.
+        taken = str(other.getsockname()[1])
+        for setting in ("PORT", "HTTP_PORT", "CLUSTER_PORT"):
+            monkeypatch.setenv(f"PENSTOCK_{setting}", taken)
+        monkeypatch.setenv("PENSTOCK_REQUIREPASS", "the other's password")
+        with demo_spark.server(tmp_path / "queue") as url, penstock.connect(url) as queue:
+            assert queue.tubes() == []

@@ -28,7 +28,7 @@ ELSEWHERE = {
     *("journal check", "journal repair", "journal stat", "journal export"),
     *("pipeline once", "pipeline run", "pipeline backfill", "pipeline compact", "pipeline report", "pipeline audit"),
     *("pipeline replay", "pipeline whatif"),
-    *("import disque-aof", "import jsonl"),
+    *("import disque-aof", "import jsonl", "import tarantool"),
     *("bench put", "bench take", "bench mixed"),
     *("sim", "standby", "cluster meet", "cluster leave", "cluster forget", "cluster check", "cluster demo"),
     *("cluster homes", "cluster rehome"),

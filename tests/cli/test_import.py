@@ -163,10 +163,10 @@ def test_what_was_passed_over_is_told_with_its_reason(tmp_path: Path, aof: Path)
     assert "4 jobs are imported" in output
     assert "\\n" not in output
     assert "2 were passed over: acked, deleted or expired before the file ended" in output
-    assert "1 were passed over: expired since" in output
-    assert "1 were passed over: to be delivered once at most, and perhaps were (see --once)" in output
-    assert "1 were passed over: expiring before their delay ends" in output
-    assert "1 were passed over: refused" in output and f"job {id_of(10).decode()}: a tube's name" in output
+    assert "1 was passed over: expired since" in output
+    assert "1 was passed over: to be delivered once at most, and perhaps were (see --once)" in output
+    assert "1 was passed over: expiring before their delay ends" in output
+    assert "1 was passed over: refused" in output and f"job {id_of(10).decode()}: a tube's name" in output
 
 
 def test_jobs_of_at_most_once_come_when_asked_for(tmp_path: Path) -> None:
@@ -183,6 +183,14 @@ def test_jobs_come_in_the_order_they_were_made(tmp_path: Path) -> None:
     assert run("disque-aof", aof, "--into", tmp_path / "queue").exit_code == 0
     with penstock.open(tmp_path / "queue") as queue:
         assert [job.body for job in queue.tube("emails").jobs("ready")] == [b"body 4", b"body 1", b"body 3", b"body 2"]
+
+
+def test_a_job_that_two_nodes_of_disque_had_is_imported_once(tmp_path: Path) -> None:
+    for node, numbers in (("a", (1, 2)), ("b", (2, 3))):
+        aof = tmp_path / f"{node}.aof"
+        aof.write_bytes(b"".join(loadjob(number) for number in numbers))
+        assert run("disque-aof", aof, "--into", tmp_path / "queue").exit_code == 0
+    assert bodies(tmp_path / "queue", "emails") == {f"b'body {number}'": 1 for number in (1, 2, 3)}
 
 
 def test_half_a_command_at_the_end_is_passed_over_wherever_it_is_cut(tmp_path: Path) -> None:
@@ -228,6 +236,35 @@ def test_any_damage_to_a_job_is_found_or_changes_what_it_says() -> None:
             decode(raw[:end])
 
 
+def test_clients_of_disque_can_go_on_with_the_old_ids(tmp_path: Path) -> None:
+    """A consumer that got a job from Disque acks it here, also after a restart."""
+    aof = tmp_path / "disque.aof"
+    aof.write_bytes(b"".join(loadjob(number) for number in range(1, 9)))
+    assert run("disque-aof", aof, "--into", tmp_path / "queue").exit_code == 0
+    server = Server(tmp_path, "--dir", str(tmp_path / "queue"))
+    try:
+        wire = server.connect()
+        assert wire.show(id_of(1))[b"body"] == b"body 1"
+        assert wire.call("ACKJOB", id_of(1)) == 1
+        assert wire.call("ACKJOB", id_of(1)) == 0 and wire.call("SHOW", id_of(1)) is None
+        assert wire.call("ACKJOB", id_of(2), id_of(3), id_of(99)) == 2
+        assert wire.call("FASTACK", id_of(4)) == 1
+        assert wire.call("WORKING", id_of(5)) == 300
+        assert wire.call("NACK", id_of(5)) == 1 and wire.show(id_of(5))[b"nacks"] == 1
+        assert wire.call("DELJOB", id_of(5)) == 1
+        server.kill()
+        server.start_again()
+        wire = server.connect()
+        assert wire.call("ACKJOB", id_of(1)) == 0 and wire.call("ACKJOB", id_of(6)) == 1
+        assert len(wire.get("emails", "NOHANG", "COUNT", 9)) == 2
+        # A job that was handed out here can be acked by its old id, too.
+        assert wire.call("ACKJOB", id_of(7), id_of(8)) == 2 and wire.call("QLEN", "emails") == 0
+        for wrong in (b"D-dcb833cf", b"x" * 40):
+            assert wire.ask("ACKJOB", wrong).startswith(b"-BADID")
+    finally:
+        server.stop()
+
+
 # ---- JSON lines ------------------------------------------------------------------------------------------------------
 
 
@@ -261,11 +298,12 @@ BAD_LINES = {
     '{"tube": "t"}': 'no object with a "body"',
     '{"body": 1}': 'it has no "tube"',
     '{"body": 1, "tube": 7}': 'it has no "tube"',
-    '{"tube": "t", "body": 1, "dely": 3}': "it has an option 'dely'; there are",
+    '{"tube": "t", "body": 1, "dely": 3}': "unknown key 'dely'; known are tube, body, body_base64, at, dedup, delay",
     '{"tube": "t", "body": 1, "delay": "soon"}': "its delay is no time",
     '{"tube": "t", "body_base64": "?"}': "its body_base64 is not base64",
     '{"tube": "t", "body": 1, "delay": -1}': "delay must be",
-    '{"tube": "t", "body": 1, "key": "k"}': "key",
+    '{"tube": "t", "body": 1, "number": 7}': "a number must be below the first one that the tube itself gives",
+    '{"tube": "t", "body": 1, "new": true}': "unknown key 'new'",
     '{"tube": "", "body": 1}': "a tube's name must have",
     '{"tube": "t", "body": 1, "nacks": -1}': "nacks must be 0 to",
 }
@@ -279,6 +317,128 @@ def test_a_line_that_is_no_job_is_told_and_the_others_come(tmp_path: Path) -> No
     for number, wrong in enumerate(BAD_LINES.values(), 2):
         assert re.search(rf"line {number}: .*{re.escape(wrong)}", result.output), (number, wrong)
     assert "2 jobs are imported" in result.output and bodies(tmp_path / "queue", "t") == {"before": 1, "behind": 1}
+
+
+def written(tmp_path: Path, *lines: str) -> Path:
+    file = tmp_path / "jobs.jsonl"
+    file.write_text("\n".join(lines))
+    return file
+
+
+def test_a_tube_is_created_only_for_a_line_that_is_accepted(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        '{"tube": "refused", "body": 1, "number": 1}',
+        '{"tube": "unknown", "body": 1, "dely": 3}',
+        '{"tube": "late", "body": 1, "state": "done"}',
+        '{"tube": "late", "body": 2}',
+    )
+    result = run("jsonl", file, "--into", tmp_path / "queue")
+    assert result.exit_code == 1 and "1 job is imported" in result.output
+    assert "line 3: a fifottl tube has no jobs that are kept when they are done" in result.output
+    with penstock.open(tmp_path / "queue") as queue:
+        assert queue.tubes() == ["late"]
+
+
+def test_lines_with_keys_get_a_tube_with_keys(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        '{"tube": "users", "body": 1, "priority": 2}',
+        '{"tube": "users", "body": 2, "key": "ann", "ttl": 60, "delay": 5}',
+        '{"tube": "once", "body": 3, "once": true}',
+        '{"tube": "plain", "body": "the \\"key\\" is in the text"}',
+        '{"tube": "plain", "body": 5, "key": "bad", "dely": 1}',
+    )
+    assert "4 jobs are imported" in run("jsonl", file, "--into", tmp_path / "queue").output
+    with penstock.open(tmp_path / "queue") as queue:
+        assert {name: queue.tube(name).type for name in queue.tubes()} == {
+            "users": "utubettl",
+            "once": "disque",
+            "plain": "fifottl",
+        }
+
+
+def test_the_requested_type_is_created_and_lines_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        '{"tube": "users", "body": 1, "ttl": 60}',
+        '{"tube": "users", "body": 2, "key": "ann"}',
+    )
+    result = run("jsonl", file, "--into", tmp_path / "queue", "--type", "utube")
+    assert result.exit_code == 1 and "line 1: a utube tube has no ttl" in result.output
+    with penstock.open(tmp_path / "queue") as queue:
+        assert queue.tube("users").type == "utube" and queue.tube("users").take().body == 2
+    result = run("jsonl", file, "--into", tmp_path / "queue", "--type", "utub")
+    assert result.exit_code == 2 and "there is no type of tube called 'utub'" in result.output
+
+
+def test_a_line_that_does_not_fit_a_tube_that_is_there_is_refused_with_its_number(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "queue") as queue:
+        queue.tube("t")
+    file = written(tmp_path, '{"tube": "t", "body": 1}', '{"tube": "t", "body": 1, "key": "k"}')
+    for words in (("--dry-run",), ()):
+        result = run("jsonl", file, "--into", tmp_path / "queue", *words)
+        assert result.exit_code == 1 and "line 2: a fifottl tube has no key" in result.output
+        assert "1 job " in result.output and "1 was passed over: refused" in result.output
+
+
+def test_a_dry_run_counts_what_the_import_then_puts(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "queue") as queue:
+        queue.tube("fifo", "fifo")
+        queue.tube("keyed", "utube")
+    file = written(
+        tmp_path,
+        '{"tube": "fifo", "body": 1, "ttl": 5}',
+        '{"tube": "fifo", "body": 1, "delay": 5}',
+        '{"tube": "fifo", "body": 1, "priority": 5}',
+        '{"tube": "fifo", "body": 1, "state": "buried"}',
+        '{"tube": "keyed", "body": 1, "key": "k"}',
+        '{"tube": "keyed", "body": 1, "ttr": 3}',
+        '{"tube": "new", "body": 1, "state": "done"}',
+        '{"tube": "new", "body": 1, "number": 3}',
+        '{"tube": "new", "body": 1, "ttr": 0}',
+        '{"tube": "new", "body": 1, "name": ""}',
+        '{"tube": "new", "body": 1, "once": true, "priority": 1}',
+        '{"tube": "other", "body": 1, "retry": "1x then bury"}',
+    )
+    told = [
+        json.loads(run("jsonl", file, "--into", tmp_path / "queue", "--json", *words).stdout)
+        for words in (("--dry-run",), ())
+    ]
+    assert told[0]["imported"] == told[1]["imported"] == 3
+    assert told[0]["passed_over"] == told[1]["passed_over"] and told[1]["imported_now"] == 3
+
+
+def test_the_summary_tells_jobs_that_are_imported_now_from_those_that_were_there(tmp_path: Path) -> None:
+    first, second = written(tmp_path, '{"tube": "t", "body": 1, "unique": "a"}'), tmp_path / "more.jsonl"
+    second.write_text('{"tube": "t", "body": 1, "unique": "a"}\n{"tube": "t", "body": 2, "unique": "b"}')
+    queue = tmp_path / "queue"
+    assert "1 job is imported into" in run("jsonl", first, "--into", queue).output
+    result = run("jsonl", second, "--into", queue)
+    assert result.exit_code == 0
+    assert f"2 jobs are imported into {queue}: 1 now, 1 was already there" in result.output
+    told = json.loads(run("jsonl", second, "--into", queue, "--json").output)
+    assert (told["imported"], told["imported_now"], told["already_there"]) == (2, 0, 2)
+    (tmp_path / "more.jsonl.penstock-import").unlink()
+    assert "2 jobs are imported into" in (output := run("jsonl", second, "--into", queue).output)
+    assert "0 now, 2 were already there" in output
+
+
+def test_a_tube_that_was_created_remembers_puts_until_the_import_has_finished(tmp_path: Path) -> None:
+    file, state, queue = tmp_path / "jobs.jsonl", tmp_path / "state", tmp_path / "queue"
+    file.write_text("".join(f'{{"tube": "t", "body": {number}}}\n' for number in range(10)))
+    command = [sys.executable, "-c", KILLED.replace("1_000", "10"), "import", "jsonl", str(file), "--state", str(state)]
+    with subprocess.Popen([*command, "--into", str(queue)], env=environment(), stdout=subprocess.DEVNULL) as process:
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL
+    with penstock.open(queue) as opened:
+        # All were put, and the state file does not tell. Consumers may take them before the import is resumed.
+        assert opened.tube("t").policy.dedup_ms == 30 * 86_400_000
+        for _ in range(10):
+            opened.tube("t").take().ack()
+    assert "0 now, 10 were already there" in run("jsonl", file, "--into", queue, "--state", state).output
+    with penstock.open(queue) as opened:
+        assert sum(opened.tube("t").stats().values()) == 0
+        assert opened.tube("t").policy.dedup_ms == 600_000
 
 
 # ---- Going on --------------------------------------------------------------------------------------------------------
@@ -325,11 +485,10 @@ import os, signal
 from penstock.cli.import_state import ImportState
 from penstock.cli.main import main
 
-save, notes = ImportState.save, []
+save = ImportState.save
 
 def killed(state, path):
-    notes.append(state.done)
-    if len(notes) == 2:
+    if state.done == 1_000:
         os.kill(os.getpid(), signal.SIGKILL)
     save(state, path)
 
@@ -349,6 +508,25 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert 0 < done < count
     assert "3,000 jobs are imported" in run("jsonl", file, "--into", queue).output
     assert bodies(queue, "t") == {str(number): 1 for number in range(count)}
+
+
+def test_what_is_passed_over_is_counted_once_however_often_the_import_is_killed(tmp_path: Path) -> None:
+    lines = [
+        '{"tube": "a", "body": 1}',
+        "",
+        "nonsense",
+        '{"tube": "b", "body": 1, "number": 3}',
+        '{"tube": "b", "body": 1}',
+    ]
+    file, queue = written(tmp_path, *lines), tmp_path / "queue"
+    # Before the state is written the third time: behind the batch, which has created two tubes.
+    script = KILLED.replace("state.done == 1_000", "state.done == 5")
+    command = [sys.executable, "-c", script, "import", "jsonl", str(file), "--into", str(queue)]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL
+    told = json.loads(run("jsonl", file, "--into", queue, "--json").stdout)
+    assert told["passed_over"] == {"empty lines": 1, "lines that are no jobs": 1, "refused": 1}
+    assert told["imported"] == 2
 
 
 def test_jobs_go_to_a_server_as_well(tmp_path: Path, aof: Path, lines: Path) -> None:
@@ -374,7 +552,7 @@ def test_a_state_of_something_else_is_refused(tmp_path: Path, lines: Path) -> No
     assert run(*words, tmp_path / "queue").exit_code == 0
     assert "is of an import into" in run(*words, tmp_path / "elsewhere").output
     lines.write_text(lines.read_text() + "\n")
-    assert "is of another file" in run(*words, tmp_path / "queue").output
+    assert "is of another source" in run(*words, tmp_path / "queue").output
     state.write_text("nonsense")
     result = run(*words, tmp_path / "queue")
     assert result.exit_code == 1 and "cannot be understood" in result.output

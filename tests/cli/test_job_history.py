@@ -151,7 +151,7 @@ def run(*arguments: object) -> Result:
 def acked(tmp_path: Path) -> str:
     """The id of a job that was given back once, and acked."""
     with penstock.open(tmp_path / "queue") as queue:
-        tube = queue.tube("emails")
+        tube = queue.tube("emails", "fifottl")
         job = tube.put("hello", ttr=60)
         for finish in ("nack", "ack"):
             taken = tube.take()

@@ -26,7 +26,7 @@ from penstock.spark.events_schema import arrow_schema
 def directory(tmp_path: Path) -> Path:
     """A queue in which something happened."""
     with penstock.open(tmp_path / "queue") as queue:
-        tube = queue.tube("emails")
+        tube = queue.tube("emails", "fifottl")
         tube.put("hello")
         job = tube.take()
         assert job is not None

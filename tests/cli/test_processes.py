@@ -134,6 +134,7 @@ def test_what_one_process_took_the_next_may_ack(empty_server: str, env: dict[str
 
 def test_what_is_held_no_longer_goes_back(place: str, env: dict[str, str], tmp_path: Path) -> None:
     stranger = env | {"XDG_STATE_HOME": str(tmp_path / "elsewhere")}
+    assert run(["tube", "create", "emails", "--type", "fifottl", "-u", place], b"", dict(env))[2] == 0
     assert run(["put", "emails", "hello", "-u", place], b"", dict(env))[2] == 0
     assert run(["take", "emails", "--hold", "10ms", "-u", place], b"", dict(env))[2] == 0
     assert run(["take", "emails", "--timeout", "10s", "--ack", "-u", place], b"", dict(stranger))[2] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,37 @@ def test_bodies_as_they_are_and_json_exclude_each_other(command: str, session: S
     session.type("penstock put a hello --name n")
     assert session.type(f"penstock {command} --body --json").endswith("give one of the two\n[exit code 2]\n")
     assert session.type(f"penstock {command} --body") == "hello\n"
+
+
+def test_a_job_waits_for_a_moment(session: Session) -> None:
+    soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat(timespec="seconds")
+    past = (datetime.now() - timedelta(hours=1)).isoformat(timespec="seconds")
+    session.type(f"penstock put later x --at {soon}")
+    session.type(f"penstock put later y --at {past}")
+    (session.directory / "jobs.jsonl").write_text(json.dumps({"body": "z", "at": soon}) + "\n")
+    session.type("penstock put later --from jobs.jsonl --lines options")
+    said = session.type("penstock tube info later --json")
+    assert '"ready": 1,' in said and '"delayed": 2,' in said
+
+
+def test_what_is_no_moment_is_refused(session: Session) -> None:
+    said = session.type("penstock put later x --at tomorrow")
+    assert "'tomorrow' is no moment; write 2026-12-24T18:00 (local time)" in said and said.endswith("[exit code 2]\n")
+    (session.directory / "jobs.jsonl").write_text('{"body": "z", "at": "tomorrow"}\n')
+    said = session.type("penstock put later --from jobs.jsonl --lines options")
+    assert "line 1: its at is no moment" in said and "nothing is put" in said
+
+
+def test_a_new_tube_tries_jobs_again_and_one_with_other_options_is_refused_with_both_values(session: Session) -> None:
+    session.type("penstock put emails x")
+    assert '"retry": "5x exp(1s..10m) jitter then bury"' in session.type("penstock tube info emails --json")
+    said = session.type("penstock tube create emails --ttr 30s")
+    assert "ttr 5m, not 30s" in said and "`penstock tube alter`" in said and said.endswith("[exit code 4]\n")
+
+
+@pytest.mark.parametrize("kind", ["directory"], indirect=True)
+def test_a_directory_of_somebody_else_is_refused(session: Session) -> None:
+    (session.directory / "thesis").mkdir()
+    (session.directory / "thesis" / "chapter-1.tex").touch()
+    said = session.type("penstock put a x --dir thesis")
+    assert "has no queue in it, but other files, like chapter-1.tex" in said and said.endswith("[exit code 4]\n")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
@@ -9,6 +12,7 @@ from penstock.cli.exits import ERROR, OK, USAGE
 from penstock.cli.main import app
 from penstock.testing.sim import swarm
 from penstock.testing.sim.simulation import Report, simulate
+from tests.server.serving import environment
 
 SMALL = ["--set", "nodes=1", "--set", "jobs=5", "--set", "chaos_ms=500", "--set", "replicate=1", "--set", "nemeses="]
 
@@ -46,3 +50,27 @@ def test_what_stops_a_simulation_is_told_with_its_seed(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("setting", ["nodes", "nothing=1", "nodes=x"])
 def test_a_setting_that_makes_no_sense_is_refused(setting: str) -> None:
     assert CliRunner().invoke(app, ["sim", "--set", setting]).exit_code == USAGE
+
+
+# Loads the modules of the simulator from their source, also where they are compiled.
+FROM_SOURCE = """
+import sys
+from importlib.machinery import FileFinder, SourceFileLoader
+
+class FromSource:
+    def find_spec(self, name, path, target=None):
+        if name.startswith("penstock.testing.sim."):
+            return FileFinder(path[0], (SourceFileLoader, [".py"])).find_spec(name)
+
+sys.meta_path.insert(0, FromSource())
+from penstock.__main__ import main
+main()
+"""
+
+
+def test_a_simulator_that_is_not_compiled_does_the_same() -> None:
+    words = [sys.executable, "-c", FROM_SOURCE, "sim", "--seed", "3"]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == OK, done.stderr
+    digest = [line for line in done.stdout.splitlines() if "digest: " in line]
+    assert digest and digest[0] in CliRunner().invoke(app, ["sim", "--seed", "3"]).output

@@ -88,7 +88,7 @@ async def shown(watcher: Watcher, clock: Callable[[], float] = lambda: 0.0) -> A
 def queue() -> Iterator[Queue]:
     """A queue with something in every state."""
     with penstock.open(":memory:") as queue:
-        emails, pages = queue.tube("emails"), queue.tube("pages", "utube")
+        emails, pages = queue.tube("emails", "fifottl"), queue.tube("pages", "utube")
         for number in range(4):
             emails.put({"to": f"user{number}"})
         emails.put("later", delay=900)
@@ -273,4 +273,6 @@ def test_without_textual_it_says_what_to_install(tmp_path: Path) -> None:
     code = "import sys; sys.modules['textual'] = None; from penstock.cli.main import app; app()"
     words = [sys.executable, "-c", code, "top", "-d", str(tmp_path)]
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 1 and "pip install 'penstock[cli]'" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 1 and "pip install 'penstock-queue[cli]'" in done.stderr and "Traceback" not in done.stderr
+    )

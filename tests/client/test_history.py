@@ -18,7 +18,7 @@ def url(server: Server) -> str:
 async def test_both_clients_read_the_same_history_as_the_embedded_queue(start: Callable[..., Server]) -> None:
     server = start("--dir", "data")
     with penstock.connect(url(server)) as queue:
-        tube = queue.tube("history")
+        tube = queue.tube("history", "fifottl")
         tube.put_many(range(1_500))
         job = tube.take()
         assert job is not None

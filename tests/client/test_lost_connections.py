@@ -138,7 +138,7 @@ def test_a_put_that_nothing_tells_apart_is_not_repeated(server: Server, proxy: P
 )
 def test_what_finishes_a_job_is_done_once(proxy: Proxy, name: str, finish: Callable[[Any], None], state: str) -> None:
     with penstock.connect(url(proxy.port)) as queue:
-        tube = queue.tube(name)
+        tube = queue.tube(name, "fifottl")
         tube.put("x", ttr=60)
         job = tube.take()
         assert job is not None
@@ -467,7 +467,7 @@ async def test_many_tasks_over_a_restart_ack_each_job_once(start: Callable[..., 
 
 def test_a_session_whose_grace_has_passed_begins_anew(proxy: Proxy, server: Server, name: str) -> None:
     with penstock.connect(url(proxy.port), grace=0) as queue, penstock.connect(url(server.port)) as other:
-        tube = queue.tube(name)
+        tube = queue.tube(name, "fifottl")
         tube.put("x")
         job = tube.take()
         assert job is not None

@@ -37,6 +37,7 @@ DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
     (c.overview, (b"0",), AGAIN, READS),
     (c.tube_stats, (b"t", c.states), AGAIN, READS),
     (c.alter, (b"t", {"ttr": 1}), AGAIN, SETS),
+    (c.alter_to, (b"t", None, {"ttr": 1}), AGAIN, SETS),
     (c.pause, (b"t", True, True), AGAIN, SETS),
     (c.truncate, (b"t",), NOT_AGAIN, ANY_JOBS),
     (c.drop, (b"t",), NOT_AGAIN, ANY_JOBS),
@@ -55,7 +56,7 @@ DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
     (c.named, (b"t", "n"), AGAIN, READS),
     (c.list_jobs, (b"t", "ready", 1), AGAIN, READS),
     (c.ack, ("j",), PERHAPS, HOLDERS),
-    (c.done, ("j", "x"), PERHAPS, HOLDERS),
+    (c.done, ("j", "x", ...), PERHAPS, HOLDERS),
     (c.release, ("j",), PERHAPS, HOLDERS),
     (c.requeue, ("j",), PERHAPS, HOLDERS),
     (c.nack, ("j", ""), PERHAPS, HOLDERS),
@@ -70,7 +71,8 @@ DECLARED: list[tuple[Callable[..., Any], tuple[Any, ...], int, str]] = [
     (c.switch, ("j", "ready", 0), NOT_AGAIN, ANYBODY),
     (c.move, ("j", b"t", 0), NOT_AGAIN, ANYBODY),
     (c.scan, (0, None, [], 1), AGAIN, READS),
-    (c.wait, ("j", 1), AGAIN, READS),
+    (c.wait, ("j", b"t", 1), AGAIN, READS),
+    (c.ended_before, ("j",), AGAIN, READS),
     (c.job_meta, ("j",), AGAIN, READS),
     (c.state_of, ("j",), AGAIN, READS),
     (c.history, ("j",), AGAIN, READS),
@@ -175,7 +177,7 @@ def test_a_job_given_back_and_taken_by_another_thread_of_the_client_stays_with_i
     server: Server, proxy: Proxy, name: str, how: str
 ) -> None:
     with penstock.connect(url(proxy.port)) as queue, penstock.connect(url(server.port)) as other:
-        tube, work = queue.tube(name), other.tube(name)
+        tube, work = queue.tube(name, "fifottl"), other.tube(name)
         tube.put("x")
         mine = tube.take()
         assert mine is not None
@@ -206,7 +208,7 @@ def test_a_job_given_back_and_taken_by_another_thread_of_the_client_stays_with_i
 async def test_a_nacked_job_that_another_task_took_is_nacked_once(server: Server, proxy: Proxy, name: str) -> None:
     loop = asyncio.get_running_loop()
     async with penstock.connect_async(url(proxy.port)) as queue:
-        tube = await queue.tube(name)
+        tube = await queue.tube(name, "fifottl")
         await tube.put("x")
         mine = await tube.take()
         taken: list[Any] = []

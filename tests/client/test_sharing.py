@@ -160,7 +160,7 @@ async def test_what_tasks_send_in_one_turn_goes_out_in_one_write(server: Server,
 
 def test_a_pipeline_sends_many_commands_and_answers_each(server: Server, name: str) -> None:
     with penstock.connect(url(server)) as queue:
-        tube = queue.tube(name)
+        tube = queue.tube(name, "fifottl")
         with queue.pipeline() as pipe:
             answers = [pipe.put(tube, {"n": number}, priority=-number) for number in range(2_500)]
             assert len(pipe) == 2_500

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from typing import Any
 
 import pytest
 
 import penstock
+from penstock.client.backoff import Backoff
 from penstock.client.connection import Connection
 from penstock.core.errors import ConnectionLost
 from tests.client.proxy import Proxy, proxy_to, url
@@ -111,7 +113,7 @@ def test_a_connection_made_during_a_takeover_does_not_undo_it(
 
     with penstock.connect(url(server.port)) as queue:
         monkeypatch.setattr("penstock.client.session.Connection", Slow)
-        opening = threading.Thread(target=lambda: queue._session._put_back(queue._session._open(None)))
+        opening = threading.Thread(target=lambda: queue._session._put_back(queue._session._open(Backoff(0), math.inf)))
         opening.start()
         assert joined.wait(20)
         taking_over = threading.Thread(target=queue.identify, args=(token,))

@@ -120,7 +120,7 @@ async def test_a_take_cancelled_over_tls_loses_no_job(server: TlsServer, name: s
 
 def test_a_closed_queue_gives_its_jobs_back_over_tls(server: TlsServer, name: str) -> None:
     with penstock.connect(server.url) as other:
-        tube = other.tube(name)
+        tube = other.tube(name, "fifottl")
         tube.put("x")
         with penstock.connect(server.url, grace=3600) as queue:
             assert queue.find_tube(name).take() is not None

@@ -20,8 +20,8 @@ FORMAT: list[Any] = [
     {"name": "id", "type": "unsigned"},
     {"name": "status", "type": "string"},
     {"name": "runat", "type": "number"},
-    {"name": "priority", "type": "integer"},
-    {"name": "tube", "type": "string"},
+    {"name": "priority", "type": "integer", "is_nullable": True},
+    {"name": "tube", "type": "string", "is_nullable": True},
     {"name": "data", "type": "any", "is_nullable": True},
 ]
 OPTIONS: dict[str, Any] = {
@@ -77,6 +77,17 @@ def test_a_take_waits_for_a_put_of_another_session(queue: Any, until_waiting: Un
         space.ack(2)
     worker.close()
     assert space.get(2)["status"] == "R"
+
+
+def test_rows_are_selected_by_key_and_iterator(queue: Any) -> None:
+    space = xqueue.upgrade(queue, "jobs", OPTIONS)
+    for number in range(5):
+        space.put({"data": {"n": number}})
+    assert [row[0] for row in space.select()] == [1, 2, 3, 4, 5]
+    assert [row[-1] for row in space.select(3, {"iterator": "LT", "limit": 1})] == [{"n": 1}]
+    assert space.select([9]) == [] and space.get(9) is None
+    with pytest.raises(Exception, match="part 1 does not match"):
+        space.select("x")
 
 
 def test_wait_is_told_by_an_ack_of_another_session(queue: Any, until_waiting: Until) -> None:
@@ -239,6 +250,29 @@ def test_what_another_vocabulary_alters_the_space_has_and_the_other_way_round(qu
         space.put({})
 
 
+def test_a_second_upgrade_keeps_what_it_leaves_out_and_reports_what_it_changed(queue: Any) -> None:
+    made = xqueue.upgrade(queue, "jobs", OPTIONS)
+    assert made.changed == {} == xqueue.space(queue, "jobs").changed
+    assert xqueue.upgrade(queue, "jobs", {"tube_stats": ["B"]}).changed == {"tube_stats": [["A"], ["B"]]}
+    again = xqueue.upgrade(queue, "jobs", {"features": {"ttr": False}})
+    assert again.changed == {"features.ttr": [60, False]}
+    assert again.options == {**made.options, "tube_stats": ["B"]} and again.options["features"]["keep"] is True
+
+
+def test_wait_ends_when_another_session_buries_the_task(queue: Any, until_waiting: Until) -> None:
+    space = xqueue.upgrade(queue, "jobs", OPTIONS)
+    key = space.put({"data": 1})["id"]
+    waits = in_thread(space.wait, key, 20)
+    until_waiting(1)
+    with queue.session() as session:
+        other = xqueue.space(session, "jobs")
+        other.take()
+        other.bury(key)
+    task, processed = waits()
+    assert (task["status"], processed) == ("B", False)
+    assert space.wait(key, 20)[1] is False
+
+
 def test_a_tuple_has_its_key_and_a_function_is_not_sent(queue: Any) -> None:
     made = xqueue.upgrade(queue, "made", OPTIONS)
     with pytest.raises(XqueueError, match=r"Can't use id generation with tuple\."):
@@ -347,5 +381,6 @@ def test_every_method_can_be_called(queue: Any) -> None:
     assert space.wait(key, 0)[1] is False
     assert space.kill(key)["id"] == key
     space.put({"data": 2})
+    assert space.len() == space.count() == len(space) == 1
     space.truncate()
     assert len(space) == 0 and space.get(key) is None and space.take() is None

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+import penstock
+from penstock import JobOutcome
+
 from .faces import Face, another, code_of, eventually, state_of
 
+ACKED, TIMEOUT = JobOutcome("acked"), JobOutcome("timeout")
 STATES = ["ready", "taken", "delayed", "buried", "done", "zombie"]
 
 
@@ -183,7 +188,7 @@ async def test_who_waits_for_a_job_is_told_that_it_was_acked(queue: Any, face: F
         waits = [asyncio.ensure_future(job.wait(timeout)) for timeout in (None, 60)]
         await eventually(lambda: face.waiting(queue) == 2)
         await (await tube.take()).ack()
-        assert await asyncio.gather(*waits) == [True, True]
+        assert await asyncio.gather(*waits) == [ACKED, ACKED]
 
 
 async def test_who_waits_for_a_job_is_told_that_it_is_done(queue: Any, face: Face) -> None:
@@ -192,56 +197,109 @@ async def test_who_waits_for_a_job_is_told_that_it_is_done(queue: Any, face: Fac
     wait = asyncio.ensure_future(job.wait())
     await eventually(lambda: face.waiting(queue) == 1)
     await (await tube.take()).done("result")
-    assert await wait is True and (await queue.job(job.id)).body == "result"
+    assert await wait == ACKED and (await queue.job(job.id)).body == "result"
 
 
 async def test_waiting_for_a_job_that_is_kept_answers_at_once(queue: Any) -> None:
     tube = await queue.tube("kept")
     for state in ("done", "zombie"):
-        assert await (await job_that_is(state, tube)).wait() is True
+        assert await (await job_that_is(state, tube)).wait() == ACKED
 
 
-@pytest.mark.parametrize("end", ["delete", "truncate", "expire", "discard"])
-async def test_who_waits_for_a_job_is_told_that_it_ended_without_an_ack(queue: Any, face: Face, end: str) -> None:
-    tube = await queue.tube("wait", retry="1x then drop")
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        ("delete", JobOutcome("deleted")),
+        ("truncate", JobOutcome("deleted")),
+        ("expire", JobOutcome("expired")),
+        ("bury", JobOutcome("buried", "no such address")),
+        ("nack, then drop", JobOutcome("dropped", "no luck")),
+        ("nack, then bury", JobOutcome("buried", "no luck")),
+        ("nack, then move dead", JobOutcome("dead-lettered", "no luck")),
+    ],
+)
+async def test_who_waits_for_a_job_is_told_at_once_how_it_ended_and_why(
+    queue: Any, face: Face, end: str, outcome: JobOutcome
+) -> None:
+    first, _, then = end.partition(", ")
+    tube = await queue.tube("wait", retry=f"1x {then}" if then else "1x")
     job = await tube.put("x", ttl=0.2 if end == "expire" else None)
     wait = asyncio.ensure_future(job.wait())
     # One that expires may do so before it is waited for.
     await eventually(lambda: face.waiting(queue) == 1 or wait.done())
-    if end == "delete":
+    if first == "delete":
         await job.delete()
-    elif end == "truncate":
+    elif first == "truncate":
         await tube.truncate()
-    elif end == "discard":
-        await (await tube.take()).nack()
-    assert await wait is False and await state_of(job) == "gone"
+    elif first == "bury":
+        await (await tube.take()).bury("no such address")
+    elif first == "nack":
+        await (await tube.take()).nack("no luck")
+    ended = await wait
+    assert not ended
+    assert ended == outcome or (end == "expire" and ended.outcome == "gone")
+
+
+async def test_waiting_for_a_job_that_failed_before_answers_at_once(queue: Any) -> None:
+    buried, moved = (
+        await queue.tube("buries", retry="1x then bury"),
+        await queue.tube("moves", retry="1x then move dead"),
+    )
+    for tube, outcome in ((buried, "buried"), (moved, "dead-lettered")):
+        job = await tube.put("x")
+        await (await tube.take()).nack("no luck")
+        assert await job.wait() == JobOutcome(outcome, "no luck")
+    # Whoever finds it among the dead waits for its end there, and so does whoever has it put back.
+    found = await queue.job(job.id)
+    assert await found.wait(timeout=0) == TIMEOUT
+    await found.move(moved)
+    assert await job.wait(timeout=0) == TIMEOUT
 
 
 async def test_waiting_for_a_job_that_is_gone_answers_at_once(queue: Any) -> None:
     tube = await queue.tube("gone")
     job = await tube.put("x")
     await job.delete()
-    assert await job.wait() is False
+    # A queue without a journal does not know how.
+    assert (await job.wait()).outcome in ("deleted", "gone") and not await job.wait()
+
+
+async def test_waiting_for_a_job_that_ended_before_tells_how_where_there_is_a_journal(face: Face) -> None:
+    durable = type(face)(journal=True) if face.is_live else face
+    async with durable.open() as queue:
+        tube = await queue.tube("ended", "fifottl")
+        acked, result, dropped, expired = await tube.put_many(
+            ["a", "b", penstock.NewJob("c", retry="1x then drop"), penstock.NewJob("d", ttl=0.01)]
+        )
+        await (await tube.take()).ack()
+        await (await tube.take()).done("result", ttl=0)
+        await (await tube.take()).nack("no luck")
+
+        async def over() -> bool:
+            return not any((await tube.stats()).values())
+
+        await eventually(over)
+        ends = [await job.wait() for job in (acked, result, dropped, expired)]
+        assert ends == [ACKED, ACKED, JobOutcome("dropped", "no luck"), JobOutcome("expired")]
 
 
 async def test_waiting_for_a_job_ends_with_its_timeout(queue: Any, face: Face) -> None:
     job = await (await queue.tube("wait")).put("x")
-    assert await job.wait(0.02) is False and await job.wait(timeout=0) is False
+    assert await job.wait(0.02) == TIMEOUT and not await job.wait(timeout=timedelta(0))
     assert await state_of(job) == "ready" and face.waiting(queue) == 0
 
 
-async def test_release_bury_and_move_are_no_end(queue: Any, face: Face) -> None:
-    tube, other = await queue.tube("wait"), await queue.tube("other")
+async def test_release_retry_and_move_are_no_end(queue: Any, face: Face) -> None:
+    tube, other = await queue.tube("wait", retry="2x then bury"), await queue.tube("other")
     job = await tube.put("x")
     wait = asyncio.ensure_future(job.wait())
     await eventually(lambda: face.waiting(queue) == 1)
-    await (await tube.take()).release()
-    await job.bury()
-    await job.dig()
+    await (await tube.take()).nack()
     await job.move(other)
+    await (await other.take()).release()
     assert face.waiting(queue) == 1 and not wait.done()
     await (await other.take()).ack()
-    assert await wait is True
+    assert await wait == ACKED
 
 
 async def test_a_job_switched_to_done_ends_the_same_for_those_who_waited_and_those_who_ask_later(

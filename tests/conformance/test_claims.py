@@ -185,7 +185,7 @@ async def test_an_acked_claim_keeps_its_jobs_where_the_tube_keeps_them(queue: An
     claimed = await tube.claim(own("reader"), 1, 2)
     wait = asyncio.ensure_future(claimed[0].wait())
     assert await queue.ack_claims(own("reader"), 1) == 2
-    assert await wait is True and [await state_of(job) for job in claimed] == ["done", "done"]
+    assert await wait and [await state_of(job) for job in claimed] == ["done", "done"]
 
 
 async def test_the_jobs_of_a_claim_say_which_tube_they_are_in(queue: Any) -> None:

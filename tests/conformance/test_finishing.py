@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ async def test_a_job_that_is_not_taken_cannot_be_finished(queue: Any) -> None:
 
 
 async def test_a_job_cannot_be_acked_after_its_ttr(queue: Any) -> None:
-    tube = await queue.tube("late")
+    tube = await queue.tube("late", "fifottl")
     await tube.put("x", ttr=0.01)
     job = await tube.take()
     assert await tube.take(timeout=None, ttr=60) == job, "it was served again"
@@ -91,15 +92,39 @@ async def served(face: Face, queue: Any, tube: Any, **options: Any) -> Any:
     return await take
 
 
-async def test_a_done_job_is_gone_when_its_ttl_ends(queue: Any, face: Face) -> None:
+async def test_a_result_is_gone_when_its_own_ttl_ends(queue: Any, face: Face) -> None:
     tube = await queue.tube("results")
-    job = await served(face, queue, tube, ttl=0.05, ttr=60)
-    await job.done("result")
+    job = await served(face, queue, tube, ttl=60, ttr=60)
+    await job.done("result", ttl=0.05)
 
     async def gone() -> bool:
         return (await tube.stats())["done"] == 0
 
     await eventually(gone)
+
+
+async def test_a_result_is_kept_for_a_day_unless_it_has_a_ttl_whatever_ttl_its_job_had(queue: Any, face: Face) -> None:
+    tube = await queue.tube("results")
+    for ttl, kept in (({}, 86_400), ({"ttl": 60}, 60), ({"ttl": None}, None), ({"ttl": timedelta(minutes=1)}, 60)):
+        job = await served(face, queue, tube, ttl=30)
+        await job.done("result", **ttl)
+        meta = await job.meta()
+        assert meta["expires"] is None if kept is None else meta["expires"] - meta["now"] == pytest.approx(kept, abs=5)
+    kept_tube = await queue.tube("kept results", "fifo", keep=True)
+    await kept_tube.put("x")
+    job = await kept_tube.take()
+    await job.done("result")
+    assert (await job.meta())["expires"] is None
+
+
+async def test_a_job_that_is_restarted_does_not_expire_with_its_result(queue: Any, face: Face) -> None:
+    tube = await queue.tube("results")
+    for back in ("restart", "switch"):
+        job = await served(face, queue, tube)
+        await job.done("result", ttl=60)
+        await (job.restart() if back == "restart" else job.switch("ready"))
+        assert (await job.meta())["expires"] is None
+        await job.delete()
 
 
 # ---- Giving back -----------------------------------------------------------------------------------------------------
@@ -194,7 +219,7 @@ async def test_an_urgent_job_that_is_requeued_goes_behind_all_others_too(queue: 
 
 
 async def test_a_failed_job_without_a_retry_policy_goes_back_at_once(queue: Any) -> None:
-    _, job = await taken(queue)
+    _, job = await taken(queue, type="fifottl")
     await job.nack("no luck")
     assert (await state_of(job), job.nacks) == ("ready", 1)
     assert (await job.meta())["reason"] == "no luck"
@@ -311,7 +336,7 @@ async def test_a_job_whose_block_raises_obeys_the_end_of_its_retry_policy(queue:
 
 
 async def test_a_job_finished_by_hand_is_left_alone_at_the_end_of_its_block(queue: Any) -> None:
-    tube = await queue.tube("by hand")
+    tube = await queue.tube("by hand", "fifottl")
     for finish, state in [("ack", "gone"), ("release", "ready"), ("bury", "buried"), ("nack", "ready")]:
         job = await tube.put("x")
         assert await tube.take() == job
@@ -329,7 +354,7 @@ async def test_a_job_finished_by_hand_is_left_alone_at_the_end_of_its_block(queu
 
 
 async def test_any_exception_text_can_be_a_reason(queue: Any) -> None:
-    _, job = await taken(queue)
+    _, job = await taken(queue, type="fifottl")
     with pytest.raises(FileNotFoundError):
         async with job:
             raise FileNotFoundError("a file called \udcff\n" + "🜁" * 2_000)

@@ -97,7 +97,7 @@ async def test_handles_of_one_job_are_equal_and_hash_alike(queue: Any) -> None:
 async def test_a_handle_is_live(queue: Any, face: Face) -> None:
     if not face.is_live:
         pytest.skip("a client knows what it was told")
-    tube = await queue.tube("handles")
+    tube = await queue.tube("handles", "fifottl")
     job = await tube.put("x")
     taken = await tube.take()
     assert (await state_of(job), job.deliveries) == ("taken", 1)
@@ -107,7 +107,7 @@ async def test_a_handle_is_live(queue: Any, face: Face) -> None:
 
 
 async def test_meta_has_every_field_from_the_first_moment(queue: Any) -> None:
-    tube = await queue.tube("meta")
+    tube = await queue.tube("meta", "fifottl")
     meta = await (await tube.put("x")).meta()
     assert set(meta) == FIELDS
     assert meta["created"] <= meta["now"] <= meta["created"] + 5

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
+import uuid
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from .faces import code_of, eventually, state_of
+import penstock
+from penstock.core.policy import PRESETS, TubePolicy
+
+from .faces import code_of, eventually, own, settled, state_of
 
 
 @pytest.mark.parametrize(
@@ -142,7 +149,7 @@ async def test_the_delay_does_not_count_against_the_ttl(queue: Any) -> None:
 
 
 async def test_a_job_comes_back_when_its_ttr_is_over(queue: Any) -> None:
-    tube = await queue.tube("slow")
+    tube = await queue.tube("slow", "fifottl")
     await tube.put("x", ttr=0.02)
     first = await tube.take()
     assert (await first.meta())["ttr"] == pytest.approx(0.02)
@@ -160,7 +167,7 @@ async def test_none_means_no_end_and_goes_before_the_default_of_the_tube(queue: 
 
 
 async def test_ttr_is_the_ttl_where_nobody_says_otherwise(queue: Any) -> None:
-    assert (await (await (await queue.tube("ttr")).put("x", ttl=60)).meta())["ttr"] == 60
+    assert (await (await (await queue.tube("ttr", "fifottl")).put("x", ttl=60)).meta())["ttr"] == 60
 
 
 async def test_an_at_most_once_job_never_goes_back_to_the_queue(queue: Any) -> None:
@@ -238,6 +245,63 @@ async def test_a_name_finds_its_job_and_is_given_once(queue: Any) -> None:
     await (await tube.take()).ack()
     assert await code_of(tube.named("invoice-7")) == "NOJOB"
     assert (await tube.put("free again", name="invoice-7")).body == "free again"
+
+
+# ---- From another queue ----------------------------------------------------------------------------------------------
+
+
+def numbered(type: str = "fifo", first: int = 1_000) -> TubePolicy:
+    """The policy of a tube that counts from a number on, so that jobs can bring the numbers below it."""
+    return dataclasses.replace(PRESETS[type], first_integer=first)
+
+
+async def test_a_job_keeps_the_number_that_it_brings_and_the_tube_counts_from_its_first(queue: Any) -> None:
+    tube = await queue.tube("moved", numbered())
+    jobs = [await tube.put(number, number=number) for number in (7, 300, 301, 999, 12)]
+    jobs.append(await tube.put("new"))
+    assert [(await job.meta())["number"] for job in jobs] == [7, 300, 301, 999, 12, 1_000]
+    assert (await tube.job("moved#300")).body == 300
+    assert [(await tube.take()).body for _ in jobs] == [7, 300, 301, 999, 12, "new"]
+    await (await tube.job("moved#7")).ack()
+    assert await code_of(tube.job("moved#7")) == "NOJOB"
+
+
+async def test_a_number_that_a_job_has_or_that_the_tube_counts_is_refused(queue: Any) -> None:
+    tube = await queue.tube("moved", numbered(first=10))
+    first = await tube.put("first", number=3, dedup="a")
+    assert await code_of(tube.put("second", number=3)) == "NUMBERTAKEN"
+    assert await code_of(tube.put_many(["a"], number=3)) == "NUMBERTAKEN"
+    assert await code_of(tube.put_many(["a", "b"], number=4)) == "RANGE"
+    for number in (10, 11, 1 << 53, 1 << 70, -1):
+        assert await code_of(tube.put("beyond", number=number)) == "RANGE"
+    assert await code_of(tube.put("no number", number="3")) == "WRONGTYPE"
+    other = await queue.tube("long ids", "disque")
+    assert await code_of(other.put("x", number=1)) == "UNSUPPORTED"
+    assert await tube.put("repeated", number=3, dedup="a") == first
+    assert (await tube.stats())["ready"] == 1
+
+
+async def test_a_job_arrives_buried_or_done(queue: Any) -> None:
+    tube = await queue.tube("moved", keep=True)
+    buried, done = await tube.put("b", state="buried", ttl=90), await tube.put("d", state="done")
+    assert (buried.state, done.state) == ("buried", "done") == (await state_of(buried), await state_of(done))
+    assert await tube.take() is None
+    assert await tube.kick() == 1 and (await tube.take()).body == "b"
+    assert await code_of(tube.put("x", state="taken")) == "RANGE"
+    assert await code_of(tube.put("x", state="buried", delay=1)) == "UNSUPPORTED"
+    assert await code_of(tube.put("x", state="buried", urgent=True)) == "UNSUPPORTED"
+    assert await code_of((await queue.tube("gone")).put("x", state="done")) == "UNSUPPORTED"
+    assert sum((await tube.stats()).values()) == 2
+
+
+async def test_a_put_that_has_to_be_new_is_refused_where_a_job_stands_for_it(queue: Any) -> None:
+    tube = await queue.tube("moved")
+    await tube.put("first", dedup="d", unique="u", new=True)
+    assert await code_of(tube.put("second", dedup="d", new=True)) == "JOBEXISTS"
+    assert await code_of(tube.put("second", unique="u", new=True)) == "JOBEXISTS"
+    await (await tube.take()).ack()
+    assert await code_of(tube.put("second", dedup="d", new=True)) == "JOBEXISTS"
+    assert (await tube.put("third", unique="u", new=True)).body == "third"
 
 
 async def test_a_unique_put_returns_the_job_that_is_there(queue: Any) -> None:
@@ -324,7 +388,7 @@ async def test_a_priority_beyond_53_bits_is_refused_and_none_stands_for_nothing(
 
 
 async def test_a_job_that_failed_elsewhere_goes_on_counting(queue: Any) -> None:
-    tube = await queue.tube("moved here")
+    tube = await queue.tube("moved here", "fifottl")
     await tube.put("body", nacks=3)
     job = await tube.take()
     assert job.nacks == 3
@@ -338,3 +402,98 @@ async def test_a_job_that_failed_elsewhere_goes_on_counting(queue: Any) -> None:
 async def test_a_count_of_failures_that_cannot_be_is_refused(queue: Any, nacks: Any, code: str) -> None:
     tube = await queue.tube("moved here")
     assert await code_of(tube.put("body", nacks=nacks)) == code
+
+
+# ---- What Python says ------------------------------------------------------------------------------------------------
+
+
+async def test_a_delay_may_be_a_timedelta(queue: Any) -> None:
+    tube = await queue.tube("later")
+    meta = await (
+        await tube.put("x", delay=timedelta(minutes=1), ttl=timedelta(hours=1), ttr=timedelta(seconds=2))
+    ).meta()
+    assert meta["wakes"] - meta["created"] == pytest.approx(60)
+    assert (meta["ttl"], meta["ttr"]) == (3_660, 2)
+    assert await code_of(tube.put("x", delay=timedelta(seconds=-1))) == "RANGE"
+
+
+async def test_a_job_waits_for_a_moment(queue: Any) -> None:
+    tube = await queue.tube("at")
+    moment = datetime.now(UTC) + timedelta(minutes=10)
+    for at in (moment, moment.astimezone(timezone(timedelta(hours=5))), moment.astimezone().replace(tzinfo=None)):
+        job = await tube.put("x", at=at)
+        assert await state_of(job) == "delayed"
+        assert (await job.meta())["wakes"] == pytest.approx(moment.timestamp(), abs=0.002)
+    [many] = await tube.put_many(["x"], at=moment)
+    assert (await many.meta())["wakes"] == pytest.approx(moment.timestamp(), abs=0.002)
+
+
+async def test_a_moment_that_has_passed_means_now(queue: Any) -> None:
+    tube = await queue.tube("at")
+    for at in (datetime.now(UTC) - timedelta(seconds=1), datetime(1970, 1, 1, tzinfo=UTC), datetime(1900, 1, 1)):
+        assert await state_of(await tube.put("x", at=at)) == "ready"
+
+
+async def test_a_moment_that_makes_no_sense_is_refused(queue: Any) -> None:
+    tube, plain = await queue.tube("at"), await queue.tube("plain", "fifo")
+    soon = datetime.now(UTC) + timedelta(minutes=1)
+    assert await code_of(tube.put("x", at=soon, delay=1)) == "UNSUPPORTED"
+    assert await code_of(tube.put("x", at=soon.timestamp())) == "WRONGTYPE"
+    assert await code_of(tube.put("x", at=datetime(9999, 1, 1, tzinfo=UTC))) == "RANGE"
+    assert await code_of(plain.put("x", at=soon)) == "UNSUPPORTED"
+    stage = await settled(queue.stage(own("at")))
+    assert await code_of(stage.put(tube, "x", at=soon)) == "UNSUPPORTED"
+    assert not any((await tube.stats()).values())
+
+
+async def test_each_job_of_a_put_of_many_may_have_options_of_its_own(queue: Any) -> None:
+    tube = await queue.tube("pages", "utubettl")
+    new = [penstock.NewJob("a", key="site 1"), penstock.NewJob({"b": 1}, key="site 2", priority=1, delay=60), "c"]
+    jobs = await tube.put_many(new, key="others", priority=5)
+    told = [await job.meta() for job in jobs]
+    assert [(meta["key"], meta["priority"], meta["state"]) for meta in told] == [
+        ("site 1", 5, "ready"),
+        ("site 2", 1, "delayed"),
+        ("others", 5, "ready"),
+    ]
+    assert [job.body for job in jobs] == ["a", {"b": 1}, "c"]
+    stage = await settled(queue.stage(own("keys")))
+    [staged] = await stage.put_many(tube, [penstock.NewJob("d", key="site 3")], key="others")
+    assert (await staged.meta())["key"] == "site 3"
+    assert await code_of(tube.put_many([penstock.NewJob("e", key=1)])) == "WRONGTYPE"
+    assert await code_of(tube.put_many(penstock.NewJob("e"))) == "WRONGTYPE"
+
+
+async def test_moments_uuids_and_decimals_come_back_as_text(queue: Any) -> None:
+    tube = await queue.tube("bodies")
+    id, at = uuid.uuid4(), datetime(2026, 11, 18, 9, 30, tzinfo=UTC)
+    await tube.put({"id": id, "at": at, "day": at.date(), "sum": Decimal("1.10"), "all": [id]})
+    assert (await tube.take()).body == {
+        "id": str(id),
+        "at": "2026-11-18T09:30:00+00:00",
+        "day": "2026-11-18",
+        "sum": "1.10",
+        "all": [str(id)],
+    }
+    await tube.put(id)
+    assert (await tube.take()).body == str(id)
+    assert await code_of(tube.put({"a set": {1}})) == "WRONGTYPE"
+
+
+async def test_a_misspelt_keyword_names_the_method_and_the_closest_keyword(queue: Any) -> None:
+    tube = await queue.tube("keywords")
+    stage = await settled(queue.stage(own("keywords")))
+    for call, text in (
+        (lambda: tube.put("x", dely=1), r"^put\(\) got an unexpected keyword argument 'dely'; did you mean 'delay'\?$"),
+        (lambda: tube.put("x", timout=1), r"^put\(\) .* did you mean 'timeout'\?$"),
+        (lambda: tube.put_many(["x"], prioritty=1), r"^put_many\(\) .*'prioritty'; did you mean 'priority'\?$"),
+        (lambda: stage.put(tube, "x", kee="k"), r"^put\(\) .*'kee'; did you mean 'key'\?$"),
+        (lambda: queue.tube("new", tpye="fifo"), r"^tube\(\) .*'tpye'; did you mean 'type'\?$"),
+        (lambda: queue.tube("new", retrey="5x"), r"^tube\(\) .*'retrey'; did you mean 'retry'\?$"),
+        (lambda: tube.alter(tttl=5), r"^alter\(\) .*'tttl'; did you mean 'ttl'\?$"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            await settled(call())
+    with pytest.raises(TypeError, match=r"^NewJob\(\) .*'kee'; did you mean 'key'\?$"):
+        penstock.NewJob("x", kee="k")  # type: ignore[call-arg]
+    assert await queue.tubes() == ["keywords"]

@@ -43,7 +43,7 @@ async def test_sessions_share_everything_but_what_they_hold(queue: Any) -> None:
 
 
 async def test_a_session_that_closes_gives_its_jobs_back(queue: Any) -> None:
-    tube, other = await queue.tube("back"), await another(queue)
+    tube, other = await queue.tube("back", "fifottl"), await another(queue)
     await tube.put_many([1, 2, 3])
     await (await other.tube("back")).take_many(2)
     await other.close()
@@ -52,7 +52,7 @@ async def test_a_session_that_closes_gives_its_jobs_back(queue: Any) -> None:
 
 
 async def test_a_session_that_closes_serves_those_who_sleep(queue: Any, face: Face) -> None:
-    tube, other = await queue.tube("back"), await another(queue)
+    tube, other = await queue.tube("back", "fifottl"), await another(queue)
     await tube.put("x")
     await (await other.tube("back")).take()
     take = asyncio.ensure_future(tube.take(timeout=None))
@@ -81,7 +81,7 @@ async def test_closing_one_session_leaves_the_others_open_and_closing_twice_is_h
 
 
 async def test_a_session_closes_at_the_end_of_its_block(queue: Any) -> None:
-    tube = await queue.tube("block")
+    tube = await queue.tube("block", "fifottl")
     await tube.put("x")
     async with await another(queue) as other:
         job = await (await other.tube("block")).take()
@@ -126,7 +126,7 @@ async def test_a_session_is_taken_over_by_its_token_within_its_grace(face: Face)
 
 async def test_a_session_that_is_not_taken_over_ends_with_its_grace(face: Face) -> None:
     async with face.open(grace=0.03) as queue:
-        tube, first = await queue.tube("grace"), await another(queue)
+        tube, first = await queue.tube("grace", "fifottl"), await another(queue)
         await tube.put("x")
         await (await first.tube("grace")).take()
         await face.vanish(first)
@@ -135,7 +135,7 @@ async def test_a_session_that_is_not_taken_over_ends_with_its_grace(face: Face) 
 
 
 async def test_a_session_may_have_a_grace_time_of_its_own(queue: Any) -> None:
-    tube, patient, hasty = await queue.tube("own grace"), await another(queue), await another(queue)
+    tube, patient, hasty = await queue.tube("own grace", "fifottl"), await another(queue), await another(queue)
     await tube.put_many(["patient", "hasty"])
     await patient.identify(grace=60)
     await hasty.identify(hasty.token, grace=0)
@@ -167,7 +167,7 @@ async def test_two_connections_may_share_a_session(queue: Any) -> None:
 
 
 async def test_who_takes_a_session_over_leaves_its_own(queue: Any) -> None:
-    tube, other = await queue.tube("left"), await another(queue)
+    tube, other = await queue.tube("left", "fifottl"), await another(queue)
     await tube.put("x")
     job = await (await other.tube("left")).take()
     await other.identify(queue.token)

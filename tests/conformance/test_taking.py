@@ -45,7 +45,7 @@ async def test_takes_that_wait_are_served_first_come_first_served(queue: Any, fa
 
 
 async def test_a_waiting_take_is_served_by_everything_that_makes_a_job_ready(queue: Any, face: Face) -> None:
-    tube, elsewhere = await queue.tube("wakers"), await queue.tube("elsewhere")
+    tube, elsewhere = await queue.tube("wakers", "fifottl"), await queue.tube("elsewhere", "fifottl")
     job = await tube.put("put")
 
     async def release() -> None:
@@ -101,7 +101,7 @@ async def test_take_many_that_waits_takes_what_is_there_when_the_first_comes(que
 
 
 async def test_a_ttr_given_to_a_take_holds_for_this_delivery_only(queue: Any) -> None:
-    tube = await queue.tube("ttr")
+    tube = await queue.tube("ttr", "fifottl")
     put = await tube.put("x", ttr=60)
     assert await tube.take(ttr=0.02) == put
     job = await tube.take(timeout=None, ttr=30)

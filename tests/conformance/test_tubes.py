@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
@@ -18,9 +19,53 @@ NOTHING = {"ready": 0, "taken": 0, "delayed": 0, "buried": 0, "done": 0, "zombie
 # ---- Making ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_tube_is_a_fifottl_unless_it_says_otherwise(queue: Any) -> None:
+async def test_a_tube_without_a_type_and_options_tries_again_and_buries_in_the_end(queue: Any) -> None:
     tube = await queue.tube("plain")
-    assert (tube.name, tube.type) == ("plain", "fifottl") and tube.policy == PRESETS["fifottl"]
+    assert (tube.name, tube.type) == ("plain", "fifottl")
+    retry = "5x exp(1s..10m) jitter then bury"
+    assert tube.policy == dataclasses.replace(PRESETS["fifottl"], default_ttr_ms=300_000, retry=retry)
+    staged = await settled(queue.stage(own("makes a tube")))
+    await staged.put("made by a stage", "x")
+    assert (await queue.find_tube("made by a stage")).policy == tube.policy
+
+
+async def test_a_tube_with_a_type_or_options_has_no_other_defaults_than_its_type(queue: Any) -> None:
+    assert (await queue.tube("typed", "fifottl")).policy == PRESETS["fifottl"]
+    with_ttr = await queue.tube("with an option", ttr=30)
+    assert with_ttr.policy == dataclasses.replace(PRESETS["fifottl"], default_ttr_ms=30_000)
+
+
+async def test_a_tube_that_exists_with_other_options_is_refused_with_both_values_and_what_to_do(queue: Any) -> None:
+    await queue.tube("emails")
+    with pytest.raises(penstock.TubeExists) as refused:
+        await queue.tube("emails", ttr=30, retry="3x")
+    for part in ("'emails'", "ttr 5m, not 30s", "retry '5x exp(1s..10m) jitter then bury', not '3x'", "tube alter"):
+        assert part in str(refused.value)
+    with pytest.raises(penstock.TubeExists, match="exists as a fifottl tube, not as a utube tube"):
+        await queue.tube("emails", "utube")
+
+
+async def test_a_tube_that_exists_is_altered_if_it_may_be(queue: Any) -> None:
+    made = await queue.tube("emails", alter=True)
+    altered = await queue.tube("emails", ttr=30, capacity=5, alter=True)
+    assert altered.policy == dataclasses.replace(made.policy, default_ttr_ms=30_000, capacity=5)
+    assert (await queue.find_tube("emails")).policy == altered.policy
+    again = await queue.tube("emails", "fifottl", priority=3, alter=True)
+    assert again.policy == dataclasses.replace(altered.policy, default_priority=3)
+    whole = dataclasses.replace(PRESETS["fifottl"], default_ttl_ms=60_000)
+    assert (await queue.tube("emails", whole, alter=True)).policy == whole
+    assert (await queue.tube("emails", alter=True)).policy == whole
+    keyed = await queue.tube("pages", "utube")
+    limited = await queue.tube("pages", key_limit=2, alter=True)
+    assert limited.policy == dataclasses.replace(keyed.policy, key_limit=2)
+
+
+async def test_what_cannot_be_altered_is_refused_and_nothing_is_changed(queue: Any) -> None:
+    made = await queue.tube("emails")
+    assert await code_of(queue.tube("emails", "utubettl", ttr=30, alter=True)) == "TUBEEXISTS"
+    assert await code_of(queue.tube("emails", PRESETS["utube"], ttr=None, alter=True)) == "UNSUPPORTED"
+    assert await code_of(queue.tube("emails", temporary=True, ttr=30, alter=True)) == "UNSUPPORTED"
+    assert (await queue.find_tube("emails")).policy == made.policy
 
 
 @pytest.mark.parametrize("type", PRESETS)
@@ -334,7 +379,7 @@ async def test_stats_make_no_tube_of_their_own(queue: Any) -> None:
 
 
 async def test_events_and_transitions_count_what_happened(queue: Any) -> None:
-    tube = await queue.tube("events")
+    tube = await queue.tube("events", "fifottl")
     await tube.put("x")
     await tube.put("u", urgent=True)
     await tube.put("y", delay=60)

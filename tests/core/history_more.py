@@ -7,7 +7,7 @@ from random import Random
 
 from penstock.core import policy as p
 from penstock.core.job import Draft
-from penstock.core.limits import NEVER, UNSET
+from penstock.core.limits import JOB_TTL, NEVER, UNSET
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
 
@@ -97,7 +97,8 @@ class MoreCommands:
 
     def wait_end(self) -> None:
         number = self.pair.job(self.any(), *STATES)
-        self.pair.wait_end(self.client(), number, self.random.choice([NEVER, NEVER, 15, 0]))
+        timeout = self.random.choice([NEVER, NEVER, 15, 0])
+        self.pair.wait_end(self.client(), number, timeout, self.random.random() < 0.5, self.tube())
 
     def requeue(self) -> None:
         number = self.pair.job(self.any(), "taken")
@@ -105,7 +106,8 @@ class MoreCommands:
 
     def done(self) -> None:
         number = self.pair.job(self.any(), "taken")
-        self.pair.done(number, self.holder(number), self.random.choice([b"", b"result"]))
+        ttl = self.random.choice([UNSET, JOB_TTL, NEVER, 25])
+        self.pair.done(number, self.holder(number), self.random.choice([b"", b"result"]), ttl)
 
     def ack_with_more(self) -> None:
         number = self.pair.job(self.any(), "taken")

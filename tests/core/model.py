@@ -14,6 +14,7 @@ from penstock.core import policy as p
 from penstock.core.job import Draft
 from penstock.core.limits import NEVER, PRIORITY_UNSET, UNSET
 from penstock.core.policy import TubePolicy
+from penstock.core.retry import THEN_MOVE, parse_retry
 
 from .model_moves import ModelMoves
 from .model_parts import (
@@ -185,14 +186,28 @@ class Model(ModelMoves):
         self.settle()
         return wait
 
-    def wait_end(self, connection: ModelConnection, job: ModelJob, now: int, timeout_ms: int) -> ModelEndWait:
+    def wait_end(
+        self,
+        connection: ModelConnection,
+        job: ModelJob,
+        now: int,
+        timeout_ms: int,
+        failures: bool = False,
+        home: ModelTube | None = None,
+    ) -> ModelEndWait:
         self.check_waiting(connection, timeout_ms)
         due = NEVER if timeout_ms == NEVER else now + timeout_ms
-        wait = ModelEndWait(connection=connection, job=job, due=due, set_at=self.tick())
+        wait = ModelEndWait(connection=connection, job=job, due=due, set_at=self.tick(), failures=failures)
         self.waits.append(wait)
         if job.state in ("done", "zombie"):
-            wait.processed = True
-            self.end_wait(wait, "served")
+            self.job_ended(job, "acked", [wait])
+        elif job.state == "buried":
+            self.job_ended(job, "buried", [wait])
+        elif home is not None and home is not job.tube:
+            text = home.policy.retry
+            retry = job.retry or (parse_retry(text) if text else None)
+            if retry is not None and retry.then == THEN_MOVE and retry.target == job.tube.name:
+                self.job_ended(job, "dead-lettered", [wait])
         return wait
 
     def check_waiting(self, connection: ModelConnection, timeout_ms: int) -> None:

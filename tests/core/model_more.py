@@ -12,6 +12,7 @@ from .model_parts import (
     ModelSession,
     ModelTube,
     check_return,
+    is_duration,
     is_spent,
     not_held,
     not_returnable,
@@ -56,12 +57,17 @@ class MoreModel(Model):
         self.settle()
         return len(jobs)
 
-    def done(self, session: ModelSession, job: ModelJob, body: bytes, now: int) -> str:
-        """It is kept with its result until its ttl ends."""
+    def done(self, session: ModelSession, job: ModelJob, body: bytes, now: int, ttl_ms: int = UNSET) -> str:
+        """It is kept with its result until the result's ttl ends."""
         require(len(body) <= self.body_bytes_max, "TOOBIG")
+        require(ttl_ms in (UNSET, limits.JOB_TTL) or is_duration(ttl_ms), "RANGE")
         refusal = not_held(job, session)
         if refusal == "OK":
             self.set_body(job, body)
+            if ttl_ms == UNSET:
+                ttl_ms = NEVER if job.tube.policy.after_ack == p.KEPT else limits.RESULT_TTL_MS
+            if ttl_ms != limits.JOB_TTL:
+                job.expiry = NEVER if ttl_ms == NEVER else self.now + ttl_ms
             self.happen(job, "kept", "done")
             self.settle()
         return refusal
@@ -81,6 +87,7 @@ class MoreModel(Model):
             return "ISTAKEN" if job.state == "taken" else "NOTKEPT"
         if is_spent(job):
             return "ONLYONCE"
+        self.forget_result_ttl(job)
         was_coming = job.state == "delayed"
         self.send_back(job, ("restarted", "restarted delayed"), delay_ms, UNSET, PRIORITY_UNSET)
         if was_coming:
@@ -95,6 +102,8 @@ class MoreModel(Model):
         require((state in ("delayed", "zombie")) == (delay_ms > 0), "RANGE")
         if is_spent(job) and state in ("ready", "delayed"):
             return "ONLYONCE"
+        if state != "done":
+            self.forget_result_ttl(job)
         if delay_ms:
             job.wake = self.now + delay_ms
         elif state == "done" and job.tube.policy.after_ack == p.KEPT:
@@ -102,6 +111,11 @@ class MoreModel(Model):
         self.happen(job, f"switched to {state}", state)
         self.settle()
         return "OK"
+
+    def forget_result_ttl(self, job: ModelJob) -> None:
+        ttl_ms = job.tube.policy.default_ttl_ms
+        if job.state == "done" and job.expiry != NEVER:
+            job.expiry = NEVER if ttl_ms == NEVER else self.now + ttl_ms
 
     def move(self, session: ModelSession, job: ModelJob, target: ModelTube, now: int, delay_ms: int = 0) -> str:
         require(job.tube is not target, "RANGE")

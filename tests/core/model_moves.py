@@ -68,10 +68,10 @@ class ModelMoves:
             job.unique = b""
         if came_from == "taken":
             self.let_go(job)
-        if to in ("done", "zombie", "gone") and event != "moved out":
-            for wait in [wait for wait in self.waits if isinstance(wait, ModelEndWait) and wait.job is job]:
-                wait.processed = event == "acked" or to != "gone"
-                self.end_wait(wait, "served")
+        if to in ("done", "zombie", "gone", "buried") and event != "moved out":
+            ends = {"expired": "expired", "discarded": "dropped"}
+            end = "acked" if event == "acked" or to in ("done", "zombie") else to
+            self.job_ended(job, ends.get(event, "deleted") if end == "gone" else end)
         if to == "gone":
             self.leave_tube(job)
             if event != "moved out":
@@ -81,6 +81,16 @@ class ModelMoves:
         if to == "ready":
             self.wake_takers(job.tube)
         self.turn_keys(job.tube, job.key if to == "taken" else None)
+
+    def job_ended(self, job: ModelJob, end: str, waits: list[ModelEndWait] | None = None) -> None:
+        """End all waits for the end of a job, or only these."""
+        if waits is None:
+            waits = [wait for wait in self.waits if isinstance(wait, ModelEndWait) and wait.job is job]
+        for wait in waits:
+            if wait.failures or end not in ("buried", "dead-lettered"):
+                wait.end = end
+                wait.reason = b"" if end == "acked" else job.reason
+                self.end_wait(wait, "served")
 
     def index(self, job: ModelJob, came_from: str) -> None:
         """Keep what is in no order that anybody was promised: see swap_out."""
@@ -152,16 +162,17 @@ class ModelMoves:
             self.happen(job, "held back", "delayed")
 
     def give_up(self, job: ModelJob, retry: RetryPolicy) -> None:
+        job.reason = job.reason or b"given up after %d deliveries" % job.deliveries
         if retry.then == THEN_DROP:
             self.happen(job, "discarded", "gone")
             return
-        job.reason = job.reason or b"given up after %d deliveries" % job.deliveries
         if retry.then == THEN_BURY or retry.target == job.tube.name:
             job.buries += 1
             self.happen(job, "exhausted", "buried")
         else:
             target = self.tubes.setdefault(retry.target, ModelTube(retry.target, p.FIFO))
             self.transfer(job, target, "moved in", "ready")
+            self.job_ended(job, "dead-lettered")
 
     def transfer(self, job: ModelJob, target: ModelTube, event: str, to: str) -> None:
         """To the end of another tube."""

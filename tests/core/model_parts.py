@@ -84,10 +84,12 @@ class ModelPutWait(ModelWaiting):
 
 @dataclass(eq=False, kw_only=True)
 class ModelEndWait(ModelWaiting):
-    """For a job to end."""
+    """For a job to end; with `failures`, also to be buried or dead-lettered."""
 
     job: ModelJob
-    processed: bool = False
+    failures: bool = False
+    end: str = "timeout"
+    reason: bytes = b""
 
 
 @dataclass(eq=False)

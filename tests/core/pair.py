@@ -334,7 +334,8 @@ def _outcome(wait: w.Waiting) -> object:
     if isinstance(wait, w.PutWait):
         return _plain(wait.job), wait.refusal.code if wait.refusal else ""
     if isinstance(wait, w.EndWait):
-        return wait.processed
+        assert wait.processed == (wait.end == w.END_ACKED)
+        return w.END_NAMES[wait.end], wait.reason
     assert isinstance(wait, w.Wait)
     return _plain(wait.jobs)
 
@@ -343,7 +344,7 @@ def _model_outcome(wait: ModelWaiting) -> object:
     if isinstance(wait, ModelPutWait):
         return _plain(wait.job), wait.refusal
     if isinstance(wait, ModelEndWait):
-        return wait.processed
+        return wait.end, wait.reason
     assert isinstance(wait, ModelWait)
     return _plain(wait.jobs)
 

@@ -10,6 +10,7 @@ from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import REFUSALS
 from penstock.core.job import BODY_BYTES, Draft, Job
+from penstock.core.limits import UNSET
 from penstock.core.outcomes import OK
 
 from .model_parts import ModelJob
@@ -46,15 +47,15 @@ class FullPair(Pair):
             lambda: self.model.wait_put(its, self.model_tube(i), draft, self.now, timeout_ms),
         )
 
-    def wait_end(self, c: int, number: int, timeout_ms: int) -> None:
+    def wait_end(self, c: int, number: int, timeout_ms: int, failures: bool, home: int) -> None:
         mine, its = self.connections[c]
         job = self.engine.find(FIRST_ID + number, self.now)
         model_job = self.model.find(number, self.now)
         assert (job is None) == (model_job is None)
         if job is not None and model_job is not None:
             self.begin_wait(
-                lambda: self.engine.wait_end(mine, job, self.now, timeout_ms),
-                lambda: self.model.wait_end(its, model_job, self.now, timeout_ms),
+                lambda: self.engine.wait_end(mine, job, self.now, timeout_ms, None, failures, self.tube(home)),
+                lambda: self.model.wait_end(its, model_job, self.now, timeout_ms, failures, self.model_tube(home)),
             )
 
     # Jobs
@@ -71,12 +72,12 @@ class FullPair(Pair):
 
         return self.both(ask_engine, ask_model)
 
-    def done(self, number: int, c: int, body: bytes) -> object:
+    def done(self, number: int, c: int, body: bytes, ttl_ms: int = UNSET) -> object:
         mine, its = self.connections[c]
         return self.with_job(
             number,
-            lambda job: self.engine.done(mine.session, job, body, BODY_BYTES, self.now),
-            lambda job: self.model.done(its.session, job, body, self.now),
+            lambda job: self.engine.done(mine.session, job, body, BODY_BYTES, self.now, ttl_ms),
+            lambda job: self.model.done(its.session, job, body, self.now, ttl_ms),
         )
 
     def switch(self, number: int, state: str, delay_ms: int) -> object:

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from penstock.core import policy as p
 from penstock.core.job import Draft
-from penstock.core.limits import DURATION_MS_MAX, NAME_BYTES_MAX, NEVER, UNSET
+from penstock.core.limits import DURATION_MS_MAX, JOB_TTL, NAME_BYTES_MAX, NEVER, UNSET
 from penstock.core.policy import TubePolicy
 from penstock.core.retry import parse_retry
 
@@ -125,9 +125,9 @@ class MoreRules(RuleBasedStateMachine):
 
     # Jobs
 
-    @rule(n=INDEX, c=INDEX, timeout=TIMEOUT)
-    def wait_end(self, n: int, c: int, timeout: int) -> None:
-        self.pair.wait_end(self.pair.client(c), self.any_job(n), timeout)
+    @rule(n=INDEX, c=INDEX, timeout=TIMEOUT, failures=st.booleans(), t=INDEX)
+    def wait_end(self, n: int, c: int, timeout: int, failures: bool, t: int) -> None:
+        self.pair.wait_end(self.pair.client(c), self.any_job(n), timeout, failures, self.tube(t))
 
     @rule(n=INDEX, c=INDEX, step=STEP)
     def requeue(self, n: int, c: int, step: int) -> None:
@@ -135,11 +135,17 @@ class MoreRules(RuleBasedStateMachine):
         number = self.any_job(n, "taken")
         self.pair.on_job(number, "requeue", session=self.holder_of(number, c))
 
-    @rule(n=INDEX, c=INDEX, step=STEP, length=st.sampled_from([0, 3, 9, 101]))
-    def done(self, n: int, c: int, step: int, length: int) -> None:
+    @rule(
+        n=INDEX,
+        c=INDEX,
+        step=STEP,
+        length=st.sampled_from([0, 3, 9, 101]),
+        ttl=st.sampled_from([UNSET, JOB_TTL, NEVER, 0, 20, -3]),
+    )
+    def done(self, n: int, c: int, step: int, length: int, ttl: int) -> None:
         self.pair.pass_time(step)
         number = self.any_job(n, "taken")
-        self.pair.done(number, self.holder_of(number, c), b"d" * length)
+        self.pair.done(number, self.holder_of(number, c), b"d" * length, ttl)
 
     @rule(n=INDEX, c=INDEX, delay=st.sampled_from([UNSET, 0, 4, 20, -2]), body=st.sampled_from([None, b"", b"acked"]))
     def ack_with_more(self, n: int, c: int, delay: int, body: bytes | None) -> None:

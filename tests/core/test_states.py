@@ -11,7 +11,7 @@ from penstock.core import claiming, staging, stats
 from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.job import Draft, Job
-from penstock.core.limits import FIRED_PER_TURN_MAX
+from penstock.core.limits import FIRED_PER_TURN_MAX, JOB_TTL
 from penstock.core.policy import DISQUE, FIFO, FIFOTTL, TubePolicy
 
 from .desk import Desk
@@ -111,7 +111,7 @@ def in_state(desk: Desk, state: int, policy: TubePolicy = EVERYTHING) -> int:
     if state == s.BURIED:
         desk.do("bury", job)
     elif state == s.DONE:
-        desk.engine.done(desk.me.session, desk.job(job), b"result", 0, desk.clock.ms)
+        desk.engine.done(desk.me.session, desk.job(job), b"result", 0, desk.clock.ms, JOB_TTL)
     elif state == s.ZOMBIE:
         desk.do("ack", job, 5_000)
     assert desk.job(job).state == state
@@ -171,7 +171,7 @@ def expiries(desk: Desk) -> None:
         if state in (s.TAKEN, s.DONE):
             desk.take(tube)
         if state == s.DONE:
-            desk.engine.done(desk.me.session, desk.job(job), b"", 0, desk.clock.ms)
+            desk.engine.done(desk.me.session, desk.job(job), b"", 0, desk.clock.ms, JOB_TTL)
         if state == s.BURIED:
             desk.do("bury", job)
     # A delay stretches the ttl, so a delayed job dies only of a delay that another one outlives: of a late shell.

@@ -43,9 +43,37 @@ def test_the_table_does_what_a_dict_does(local: bool, steps: list[tuple[int, int
             assert table.find(gone) is None
     assert table.count == len(there)
     assert table.scan(0, len(there) + 1) == [there[n] for n in sorted(there)]
+    assert table.scan_back(2**61, len(there) + 1) == [there[n] for n in sorted(there, reverse=True)]
+    half = number // 2
+    assert table.scan_back(half, len(there) + 1) == [there[n] for n in sorted(there, reverse=True) if n <= half]
     for n in (*there, 0, number + 1, -1, 2**62):
         assert table.find(n) is there.get(n)
     check_table(table, number + 1, (lambda x: x.local) if local else (lambda x: x.id))
+
+
+@given(
+    numbers=st.lists(st.integers(0, 3_000), unique=True, max_size=300),
+    removed=st.lists(st.integers(0, 10**6), max_size=300),
+    first=st.integers(0, 700),
+)
+def test_jobs_can_be_inserted_below_others(numbers: list[int], removed: list[int], first: int) -> None:
+    """Some numbers come in any order, others grow from one on, and both go in any order."""
+    table, there, newest = JobTable(True), {}, first
+    for at, number in enumerate(numbers):
+        if number < first:
+            there[number] = job(number)
+            table.insert(there[number])
+        else:
+            there[newest] = job(newest)
+            table.add(there[newest])
+            newest += 1
+        if at < len(removed) and removed[at] % 3 == 0:
+            table.remove(there.pop(sorted(there)[removed[at] % len(there)]))
+    assert table.count == len(there)
+    assert table.scan(0, len(there) + 1) == [there[n] for n in sorted(there)]
+    for n in range(-1, 3_100):
+        assert table.find(n) is there.get(n)
+    check_table(table, newest, lambda x: x.local)
 
 
 @given(
@@ -88,6 +116,9 @@ def test_a_scan_gives_at_least_what_was_asked_for_if_there_is_that_much() -> Non
     assert 10 <= len(table.scan(0, 10)) <= 10 + PAGE_SLOTS
     assert [made.id for made in table.scan(990, 1_000)] == list(range(990, 1_001))
     assert table.scan(1_001, 10) == []
+    assert 10 <= len(table.scan_back(1_000, 10)) <= 10 + PAGE_SLOTS
+    assert [made.id for made in table.scan_back(11, 1_000)] == list(range(11, 0, -1))
+    assert table.scan_back(-1, 10) == []
 
 
 def test_a_page_that_is_nearly_empty_shrinks_to_what_is_left() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from penstock.core.job import Draft
 from penstock.core.limits import NEVER
 from penstock.core.policy import FIFO, STUBE, UTUBE
+from penstock.core.waits import SERVED
 
 from .desk import Desk
 
@@ -126,3 +129,21 @@ def test_a_job_that_comes_back_on_a_full_disk_waits_until_it_can_be_handed_out(d
     desk.engine.takes_go_on()
     desk.pass_ms(1)
     assert [desk.served(wait) for wait in waits] == [[jobs[0]], [jobs[1]], None]
+
+
+@pytest.mark.parametrize("how", ["bury", "exhausted"])
+def test_a_wait_for_the_end_of_a_job_ends_when_it_is_buried_only_if_it_asks_for_that(desk: Desk, how: str) -> None:
+    tube = desk.tube(dataclasses.replace(FIFO, retry="1x then bury"))
+    number = desk.put(tube)
+    job = desk.job(number)
+    end = desk.engine.wait_end(desk.me, job, desk.clock.ms)
+    until_buried = desk.engine.wait_end(desk.me, job, desk.clock.ms, failures=True)
+    desk.take(tube)
+    desk.do("bury" if how == "bury" else "nack", number)
+    assert desk.outbox.ended_waits == [until_buried] and not until_buried.processed
+    at_once = desk.engine.wait_end(desk.me, job, desk.clock.ms, failures=True)
+    assert at_once.outcome == SERVED and not at_once.processed
+    desk.engine.kick(tube, 1, desk.clock.ms)
+    desk.take(tube)
+    desk.do("ack", number)
+    assert end.outcome == SERVED and end.processed

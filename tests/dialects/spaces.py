@@ -24,8 +24,8 @@ FORMAT: list[Any] = [
     {"name": "id", "type": "unsigned"},
     {"name": "status", "type": "string"},
     {"name": "runat", "type": "number"},
-    {"name": "priority", "type": "integer"},
-    {"name": "tube", "type": "string"},
+    {"name": "priority", "type": "integer", "is_nullable": True},
+    {"name": "tube", "type": "string", "is_nullable": True},
     {"name": "name", "type": "string"},
     {"name": "data", "type": "any", "is_nullable": True},
 ]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Any
 
 import pytest
 
 from penstock.core.job import Draft
 from penstock.core.limits import JOB_MEMORY_BYTES, TUBE_MEMORY_BYTES
-from penstock.core.policy import DISQUE, FIFO, FIFOTTL, STUBE, UTUBE, UTUBETTL, XQUEUE
+from penstock.core.policy import DEFAULT, DISQUE, FIFO, FIFOTTL, STUBE, UTUBE, UTUBETTL, XQUEUE
 from penstock.dialects.command import SLICE
 
-from .shop import NOW, Shop
+from .shop import NOW, Shop, decoded
 
 NOT_THERE = "D-01234567-AAAAAAAAAAAAAAAAAAAAAAAA-0001"
 
@@ -26,7 +28,7 @@ def bodies(jobs: list[dict[str, Any]]) -> list[bytes]:
 def test_a_put_makes_its_tube_and_answers_the_id(shop: Shop) -> None:
     id = shop.call("PUT", "t", "body")
     assert len(id) == 40
-    assert shop.engine.tube(b"t").policy == FIFOTTL
+    assert shop.engine.tube(b"t").policy == DEFAULT
     assert shop.call("JOB", "PEEK", id) == {
         "id": id,
         "tube": b"t",
@@ -301,7 +303,8 @@ def test_a_release_changes_what_is_given(shop: Shop) -> None:
 
 
 def test_a_job_goes_through_every_command_on_it(shop: Shop) -> None:
-    shop.call("TUBE", "CREATE", "other")
+    for tube in ("t", "other"):
+        shop.call("TUBE", "CREATE", tube, "TYPE", "fifottl")
     id = shop.call("PUT", "t", "x", "TTR", "10s", "TTL", "1h")
 
     def state() -> Any:
@@ -324,7 +327,7 @@ def test_a_job_goes_through_every_command_on_it(shop: Shop) -> None:
         (["JOB", "MOVE", "@", "other"], b"delayed"),
         (["JOB", "SWITCH", "@", "READY"], b"ready"),
         (["TAKE", "other"], b"taken"),
-        (["JOB", "DONE", "@", '{"a":1}', "AS", "json"], b"done"),
+        (["JOB", "DONE", "@", '{"a":1}', "AS", "json", "TTL", "1h"], b"done"),
     ]
     for words, after in steps:
         answer = shop.call(*[id if word == "@" else word for word in words])
@@ -479,6 +482,7 @@ def test_long_json_is_believed(shop: Shop) -> None:
 def test_what_a_session_holds_waits_for_its_own_grace_time(shop: Shop) -> None:
     shop.engine.session_grace_ms = 1_000
     hasty, patient = shop.another(), shop.another()
+    shop.call("TUBE", "CREATE", "t", "TYPE", "fifottl")
     shop.call("MPUT", "t", "JOB", "a", "JOB", "b")
     shop.call("IDENTIFY", "GRACE", 0, caller=hasty)
     shop.call("IDENTIFY", "GRACE", "5s", caller=patient)
@@ -551,3 +555,90 @@ def test_a_put_may_want_its_tube_to_be_there(shop: Shop) -> None:
     shop.call("TUBE", "CREATE", "q")
     assert len(shop.call("PUT", "q", "a", "EXISTING", "PRIORITY", 1)) == 40
     assert len(shop.call("MPUT", "q", "existing", "PRIORITY", 1, "JOB", "a", "JOB", "b")) == 2
+
+
+def refusal(shop: Shop, *words: str) -> str:
+    """The code with which a command is refused."""
+    return str(shop.call(*words)).split()[0]
+
+
+def outcome(shop: Shop, *words: str) -> Any:
+    """What a wait answers that ends at once, or with its timeout."""
+    shop.caller.reply.resp3 = True
+    if answer := shop.ask(b"JOB", b"WAIT", *(word.encode() if isinstance(word, str) else word for word in words)):
+        return decoded(answer)
+    shop.pass_ms(1)
+    return shop.told(shop.caller)
+
+
+def test_a_put_waits_for_a_moment_in_seconds_or_with_a_unit(shop: Shop) -> None:
+    for at in (b"%d" % (NOW // 1000 + 60), b"%dms" % (NOW // 1000 * 1000 + 60_000), b"%d.000" % (NOW // 1000 + 60)):
+        assert shop.call("JOB", "META", shop.call("PUT", "t", "x", "AT", at))["wakes"] == NOW // 1000 * 1000 + 60_000
+    ids = shop.call("MPUT", "t", "JOB", "a", "AT", f"{NOW + 5}ms", "JOB", "b")
+    assert [shop.call("JOB", "PEEK", id)["state"] for id in ids] == [b"delayed", b"ready"]
+
+
+def test_a_moment_that_has_passed_is_now_and_one_that_cannot_be_is_refused(shop: Shop) -> None:
+    for at in ("0", "1", f"{NOW}ms", f"{NOW - 1}ms"):
+        assert shop.call("JOB", "PEEK", shop.call("PUT", "t", "x", "AT", at))["state"] == b"ready"
+    for at in ("1794808634306", "forever", "soon", "-5", ""):
+        assert refusal(shop, "PUT", "t", "x", "AT", at) == "RANGE", at
+    assert refusal(shop, "PUT", "t", "x", "AT", f"{NOW + 5}ms", "DELAY", "1") == "UNSUPPORTED"
+    shop.call("TUBE", "CREATE", "fifo", "TYPE", "fifo")
+    assert refusal(shop, "PUT", "fifo", "x", "AT", "0") == "UNSUPPORTED"
+
+
+def test_all_commands_that_make_a_tube_give_it_the_same_policy(shop: Shop) -> None:
+    shop.call("PUT", "put", "x")
+    shop.call("MPUT", "mput", "JOB", "x")
+    shop.call("TUBE", "CREATE", "created")
+    assert {shop.engine.tube(name).policy for name in (b"put", b"mput", b"created")} == {DEFAULT}
+
+
+def test_a_dead_letter_is_left_alone_in_a_tube_that_was_made_for_it(shop: Shop) -> None:
+    id = shop.call("PUT", "t", "x", "RETRY", "1x then move dead")
+    shop.call("TAKE", "t")
+    shop.call("JOB", "NACK", id)
+    assert shop.engine.tube(b"dead").policy == FIFO
+
+
+def test_a_tube_may_be_altered_by_its_type_or_as_a_whole(shop: Shop) -> None:
+    shop.call("TUBE", "CREATE", "t")
+    shop.call("TUBE", "ALTER", "t", "TYPE", "fifottl", "TTR", "1m")
+    assert shop.engine.tube(b"t").policy == dataclasses.replace(DEFAULT, default_ttr_ms=60_000)
+    assert refusal(shop, "TUBE", "ALTER", "t", "TYPE", "fifo", "PRIORITY", "1") == "TUBEEXISTS"
+    whole = {**dataclasses.asdict(DEFAULT), "default_ttl_ms": None, "retry": ""}
+    shop.call("TUBE", "ALTER", "t", "POLICY", json.dumps(whole))
+    assert shop.engine.tube(b"t").policy == dataclasses.replace(DEFAULT, retry="")
+
+
+def test_a_wait_answers_with_a_number_or_with_an_outcome(shop: Shop) -> None:
+    id = shop.call("PUT", "t", "x", "RETRY", "1x then move dead")
+    assert outcome(shop, id, "TIMEOUT", "0") == 0
+    assert outcome(shop, id, "TIMEOUT", "0", "OUTCOME") == {"outcome": b"timeout", "reason": b""}
+    shop.call("TAKE", "t")
+    shop.call("JOB", "NACK", id, "REASON", "no luck")
+    assert outcome(shop, id, "TUBE", "t", "OUTCOME") == {"outcome": b"dead-lettered", "reason": b"no luck"}
+    shop.call("BURY", id, "REASON", "why not")
+    assert outcome(shop, id) == 0
+    assert outcome(shop, id, "OUTCOME") == {"outcome": b"buried", "reason": b"why not"}
+    shop.call("JOB", "DELETE", id)
+    assert outcome(shop, id, "OUTCOME") == {"outcome": b"gone", "reason": b""}
+    assert refusal(shop, "JOB", "WAIT", id, "OUTCOMES") == "SYNTAX"
+
+
+def test_a_wait_does_not_tell_the_reason_that_a_job_was_given_in_a_foreign_tube(shop: Shop) -> None:
+    for tube, retry in (("mine", "1x then move dead"), ("other", "1x then bury")):
+        shop.call("TUBE", "CREATE", tube, "RETRY", retry)
+    moved, dead = shop.call("PUT", "mine", "x"), shop.call("PUT", "mine", "y")
+    first, second = shop.another(b"mine"), shop.another(b"mine")
+    for caller, id in ((first, moved), (second, dead)):
+        caller.reply.resp3 = True
+        shop.ask(b"JOB", b"WAIT", id, b"OUTCOME", caller=caller)
+    shop.call("JOB", "MOVE", moved, "other")
+    shop.call("BURY", moved, "REASON", "secret")
+    assert shop.told(first) == {"outcome": b"buried", "reason": b""}
+    shop.call("TAKE", "mine")
+    shop.call("JOB", "NACK", dead, "REASON", "known")
+    assert shop.told(second) == {"outcome": b"dead-lettered", "reason": b"known"}
+    assert shop.call("JOB", "WAIT", dead, "TUBE", "other", caller=first).startswith("NOPERM")

@@ -11,8 +11,9 @@ from penstock.core.policy import FIFO, FIFOTTL, UTUBE, TubePolicy
 from penstock.core.tube import Tube
 from penstock.dialects.calls import Family, LongCall
 from penstock.dialects.command import SLICE, Long
-from penstock.dialects.spaces import Spaces
+from penstock.dialects.spaces.methods import Spaces
 from penstock.dialects.tarantool import TubeMethods
+from penstock.dialects.xqueue_spaces import Spaces as XqueueSpaces
 from penstock.wire.iproto import CALL, Request
 from penstock.wire.msgpack import pack, unpack
 
@@ -112,7 +113,11 @@ def test_what_lists_a_tube_that_is_dropped_meanwhile_tells_what_it_found_and_not
     engine = shop.engine
     tube = engine.create_tube(QUEUE, policy, NOW)
     engine.put_many(tube, [Draft(b"mine")] * MANY, NOW)
-    family, args = (TubeMethods(shop.site), ["r"]) if method == b"tasks_by_state" else (Spaces(shop.site), [])
+    family, args = (
+        (TubeMethods(shop.site), ["r"])
+        if method == b"tasks_by_state"
+        else (Spaces(shop.site, XqueueSpaces(shop.site)), [])
+    )
     shop.site.start_long = lambda caller, long: drop_and_go_on(shop, tube, long)
     [rows] = results(shop, family, method, QUEUE, *args)
     assert isinstance(rows, list) and SLICE <= len(rows) < MANY
@@ -146,7 +151,7 @@ def test_a_list_of_a_dropped_tube_shows_nothing_that_went_to_the_one_in_its_plac
 
 
 def test_what_tells_of_all_tubes_counts_all_of_it_also_what_no_answer_could_hold(shop: Shop) -> None:
-    engine, spaces = shop.engine, Spaces(shop.site)
+    engine, spaces = shop.engine, Spaces(shop.site, XqueueSpaces(shop.site))
     shop.site.start_long = None
     tube = engine.create_tube(b"taken", FIFO, NOW)
     for _ in range(BATCH_JOBS_MAX // 10_000 + 1):
@@ -160,6 +165,6 @@ def test_what_tells_of_all_tubes_counts_all_of_it_also_what_no_answer_could_hold
         assert results(shop, spaces, b"count", name) == [BATCH_JOBS_MAX + 10_000]
     assert results(shop, spaces, b"len", b"_queue_consumers") == [2 * MANY]
     assert results(shop, spaces, b"len", b"_queue") == [3]
-    shop.caller = shop.another(b"keyed")
+    shop.caller = shop.another(b"keyed", b"_queue*")
     assert results(shop, spaces, b"len", b"_queue_consumers") == [MANY]
     assert results(shop, spaces, b"len", b"_queue") == [1] and results(shop, spaces, b"len", b"_queue_taken") == [0]

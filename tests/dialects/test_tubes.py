@@ -53,7 +53,7 @@ REFUSED = {
         "WRONGTYPE the field has_ttl of a policy must be ",
     ),
     "a yes for a number": (["POLICY", '{"type":"x","capacity":true}'], "WRONGTYPE the field capacity of "),
-    "code of another process": (["POLICY", '{"type":"x","driven":true}'], "UNSUPPORTED a driver is code of "),
+    "a driver by its policy": (["POLICY", '{"type":"x","driven":true}'], "UNSUPPORTED a policy cannot say "),
     "an empty type": (["POLICY", '{"type":""}'], "WRONGTYPE the type of a tube is a word"),
 }
 

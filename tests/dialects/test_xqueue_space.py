@@ -13,6 +13,7 @@ from penstock.core import policy as p
 from penstock.core import states as s
 from penstock.core.errors import DamagedJournal, OutOfRange, PenstockError, Unsupported
 from penstock.core.job import BodyRef, Draft
+from penstock.dialects.xqueue_options import told
 from penstock.dialects.xqueue_space import METHODS, Waits
 from penstock.testing import check
 from penstock.wire.msgpack import Ext, pack, unpack
@@ -338,8 +339,11 @@ def test_kick_takes_a_number_for_a_count_always() -> None:
 def test_stats_have_a_pretty_form() -> None:
     space = Stand().upgrade(options())
     task(space, "T")
+    space.put({"name": "n", "tube": "A"}, {"delay": 5})
     told = space.stats(True)
-    assert told["counts"]["taken"] == 1 and told["transition"] == {"none-ready": 1, "ready-taken": 1}
+    assert told["counts"] == {"Ready": 0, "Taken": 1, "Waiting": 1, "Buried": 0, "Done": 0, "Zombie": 0}
+    assert told["transition"] == {"X-R": 1, "R-T": 1, "X-W": 1}
+    assert told["tube"]["A"]["counts"]["Waiting"] == 1 and told["tube"]["A"]["transition"] == {"X-W": 1}
     assert space.queue_stats() == space.stats()
 
 
@@ -430,6 +434,8 @@ ENDS: list[tuple[str, dict[str, Any], Story, str, bool]] = [
     ("kill", {}, lambda stand, space: space.kill(1), "R", False),
     ("kill taken", {}, lambda stand, space: (space.take(), space.kill(1)), "T", False),
     ("truncate", {}, lambda stand, space: space.truncate(), "R", False),
+    ("bury", {}, lambda stand, space: (space.take(), space.bury(1)), "B", False),
+    ("switch to B", {}, lambda stand, space: space.switch(1, "B"), "B", False),
     ("ttl", {"ttl": 5}, lambda stand, space: stand.pass_s(5), "R", False),
     ("timeout", {}, lambda stand, space: stand.pass_s(10), "R", False),
     ("timeout taken", {}, lambda stand, space: (space.take(), stand.pass_s(10)), "T", False),
@@ -455,8 +461,11 @@ def test_wait_tells_at_once_of_what_was_acked_and_is_kept_and_does_not_wait_for_
     space = stand.upgrade(options(keep=True))
     row, processed = space.wait(task(space, "D"), 10)
     assert (row["status"], processed) == ("D", True)
-    row, processed = space.wait(task(space, "B"), 0)
-    assert (row["status"], processed) == ("B", False)
+    for timeout in (0, 10, None):
+        row, processed = space.wait(task(space, "B"), timeout)
+        assert (row["status"], processed) == ("B", False), "a buried task is not waited for"
+    row, processed = space.wait(task(space, "R"), 0)
+    assert (row["status"], processed) == ("R", False)
 
 
 def test_a_put_can_wait_for_the_end_of_its_task() -> None:
@@ -514,7 +523,7 @@ def test_features_are_switched_on_a_live_space_and_tasks_owners_and_statistics_s
     assert space.release(held, {"delay": 5})[1] == "W"
     assert space.take()[0] == ready
     assert space.ack(ready)[1] == "D"
-    stand.upgrade(options(zombie=5))
+    stand.upgrade(options(keep=False, zombie=5, retval="table"))
     assert space.get(ready)["status"] == "D"
     assert space.restart(held)["status"] == "R"
     space.take()
@@ -556,12 +565,42 @@ def test_what_a_second_upgrade_leaves_out_of_the_rows_stays_and_other_rows_are_r
     stand = Stand()
     space = stand.upgrade(options())
     stand.upgrade({"features": {"ttl": 5}})
-    assert stand.space().options.delayed is False and stand.space().options.ttl == 5
+    assert stand.space().options.delayed is True and stand.space().options.ttl == 5
     assert space.put(TASK)["name"] == "n"
     words = "format, fields and primary_key of space 'space' are fixed; make another space and move the tasks"
     assert refused(stand.upgrade, {**options(), "primary_key": ["id", "name"], "features": {}}) == words
     assert refused(stand.upgrade, {"fields": {"status": "status"}}) == words
     assert refused(stand.upgrade, {"format": FORMAT[:-1]}) == words
+
+
+def test_a_second_upgrade_keeps_what_it_leaves_out_and_reports_what_it_changed() -> None:
+    stand = Stand()
+    stand.upgrade(options(keep=True))
+    before = stand.space().options
+
+    def changed(given: Any) -> dict[str, Any]:
+        return stand.spaces.upgrade(b"space", given, stand.now).changed
+
+    for nothing in ({}, None, {"features": {}}, {"features": {"ttl": None}, "tube_stats": None}, told(before)):
+        assert changed(nothing) == {} and stand.space().options == before
+    assert changed({"tube_stats": ["new"]}) == {"tube_stats": [["A", "B", "C"], ["new"]]}
+    assert changed({"tube_stats": []}) == {"tube_stats": [["new"], []]}
+    assert changed({"features": {"ttl": False, "ttr": 5}}) == {"features.ttl": [True, False], "features.ttr": [True, 5]}
+    assert "mutually exclusive" in refused(stand.upgrade, {"features": {"zombie": 5}})
+    assert changed({"features": {"zombie": 5, "keep": False}}) == {
+        "features.keep": [True, False],
+        "features.zombie": [False, 5],
+    }
+    assert stand.space().options.delayed is True
+
+
+def test_a_function_that_makes_ids_stays_when_an_upgrade_leaves_it_out() -> None:
+    stand = Stand()
+    space = stand.upgrade(options(id=lambda: 77))
+    stand.upgrade({"tube_stats": []})
+    assert space.put(TASK)["id"] == 77
+    stand.upgrade({"features": {"id": "required"}})
+    assert stand.space().make_id is None
 
 
 def test_ids_can_be_made_in_another_way_where_they_cannot_meet() -> None:
@@ -663,7 +702,7 @@ def test_any_options_are_taken_or_refused(asked: dict[str, Any]) -> None:
 
 def test_a_value_that_is_let_in_can_leave_however_deep_it_is() -> None:
     space = Stand().upgrade(options())
-    for depth in range(1, 40):
+    for depth in range(1, 80):
         deep: Any = "x"
         for _ in range(depth):
             deep = [deep]
@@ -672,7 +711,7 @@ def test_a_value_that_is_let_in_can_leave_however_deep_it_is() -> None:
         except PenstockError:
             break
         assert unpack(pack([row])) == [row] == [space.get(row["id"])]
-    assert depth == 28
+    assert depth == 65
 
 
 @pytest.mark.parametrize(("buried", "states"), [(True, [s.BURIED, s.TAKEN]), (False, [s.READY, s.READY])])

@@ -205,7 +205,7 @@ def test_a_sleeping_taker_is_woken_by_a_delay_that_ends(queue: penstock.Queue) -
 
 
 def test_a_sleeping_taker_is_woken_by_a_ttr_that_passes(queue: penstock.Queue) -> None:
-    tube = queue.tube("wake")
+    tube = queue.tube("wake", "fifottl")
     tube.put("x", ttr=0.05)
     assert queue.session().tube("wake").take() is not None
     assert Running(lambda: tube.take(timeout=None)).answer().deliveries == 2

@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.core.errors import CommandError, DamagedJournal, OutOfRange
-from penstock.host.host import boot_id
+from penstock.host.boot import boot_id
 from penstock.journal.check import check_log
 from penstock.journal.copies import copy_log
 from penstock.journal.disk import ReadOnlyDisk, RealDisk

@@ -23,8 +23,15 @@ from tests.journal.resting import wait_for_rest
 
 
 def test_a_directory_is_open_in_one_process_at_a_time(tmp_path: Path) -> None:
-    with penstock.open(tmp_path / "queue"), pytest.raises(InUse, match=f"pid {os.getpid()}"):
+    program = "import penstock, sys; queue = penstock.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "queue")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdin is not None and other.stdout is not None
+    assert other.stdout.readline() == b"open\n"
+    with pytest.raises(InUse, match=f"another process \\(pid {other.pid}\\)"):
         penstock.open(tmp_path / "queue")
+    other.communicate()
     penstock.open(tmp_path / "queue").close()
 
 
@@ -60,18 +67,6 @@ def test_a_sync_that_fails_stops_the_queue_and_is_never_tried_again(
     queue.close()
     with penstock.open(tmp_path / "queue") as again:
         assert "durable" in [job.body for job in again.tube("t").take_many(10)]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path, needs: Callable[[bool, str], None]) -> Any:
-    """A file system of 24 MB."""
-    mount = tmp_path / "small"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(mount)]
-    mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
-    needs(mounted, "mounting a small file system takes root and the right to mount")
-    yield mount
-    subprocess.run(["umount", str(mount)], check=True)
 
 
 def test_a_full_disk_refuses_puts_while_takes_and_acks_go_on_and_puts_resume_with_space(small_disk: Path) -> None:
@@ -201,7 +196,7 @@ def open_files(directory: Path) -> list[str]:
 
 def test_a_session_that_is_forgotten_does_not_keep_the_queue_open(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as queue:
-        tube = queue.tube("t")
+        tube = queue.tube("t", "fifottl")
         tube.put("x")
         assert queue.session().tube("t").take() is not None
         assert tube.stats()["taken"] == 1

@@ -10,7 +10,7 @@ import pytest
 import penstock
 from penstock.core import states as s
 from penstock.core.errors import DamagedJournal, NoJournal, OutOfRange
-from penstock.host.host import boot_id
+from penstock.host.boot import boot_id
 from penstock.host.ledger import wall_ms
 from penstock.journal.check import check_log
 from penstock.journal.copies import copy_log

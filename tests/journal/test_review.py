@@ -20,7 +20,6 @@ from penstock.core.engine import Engine
 from penstock.core.errors import ClaimGone, DamagedJournal, Fenced, JournalFailed, NoSpace, OutOfRange, Unsupported
 from penstock.core.job import Draft
 from penstock.core.outbox import Outbox
-from penstock.drivers import unregister_driver
 from penstock.journal.disk import RealFile
 from penstock.journal.recovery import open_log
 from penstock.testing.disk import MemoryDisk, crashes
@@ -305,16 +304,3 @@ def test_one_put_is_one_frame_and_has_to_fit_in_one() -> None:
     assert refused.value.code == "TOOBIG" and tube.total() == 0
     with pytest.raises(OutOfRange):
         engine.put_many(tube, [], WALL)
-
-
-def test_a_driver_is_refused_where_it_could_not_come_back(tmp_path: Path) -> None:
-    class Driver:
-        create_space = staticmethod(lambda name, options: None)
-        new = staticmethod(lambda space, on_task_change, options: None)
-
-    penstock.register_driver("not on disk", Driver)
-    try:
-        with penstock.open(tmp_path) as queue, pytest.raises(Unsupported, match="in memory"):
-            queue.tube("t", "not on disk")  # type: ignore[arg-type]
-    finally:
-        unregister_driver("not on disk")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
 
+from penstock.core import policy as p
+from penstock.core import states as s
+from penstock.core.job import Draft
 from penstock.journal.recovery import Opened, open_log
 from penstock.journal.segment import segment_names, snapshot_names
 from penstock.journal.snapshot import Snapshot, use_snapshot
@@ -96,3 +100,34 @@ def test_a_snapshot_and_the_log_since_it_began_are_the_whole_log(seed: int, memo
         assert from_snapshot.engine._last_creation >= whole.engine._last_creation
         assert from_snapshot.engine._next_number >= whole.engine._next_number
         disk = trimmed.copy()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_numbers_that_jobs_brought_and_their_states_survive(ended: bool, snapshot: bool) -> None:
+    """A crash uses up the integers that the tube had reserved, and none of those that jobs may bring."""
+    disk = MemoryDisk()
+    life = Life(disk, 1)
+    engine, log = life.opened.engine, life.opened.log
+    policy = dataclasses.replace(p.FIFO, first_integer=1_000, after_ack=p.KEPT)
+    tube = engine.create_tube(b"moved", policy, life.now)
+    states = {3: s.READY, 7: s.BURIED, 256: s.DONE, 999: s.READY}
+    for number, state in states.items():
+        engine.put(tube, Draft(b"%d" % number, number=number, arrives=state), life.now)
+    assert engine.put(tube, Draft(b"counted"), life.now).local == 1_000
+    log.commit(life.now, life.now)
+    if snapshot:
+        life.take_snapshot(1)
+    log.make_durable(log.written)
+    if ended:
+        log.close(life.now, life.now)
+    engine = reopen(disk).engine
+    check(engine)
+    tube = engine.tube(b"moved")
+    found = {number: engine.find_local(tube, number, engine.now) for number in states}
+    assert {number: (job.body, int(job.state)) for number, job in found.items() if job} == {
+        number: (b"%d" % number, state) for number, state in states.items()
+    }
+    assert engine.put(tube, Draft(b"late", number=4), engine.now).local == 4
+    assert engine.put(tube, Draft(b"counted, too"), engine.now).local >= 1_001
+    check(engine)

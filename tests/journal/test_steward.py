@@ -116,7 +116,7 @@ def test_checkpoints_under_load_lose_nothing_and_invent_nothing(
 @pytest.mark.parametrize("phase", range(1, 14))
 def test_a_queue_closed_at_any_pause_of_a_checkpoint_opens_with_everything(tmp_path: Path, phase: int) -> None:
     queue = penstock.open(tmp_path, history_bytes=0, history_bodies=False, memory_limit=MEGABYTE, fsync="never")
-    tube = queue.tube("t")
+    tube = queue.tube("t", "fifottl")
     expected = [str(number).ljust(1_000, ".") for number in range(1_500)]
     tube.put_many(expected)
     steward = queue._host.has_journal()._steward
@@ -241,6 +241,7 @@ def full(request: pytest.FixtureRequest) -> Iterator[tuple[SmallDisk, Queue, int
     """A queue on a disk that is full: puts are refused; and how many jobs there are."""
     disk = SmallDisk(capacity=2 * SEGMENT_BYTES + 3 * MEGABYTE)
     queue = disk.queue(**getattr(request, "param", {}))
+    queue.tube("t", "fifottl")
     yield disk, queue, fill(queue, 200_000)
     disk.capacity = None
     queue.close()
@@ -335,7 +336,7 @@ def filled() -> Iterator[tuple[SmallDisk, Queue, int]]:
     disk = SmallDisk()
     queue = disk.queue()
     wait_for_rest(queue)
-    queue.tube("t").put("done")
+    queue.tube("t", "fifottl").put("done")
     take_and_ack(queue, 1)
     queue.checkpoint()
     disk.capacity = disk.used() + SEGMENT_BYTES + 6 * MEGABYTE

@@ -123,7 +123,8 @@ PUT {t} b|PUT {t} b UNIQUE u|PUT {t} b DEDUP d|PUT {t} b NAME canary|MPUT {t} JO
 TAKE mail.none AND {t}|ACK {j}|ACK {n}|RELEASE {j}|REQUEUE {j}|BURY {j}|DIG {j}|KICK {t} 10
 JOB TOUCH {j}|JOB NACK {j}|JOB DONE {j} x|JOB DELETE {j}|JOB DELETE {n}|JOB SNATCH {j}|JOB RESTART {j}
 JOB SWITCH {j} ready|JOB MOVE {j} mail.in|JOB MOVE {n} mail.in|JOB PEEK {j}|JOB PEEK {n}|JOB META {j}
-JOB NAMED {t} canary|JOB WAIT {j} TIMEOUT 0|JOB LIST {t} ready|JOB LIST {t} buried|JOB SCAN 0 TUBE {t}
+JOB NAMED {t} canary|JOB WAIT {j} TIMEOUT 0|JOB WAIT {j} TIMEOUT 0 TUBE {t} OUTCOME
+JOB LIST {t} ready|JOB LIST {t} buried|JOB SCAN 0 TUBE {t}
 JOB SCAN 0 TUBE {t} PACKED|JOB HISTORY {j}|JOB HISTORY {n}
 TUBE CREATE {t}|TUBE CREATE {t} TYPE utubettl|TUBE INFO {t}|TUBE STATS {t}|TUBE ALTER {t} TTL 5|TUBE PAUSE {t} all
 TUBE RELEASE {t}|TUBE TRUNCATE {t}|TUBE DROP {t}|GLOBAL QLEN {t}|GLOBAL QPEEK {t} 1|GLOBAL SCAN 0 TUBE {t}
@@ -236,6 +237,8 @@ def test_no_function_reaches_a_foreign_tube(node: Node, secrets: Secrets) -> Non
     names += [f"box.queue.tube.{NUMBERED}:{method}" for method in methods.split()]
     names += [f"box.space.{SPACE}:{method}" for method in [*spaces.split(), "len", "unbury", "insert", "format"]]
     names += [f"box.space.{NUMBERED}:{method}" for method in ("select", "get", "count", "len", "update")]
+    for space in (f"{SPACE}.index.primary", f"{NUMBERED}.index.status", f"{SECRET}.index.mail.in"):
+        names += [f"box.space.{space}:{method}" for method in ("select", "get", "count", "len", "min", "max")]
     for name in names:
         assert str(node.tenant.ask("CALL", name)).startswith("NOPERM "), name
         for args in ((), (0,), (CANARY,), ("tenant",)):
@@ -283,9 +286,43 @@ def test_functions_about_all_tubes_tell_of_own_ones(node: Node, secrets: Secrets
             for method in ("select", "count", "len", "get"):
                 answer = _called(calls, f"box.space.{space}:{method}", [], {"iterator": "ALL"})
                 assert answer[0] == "refused" and not _has_canary(answer), (space, method, answer)
-        for space in (272, 280, 281, 288, 289, 304, 512, 513):
+        for space in (272, 304, 512, 513, 514, 515):
             code, body = calls.ask(SELECT, {0x10: space, 0x11: 0, 0x12: 100, 0x13: 0, 0x14: 2, 0x20: []})
             assert code or body[0x30] == [], (space, body)
+
+
+@attempt(
+    "read foreign spaces by their numbers and the schema: SELECT of each number, _vspace and _vindex by all indexes",
+    port="IPROTO",
+    caller=USER,
+    result="the schema has the spaces of the user's own tubes; the number of a foreign one does not exist",
+)
+def test_a_schema_has_only_own_spaces_and_foreign_numbers_do_not_exist(node: Node, secrets: Secrets) -> None:
+    mine = {row[2]: row[0] for row in _selected(node.calls, 281, 0, 2, [])}
+    assert set(mine) == {"_vspace", "_vindex", "mail.in", "mail.mine"}
+    assert {row[0] for row in _selected(node.calls, 289, 0, 2, [])} == set(mine.values())
+    for calls in (node.calls, node.calls_15):
+        for number in range(2_048):
+            for iterator in (0, 2):
+                for key in ([], [0], [CANARY]):
+                    answer = _selected(calls, number, 0, iterator, key)
+                    assert not _has_canary(answer), (number, answer)
+                    assert number in mine.values() or isinstance(answer, int) or answer == [] or number in (280, 288)
+            for space in (280, 281, 288, 289):
+                rows = _selected(calls, space, 0, 0, [number])
+                assert rows == [] or number in mine.values(), rows
+        for name in (SECRET, NUMBERED, SPACE, f"{CANARY}.disque", "_queue", "_queue_taken_2"):
+            assert _selected(calls, 281, 2, 0, [name]) == []
+        for iterator in range(7):
+            for index in range(3):
+                assert not _has_canary(_selected(calls, 281, index, iterator, []))
+                assert not _has_canary(_selected(calls, 289, index, iterator, []))
+
+
+def _selected(calls: IprotoWire, space: int, index: int, iterator: int, key: list[object]) -> Any:
+    """The rows of a SELECT, or the number of its error."""
+    code, body = calls.ask(SELECT, {0x10: space, 0x11: index, 0x12: 100, 0x13: 0, 0x14: iterator, 0x20: key})
+    return code & 0x7FFF if code else body[0x30]
 
 
 @attempt(
@@ -404,8 +441,8 @@ def test_a_wait_does_not_show_what_became_of_a_moved_task(node: Node, secrets: S
 )
 def test_the_time_of_a_job_in_a_foreign_tube_is_not_told(node: Node, secrets: Secrets) -> None:
     owner, tenant = node.owner, node.tenant
-    owner.ask("TUBE", "CREATE", f"{CANARY}.source")
-    tenant.ask("TUBE", "CREATE", "mail.moved")
+    owner.ask("TUBE", "CREATE", f"{CANARY}.source", "TYPE", "fifottl")
+    tenant.ask("TUBE", "CREATE", "mail.moved", "TYPE", "fifottl")
     here = owner.ask("JOURNAL", "HEAD")
     start = here[here.index(b"written") + 1] + 1  # type: ignore[attr-defined, index]
     came = _id(owner.ask("PUT", f"{CANARY}.source", f"{CANARY} body"))

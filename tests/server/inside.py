@@ -15,7 +15,9 @@ from penstock.server import table
 from penstock.server.config import load
 from penstock.server.forwarding import open_tunnels
 from penstock.server.iproto import doors
-from penstock.server.serve import _listen, open_host
+from penstock.server.listening import Accept
+from penstock.server.ports import Ports
+from penstock.server.serve import open_bus, open_host, pages
 from penstock.server.server import Server
 from tests.ports import free_port
 
@@ -35,13 +37,14 @@ async def server(home: Path, *words: str) -> AsyncIterator[Server]:
     server.apply_all()
     iproto_doors = doors(server)
     open_tunnels(server, list(dict.fromkeys(iproto_doors.values())))
-    listeners = await _listen(server, iproto_doors)
+    open_ports = await ports_of(server, {name: door.accept for name, door in iproto_doors.items()})
+    await open_bus(server, open_ports)
+    await open_ports.accept()
     server.node.begin_turn()
     try:
         yield server
     finally:
-        for listener in listeners:
-            listener.close()
+        open_ports.close()
         for client in server.clients:
             client.abort()
         await until(lambda: len(server.clients) == 0)
@@ -49,6 +52,14 @@ async def server(home: Path, *words: str) -> AsyncIterator[Server]:
         server.node.stop()
         with host.lock:
             host.close()
+
+
+async def ports_of(server: Server, iproto: dict[str, Accept]) -> Ports:
+    """Reserve the ports of a server."""
+    clients = server.clients
+    ports = Ports(server.config, server.loop, clients.accept, iproto, pages(server), clients.handshakes)
+    await ports.bind()
+    return ports
 
 
 async def meet(one: Server, other: Server) -> None:

@@ -227,12 +227,13 @@ class Server:
         return [self.home / f"{number}.stdout", self.home / f"{number}.stderr"]
 
     def answers(self) -> bool:
-        """Whether it can be connected to, and answers. Of whoever asks it has taken leave then: nobody counts them."""
+        """Return whether its journal is loaded and it serves. It has closed the connection that asked, too."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as connection:
                 connection.sendall(b"PING\r\n")
                 connection.shutdown(socket.SHUT_WR)
-                return b"".join(iter(lambda: connection.recv(1024), b"")) != b""
+                answer = b"".join(iter(lambda: connection.recv(1024), b""))
+                return bool(answer) and not answer.startswith(b"-LOADING")
         except ConnectionError:
             return False
 

@@ -350,8 +350,13 @@ def test_a_user_has_no_more_tubes_than_another_node_can_be_told() -> None:
         account.grant(b"mail")
     assert account.tubes.match(b"mail") and len(account.tubes.texts) == PATTERNS_MAX
     with pytest.raises(OutOfRange, match="user 'mail' has 10000 patterns of tubes"):
-        account.grant(b"more")
-    assert not account.tubes.match(b"more")
+        account.grant(b"more", truncate=True)
+    assert not account.tubes.match(b"more") and not account.truncates
+    account = Account("mail", None)
+    for number in range(PATTERNS_MAX):
+        account.grant(b"t%d" % number, truncate=True)
+    with pytest.raises(OutOfRange, match="user 'mail' may truncate 10000 tubes"):
+        account.grant(b"more", truncate=True)
 
 
 def test_a_job_is_of_its_queue_whoever_knows_its_id(mail: Client, owner: Client) -> None:

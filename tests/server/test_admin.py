@@ -123,6 +123,7 @@ def test_ping_and_time(wire: Wire) -> None:
 
 
 def test_hello_alone_is_disques_and_names_an_address_that_can_be_connected_to(server: Server, wire: Wire) -> None:
+    wire.call("DEBUG", "FLUSHALL")  # Queues that other tests have paused would be shown.
     node = wire.call("CLUSTER", "MYID")
     assert re.fullmatch(rb"[0-9a-f]{40}", node)
     assert wire.ask("HELLO") == b"*3\r\n:1\r\n" + bulks(node)[4:] + bulks(node, "127.0.0.1", server.port, 1)
@@ -558,6 +559,7 @@ def test_info_says_how_durable_the_server_is(wire: Wire) -> None:
 
 
 def test_cluster_of_one(server: Server, wire: Wire) -> None:
+    wire.call("DEBUG", "FLUSHALL")  # Queues that other tests have paused would be shown.
     node = wire.call("CLUSTER", "MYID")
     address = b"127.0.0.1:%d@%d" % (server.port, server.bus_port)
     assert wire.call("CLUSTER", "NODES") == b"%s %s myself 0 0 connected\n" % (node, address)

@@ -72,7 +72,7 @@ def test_whoever_starts_it_hears_that_it_does_not_serve(home: Path) -> None:
         for words in ((), ("--logfile", "")):
             ended = start(home, "--port", str(port), *words)
             assert ended.returncode == 1
-            assert ended.stderr.count(f"somebody else listens on port {port}") == 1
+            assert ended.stderr.count(f"port {port} is in use") == 1
     assert not (home / "node.pid").exists()
     assert f"port {port}" in (home / "node.log").read_text()
 

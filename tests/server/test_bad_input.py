@@ -61,7 +61,7 @@ FATAL: dict[str, tuple[bytes, str]] = {
     "9 a length of 5,000 digits": (b"*1\r\n$" + b"9" * 5_000 + b"\r\n", BULK),
     "10 a length of minus ten": (b"*1\r\n$-10\r\n", BULK),
     "11 a body of 4 GB": (b"*1\r\n$4294967296\r\n", BULK),
-    "11 a body that is longer than any": (b"*3\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$67174401\r\n", BULK),
+    "11 a body that is longer than any": (b"*3\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$536870913\r\n", BULK),
     "12 a wrong end": (b"*1\r\n$4\r\nPINGxx", PROTOCOL + "expected CRLF behind a bulk"),
     "13 a command in a command": (b"*1\r\n*1\r\n", PROTOCOL + "expected '$', got '*'"),
     "13 an escape for the terminal": (b"*1\r\n\x1b[2J\r\n", PROTOCOL + "expected '$', got '?'"),

@@ -100,9 +100,11 @@ def test_what_cannot_be_called_is_refused_and_the_connection_goes_on(wire: Wire,
     assert refused(wire, "CALL") == "ERR wrong number of arguments for 'call' command"
     assert refused(wire, "CALL", "queue.nope") == "ERR Procedure 'queue.nope' is not defined"
     assert refused(wire, "CALL", b"\xff", b"\x90") == r"ERR Procedure '\xff' is not defined"
-    for value in (b"", b"\xc1", b"\x92\x01", b"\x01\x01", b"\x91" * 40 + b"\x01", b"\xdd\xff\xff\xff\xff"):
+    for value in (b"", b"\xc1", b"\x92\x01", b"\x01\x01", b"\xdd\xff\xff\xff\xff"):
         told = "WRONGTYPE argument 2 of queue.tube.q:put is no value in msgpack"
         assert refused(wire, "CALL", "queue.tube.q:put", b"\x01", value) == told
+    told = "WRONGTYPE argument 1 of queue.tube.q:put is nested more than 64 deep; flatten it, or put it as text"
+    assert refused(wire, "CALL", "queue.tube.q:put", b"\x91" * 80 + b"\x01") == told
     assert refused(wire, "CALL", f"queue.tube.{tube}:ack", b"\x05") == "ERR Task was not taken"
     assert refused(wire, "CALL", "box.space.nope:dig", b"\x05").startswith("ERR Procedure")
     assert refused(wire, "CALL", f"box.space.{tube}:insert", b"\x05").startswith("ERR ")

@@ -158,6 +158,18 @@ def test_a_body_that_a_node_does_not_allow_costs_its_copy_and_no_link(three: Clu
     assert three.nodes[1].cluster_info()["cluster_stats_refused"] == before
 
 
+def test_a_body_that_the_home_of_a_tube_does_not_allow_is_refused_through_another_node(
+    three: Cluster, wires: list[Wire]
+) -> None:
+    home, other, _ = wires
+    home.call("PUT", "small-bodies", "x")
+    with configured(home, "max-body", 1_000_000):
+        with pytest.raises(Refusal, match=r"^TOOBIG .* 1000000 bytes \(max_body\)"):
+            other.call("PUT", "small-bodies", bytes(2_000_000))
+        assert other.call("PUT", "small-bodies", "y")
+    assert home.call("TUBE", "DROP", "small-bodies") == b"OK"
+
+
 def test_the_history_of_a_job_is_told_by_the_node_that_made_it(three: Cluster) -> None:
     first, second = three.nodes[:2]
     id = first.ask("ADDJOB", "history", "body", 1000, "REPLICATE", 1)

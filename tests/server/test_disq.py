@@ -71,6 +71,7 @@ def test_a_session_with_disque_is_answered_byte_for_byte(server: Server, wire: W
 
 
 def test_its_line_of_cluster_nodes_has_six_fields(server: Server, wire: Wire) -> None:
+    wire.call("DEBUG", "FLUSHALL")  # Queues that other tests have paused would be shown.
     node = wire.call("CLUSTER", "MYID")
     # Where the port for nodes is not the usual one, it is told behind the other.
     line = b"%s 127.0.0.1:%d@%d myself 0 0 connected\n" % (node, server.port, server.bus_port)

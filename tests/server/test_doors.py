@@ -14,8 +14,7 @@ import pytest
 
 import penstock.server.server
 from penstock.server.config import load
-from penstock.server.iproto import doors
-from penstock.server.serve import _listen_bus, _listen_iproto, open_host
+from penstock.server.serve import open_bus, open_host
 from tests.ports import free_port
 
 from . import inside
@@ -80,11 +79,13 @@ def test_a_unix_socket_has_its_permissions_and_goes_with_its_server(start: Start
 
 def test_a_file_that_is_no_socket_is_not_removed_for_one(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("do not touch")
-    words = ["--port", str(free_port()), "--iproto-port", "0", "--cluster-port", str(free_port()), "--dir", "."]
-    [(code, said), (_, elsewhere)] = refusals(
-        tmp_path, [*words, "--unixsocket", "precious"], ["--dir", "b", *words[:-2], "--unixsocket", "nosuch/s"]
-    )
-    assert code == 1 and said == "penstock: cannot listen on precious: there is a file of this name, and no socket\n"
+
+    def words(directory: str, socket: str) -> list[str]:
+        ports = ["--port", str(free_port()), "--http-port", str(free_port()), "--iproto-port", "0"]
+        return [*ports, "--dir", directory, "--unixsocket", socket]
+
+    [(code, said), (_, elsewhere)] = refusals(tmp_path, words(".", "precious"), words("b", "nosuch/s"))
+    assert code == 1 and said == "penstock: cannot listen on precious: the file exists and is not a socket\n"
     assert elsewhere == "penstock: cannot listen on nosuch/s: No such file or directory\n"
     assert (tmp_path / "precious").read_text() == "do not touch"
 
@@ -92,7 +93,7 @@ def test_a_file_that_is_no_socket_is_not_removed_for_one(tmp_path: Path) -> None
 def test_the_log_tells_where_clients_find_the_server_and_who_ended_it(start: Start) -> None:
     server = start("--bind", "127.0.0.1", "::1", "--no-journal")
     wire = server.connect()
-    assert f" serves 127.0.0.1:{server.port}, [::1]:{server.port}, " in server.log()
+    assert f" serves 127.0.0.1:{server.port} (RESP), [::1]:{server.port} (RESP), " in server.log()
     wire.send("SHUTDOWN")
     address = wire.address
     assert server.ended() == 0
@@ -128,7 +129,7 @@ def test_a_port_that_is_taken_is_named_with_its_address(tmp_path: Path) -> None:
         port = str(somebody.getsockname()[1])
         words = ["--port", str(free_port()), "--iproto-port", "0", "--cluster-port", str(free_port())]
         [(code, said)] = refusals(tmp_path, [*words, "--http-port", port, "--http-bind", "127.0.0.1", "--bind", "::1"])
-    assert code == 1 and said.startswith(f"penstock: cannot listen on 127.0.0.1: somebody else listens on port {port};")
+    assert code == 1 and said.startswith(f"penstock: cannot listen on 127.0.0.1: port {port} is in use;")
 
 
 def test_a_port_for_iproto_that_is_taken_is_told_with_the_flag_for_another(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_port_for_iproto_that_is_taken_is_told_with_the_flag_for_another(tmp_p
         port = taken.getsockname()[1]
         for name in ("iproto-port", "iproto15-port"):
             ((code, said),) = refusals(tmp_path, ["--port", "0", f"--{name}", str(port)])
-            assert code == 1 and f"port {port} is taken" in said and f"--{name}" in said
+            assert code == 1 and f"port {port} is in use; choose another port with --{name}\n" in said
 
 
 def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path, certificate: Path) -> None:
@@ -162,19 +163,23 @@ def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path, certificate
     assert "flag --tls-ca-cert-file" in told[4][1] and "text.pem" in told[4][1]
 
 
-def test_why_a_port_that_nobody_asked_for_is_closed_is_said_as_it_is(tmp_path: Path) -> None:
+def test_why_a_port_that_nobody_asked_for_is_closed_is_said_as_it_is(tmp_path: Path, path: Path) -> None:
     """An address that is none of this machine's is no port that is taken."""
 
     async def main() -> None:
-        config = load(None, ["--dir", str(tmp_path), "--bind", "203.0.113.9"], {}, tmp_path)
+        words = ["--dir", str(tmp_path), "--bind", "203.0.113.9", "--unixsocket", path.name]
+        config = load(None, words, {}, tmp_path)
         host = open_host(config)
         server = penstock.server.server.Server(config, host, asyncio.get_running_loop())
-        assert await _listen_iproto(server, doors(server)) == await _listen_bus(server) == []
+        ports = await inside.ports_of(server, {})
+        await open_bus(server, ports)
         why = f"cannot be opened ({os.strerror(errno.EADDRNOTAVAIL)})"
-        assert [warning.partition(", so")[0] for warning in server.warnings] == [
-            f"port 3301 {why}",
-            f"port 17711 {why}",
+        assert ports.warnings == [
+            f"port 7711 {why}, so RESP is off; check --bind",
+            f"port 3301 {why}, so IPROTO is off; check --bind",
+            f"port 17711 {why}, so the cluster bus is off; check --bind",
         ]
+        ports.close()
         host.close()
 
     inside.run(main())

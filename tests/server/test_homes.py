@@ -64,7 +64,7 @@ def test_a_tube_is_used_through_any_node(wires: list[Wire]) -> None:
 
 def test_a_take_through_one_node_is_woken_by_a_put_through_another(three: Cluster, wires: list[Wire]) -> None:
     home, other, third = wires
-    home.call("TUBE", "CREATE", "woken")
+    home.call("TUBE", "CREATE", "woken", "TYPE", "fifottl")
     other.send("TAKE", "woken", "TIMEOUT", "20s")
     other.send("PING")
     wait_for(lambda: pairs(home.call("TUBE", "STATS", "woken"))[b"waiting"] == 1)
@@ -100,7 +100,7 @@ def test_acks_of_jobs_on_several_nodes_are_added_up(wires: list[Wire]) -> None:
 
 def test_disques_words_work_on_them_too(wires: list[Wire]) -> None:
     home, other, third = wires
-    home.call("TUBE", "CREATE", "words")
+    home.call("TUBE", "CREATE", "words", "TYPE", "fifottl")
     ids = [other.call("ADDJOB", "words", body, 0) for body in ("a", "b", "c")]
     assert third.call("QLEN", "words") == 3
     assert third.call("QPEEK", "words", -1)[0][1] == ids[2]
@@ -114,6 +114,7 @@ def test_disques_words_work_on_them_too(wires: list[Wire]) -> None:
 
 def test_sessions_and_their_grace_are_the_same_on_both_nodes(three: Cluster, wires: list[Wire]) -> None:
     home, other, third = wires
+    home.call("TUBE", "CREATE", "grace", "TYPE", "fifottl")
     id = home.call("PUT", "grace", "body")
     token = pairs(other.call("IDENTIFY", "GRACE", "20s"))[b"token"]
     assert len(other.call("TAKE", "grace")) == 1
@@ -167,7 +168,7 @@ def test_stages_and_consumers_are_found_on_whichever_node_they_are(wires: list[W
 
 
 def test_the_python_client_uses_any_node(three: Cluster, wires: list[Wire]) -> None:
-    wires[0].call("TUBE", "CREATE", "python")
+    wires[0].call("TUBE", "CREATE", "python", "TYPE", "fifottl")
     urls = [f"penstock://127.0.0.1:{node.port}" for node in three.nodes]
     with penstock.connect(urls[1]) as producer, penstock.connect(urls[2]) as consumer:
         jobs = [producer.tube("python").put(str(number)) for number in range(5)]
@@ -200,6 +201,8 @@ def test_calls_over_iproto_go_to_the_home_and_many_at_a_time(three: Cluster, wir
     assert other.call("queue.tube.calls:bury", 1)[0][1] == "!"
     assert third.call("queue.tube.calls:kick", 1) == [1]
     assert third.call("queue.statistics", "calls")[0]["tasks"]["taken"] == 1
+    assert [row[0] for row in third.call("box.space.calls:select", [1], {"iterator": "GE"})[0]] == [1, 2]
+    assert [row[0] for row in third.call("box.space.calls.index.status:select", ["t"])[0]] == [2]
     # Over RESP the same functions, and the old form of a call.
     assert msgpack.unpackb(wires[1].call("CALL", "queue.tube.calls:peek", pack(2))[0])[0][1] == "t"
     assert other.call("queue.tube.calls:release", 2, code=CALL_16) == [[2, "r", {"n": 2}]]
@@ -244,6 +247,7 @@ def test_without_its_home_a_tube_is_refused_by_name_and_with_it_all_is_as_before
     home, entry, third = three.nodes
     id_of_home = home.id.decode()
     where = f"lives on node {id_of_home} at 127.0.0.1:{home.port}, which "
+    home.ask("TUBE", "CREATE", "lost", "TYPE", "fifottl")
     id = home.ask("PUT", "lost", "body")
     wire, waiting = entry.connect(), entry.connect()
     call = IprotoWire(entry.iproto_port)

@@ -109,7 +109,7 @@ def test_what_was_put_is_acked_once_while_homes_and_others_are_killed(tmp_path: 
     with cluster_of(tmp_path, 3, "--appendfsync", "everysec") as cluster:
         nodes = cluster.nodes
         for node, tube in zip(nodes, TUBES, strict=False):
-            node.ask("TUBE", "CREATE", tube)
+            node.ask("TUBE", "CREATE", tube, "TYPE", "fifottl")
         producers = [Producer(nodes[at:] + nodes[:at], tube) for at, tube in enumerate(TUBES)]
         consumers = [Consumer(nodes[at:] + nodes[:at]) for at in range(3)]
         for each in (*producers, *consumers):

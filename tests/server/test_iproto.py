@@ -54,15 +54,21 @@ def test_every_connection_has_a_salt_of_its_own(iprotos: Connect) -> None:
 
 def test_what_clients_ask_when_they_connect_is_answered(iproto: IprotoWire) -> None:
     assert iproto.ask(ID, {0x54: 6, 0x55: [2]}) == (0, {0x54: 3, 0x55: []})
+    loaded = {}
     for space in (281, 289, 277):
-        assert iproto.ask(SELECT, {0x10: space, 0x11: 0, 0x12: 2**32 - 1, 0x14: 2, 0x20: []}) == (0, {0x30: []})
+        code, body = iproto.ask(SELECT, {0x10: space, 0x11: 0, 0x12: 2**32 - 1, 0x14: 2, 0x20: []})
+        assert code == 0
+        loaded[space] = body[0x30]
+    assert {row[2] for row in loaded[281]} >= {"_vspace", "_vindex", "_queue", "_queue_consumers", "_queue_taken"}
+    assert {row[0] for row in loaded[289]} == {row[0] for row in loaded[281]} and loaded[277] == []
     assert iproto.ask(PING) == (0, {})
 
 
 def test_other_requests_and_spaces_are_refused(iproto: IprotoWire) -> None:
     assert iproto.ask(2, {0x10: 512, 0x21: [1]}) == (0x8000 | 48, {0x31: "Unknown request type 2"})
-    code, body = iproto.ask(SELECT, {0x10: 512, 0x20: []})
-    assert code == 0x8000 | 36 and body[0x31].startswith("Space '#512' does not exist")
+    for space in (0, 511, 516, 1_023, 2**31, 2**63, 2**64 - 1):
+        code, body = iproto.ask(SELECT, {0x10: space, 0x20: []})
+        assert code == 0x8000 | 36 and body[0x31].endswith("does not exist"), space
 
 
 @pytest.mark.parametrize("sync", [0, 1, 2**32, 2**64 - 1])
@@ -386,7 +392,7 @@ def test_nonsense_is_told_and_closed_and_nobody_else_is_harmed(
     [
         b"\x06" + pack({0: 64, 1: 5}) + b"\xc0",
         b"\x09" + pack({0: 10, 1: 5}) + b"\x81\x21\xc0\xc0",
-        struct.pack(">BI", 0xCE, 61) + pack({0: 10, 1: 5}) + b"\x81\x21" + b"\x91" * 53 + b"\x01",
+        struct.pack(">BI", 0xCE, 78) + pack({0: 10, 1: 5}) + b"\x81\x21" + b"\x91" * 70 + b"\x01",
     ],
 )
 def test_a_body_that_makes_no_sense_is_refused_and_its_client_keeps_what_it_has(
@@ -493,7 +499,7 @@ def test_a_port_that_was_asked_for_is_had_or_refused(tmp_path: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         ((code, said),) = refusals(tmp_path, ["--port", "0", "--iproto-port", port])
-    assert code == 1 and f"cannot listen for IPROTO: port {port} is taken" in said
+    assert code == 1 and f"port {port} is in use; choose another port with --iproto-port" in said
 
 
 def test_the_default_port_is_left_alone_where_it_is_taken(tmp_path: Any, start: Callable[..., Server]) -> None:
@@ -519,7 +525,7 @@ def test_the_default_port_is_left_alone_where_it_is_taken(tmp_path: Any, start: 
         process.stdout.read()
         assert process.wait(20) == 0
     assert f"{address}:{port}" in first and "IPROTO" not in first
-    assert "port 3301 is taken, so there is no IPROTO" in second
+    assert "port 3301 is in use, so IPROTO is off; choose another port with --iproto-port" in second
 
 
 def test_who_does_not_get_on_is_closed(start: Callable[..., Server], dial: Dial) -> None:

@@ -219,6 +219,7 @@ def test_a_body_over_the_limit_is_refused_and_leaves_no_queue_behind(wire: Wire,
 
 
 def test_a_leaving_node_takes_no_jobs_and_lets_nobody_wait(wire: Wire, wires: Callable[[], Wire], queue: bytes) -> None:
+    wire.call("DEBUG", "FLUSHALL")  # Queues that other tests have paused would be shown.
     id, empty, waiting = wire.add(queue), queue + b"empty", wires()
     waiting.send("GETJOB", "FROM", empty)
     wait_for(lambda: wire.call("QSTAT", empty))

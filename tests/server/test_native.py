@@ -136,6 +136,7 @@ def test_a_client_that_sends_no_more_waits_no_more(wires: Wires, queue: bytes) -
 def test_jobs_of_a_session_outlive_its_connections_as_long_as_it_said(wires: Wires, queue: bytes) -> None:
     gone, other, heir = wires(), wires(), wires()
     token = pairs(gone.call("IDENTIFY", "GRACE", "1h"))[b"token"]
+    gone.call("TUBE", "CREATE", queue, "TYPE", "fifottl")
     id = gone.call("PUT", queue, "x")
     gone.call("TAKE", queue)
     number = gone.call("CLIENT", "ID")
@@ -156,6 +157,7 @@ def test_a_grace_time_holds_after_a_crash(start: Start, tmp_path: Path) -> None:
     words = ["--dir", str(tmp_path / "data"), "--session-grace", "0"]
     server = start(*words)
     early, late, hasty = server.connect(), server.connect(), server.connect()
+    hasty.call("TUBE", "CREATE", "t", "TYPE", "fifottl")
     ids = hasty.call("MPUT", "t", "JOB", "a", "JOB", "b", "JOB", "c")
     tokens = [pairs(early.call("IDENTIFY", "GRACE", "1h"))[b"token"]]
     early.call("TAKE", "t")

@@ -110,7 +110,8 @@ def test_put_unique_finds_the_ready_task_of_the_same_data(iproto: IprotoWire, q:
     assert new != first
     assert refused(call, "queue.put_unique", 0, q, 0, 0, 0, 127) == (32, "Can not put unique task without data")
     call("queue.create_tube", f"{q}_fifo", "fifo")
-    assert "have to be configured" in refused(call, "queue.put_unique", 0, f"{q}_fifo", 0, 0, 0, None, "x")[1]
+    words = refused(call, "queue.put_unique", 0, f"{q}_fifo", 0, 0, 0, None, "x")[1]
+    assert "have to be configured" in words and "is a fifo tube; put_unique needs a queue15 tube" in words
 
 
 def test_a_negative_timeout_waits_for_ever_and_tubes_come_into_being(iproto: IprotoWire, q: str) -> None:

@@ -296,9 +296,10 @@ def test_what_a_server_refuses_to_start_with(start: Start, tmp_path: Path, conf:
     starts = {
         # Two servers cannot use one directory, or one port.
         (75, "is open in another process"): ["--dir", "data", "--journal", "no", *port],
-        (1, f"somebody else listens on port {server.port}; stop them"): [
+        (1, f"port {server.port} is in use; choose another port with --port"): [
             *("--dir", "other", "--port", str(server.port), "--iproto-port", str(free_port())),
         ],
+        (2, "disque.conf is not a directory"): ["--dir", "disque.conf", *port],
         # Who binds elsewhere needs a password.
         (2, "binding 0.0.0.0 without a password"): ["--bind", "127.0.0.1", "0.0.0.0", *port],
         (2, "disque.conf line 4: appendonly must be yes or no"): ["disque.conf", *port],

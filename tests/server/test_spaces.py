@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .iproto_wire import IprotoWire, Refusal
+from .iproto_wire import SELECT, IprotoWire, Refusal
 
 CENTURY_US = 3_153_600_000_000_000
 
@@ -34,7 +34,7 @@ def test_rows_have_the_layout_of_the_original(iproto: IprotoWire) -> None:
     assert event == created + ttl and abs(created / 1e6 - time.time()) < 60
     ((id, state, event, ttl, ttr, pri, created, utube, data),) = call("box.space.rows_utubettl:get", 0)
     assert (ttl, ttr, pri, utube, data) == (CENTURY_US, CENTURY_US, 0, "7", "x") and event == created + ttl
-    assert call("box.space.rows_fifo:get", 99) == [None]
+    assert call("box.space.rows_fifo:get", 99) == []
 
 
 def test_rows_are_counted_and_selected(iproto: IprotoWire) -> None:
@@ -50,7 +50,7 @@ def test_rows_are_counted_and_selected(iproto: IprotoWire) -> None:
     assert call("box.space.many_rows:select", [], {"limit": 2, "offset": 1_500}) == [rows[1_500:1_502]]
     assert call("box.space.many_rows:select", 3) == call("box.space.many_rows:select", [3]) == [[[3, "r", 3]]]
     assert call("box.space.many_rows:select", 9_999) == [[]]
-    for wrong in ({"limit": -1}, {"nope": 1}, {"iterator": "LT"}, {"offset": 1.5}, 5):
+    for wrong in ({"limit": -1}, {"nope": 1}, {"offset": 1.5}, {"limit": "x"}, 5):
         assert refused(call, "box.space.many_rows:select", None, wrong)[0] == 32
     assert refused(call, "box.space.many_rows:select", "x")[0] == 18
     assert refused(call, "box.space.many_rows:get")[0] == refused(call, "box.space.many_rows:get", [1, 2])[0] == 19
@@ -83,6 +83,75 @@ def test_tubes_who_waits_and_what_is_taken_can_be_read(iproto: IprotoWire, iprot
     assert len(waiting) == 2 and {row[0] for row in waiting} != {session}
     assert [row[3] - row[4] for row in waiting] == [100_001_000, CENTURY_US]
     assert call("box.space._queue:select", None, {"limit": 1, "offset": 1}) == [tubes[1:2]]
+
+
+def test_keys_and_iterators_are_obeyed_by_tubes_and_by_spaces_about_tubes(iproto: IprotoWire) -> None:
+    call = iproto.call
+    for name in ("keys_a", "keys_b"):
+        (told,) = call("queue.create_tube", name, "fifo")
+        for number in range(4):
+            call(f"queue.tube.{name}:put", number)
+        call(f"queue.tube.{name}:take", 0)
+    select = "box.space.keys_b:select"
+    for iterator, ids in {"EQ": [2], "REQ": [2], "GE": [2, 3], "GT": [3], "LE": [2, 1, 0], "LT": [1, 0]}.items():
+        assert [row[0] for row in call(select, [2], {"iterator": iterator})[0]] == ids
+        assert call("box.space.keys_b:count", [2], {"iterator": iterator}) == [len(ids)]
+    assert [row[0] for row in call(select, [], {"iterator": "LE", "limit": 2, "offset": 1})[0]] == [2, 1]
+    row = call("box.space._queue:get", "keys_b")
+    assert row[0][:2] == ["keys_b", told["tube_id"]] and call("box.space._queue:select", ["keys_b"]) == [row]
+    assert call("box.space._queue:count", "keys_b") == [1] and call("box.space._queue:get", "keys_nope") == []
+    assert call("box.space._queue.index.tube_id:get", told["tube_id"]) == row
+    assert [each[0] for each in call("box.space._queue:select", "keys_a", {"iterator": "GE", "limit": 2})[0]] == [
+        *("keys_a", "keys_b")
+    ]
+    (taken,) = call("box.space._queue_taken.index.task:select", [told["tube_id"]])
+    assert [each[1:3] for each in taken] == [[told["tube_id"], 0]]
+    assert call("box.space._queue_taken:select", taken[0][:3]) == [taken]
+    assert call("box.space._queue_taken:select", [taken[0][0], told["tube_id"], 1]) == [[]]
+    assert call("box.space.keys_b.index.status:min", "r")[0][0] == 1
+    assert call("box.space.keys_b.index.status:max", ["r"])[0][0] == 3
+    assert call("box.space.keys_b.index.status:max", "!") == []
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "code", "words"),
+    [
+        ("select", [["x"]], 18, "Supplied key type of part 1 does not match index part type: expected unsigned"),
+        ("select", [[1, 2]], 31, "Invalid key part count (expected [0..1], got 2)"),
+        ("index.status:select", [["r", -1]], 18, "Supplied key type of part 2 does not match"),
+        ("index.status:get", [["r"]], 19, "Invalid key part count in an exact match (expected 2, got 1)"),
+        ("select", [[1], {"iterator": "FOO"}], 72, "Unknown iterator type 'FOO'"),
+        ("select", [[1], {"iterator": "NEIGHBOR"}], 112, "does not support requested iterator type"),
+        ("count", [[1], {"iterator": 99}], 1, "Illegal parameters, Invalid iterator type"),
+        ("select", [{"id": 1}], 32, "a key must be a value or a list of values"),
+        ("count", [[1], {"limit": 1}], 32, "unknown option 'limit'; there are iterator"),
+        ("index.nope:select", [], 33, "Procedure 'box.space.wrong_keys.index.nope:select' is not defined"),
+        ("index.status:put", [], 33, "is not defined"),
+        ("pairs", [], 32, "use select with a limit"),
+    ],
+)
+def test_wrong_keys_and_options_have_tarantools_errors(
+    iproto: IprotoWire, method: str, args: list[Any], code: int, words: str
+) -> None:
+    iproto.call("queue.create_tube", "wrong_keys", "fifo", {"if_not_exists": True})
+    path = f"box.space.wrong_keys.{method}" if method.startswith("index.") else f"box.space.wrong_keys:{method}"
+    number, text = refused(iproto.call, path, *args)
+    assert number == code and words in text
+
+
+def test_wrong_select_requests_have_tarantools_errors(iproto: IprotoWire) -> None:
+    for body, code in (
+        ({0x10: 512, 0x11: 7, 0x20: []}, 35),
+        ({0x10: 512, 0x14: 9, 0x20: []}, 112),
+        ({0x10: 512, 0x14: 2**64 - 1, 0x20: []}, 1),
+        ({0x10: 512, 0x20: [1]}, 18),
+        ({0x10: 512, 0x20: ["a", "b"]}, 31),
+        ({0x10: 516, 0x20: []}, 36),
+        ({0x10: 512, 0x12: -1, 0x20: []}, 20),
+        ({0x10: 512, 0x20: "a"}, 20),
+    ):
+        assert iproto.ask(SELECT, body)[0] == 0x8000 | code, body
+    assert iproto.ask(SELECT, {0x10: 512, 0x12: 0, 0x20: []}) == (0, {0x30: []})
 
 
 @pytest.mark.parametrize(

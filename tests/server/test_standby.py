@@ -13,7 +13,7 @@ import penstock
 from penstock.client.standby import Standby
 from penstock.client.url import target
 from penstock.core.errors import CommandError, DamagedJournal, InUse, StandbyOnly
-from penstock.host.host import boot_id
+from penstock.host.boot import boot_id
 from penstock.journal.check import check_log
 from penstock.journal.disk import RealDisk
 from penstock.journal.identity import Identity, identity

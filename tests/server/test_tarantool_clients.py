@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -56,6 +57,36 @@ def test_tarantool_python_calls_everything(server: Server) -> None:
             call("queue.tube.nope:ack", (0,))
         assert refused.value.args == (33, "Procedure 'queue.tube.nope:ack' is not defined")
         assert call("queue.tube.py:truncate").data == [] and call("queue.tube.py:drop").data == [True]
+
+
+def test_tarantool_python_gets_the_values_of_the_original(server: Server) -> None:
+    with closing(tarantool.Connection("127.0.0.1", server.iproto_port)) as connection:
+        call = connection.call
+
+        def refused(function: str, *args: Any) -> tuple[Any, ...]:
+            with pytest.raises(tarantool.DatabaseError) as caught:
+                call(function, args)
+            return caught.value.args
+
+        assert call("queue.create_tube", ("vfifo", "fifo", {"capacity": 100, "if_not_exist": True})).data
+        assert refused("queue.create_tube", "vfifo", "fifo") == (32, "Space 'vfifo' already exists")
+        assert call("queue.tube.vfifo:put", ("x", {"pri": "1"})).data == [[0, "r", "x"]]
+        assert call("queue.tube.vfifo:take", (0, {"stube": "s"})).data == [[0, "t", "x"]]
+        assert call("queue.tube.vfifo:touch", (0,)).data == []
+        assert call("queue.tube.vfifo:bury", (0,)).data == [[0, "!", "x"]]
+        assert call("queue.tube.vfifo:kick", (-1,)).data == [-1]
+        assert call("queue.tube.vfifo:kick", ("1",)).data == [1]
+        assert refused("queue.tube.vfifo:put") == (39, "Tuple field 3 (data) required by space format is missing")
+        call("queue.create_tube", ("vttl", "fifottl"))
+        assert call("queue.tube.vttl:put", ("x", {"pri": -3, "ttr": 0})).data == [[0, "r", "x"]]
+        token = uuid.uuid4()
+        assert refused("queue.identify", token.bytes) == (32, f"The UUID {token} is unknown.")
+        deep: Any = "x"
+        for _ in range(64):
+            deep = [deep]
+        assert call("queue.tube.vfifo:put", (deep,)).data == [[1, "r", deep]]
+        assert refused("queue.tube.vfifo:put", [deep])[0] == 20
+        assert connection.ping() > 0
 
 
 def test_a_pool_of_tarantool_python_finds_that_the_server_can_be_written_to(server: Server) -> None:
@@ -157,6 +188,16 @@ def test_asynctnt_queue_calls_everything_and_takes_concurrently_on_one_connectio
             assert (await queue.statistics())["atnt"]["calls"]["put"] == 51
             with pytest.raises(TarantoolDatabaseError, match="Task was not taken"):
                 await tube.ack(9_999)
+            # A client that sends the same options to every type.
+            await connection.call("queue.create_tube", ["atnt_fifo", "fifo", {"capacity": 100, "ttl": 5}])
+            plain = queue.tube("atnt_fifo")
+            assert (await plain.put("x", pri="1", ttl=5, ttr=5, delay=5)).status == Status.READY
+            assert (await plain.take(0)).data == "x"
+            assert (await plain.release(0, delay=5)).status == Status.READY
+            await plain.bury(0)
+            assert await plain.kick(-1) == -1 and await plain.kick(1.5) == 1
+            assert (await tube.put("first", pri=-3)).status == Status.READY
+            assert (await tube.take(0)).data == "first"
 
     asyncio.run(scenario())
 
@@ -207,4 +248,100 @@ def test_net_box_calls_takes_and_reconnects(guarded: Server, needs: Callable[[ob
         ["Task was not taken"],
         [33],
         ["t"],
+        ["fifo", "fifottl"],
+        ["x"],
+        [-1, 1, 1],
+        [0],
+        [32, "Space 'fifo' already exists"],
+        ["The UUID 00000000-0000-0000-0000-000000000000 is unknown."],
+        ["Cannot create temporary tube in replicaset mode"],
+        [["mail"], {"tube_stats": [[], ["mail"]]}],
+        [23, "Tuple field 4 (tube) type does not match one required by operation: expected string, got nil"],
+        [{"Buried": 1, "Done": 0, "Ready": 0, "Taken": 0, "Waiting": 0, "Zombie": 0}],
+        ["B", False],
+        [64, 20],
+    ]
+
+
+def jobs_and_a_tube(port: int, name: str) -> None:
+    """Make a space `NAME_jobs` with four tasks, two of them waiting, and a tube `NAME_tube` with three, one taken."""
+    format = [{"name": "id", "type": "unsigned"}, {"name": "status", "type": "string"}]
+    format += [{"name": "runat", "type": "number"}, {"name": "tube", "type": "string"}, {"name": "data"}]
+    fields = {"status": "status", "runat": "runat", "tube": "tube"}
+    options = {"format": format, "fields": fields, "features": {"id": "auto_increment", "delayed": True}}
+    with closing(tarantool.Connection("127.0.0.1", port)) as connection:
+        connection.call("xqueue.upgrade", (f"{name}_jobs", options))
+        for number in range(4):
+            attributes = {"delay": 100 - number} if number > 1 else {}
+            connection.call(f"box.space.{name}_jobs:put", ({"tube": "ab"[number % 2], "data": number}, attributes))
+        connection.call("queue.create_tube", (f"{name}_tube", "fifo"))
+        for number in range(3):
+            connection.call(f"queue.tube.{name}_tube:put", (f"body {number}",))
+
+
+def test_tarantool_python_selects_from_spaces_by_name(server: Server) -> None:
+    with closing(tarantool.Connection("127.0.0.1", server.iproto_port)) as connection:
+        # They come after the schema was loaded.
+        jobs_and_a_tube(server.iproto_port, "py")
+        select = connection.select
+        assert [row[0] for row in select("py_jobs", 2, iterator=tarantool.const.ITERATOR_GE)] == [2, 3, 4]
+        assert [row[0] for row in select("py_jobs", ["b"], index="tube_status")] == [2, 4]
+        assert [row[0] for row in select("py_jobs", [0], index="runat", iterator=tarantool.const.ITERATOR_GT)] == [4, 3]
+        assert [row[0] for row in select("py_jobs", limit=2, offset=1)] == [2, 3]
+        assert [list(row)[4] for row in select("py_jobs", 1)] == [0]
+        assert select("py_jobs", 99).data == []
+        assert select("_queue", "py_tube")[0][3] == "fifo"
+        connection.call("queue.tube.py_tube:take", (0,))
+        [row] = select("_queue_taken", index="task", key=[select("_queue", "py_tube")[0][1]])
+        assert row[2] == 0 and select("py_tube", ["t"], index="status").data == [[0, "t", "body 0"]]
+        with pytest.raises(tarantool.SchemaError):
+            select("py_nope")
+        with pytest.raises(tarantool.DatabaseError, match="Supplied key type of part 2 does not match"):
+            select("py_tube", ["r", "x"], index="status")
+        with pytest.raises(tarantool.DatabaseError):
+            connection.insert("py_tube", (9, "r", "x"))
+
+
+def test_asynctnt_selects_from_spaces_by_name_and_gets_named_fields(server: Server) -> None:
+    asyncio.run(select_with_asynctnt(server))
+
+
+async def select_with_asynctnt(server: Server) -> None:
+    connection = await asynctnt.connect(host="127.0.0.1", port=server.iproto_port)
+    await asyncio.to_thread(jobs_and_a_tube, server.iproto_port, "aio")
+    with pytest.raises(asynctnt.exceptions.TarantoolSchemaError):
+        await connection.select("aio_jobs")
+    await connection.refetch_schema()
+    rows = await connection.select("aio_jobs", [2], iterator="GE")
+    assert [(row["id"], row["status"], row["tube"]) for row in rows] == [(2, "R", "b"), (3, "W", "a"), (4, "W", "b")]
+    rows = await connection.select("aio_jobs", {"tube": "a", "status": "W"}, index="tube_status")
+    assert [row["data"] for row in rows] == [2]
+    rows = await connection.select("aio_tube", [2], iterator="LE", limit=2)
+    assert [row["data"] for row in rows] == ["body 2", "body 1"]
+    assert (await connection.select("_queue", ["aio_tube"]))[0]["tube_type"] == "fifo"
+    # A request by number needs no schema.
+    number = (await connection.select("_vspace", ["aio_tube"], index="name"))[0]["id"]
+    assert len(await connection.select(number, [1])) == 1
+    await connection.disconnect()
+
+
+def test_net_box_selects_from_spaces_by_name(server: Server, needs: Callable[[object, str], None]) -> None:
+    program = shutil.which("tarantool")
+    needs(program, "tarantool is not installed, so its net.box is not tried (Debian: apt-get install tarantool)")
+    assert program is not None
+    jobs_and_a_tube(server.iproto_port, "netbox")
+    with closing(tarantool.Connection("127.0.0.1", server.iproto_port)) as taker:
+        taker.call("queue.tube.netbox_tube:take", (0,))
+        script = Path(__file__).with_name("netbox_spaces.lua")
+        command = [program, str(script), str(server.iproto_port)]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert run.returncode == 0, run.stderr
+    told = [json.loads(line) for line in run.stdout.splitlines()]
+    [after], [before], one, [of_b], *rest = told
+    assert [row[0] for row in after] == [2, 3, 4] and [row[0] for row in before] == [2]
+    assert one == [[1, "R", 0, "a", 0], True, "R"] and [row[0] for row in of_b] == [2, 4]
+    text = "Supplied key type of part 1 does not match index part type: expected unsigned"
+    assert rest == [
+        *([4], [4], [2, 1, 4], ["body 1", 2], ["netbox_tube", "fifo", "netbox_tube"]),
+        *([0], [0, 0], [text], [True, 0], [[]]),
     ]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+
+from penstock.core import policy as p
+from penstock.dialects.tarantool_options import WARNINGS_MAX, IgnoredOptions, has_put_option
 
 from .iproto_wire import IprotoWire, Refusal
 from .serving import Server, Wire, wait_for
@@ -64,10 +68,9 @@ def test_create_tube_answers_the_description_of_the_tube(iproto: IprotoWire) -> 
         "type": "limfifottl",
         "opts": {"temporary": True, "ttl": 60.0, "ttr": 5.5, "pri": 3, "capacity": 10},
     }
-    assert refused(iproto.call, "queue.create_tube", "described", "fifo") == (
-        10,
-        "Space 'described' already exists",
-    )
+    exists = (32, "Space 'described' already exists")
+    assert refused(iproto.call, "queue.create_tube", "described", "fifo") == exists
+    assert refused(iproto.call, "queue.create_tube", "described", "fifo", {"if_not_exist": True}) == exists
     (again,) = iproto.call("queue.schema.create_tube", "described", "fifo", {"if_not_exists": True})
     assert again["type"] == "limfifottl"
     assert iproto.call("queue.create_tube", "no_options", "fifo", None)
@@ -79,33 +82,77 @@ def test_what_cannot_be_created_is_refused(iproto: IprotoWire) -> None:
     assert create("x", "nope") == (32, "Unknown tube type nope")
     assert create("x") == (32, "Unknown tube type nil")
     assert create(5, "fifo")[0] == create("", "fifo")[0] == create("x" * 65_536, "fifo")[0] == 32
-    assert "capacity" in create("x", "fifo", {"capacity": 5})[1]
-    assert "unknown option" in create("x", "fifo", {"nope": 5})[1]
     assert "in process only" in create("x", "fifo", {"on_task_change": 5})[1]
-    for wrong in ({"ttl": "x"}, {"ttl": float("nan")}, {"ttl": -1}, {"pri": 1.5}, {"temporary": 1}, {1: 2}, 5, "x"):
+    for wrong in ({"ttl": "x"}, {"ttl": float("nan")}, {"ttl": -1}, {"pri": 1.5}, {"temporary": 1}, 5, "x"):
         assert create("x", "fifottl", wrong)[0] == 32, wrong
+    assert create("x", "limfifottl", {"capacity": "5"})[0] == create("x", "utube", {"key_limit": "5"})[0] == 32
     assert iproto.call("queue.tube", "x") == [False]
 
 
 @pytest.mark.parametrize("type", ["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube"])
-def test_options_that_a_type_lacks_mean_nothing_as_clients_send_them_to_every_type(
-    make: Make, iproto: IprotoWire, type: str
-) -> None:
+def test_options_that_a_type_does_not_have_are_ignored(make: Make, iproto: IprotoWire, type: str) -> None:
     every = {"ttl": 60.0, "ttr": 50.0, "delay": 20.0, "pri": 1}
-    tube = make(type, temporary=True, if_not_exists=False, utube="u", **every)
+    tube = make(type, temporary=True, if_not_exists=False, utube="u", if_not_exist=True, nope=[], **every)
     timed, keyed = type.endswith("ttl"), type[1:].startswith("tube")
     [told] = [row[4] for row in iproto.call("box.space._queue:select")[0] if row[0] == tube.name]
     defaults = {"ttl": 60.0, "ttr": 50.0, "pri": 1} if timed else {}
     assert {name: told.get(name) for name in defaults} == defaults and ("ttl" in told) == timed
-    assert tube("put", "a", {"utube": "k", **every}) == [0, "~" if timed else "r", "a"]
-    assert tube("put", "b", {"utube": "k", "ttl": 60, "ttr": 50, "pri": 2}) == [1, "r", "b"]
+    key, other = ("stube", "utube") if type == "stube" else ("utube", "stube")
+    assert tube("put", "a", {key: "k", other: "no", **every}) == [0, "~" if timed else "r", "a"]
+    assert tube("put", "b", {other: [], key: "k", "ttl": 60, "ttr": 50, "pri": 2}) == [1, "r", "b"]
     fields = iproto.call(f"box.space.{tube.name}:get", 0)[0]
     assert ("k" in fields) == keyed and (60_000_000 + 20_000_000 in fields) == timed
-    taken = tube("take", 0, {"stube": "k"}) if type == "stube" else tube("take", 0)
+    taken = tube("take", 0, {"stube": "k" if type == "stube" else "other", "utube": "other", "nope": {}})
     assert taken[0] == (1 if timed else 0)
     delayed = tube("release", taken[0], {"delay": 5, "ttl": 70, "pri": 0})
     assert delayed[1] == ("~" if timed else "r")
-    assert refused(tube, "put", "c", {"delya": 5})[0] == refused(tube, "release", 0, {"delya": 5})[0] == 32
+    assert tube("put", "c", {"delya": 5, 1: 2})[1] == "r"
+    if not timed:
+        wrong = {"pri": "1", "ttl": "x", "ttr": [], "delay": {}, "timeout": "1"}
+        assert tube("put", "d", wrong)[1] == "r"
+        assert tube("release", tube("take", 0, {"stube": "k"})[0], wrong)[1] == "r"
+
+
+@pytest.mark.parametrize("type", ["fifo", "utube", "stube"])
+def test_defaults_that_a_type_does_not_have_are_ignored_whatever_they_are(make: Make, type: str) -> None:
+    tube = make(
+        type, capacity=100, ttl="x", ttr=-1, pri="1", delay=[], timeout={}, key_limit=1 if type == "utube" else "x"
+    )
+    assert [tube("put", number)[0] for number in range(3)] == [0, 1, 2]
+
+
+def test_an_option_that_is_ignored_is_logged_once(
+    start: Callable[..., Server], dial: Callable[[Server], IprotoWire]
+) -> None:
+    server = start()
+    first, second = dial(server), dial(server)
+    for number, wire in enumerate((first, second)):
+        name = f"fifo{number}"
+        wire.call("queue.create_tube", name, "fifo", {"capacity": 100})
+        wire.call("queue.create_tube", f"ttl{number}", "fifottl", {"if_not_exist": True})
+        wire.call(f"queue.tube.{name}:put", "x", {"pri": "1", "utube": None})
+        wire.call(f"queue.tube.{name}:put", "x", {"a\nb": 1})
+        wire.call(f"queue.tube.{name}:take", 0, {"stube": "s"})
+        wire.call(f"queue.tube.{name}:release", 0, {"delay": 5})
+        wire.call(f"queue.tube.ttl{number}:put", "x", {"pri": 1, "ttl": 5, "ttr": 5, "delay": 0})
+    logged = [line for line in server.log().splitlines() if "option ignored" in line]
+    assert [line.partition("option ignored: ")[2] for line in logged] == [
+        "function=create_tube type=fifo option='capacity'",
+        "function=create_tube type=fifottl option='if_not_exist'",
+        "function=put type=fifo option='pri'",
+        "function=put type=fifo option='a\\nb'",
+        "function=take type=fifo option='stube'",
+        "function=release type=fifo option='delay'",
+    ]
+
+
+def test_warnings_about_options_are_bounded() -> None:
+    logged: list[str] = []
+    ignored = IgnoredOptions(logged.append)
+    for number in range(3 * WARNINGS_MAX):
+        assert ignored.known("put", p.FIFO, {f"{'x' * 1_000}": 1, number: 2}, has_put_option) == {}
+    assert len(logged) == WARNINGS_MAX + 1 and logged[-1].startswith("further ignored options are not logged")
+    assert max(map(len, logged)) < 200
 
 
 @pytest.mark.parametrize("type", ["fifo", "fifottl", "limfifottl", "utube", "utubettl", "stube"])
@@ -158,7 +205,11 @@ def test_lower_priorities_come_first_and_a_released_task_goes_back_to_its_place(
     assert first[2] == "one"
     tube("release", first[0])
     assert [tube("take")[2] for _ in range(4)] == ["one", "five", "later", "nine"]
-    assert refused(tube, "put", 1, {"pri": -1})[0] == refused(tube, "put", 1, {"pri": 1.5})[0] == 23
+    tube("put", "before", {"pri": -3})
+    tube("put", "first", {"pri": -4.0})
+    assert [tube("take")[2] for _ in range(2)] == ["first", "before"]
+    words = "Tuple field 6 (pri) type does not match one required by operation: expected integer"
+    assert refused(tube, "put", 1, {"pri": 1.5}) == refused(tube, "put", 1, {"pri": "1"}) == (23, words)
 
 
 def test_delays_end_and_are_shown(make: Make) -> None:
@@ -181,6 +232,18 @@ def test_a_task_whose_ttr_passes_goes_back_and_a_late_ack_is_refused(make: Make,
     assert refused(tube, "ack", 0) == (32, "Task was not taken")
 
 
+@pytest.mark.parametrize("ttr", [0, 0.0, -1])
+@pytest.mark.parametrize("of_tube", [False, True])
+def test_a_task_with_a_ttr_of_zero_is_delivered_and_goes_back_at_once(make: Make, ttr: float, of_tube: bool) -> None:
+    tube = make("fifottl", **({"ttr": 0} if of_tube else {}))
+    assert tube("put", "x", {} if of_tube else {"ttr": ttr}) == [0, "r", "x"]
+    for count in range(1, 4):
+        assert tube("take", 10) == [0, "t", "x"]
+        wait_for(lambda count=count: tube.wire.call("queue.statistics", tube.name)[0]["calls"]["ttr"] == count)
+    assert refused(tube, "ack", 0) == (32, "Task was not taken")
+    assert tube("peek", 0) == [0, "r", "x"] and tube("delete", 0)[1] == "-"
+
+
 def test_touch_gives_more_time_and_no_time_is_no_touch(make: Make) -> None:
     tube = make("fifottl", ttr=1_000)
     tube("put", "x")
@@ -190,6 +253,10 @@ def test_touch_gives_more_time_and_no_time_is_no_touch(make: Make) -> None:
     assert tube("touch", 0) == tube("touch", 0, 0) == tube("touch", 0, -1) == tube("touch", 0, None) == []
     for wrong in (float("nan"), "x", float("inf")):
         assert refused(tube, "touch", 0, wrong)[0] == 32
+    for type in ("fifo", "utube"):
+        plain = make(type)
+        plain("put", "x")
+        assert plain("touch", 0) == plain("touch", 0, None) == plain("touch", 0, 0) == plain("touch", 99) == []
     assert refused(make("fifo"), "touch", 0, 5) == (32, "fifo queue does not support touch")
     assert refused(make("utube"), "touch", 0, 5) == (32, "utube queue does not support touch")
 
@@ -284,31 +351,31 @@ def test_a_tube_that_is_there_is_found_whatever_else_is_said(make: Make, iproto:
 
 
 def test_wrong_arguments_are_refused(make: Make) -> None:
-    tube = make()
-    assert refused(tube, "put")[0] == 39
-    for wrong in (
-        5,
-        "x",
-        {"ttl": "1"},
-        {"delay": []},
-        {"nope": 1},
-        {"timeout": True},
-        {"utube": {}},
-        {"ttl": float("nan")},
-        {"pri": 1 << 60},
-    ):
+    tube = make("utubettl")
+    for wrong in (5, "x", {"ttl": "1"}, {"delay": []}, {"utube": {}}, {"ttl": float("nan")}, {"pri": 1 << 60}):
         assert refused(tube, "put", 1, wrong)[0] == 32, wrong
-    for wrong in (-1, 1.5, "1", True, float("inf")):
+    assert refused(make("limfifottl"), "put", 1, {"timeout": True})[0] == 32
+    for wrong in (1.5, "1", True, float("inf")):
         assert refused(tube, "put", 1, {"pri": wrong})[0] == 23, wrong
     for wrong in ("1", [], {}, True, float("nan")):
         assert refused(tube, "take", wrong)[0] == 32, wrong
-    for wrong in ("1", 1.5, [], True, float("nan")):
+    for wrong in ("one", "", "1_0", [], True, float("nan"), "nan"):
         assert refused(tube, "kick", wrong)[0] == 32
-    assert tube("kick", 2**63) == tube("kick", -1) == tube("kick", float("-inf")) == 0
-    assert refused(tube, "take", 0, {"nope": 1})[0] == 32
-    assert refused(tube, "release", 0, {"nope": 1})[0] == 32
+    assert refused(make("stube"), "take", 0, {"stube": []})[0] == 32
     assert refused(tube, "nope") == (33, f"Procedure 'queue.tube.{tube.name}:nope' is not defined")
-    assert "has no key" in refused(make("disque"), "put", 1, {"utube": "x"})[1]
+
+
+@pytest.mark.parametrize(
+    ("type", "field"),
+    [("fifo", 3), ("fifottl", 8), ("limfifottl", 8), ("utube", 4), ("utubettl", 9), ("stube", 4)],
+)
+def test_missing_data_is_named_by_its_place_in_the_stored_row(
+    make: Make, iproto: IprotoWire, type: str, field: int
+) -> None:
+    tube = make(type)
+    assert refused(tube, "put") == (39, f"Tuple field {field} (data) required by space format is missing")
+    tube("put", "data")
+    assert iproto.call(f"box.space.{tube.name}:get", 0)[0].index("data") + 1 == field
 
 
 # ---- Many tasks ------------------------------------------------------------------------------------------------------
@@ -322,7 +389,19 @@ def test_kick_digs_in_order_and_no_more_than_it_is_told(make: Make) -> None:
     assert tube("kick", 2) == 2
     assert [tube("take", 0)[0] for _ in range(2)] == [0, 1]
     assert tube("kick", float("inf")) == 3
-    assert tube("kick", 0) == tube("kick", -1) == 0
+    assert tube("kick", 0) == tube("kick", 2**63) == 0
+    assert tube("kick", -1) == tube("kick", "-1") == tube("kick", -1.0) == -1 and tube("kick", -1.5) == -1.5
+
+
+def test_the_count_of_a_kick_is_coerced_as_lua_does(make: Make) -> None:
+    tube = make()
+    for number in range(6):
+        tube("put", number)
+        tube("bury", number)
+    assert tube("kick", "1") == tube("kick", " 1.0 ") == tube("kick", b"1") == 1
+    assert tube("kick", 1.5) == tube("kick", "1.9") == 1
+    assert tube("kick", 0.5) == tube("kick", "0") == 0
+    assert tube("kick", "inf") == 1
 
 
 def test_a_long_tube_is_emptied_listed_and_released(make: Make) -> None:
@@ -372,6 +451,72 @@ def test_statistics_count_each_event_once(iproto: IprotoWire, make: Make) -> Non
     assert iproto.call("queue.statistics", tube.name) == iproto.call("queue.stats", tube.name) == [told]
     assert iproto.call("queue.statistics")[0][tube.name] == told
     assert "attempt to index a nil value" in refused(iproto.call, "queue.statistics", "nope")[1]
+
+
+def test_in_replicaset_refuses_temporary_tubes_and_is_a_setting_of_the_server(
+    start: Callable[..., Server], dial: Callable[[Server], IprotoWire]
+) -> None:
+    server = start()
+    admin, other = dial(server), dial(server)
+    admin.call("queue.create_tube", "before", "fifo", {"temporary": True})
+    assert admin.call("queue.cfg", {"in_replicaset": True}) == []
+    assert server.connect().call("CONFIG", "GET", "queue-in-replicaset")[1] == b"yes"
+    words = (32, "Cannot create temporary tube in replicaset mode")
+    assert refused(other.call, "queue.create_tube", "t", "fifo", {"temporary": True}) == words
+    assert other.call("queue.create_tube", "before", "fifo", {"temporary": True, "if_not_exists": True})
+    assert other.call("queue.create_tube", "t", "fifo", {"temporary": False})
+    assert admin.call("queue.cfg", {"ttr": 5}) == [], "an option that is left out stays"
+    assert refused(other.call, "queue.create_tube", "t2", "fifo", {"temporary": True}) == words
+    assert admin.call("queue.cfg", {"in_replicaset": False}) == []
+    assert other.call("queue.create_tube", "t2", "fifo", {"temporary": True})
+    server.connect().call("CONFIG", "SET", "queue-in-replicaset", "yes")
+    assert refused(other.call, "queue.create_tube", "t3", "fifo", {"temporary": True}) == words
+    server.stop()
+    again = dial(start("--queue-in-replicaset", "yes"))
+    assert refused(again.call, "queue.create_tube", "t3", "fifo", {"temporary": True}) == words
+
+
+def test_an_unknown_session_is_named_by_its_uuid(iproto: IprotoWire) -> None:
+    token = uuid.UUID("00ff1234-5678-4abc-8def-0123456789ab")
+    words = (32, "The UUID 00ff1234-5678-4abc-8def-0123456789ab is unknown.")
+    assert refused(iproto.call, "queue.identify", token.bytes) == words
+    assert refused(iproto.call, "queue.identify", str(token)) == (32, "Invalid UUID format.")
+
+
+def test_truncate_can_be_granted_for_one_tube(
+    start: Callable[..., Server], dial: Callable[[Server], IprotoWire]
+) -> None:
+    users = ("--user", "bob password:b tubes:own,reads", "--user", "eve password:e tubes:own commands:read")
+    server = start("--requirepass", "main", *users, password="main")
+    admin, bob, eve = dial(server), dial(server), dial(server)
+    admin.log_in("default", "main")
+    bob.log_in("bob", "b")
+    eve.log_in("eve", "e")
+    for name in ("own", "reads", "star"):
+        admin.call("queue.create_tube", name, "fifo")
+        admin.call(f"queue.tube.{name}:put", "x")
+    denied = (42, "Execute access to function 'queue.tube.own:truncate' is denied for this user")
+    assert refused(bob.call, "queue.tube.own:truncate") == denied
+    for options in (None, [], {}, {"call": True}, {"truncate": False}):
+        admin.call("queue.tube.own:grant", "bob", options)
+        assert refused(bob.call, "queue.tube.own:truncate") == denied
+    assert refused(admin.call, "queue.tube.own:grant", "bob", 5)[0] == 32
+    assert refused(admin.call, "queue.tube.own:grant", "nobody", {"truncate": True})[0] == 45
+    # Users that are connected may use it at once, also those that only read, and of this tube only.
+    for name in ("own", "star"):
+        assert admin.call(f"queue.tube.{name}:grant", "bob", {"truncate": True}) == []
+    assert bob.call("queue.tube.own:truncate") == bob.call("queue.tube.star:truncate") == []
+    assert admin.call("queue.statistics", "own")[0]["tasks"]["total"] == 0
+    assert refused(bob.call, "queue.tube.reads:truncate")[0] == refused(bob.call, "queue.tube.own:drop")[0] == 42
+    assert refused(eve.call, "queue.tube.own:truncate") == denied
+    admin.call("queue.tube.own:grant", "eve", {"truncate": True})
+    assert eve.call("queue.tube.own:truncate") == []
+    assert refused(eve.call, "queue.tube.own:put", "x")[0] == 42
+    # The same over RESP.
+    resp = server.connect()
+    resp.call("AUTH", "bob", "b")
+    assert resp.call("CALL", "queue.tube.own:truncate") == [b"\x90", []]
+    assert resp.ask("CALL", "queue.tube.reads:truncate").startswith(b"-NOPERM ")
 
 
 def test_the_module_is_configured_and_tubes_are_granted(

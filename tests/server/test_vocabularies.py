@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from typing import Any
 
 import msgpack
 import pytest
 
-from .iproto_wire import IprotoWire, Refusal
+import penstock
+from penstock.compat import xqueue
+
+from .iproto_wire import CALL, CALL_16, IprotoWire, Refusal
 from .serving import Server, Wire
 
 NAMES = itertools.count()
@@ -116,6 +120,72 @@ def test_a_body_that_one_vocabulary_puts_every_other_one_takes(talk: Talk, body:
         put(talk, q)
         got = take(q)
         assert got == expected and type(got) is type(expected)
+
+
+def nested(levels: int, shape: str) -> Any:
+    value: Any = "x"
+    for _ in range(levels):
+        value = [value] if shape == "arrays" else {"k": value}
+    return value
+
+
+@pytest.mark.parametrize("shape", ["arrays", "maps"])
+def test_a_value_of_64_levels_is_put_taken_and_kept_by_every_vocabulary(
+    start: Callable[..., Server], dial: Callable[[Server], IprotoWire], shape: str
+) -> None:
+    deep, too_deep = nested(64, shape), nested(65, shape)
+    server = start()
+    iproto, wire = dial(server), server.connect()
+    iproto.call("queue.create_tube", "q", "fifo")
+    features = {"id": "auto_increment"}
+    format = [["id", "unsigned"], ["status", "string"], ["data", "any"], ["more", "any"]]
+    iproto.call("xqueue.upgrade", "one", {"format": format[:3], "fields": {"status": 2}, "features": features})
+    iproto.call("xqueue.upgrade", "two", {"format": format, "fields": {"status": 2}, "features": features})
+    iproto.call("xqueue.upgrade", "free", {"fields": {"status": 2}, "features": {"id": "required"}})
+    for code in (CALL, CALL_16):
+        assert iproto.call("queue.tube.q:put", deep, code=code)[0][2] == deep
+    old = iproto.call("queue.put", 0, "old", 0, 0, 0, None, deep, deep)[0]
+    rows = [{"data": deep}, {"data": deep, "more": deep}, [1, None, deep, deep]]
+    for name, row in zip(("one", "two", "free"), rows, strict=True):
+        iproto.call(f"box.space.{name}:put", row)
+    # One level more is refused everywhere, and the connections go on.
+    refusals = [
+        ("queue.tube.q:put", [too_deep]),
+        ("queue.tube.q:put", [nested(66, shape)]),
+        ("queue.tube.q:put", [nested(500, shape)]),
+        ("queue.put", [0, "old", 0, 0, 0, None, too_deep]),
+        ("queue.put", [0, "old", 0, 0, 0, None, "x", too_deep]),
+        ("box.space.one:put", [{"data": too_deep}]),
+        ("box.space.two:put", [{"data": "x", "more": too_deep}]),
+        ("box.space.free:put", [[2, None, too_deep]]),
+    ]
+    for function, args in refusals:
+        with pytest.raises(Refusal) as refusal:
+            iproto.call(function, *args)
+        assert refusal.value.args[0] in (20, 32) and "nested more than 64 deep" in refusal.value.args[1]
+        answer = wire.ask("CALL", function, *[msgpack.packb(each) for each in args])
+        assert answer.startswith(b"-") and b"nested more than 64 deep" in answer
+    answer = wire.ask("PUT", "q", msgpack.packb([too_deep]), "AS", "msgpack")
+    assert answer.startswith(b"-"), answer
+    assert iproto.call("queue.statistics", "q")[0]["calls"]["put"] == 2
+    wire.call("PUT", "q", msgpack.packb([deep]), "AS", "msgpack")
+    # The journal brings everything back.
+    server.kill()
+    server = start()
+    iproto, wire = dial(server), server.connect()
+    assert iproto.call("queue.tube.q:take", 0)[0][2] == deep
+    [job] = wire.call("GETJOB", "FROM", "q")
+    assert json.loads(job[2]) == deep
+    with penstock.connect(f"penstock://127.0.0.1:{server.port}") as client:
+        assert client.tube("q").take(0).body == deep
+        assert xqueue.space(client, "two").get(1)["more"] == deep
+    assert iproto.call("queue.take", 0, "old", 0)[0][3:] == old[3:] == [deep, deep]
+    assert iproto.call("box.space.q:select")[0][0][2] == deep
+    for name, body in (("one", deep), ("two", rows[1]), ("free", [deep, deep])):
+        [row] = iproto.call(f"box.space.{name}:get", 1)
+        assert deep in (row if isinstance(row, list) else row.values())
+        assert iproto.call(f"box.space.{name}:get", 1, code=CALL_16)
+        assert json.loads(wire.call("GETJOB", "FROM", name)[0][2]) == body
 
 
 def test_a_task_is_known_by_the_id_of_each_vocabulary(talk: Talk) -> None:

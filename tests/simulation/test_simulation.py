@@ -135,6 +135,7 @@ FOUND_AS_DRAWN = {
     "two nodes that were installed anew had met only each other": 77_001_881,
     "a job that had ended with a FASTACK came back with a node that was away": 51_009_094,
     "a job went to and fro between nodes without consumers until its ttl was over": 50_003_105,
+    "a job was handed to a process that was gone, because of its last greeting": 120_012_017,
 }
 
 

@@ -58,6 +58,24 @@ def test_the_demo_ends_with_its_table_and_the_path_of_the_report(demo: Path) -> 
     assert "1,600</b><span>jobs put" in (demo / "report.html").read_text()
 
 
+def test_the_report_of_the_demo_begins_with_its_result_and_the_verdict_of_the_audit(demo: Path) -> None:
+    page = (demo / "report.html").read_text()
+    assert re.findall(r'<section id="(\w+)">', page)[:3] == ["result", "audit", "rates"]
+    result, audit = (
+        page.partition(f'<section id="{name}">')[2].partition("</section>")[0] for name in ("result", "audit")
+    )
+    assert re.findall("<th(?: [^>]*)?>(.*?)</th>", result) == ["domain", "pages", "visits", "fifo", "utube"]
+    rows = [re.findall("<td[^>]*>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", result)[1:]]
+    assert len(rows) == crawl.POPULAR + 1
+    assert sum(int(row[1].replace(",", "")) for row in rows) == PAGES
+    # The workers have met in the fifo, and never in the utube: so says the page, in figures and in words.
+    assert max(int(row[3]) for row in rows) > 1 and {row[4] for row in rows} == {"1"}
+    assert "no domain was ever visited twice at a time" in result
+    verdicts = re.findall("<td>(kept|broken|not judged)</td>", audit)
+    assert len(verdicts) == 7 and set(verdicts) == {"kept"}
+    assert "<b>7 of 7</b><span>promises kept</span>" in page
+
+
 def test_the_report_counts_what_happened(demo: Path) -> None:
     told = lines(run("report", "--lake", demo / "lake", "--no-page", "--json"))
     rates = {row["tube"]: row for row in told if row["section"] == "rates"}

@@ -12,6 +12,8 @@ ARGS_MAX = 1_048_576
 UNKNOWN_ARGS_MAX = 10
 UNKNOWN_BULK_MAX = 16_384
 UNKNOWN_LINE_MAX = 16_384
+DISCARDED_BULK_MAX = 512 * 1024 * 1024
+OVERSIZED = [b"(oversized)"]
 
 _WORD = re.compile(
     rb"""(?P<plain>[^ \t\r\n\v\f\0"']*)
@@ -56,23 +58,25 @@ def _multibulk(data: bytes, bulk_max: int, known: bool) -> tuple[list[bytes], by
     if count > UNKNOWN_ARGS_MAX and not known:
         raise Wrong(b"unauthenticated multibulk length")
     words = []
+    oversized = False
     for _ in range(count):
         text, data = _line(data, b"too big bulk count string", known)
         if text[:1] != b"$":
             shown = text[:1] if b" " <= text[:1] <= b"~" or not text else b"?"
             raise Wrong(b"expected '$', got '" + shown + b"'")
         length = _number(text[1:])
-        if length is None or (known and length > bulk_max):
+        if length is None or (known and length > max(bulk_max, DISCARDED_BULK_MAX)):
             raise Wrong(b"invalid bulk length")
         if not known and length > UNKNOWN_BULK_MAX:
             raise Wrong(b"unauthenticated bulk length")
+        oversized = oversized or (known and length > bulk_max)
         if len(data) < length + 2:
             raise EOFError
         if data[length : length + 2] != b"\r\n":
             raise Wrong(b"expected CRLF behind a bulk")
         words.append(data[:length])
         data = data[length + 2 :]
-    return words, data
+    return OVERSIZED if oversized else words, data
 
 
 def _line_max(known: bool) -> int:

@@ -55,10 +55,12 @@ _tokens = st.sampled_from(
         *(b"PING", b'"', b"'", b"\\", b"\x00", b"\xff", b"\x1b", b"\x16\x03\x01", b"\xce\x00\x00"),
     ]
 )
+_too_long = st.integers(BULK_MAX + 1, BULK_MAX + 3).map(lambda length: b"y" * length)
 streams = st.lists(
     st.one_of(
         commands.map(encode),
         commands.map(encode),
+        st.lists(words | _too_long, min_size=1, max_size=4).map(encode),
         _typed.map(lambda text: text + b"\n"),
         _typed.map(lambda text: text + b"\r\n"),
         _tokens,

@@ -23,10 +23,11 @@ CALLED_JSON: dict[str, tuple[bytes, object, object]] = {
     "too many digits for msgpack": (b"1" * 30, "1" * 30, int("1" * 30)),
     "too many digits for Python": (b"1" * 5_000, "1" * 5_000, "1" * 5_000),
     "too deep for msgpack": (
-        b"[" * 33 + b"1" + b"]" * 33,
-        "[" * 33 + "1" + "]" * 33,
-        json.loads("[" * 33 + "1" + "]" * 33),
+        b"[" * 65 + b"1" + b"]" * 65,
+        "[" * 65 + "1" + "]" * 65,
+        json.loads("[" * 65 + "1" + "]" * 65),
     ),
+    "as deep as may be": (b"[" * 64 + b"]" * 64, json.loads("[" * 64 + "]" * 64), json.loads("[" * 64 + "]" * 64)),
     "too deep for Python": (b"[" * 5_000, "[" * 5_000, "[" * 5_000),
     "half a character": (b'"\\ud800"', '"\\ud800"', "\ud800"),
 }

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.wire.iproto import BROKEN, UNKNOWN_PACKET_BYTES_MAX, Answers, IprotoParser, Request, greeting
+from penstock.core.limits import NEVER
+from penstock.wire.iproto import (
+    BROKEN,
+    DISCARDED_PACKET_BYTES_MAX,
+    OVERSIZED,
+    UNKNOWN_PACKET_BYTES_MAX,
+    Answers,
+    IprotoParser,
+    Request,
+    greeting,
+)
 
 PACKET_MAX = 100_000
 BUFFER_MAX = 1_000_000
@@ -76,6 +86,18 @@ def test_requests_are_read_however_they_come(data: bytes, meant: list[tuple[Any,
     assert parsed([data, b"\xc1"])[0] == meant
 
 
+def test_a_select_says_what_it_wants_and_numbers_of_64_bits_are_bounded() -> None:
+    def selected(body: dict[int, Any]) -> tuple[int, ...]:
+        parser = IprotoParser(1_000, 1_000)
+        parser.feed(packet({0: 1, 1: 2}, body))
+        [request] = parser.parse(1)
+        return request.space, request.index, request.iterator, request.limit, request.offset
+
+    assert selected({0x10: 512}) == (512, 0, 0, NEVER, 0)
+    assert selected({0x10: 512, 0x11: 2, 0x12: 3, 0x13: 4, 0x14: 5, 0x20: [1]}) == (512, 2, 5, 3, 4)
+    assert selected({0x10: 512, 0x12: (1 << 64) - 1, 0x13: 1 << 63})[3:] == (NEVER, NEVER)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -115,7 +137,7 @@ def test_nonsense_ends_the_connection_and_what_came_before_counts(data: bytes) -
         # A length that is too long for the body.
         b"\x06" + pack({0: 64, 1: 9}) + b"\xc0",
         b"\x07" + pack({0: 64, 1: 9}) + b"\x80\xc0",
-        struct.pack(">BI", 0xCE, 61) + pack({0: 10, 1: 9}) + b"\x81\x21" + b"\x91" * 53 + b"\x01",
+        struct.pack(">BI", 0xCE, 78) + pack({0: 10, 1: 9}) + b"\x81\x21" + b"\x91" * 70 + b"\x01",
     ],
 )
 def test_a_body_that_makes_no_sense_is_a_request_that_does_not(data: bytes) -> None:
@@ -126,15 +148,44 @@ def test_a_body_that_makes_no_sense_is_a_request_that_does_not(data: bytes) -> N
 
 
 def test_a_packet_may_be_as_long_as_it_may_be() -> None:
-    for known, most in ((True, PACKET_MAX), (False, UNKNOWN_PACKET_BYTES_MAX)):
+    for known, most, refused in (
+        (True, PACKET_MAX, DISCARDED_PACKET_BYTES_MAX + 1),
+        (False, UNKNOWN_PACKET_BYTES_MAX, UNKNOWN_PACKET_BYTES_MAX + 1),
+    ):
         around = len(packet({0: 10, 1: 1}, {0x21: [b"x" * 1_000]})) - 1_000 - 5
         fits = packet({0: 10, 1: 1}, {0x21: [b"x" * (most - around - (2 if most > 65_535 else 0))]})
         assert struct.unpack(">I", fits[1:5])[0] == most
         assert len(parsed([fits], known=known)[0]) == 1
-        assert parsed([struct.pack(">BI", 0xCE, most + 1)], known=known) == (
+        assert parsed([struct.pack(">BI", 0xCE, refused)], known=known) == (
             [],
             b"Invalid MsgPack - a packet may have %d bytes" % most,
         )
+
+
+def test_a_packet_above_the_limit_is_a_request_by_itself_and_is_not_kept() -> None:
+    above = packet({0: 10, 1: 9}, {0x22: "queue.tube.x:put", 0x21: ["x" * PACKET_MAX]})
+    refused = (OVERSIZED, 9, b"", [], -1)
+    data = CALL + above + CALL + above * 2
+    cut = len(CALL) + 3
+    for chunks in ([data], [CALL, above, CALL, above * 2], bytewise(data), [data[:cut], data[cut:]]):
+        for at_once in (1, 2, 100):
+            assert parsed(chunks, at_once=at_once) == ([PUT, refused, PUT, refused, refused], b"")
+    parser = IprotoParser(PACKET_MAX, 1_000, True)
+    for at in range(0, len(above) - 1, 1_000):
+        parser.feed(above[at : at + 1_000][: len(above) - 1 - at])
+        assert parser.parse(10) == [] and parser.is_unfinished() and not parser.error
+    parser.feed(above[-1:])
+    assert len(parser.parse(10)) == 1 and not parser.is_unfinished()
+
+
+@pytest.mark.parametrize(
+    "header", [b"\xc1", pack([1]), pack({1: 9}), pack({0: 10, 1: "x"}), pack({0: 10, 8: "x" * 300})]
+)
+def test_a_packet_above_the_limit_needs_a_header_that_makes_sense(header: bytes) -> None:
+    data = struct.pack(">BI", 0xCE, PACKET_MAX + 1) + header + bytes(PACKET_MAX + 1 - len(header))
+    for chunks in ([data], bytewise(data)):
+        found, error = parsed(chunks)
+        assert not found and error.startswith(b"Invalid MsgPack - ")
 
 
 def test_a_long_packet_is_not_copied_with_every_piece_of_it() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.wire.resp import (
     ARGS_COUNT_MAX,
+    DISCARDED_BULK_BYTES_MAX,
     LINE_BYTES_MAX,
     UNKNOWN_ARGS_MAX,
     UNKNOWN_BULK_BYTES_MAX,
@@ -30,6 +31,7 @@ BULK = b"invalid bulk length"
 CRLF = b"expected CRLF behind a bulk"
 QUOTES = b"unbalanced quotes in request"
 PING = [[b"PING"]]
+TOO_LONG = encode([b"ADDJOB", b"q", b"x" * (BULK_MAX + 1), b"0"])
 
 # What is sent, the commands in it, and what is wrong with the rest. Nothing is missing at the end.
 CASES: dict[str, tuple[bytes, list[list[bytes]], bytes]] = {
@@ -65,6 +67,18 @@ CASES: dict[str, tuple[bytes, list[list[bytes]], bytes]] = {
     "a length without digits": (b"*1\r\n$\r\n", [], BULK),
     "a length of 5,000 digits": (b"*1\r\n$" + b"1" * 5_000 + b"\r\n", [], BULK),
     "a length that wraps 32 bits": (b"*1\r\n$4294967300\r\nPING\r\n", [], BULK),
+    "an argument above the limit": (TOO_LONG, [model.OVERSIZED], b""),
+    "commands around an argument above the limit": (
+        encode([b"PING"]) + TOO_LONG + encode([b"PING"]) + TOO_LONG * 2 + b"PING\n",
+        [*PING, model.OVERSIZED, *PING, model.OVERSIZED, model.OVERSIZED, *PING],
+        b"",
+    ),
+    "only arguments above the limit": (encode([b"x" * (BULK_MAX + 1)] * 2), [model.OVERSIZED], b""),
+    "commands in an argument above the limit": (encode([b"PING\r\n" * BULK_MAX]), [model.OVERSIZED], b""),
+    "an argument above the limit with a wrong end": (TOO_LONG[:-9] + b"\n\r$1\r\n0\r\n", [], CRLF),
+    "a wrong length behind an argument above the limit": (TOO_LONG[:-7] + b"$x\r\n", [], BULK),
+    "an argument that is longer than any": (b"*1\r\n$536870913\r\n", [], BULK),
+    "an argument that is longer than any behind one above the limit": (TOO_LONG[:-7] + b"$536870913\r\n", [], BULK),
     "a bulk that is none": (b"*1\r\n:4\r\n", [], b"expected '$', got ':'"),
     "a bulk that is a control character": (b"*1\r\n\x1b[2J\r\n", [], b"expected '$', got '?'"),
     "a bulk that is an empty line": (b"*1\r\n\r\n", [], b"expected '$', got ''"),
@@ -275,8 +289,8 @@ class TestLimits:
     @pytest.mark.parametrize("bulk_max", [10, 4_096, 4_097, 20_000])
     def test_a_bulk(self, way: Callable[[bytes], list[bytes]], over: int, bulk_max: int) -> None:
         word = b"x" * (bulk_max + over)
-        meant = ([], BULK) if over > 0 else ([[word]], b"")
-        assert read(way(encode([word])), bulk_max) == meant
+        meant = model.OVERSIZED if over > 0 else [word]
+        assert read(way(encode([word])), bulk_max) == ([meant], b"")
 
     def test_a_bulk_of_somebody_unknown(self, way: Callable[[bytes], list[bytes]], over: int) -> None:
         word = b"x" * (UNKNOWN_BULK_BYTES_MAX + over)
@@ -299,6 +313,33 @@ def test_the_number_of_arguments_is_limited() -> None:
     assert read([b"*%d\r\n$0\r\n\r\n" % (ARGS_COUNT_MAX - 1)]) == ([], b"")
     assert read([b"*%d\r\n" % ARGS_COUNT_MAX + b"$0\r\n\r\n" * ARGS_COUNT_MAX]) == ([[b""] * ARGS_COUNT_MAX], b"")
     assert read([b"*%d\r\n$0\r\n\r\n" % (ARGS_COUNT_MAX + 1)]) == ([], COUNT)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_an_argument_that_is_discarded_may_have_512_mb(over: int) -> None:
+    length = DISCARDED_BULK_BYTES_MAX + over
+    piece = bytes(1 << 20)
+    pieces = [b"*2\r\n$1\r\nx\r\n$%d\r\n" % length, *[piece] * (length >> 20), b"x" * (length % (1 << 20)) + b"\r\n"]
+    assert read(pieces) == (([], BULK) if over else ([model.OVERSIZED], b""))
+
+
+def test_nothing_is_kept_of_a_command_that_is_discarded() -> None:
+    parser = RespParser(BULK_MAX, 50_000)
+    parser.feed(encode([b"x" * BULK_MAX] * 5 + [b"x" * (BULK_MAX + 1)])[:-1])
+    assert parser.parse(1) == []
+    assert parser.is_unfinished() and parser.pending() == 1  # A CR.
+    parser.feed(b"\n")
+    assert parser.parse(1) == [model.OVERSIZED]
+    assert not parser.is_unfinished()
+
+
+def test_a_client_that_may_send_more_now_finishes_the_argument_that_is_discarded() -> None:
+    parser = RespParser(BULK_MAX, BUFFER_MAX)
+    parser.feed(TOO_LONG[:-100])
+    assert parser.parse(1) == []
+    parser.trust(2 * BULK_MAX)
+    parser.feed(TOO_LONG[-100:] + TOO_LONG)
+    assert parser.parse(3) == [model.OVERSIZED, [b"ADDJOB", b"q", b"x" * (BULK_MAX + 1), b"0"]]
 
 
 @pytest.mark.parametrize("over", [-1, 0, 1])
@@ -346,6 +387,10 @@ HOSTILE = {
     "many lines": [b"a\n" * 20_000],
     "many words": [b"a " * 8_000 + b"\n"],
     "line ends": [b"*1\r\n$900000\r\n" + b"\r\n" * 450_000],
+    "arguments above the limit": [
+        b"*9\r\n",
+        *[b"$67108865\r\n", *[b"x" * 1_000_000] * 67, b"x" * 108_865, b"\r\n"] * 2,
+    ],
     "a count that promises much": [b"*1048576\r\n"] + [b"$1\r\nx\r\n"] * 20_000,
     "counts of nothing": [b"*0\r\n" * 20_000],
     "escapes": [b'"' + b"\\x41" * 16_000 + b'"\n'],
