@@ -1,4 +1,4 @@
-"""Write what the documentation says about tables in the code: docs/STATES.md, and marked parts of other pages.
+"""Write docs/reference/states.md and the marked parts of other pages from tables in the code.
 
     python scripts/generate_docs.py
 
@@ -163,7 +163,7 @@ def rules_table() -> str:
 
 
 def states_page() -> str:
-    """docs/STATES.md, whole."""
+    """docs/reference/states.md, whole."""
     parts = [
         "# The states of a job",
         "This page is generated from the table in `src/penstock/core/states.py` by `make docs`. Do not edit it.",
@@ -466,16 +466,16 @@ def attempts_tables() -> str:
 
 
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
-    "command line": ("CLI.md", command_line_reference),
-    "commands": ("PROTOCOL.md", commands_table),
-    "exit codes": ("CLI.md", exit_codes_table),
-    "where": ("CLI.md", target_options_table),
-    "native": ("PROTOCOL.md", lambda: commands_table(own=True)),
-    "errors": ("EMBEDDED.md", errors_table),
-    "limits": ("COMPATIBILITY.md", limits_table),
-    "settings": ("CONFIGURATION.md", settings_tables),
-    "tubes": ("tubes/README.md", tubes_table),
-    "attempts": ("SECURITY.md", attempts_tables),
+    "command line": ("reference/cli.md", command_line_reference),
+    "commands": ("reference/protocol.md", commands_table),
+    "exit codes": ("reference/cli.md", exit_codes_table),
+    "where": ("reference/cli.md", target_options_table),
+    "native": ("reference/protocol.md", lambda: commands_table(own=True)),
+    "errors": ("reference/embedded.md", errors_table),
+    "limits": ("reference/compatibility.md", limits_table),
+    "settings": ("reference/configuration.md", settings_tables),
+    "tubes": ("reference/tubes/README.md", tubes_table),
+    "attempts": ("explanation/security.md", attempts_tables),
 }
 
 
@@ -491,7 +491,7 @@ def with_part(text: str, name: str, content: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Every page that has something generated in it, as it should be."""
-    found = {DOCS / "STATES.md": states_page()}
+    found = {DOCS / "reference/states.md": states_page()}
     for name, (page, write) in PARTS.items():
         path = DOCS / page
         found[path] = with_part(found.get(path) or path.read_text(), name, write())

@@ -31,7 +31,7 @@ def test_the_example_of_the_documentation(here: Path) -> None:
     (here / "disque.conf").write_text("port 7712\n")
     arguments = ["disque.conf", "--maxclients", "500", "--origin", "--changed"]
     result = show(*arguments)
-    page = (Path(__file__).parent.parent.parent / "docs" / "CONFIGURATION.md").read_text()
+    page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "configuration.md").read_text()
     assert f"$ penstock config show {' '.join(arguments)}\n{result.output}```" in page
 
 

@@ -1,4 +1,4 @@
-"""What the sessions in docs/CLI.md show is what is printed, on a directory and on a server."""
+"""What the sessions in docs/reference/cli.md show is what is printed, on a directory and on a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.cli.main import app
 from .transcript import Session, replay
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "CLI.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -30,7 +30,7 @@ def test_every_command_and_every_option_is_in_the_page() -> None:
             todo += [(f"{path} {name}", each) for name, each in command.commands.items()]
             continue
         section = PAGE.partition(f"### {path}\n")[2].partition("\n### ")[0]
-        assert section, f"docs/CLI.md has no `{path}`"
+        assert section, f"docs/reference/cli.md has no `{path}`"
         for parameter in command.params:
             assert parameter.help, f"{path} says nothing about {parameter.name}"
             if parameter.param_type_name == "option" and parameter.name not in ("url", "directory", "context", "help"):

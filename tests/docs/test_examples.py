@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Their examples want a Spark session, which takes long to start: tests/spark runs them in the one that is there. So do
 # the ```py blocks of other pages.
-SPARK_PAGES = ("SPARK.md", "PIPELINE.md")
+SPARK_PAGES = ("spark.md", "pipeline.md")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 

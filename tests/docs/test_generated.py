@@ -25,13 +25,14 @@ from penstock.server.settings import find
 
 SITE = Site(Engine(1, 0, Outbox()), IdForms(b"0" * 8, b"k" * 32), b"0" * 40, lambda job: b"", lambda length: None)
 ROOT = Path(__file__).parent.parent.parent
+REFERENCE = ROOT / "docs" / "reference"
 _spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "scripts" / "generate_docs.py")
 assert _spec is not None and _spec.loader is not None
 generate = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(generate)
 
 
-@pytest.mark.parametrize("page", ["STATES.md", *sorted({page for page, _ in generate.PARTS.values()})])
+@pytest.mark.parametrize("page", ["reference/states.md", *sorted({page for page, _ in generate.PARTS.values()})])
 def test_a_generated_page_is_not_stale(page: str) -> None:
     path = ROOT / "docs" / page
     assert path.read_text() == generate.pages()[path], f"docs/{page} is stale: run `make docs`"
@@ -65,12 +66,12 @@ def test_every_limit_has_a_reason() -> None:
 
 @pytest.mark.parametrize("type", PRESETS)
 def test_every_type_of_tube_has_its_page(type: str) -> None:
-    assert (ROOT / "docs" / "tubes" / f"{type}.md").read_text().startswith(f"# {type}")
+    assert (REFERENCE / "tubes" / f"{type}.md").read_text().startswith(f"# {type}")
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(TubePolicy)])
 def test_every_field_of_a_policy_is_explained(field: str) -> None:
-    assert f"`{field}`" in (ROOT / "docs" / "tubes" / "custom.md").read_text()
+    assert f"`{field}`" in (REFERENCE / "tubes" / "custom.md").read_text()
 
 
 @pytest.mark.parametrize("option", sorted({**PutOptions.__annotations__, **TubeOptions.__annotations__}))
@@ -80,7 +81,7 @@ def test_every_option_of_put_and_tube_is_in_the_docs(option: str) -> None:
 
 
 def test_every_method_of_the_originals_is_compared_with_ours() -> None:
-    said, rows = (ROOT / "docs" / "COMPATIBILITY.md").read_text(), (ROOT / "docs" / "XQUEUE.md").read_text()
+    said, rows = (REFERENCE / "compatibility.md").read_text(), (REFERENCE / "xqueue.md").read_text()
     tubes, queue, old = TubeMethods(SITE), Queue(SITE), Queue15(SITE)
     functions = [f"queue.{name.decode()}" for name in queue._functions]
     methods = [name.decode() for name in [*tubes._methods, *old.functions()]]
@@ -92,12 +93,12 @@ def test_every_method_of_the_originals_is_compared_with_ours() -> None:
 
 @pytest.mark.parametrize("word", [word.decode() for word in debugging.SUBCOMMANDS])
 def test_every_subcommand_of_debug_is_in_the_docs(word: str) -> None:
-    [row] = re.findall(r"^\| `DEBUG` .*", (ROOT / "docs" / "PROTOCOL.md").read_text(), re.MULTILINE)
+    [row] = re.findall(r"^\| `DEBUG` .*", (REFERENCE / "protocol.md").read_text(), re.MULTILINE)
     assert re.search(rf"[`| ]{word}[` ]", row)
 
 
 def test_every_subcommand_of_cluster_is_in_the_docs() -> None:
-    [row] = re.findall(r"^\| `CLUSTER` .*", (ROOT / "docs" / "PROTOCOL.md").read_text(), re.MULTILINE)
+    [row] = re.findall(r"^\| `CLUSTER` .*", (REFERENCE / "protocol.md").read_text(), re.MULTILINE)
     words = re.findall(r'\bword == b"([A-Z-]+)"', inspect.getsource(cluster_commands))
     assert len(words) > 10 and [word for word in words if word not in row] == []
 
@@ -111,7 +112,7 @@ def test_a_stale_part_is_found() -> None:
 
 
 def test_the_reserve_of_descriptors_is_in_the_docs() -> None:
-    section = (ROOT / "docs" / "SERVER.md").read_text().partition("| for | descriptors |")[2].partition("\n\n")[0]
+    section = (REFERENCE / "server.md").read_text().partition("| for | descriptors |")[2].partition("\n\n")[0]
     assert sum(map(int, re.findall(r"\| ([0-9]+) \|$", section, re.MULTILINE))) == RESERVE
     setting = find("max_clients")
     assert setting is not None and f" {RESERVE} more" in setting.description

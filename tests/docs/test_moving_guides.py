@@ -45,7 +45,7 @@ box.schema.user.drop('mover')
 
 def steps_of(page: str) -> Iterator[tuple[str, str]]:
     """The commands of the console blocks of a page, each with its output."""
-    for block in blocks_of((ROOT / "docs" / page).read_text()):
+    for block in blocks_of((ROOT / "docs" / "how-to" / page).read_text()):
         if block.language == "console":
             for step in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
                 command, _, output = step.partition("\n")
@@ -80,7 +80,7 @@ def same(text: str) -> str:
 
 def test_the_guide_for_users_of_tarantool(tmp_path: Path, needs: Callable[[object, str], None]) -> None:
     needs(shutil.which("tarantool"), "tarantool is not installed (Debian: apt-get install tarantool)")
-    blocks = [each.code for each in blocks_of((ROOT / "docs/MOVING-FROM-TARANTOOL.md").read_text())
+    blocks = [each.code for each in blocks_of((ROOT / "docs/how-to/moving-from-tarantool.md").read_text())
               if each.language == "lua"]  # fmt: skip
     home = tmp_path / "home"
     home.mkdir()
@@ -89,7 +89,7 @@ def test_the_guide_for_users_of_tarantool(tmp_path: Path, needs: Callable[[objec
     server = Server(tmp_path)
     try:
         ports = {"3301": instance.port, "7711": server.port}
-        steps = list(steps_of("MOVING-FROM-TARANTOOL.md"))
+        steps = list(steps_of("moving-from-tarantool.md"))
         assert len(steps) == 8
         for command, output in steps:
             assert same(run(command, home, ports)) == same(output), command
@@ -106,7 +106,7 @@ def test_the_guide_for_users_of_disque(tmp_path: Path, needs: Callable[[object, 
     server: Server | None = None
     ports: dict[str, int] = {}
     try:
-        for command, output in steps_of("MOVING-FROM-DISQUE.md"):
+        for command, output in steps_of("moving-from-disque.md"):
             if command.startswith("redis-cli") and server is None:
                 server = Server(tmp_path, "--dir", str(home / "jobs"))
                 ports["7711"] = server.port
@@ -117,10 +117,10 @@ def test_the_guide_for_users_of_disque(tmp_path: Path, needs: Callable[[object, 
             server.stop()
 
 
-@pytest.mark.parametrize("page", ["MOVING-FROM-TARANTOOL.md", "MOVING-FROM-DISQUE.md"])
+@pytest.mark.parametrize("page", ["moving-from-tarantool.md", "moving-from-disque.md"])
 def test_a_guide_starts_servers_in_blocks_that_a_test_does_not_run(page: str) -> None:
     """All other commands are in console blocks, which run above."""
-    for block in blocks_of((ROOT / "docs" / page).read_text()):
+    for block in blocks_of((ROOT / "docs" / "how-to" / page).read_text()):
         assert block.language in ("console", "lua", "sh")
         if block.language == "sh":
             assert block.code.startswith(("penstock serve ", "redis-cli -p 7711 SHUTDOWN "))

@@ -19,7 +19,7 @@ import pytest
 
 from tests.docs.test_examples import ROOT, blocks_of
 
-PAGES = ["README.md", "docs/EMBEDDED.md", "docs/CLIENT.md"]
+PAGES = ["README.md", "docs/reference/embedded.md", "docs/reference/client.md"]
 PROGRAMS = [*PAGES, "examples/data_engineer.py"]
 
 

@@ -1,4 +1,4 @@
-"""The drivers that these tests use: the one of docs/tubes/drivers.md, as it stands there, and one with five fields."""
+"""The drivers that these tests use: the one of docs/reference/tubes/drivers.md, unchanged, and one with five fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import penstock
 from penstock.drivers import unregister_driver
 from tests.drivers.five_fields import FiveFields
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "tubes" / "drivers.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "tubes" / "drivers.md"
 
 
 def documented_code() -> str:

@@ -1,4 +1,4 @@
-"""Attacks as data: each test in this folder is one attempt, or one of several variants, with a row in docs/SECURITY.md.
+"""Attacks as data: each test in this folder is an attempt or a variant, with a row in docs/explanation/security.md.
 
 `scripts/generate_docs.py` reads the rows from the tests, so the table lists exactly what is tested.
 """

@@ -253,7 +253,7 @@ def test_any_bytes_are_a_config_or_a_config_error(
 
 @pytest.mark.parametrize("form", ["toml", "conf"])
 def test_the_files_in_the_documentation_load(cwd: Path, form: str) -> None:
-    page = (ROOT / "docs" / "CONFIGURATION.md").read_text()
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     examples = re.findall(rf"^```{form}\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     assert examples
     (cwd / "common.conf").write_text("")

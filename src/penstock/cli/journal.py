@@ -163,7 +163,7 @@ def export(
 ) -> None:
     """Write every event that is kept to standard output, or to a file.
 
-    As Parquet, the events have the columns of docs/SPARK.md. A file is there when all of it is.
+    As Parquet, the events have the columns of docs/reference/spark.md. A file is there when all of it is.
     """
     from penstock.cli.export import write_json_lines, write_parquet
     from penstock.cli.progress import bytes_bar

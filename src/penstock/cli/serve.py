@@ -41,8 +41,8 @@ def serve(
     PENSTOCK_REQUIREPASS_FILE names.
 
     Every setting can be a flag (--port 7712), an environment variable (PENSTOCK_PORT=7712) or a line of the file
-    (port = 7712 in TOML, port 7712 in the form of Disque). docs/CONFIGURATION.md lists them all, `penstock config show`
-    shows what is in force.
+    (port = 7712 in TOML, port 7712 in the form of Disque). docs/reference/configuration.md lists them all,
+    `penstock config show` shows what is in force.
     """
     from penstock.server.config import ConfigError, load
     from penstock.server.serve import serve as run

@@ -6,7 +6,7 @@
     {"end": 1234}                                                 the last line: the number of rows
 
 `tuple_base64` is the row in msgpack: it keeps binary data, uuids and decimals. `tuple` is a row of JSON values. The
-rows of a space stand in the order of its primary key. docs/MOVING-FROM-TARANTOOL.md has the Lua code that writes this.
+rows of a space stand in the order of its primary key. docs/how-to/moving-from-tarantool.md has the Lua code for this.
 """
 
 from __future__ import annotations

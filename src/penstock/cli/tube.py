@@ -22,7 +22,7 @@ app = typer.Typer(help="Make, change and look at tubes.", no_args_is_help=True)
 
 
 class Type(StrEnum):
-    """The types of tube; docs/tubes has a page for each."""
+    """The types of tube; docs/reference/tubes has a page for each."""
 
     FIFO = "fifo"
     FIFOTTL = "fifottl"

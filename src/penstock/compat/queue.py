@@ -180,7 +180,7 @@ class Queue:
         return "RUNNING"
 
     def register_driver(self, name: str, driver: Any) -> None:
-        """Let tubes have a type of your own: see docs/tubes/drivers.md."""
+        """Let tubes have a type of your own: see docs/reference/tubes/drivers.md."""
         register_driver(name, driver)
 
 

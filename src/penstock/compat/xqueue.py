@@ -50,7 +50,7 @@ _spaces: weakref.WeakKeyDictionary[Host, Spaces] = weakref.WeakKeyDictionary()
 
 
 def upgrade(queue: AnyQueue, space: str, options: dict[str, Any]) -> Space:
-    """Make a space of this name, or change options of the space that exists: see docs/XQUEUE.md.
+    """Make a space of this name, or change options of the space that exists: see docs/reference/xqueue.md.
 
     Options that are left out keep their values. `changed` of the returned space has those that changed.
     `worker` and `workers` are a function and how many threads run it: each takes tasks and acks those for which the

@@ -29,7 +29,7 @@ class CommandError(PenstockError):
 
 
 class BadSyntax(CommandError):
-    """The words of this command make no sense together; see docs/PROTOCOL.md for its grammar."""
+    """The words of this command make no sense together; see docs/reference/protocol.md for its grammar."""
 
     code: ClassVar[str] = "SYNTAX"
 
@@ -41,7 +41,7 @@ class WrongType(CommandError):
 
 
 class OutOfRange(CommandError):
-    """A number is outside its limits; see docs/COMPATIBILITY.md for each."""
+    """A number is outside its limits; see docs/reference/compatibility.md for each."""
 
     code: ClassVar[str] = "RANGE"
 
@@ -95,7 +95,7 @@ class Unsupported(CommandError):
 
 
 class BadDriver(CommandError):
-    """The driver of the tube failed or broke its rules, and the command changed nothing; see docs/tubes/drivers.md."""
+    """The driver of the tube failed or broke its rules, so nothing changed; see docs/reference/tubes/drivers.md."""
 
     code: ClassVar[str] = "BADDRIVER"
 

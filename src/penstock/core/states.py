@@ -2,7 +2,7 @@
 
 A row of TRANSITIONS is a *rule*: an event and a state it is allowed in determine the next state. Rules are numbered,
 and a tube counts how often each was applied; every statistic that any vocabulary shows is a sum over rules, so nothing
-is counted twice and nothing is missed. docs/STATES.md is generated from this table.
+is counted twice and nothing is missed. docs/reference/states.md is generated from this table.
 """
 
 from __future__ import annotations

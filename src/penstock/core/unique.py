@@ -2,7 +2,7 @@
 
 `BodyIndex` finds a ready or a delayed job of the same body; most bodies have one job, and those that have more keep
 them in a bag, so a million jobs of one body cost no more than one. `DedupWindow` remembers puts, also of jobs that are
-gone, for so long and so many: what it has forgotten can be put again, and docs/GUARANTEES.md says so.
+gone, for so long and so many: what it has forgotten can be put again, and docs/explanation/guarantees.md says so.
 """
 
 from __future__ import annotations

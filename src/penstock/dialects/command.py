@@ -1,8 +1,8 @@
 """Commands by name: who may call them, with how many words, and what runs when they do.
 
-A `Command` is a row of the table that dispatch, COMMAND, the permissions and docs/PROTOCOL.md are made from. The `Desk`
-runs the commands of all callers, one at a time. A handler checks everything before it changes or answers anything: what
-it raises is the whole answer then.
+A `Command` is a row of the table that dispatch, COMMAND, the permissions and docs/reference/protocol.md are made from.
+The `Desk` runs the commands of all callers, one at a time. A handler checks everything before it changes or answers
+anything: what it raises is the whole answer then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Disque's words: its job commands, with its grammar, its answers and its errors.
 
-What they mean where Disque was wrong or silent is decided in docs/COMPATIBILITY.md. A tube that ADDJOB or GETJOB meets
-first is made as a `disque` tube; tubes of other types can be used as well, as far as they have what is asked for.
+What they mean where Disque was wrong or silent is decided in docs/reference/compatibility.md. A tube that ADDJOB or
+GETJOB meets first is made as a `disque` tube; tubes of other types can be used too, if they have the options asked for.
 """
 
 from __future__ import annotations

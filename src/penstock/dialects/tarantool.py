@@ -1,7 +1,8 @@
 """The words of Tarantool's queue, today's API (up to its release 1.5.0): `queue.tube.NAME:put` and its like.
 
 A task is `[id, state, data]`. Refusals have the sentences of the original, which clients match by their ends. Options
-that the type of a tube does not have are ignored (`tarantool_options.py`). docs/COMPATIBILITY.md lists what differs.
+that the type of a tube does not have are ignored (`tarantool_options.py`). The differences
+are in docs/reference/compatibility.md.
 """
 
 from __future__ import annotations

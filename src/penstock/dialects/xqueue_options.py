@@ -55,7 +55,7 @@ _QUEUE_TYPES: Final[dict[str, tuple[str, ...]]] = {
 
 
 class XqueueError(CommandError, BoxError):
-    """A space refused this, in the words of the xqueue; docs/XQUEUE.md has its methods and what they need."""
+    """A space refused this, in the words of the xqueue; docs/reference/xqueue.md has its methods and what they need."""
 
     code = "XQUEUE"
 

@@ -1,4 +1,4 @@
-"""The bytes of the log: rows and frames. Pure, compiled, and public: docs/JOURNAL.md is written from these boxes.
+"""The bytes of the log: rows and frames. Pure, compiled, and public: docs/explanation/journal.md shows these boxes.
 
 A *row* is the complete state of a job after something happened to it, so recovery is "the last row wins" and runs no
 rule of the engine. A *frame* is one commit: all its rows, or none. All integers are little-endian.

@@ -1,4 +1,4 @@
-"""THE table of commands over RESP: dispatch, COMMAND, permissions and docs/PROTOCOL.md are made from it.
+"""THE table of commands over RESP: dispatch, COMMAND, permissions and docs/reference/protocol.md are made from it.
 
 Flags are those of Disque's COMMAND: w writes, r only reads, m is refused when memory is full, a is for administrators,
 l also runs while loading, F is fast.
