@@ -128,8 +128,6 @@ class History(MoreCommands):
         tubes = [self.tube() for _ in range(self.random.choice([1, 1, 1, 2, 3]))]
         policies = [self.policies[tube] for tube in tubes]
         keyed = all(policy.keys != p.KEYS_NONE for policy in policies) and self.random.random() < 0.5
-        # Of those who wait for one key and those who take any it is not promised whose turn moves on first.
-        keyed = keyed and not any(self.pair.model_tube(tube).policy.key_order == p.FAIR for tube in tubes)
         key = self.random.choice([b"", b"a", b"b"]) if keyed else None
         timeout = self.random.choice([NEVER, 40, 40, 15, 6, 1, 0])
         self.pair.wait(self.client(), tubes, timeout, self.random.choice([1, 1, 1, 2, 3]), key, UNSET)

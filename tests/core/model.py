@@ -55,7 +55,7 @@ class Model(ModelMoves):
     def pause(self, tube: ModelTube, inward: bool, outward: bool, now: int) -> None:
         self.advance(now)
         tube.paused_in, tube.paused_out = inward, outward
-        self.wake(tube)
+        self.wake(tube, tube.key_lines)
         self.settle()
 
     def alter(self, tube: ModelTube, policy: TubePolicy, now: int, first_turns: list[bytes]) -> None:
@@ -70,7 +70,7 @@ class Model(ModelMoves):
         self.turn_keys(tube, None)
         for job in tube.taken:
             job.set_at = self.tick()
-        self.wake(tube)
+        self.wake(tube, tube.key_lines)
         self.settle()
 
     def truncate(self, tube: ModelTube, now: int) -> int:
@@ -182,7 +182,10 @@ class Model(ModelMoves):
         )
         self.waits.append(wait)
         for tube in tubes:
-            self.wake(tube)
+            line = wait.line(tube)
+            if line is not None and line not in tube.key_lines:
+                tube.key_lines.append(line)
+            self.wake(tube, [] if line is None else [line])
         self.settle()
         return wait
 

@@ -87,6 +87,7 @@ class MoreModel(Model):
             return "ISTAKEN" if job.state == "taken" else "NOTKEPT"
         if is_spent(job):
             return "ONLYONCE"
+        check_return(job.tube, delay_ms, UNSET, PRIORITY_UNSET)
         self.forget_result_ttl(job)
         was_coming = job.state == "delayed"
         self.send_back(job, ("restarted", "restarted delayed"), delay_ms, UNSET, PRIORITY_UNSET)

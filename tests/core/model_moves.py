@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from penstock.core import limits
 from penstock.core import policy as p
@@ -79,7 +79,7 @@ class ModelMoves:
         if to in ("ready", "buried", "done"):
             job.wake = NEVER
         if to == "ready":
-            self.wake_takers(job.tube)
+            self.wake_takers(job)
         self.turn_keys(job.tube, job.key if to == "taken" else None)
 
     def job_ended(self, job: ModelJob, end: str, waits: list[ModelEndWait] | None = None) -> None:
@@ -110,7 +110,7 @@ class ModelMoves:
             job.holder = None
         job.claim = None
         if job.tube.policy.keys != p.KEYS_NONE:
-            self.wake_takers(job.tube)
+            self.wake_takers(job)
 
     def enter_tube(self, job: ModelJob, tube: ModelTube) -> None:
         job.tube = tube
@@ -139,13 +139,16 @@ class ModelMoves:
             if key == served or key not in tube.turns:
                 tube.turns[key] = self.tick()
 
-    def wake(self, tube: ModelTube) -> None:
+    def wake(self, tube: ModelTube, keys: Iterable[bytes] = ()) -> None:
+        """Serve the waits of this tube when the command ends, and those for these keys in this order."""
+        tube.woken_keys += keys
         if tube not in self.woken:
             self.woken.append(tube)
 
-    def wake_takers(self, tube: ModelTube) -> None:
-        if self.take_waits(tube):
-            self.wake(tube)
+    def wake_takers(self, job: ModelJob) -> None:
+        """Serve the takes that wait in the tube of a job, because this job, or another one of its key, can be taken."""
+        if self.take_waits(job.tube):
+            self.wake(job.tube, [job.key] if job.tube.key_lines else [])
 
     def fail(self, job: ModelJob, cause: str) -> None:
         """A delivery came to nothing: the job goes back, or wherever its retry policy, or its tube's, sends it."""
@@ -343,6 +346,10 @@ class ModelMoves:
     def end_wait(self, wait: ModelWaiting, outcome: str) -> None:
         wait.outcome = outcome
         self.waits.remove(wait)
+        if isinstance(wait, ModelWait):
+            for tube in wait.tubes:
+                lines = [other.line(tube) for other in self.take_waits(tube)]
+                tube.key_lines = [key for key in tube.key_lines if key in lines]
         if outcome != "cancelled":
             self.ended.append(wait)
         if outcome != "served" and isinstance(wait, ModelPutWait) and self.put_waits(wait.tube):
@@ -350,18 +357,70 @@ class ModelMoves:
             self.wake(wait.tube)
 
     def settle(self) -> None:
-        """In each tube that woke: who came first gets what it can have, as much as there is and it wants."""
+        """Serve the waits of each tube that woke: puts first, then takes."""
         while self.woken:
             tube = self.woken.pop(0)
             self.serve_puts(tube)
-            for wait in self.take_waits(tube):
-                while len(wait.jobs) < wait.want:
-                    job = self.hand_out(wait.connection.session, tube, wait.key, wait.ttr)
-                    if job is None:
-                        break
-                    wait.jobs.append(job)
-                if wait.jobs:
-                    self.end_wait(wait, "served")
+            keys, tube.woken_keys = tube.woken_keys, []
+            if not tube.paused_out:
+                self.serve_takes(tube, keys)
+
+    def serve_takes(self, tube: ModelTube, woken_keys: list[bytes]) -> None:
+        """Give waiting takes the jobs that first come, first served gives them.
+
+        Which take gets which jobs is promised, and `first_come` says it plainly. The order in which the takes of one
+        turn are delivered is not promised: takes of any job first, each after the earlier takes of the keys it meets,
+        then the takes of the keys that woke. This order decides which of two equal deadlines fires first and, in fair
+        tubes, which key's turn comes next, so the model does as the engine does. In fair tubes `first_come` has no say,
+        because each delivery changes which job is next.
+        """
+        expected = None if tube.policy.key_order == p.FAIR else self.first_come(tube)
+        waits = self.take_waits(tube)
+        self.serve_line(tube, None, waits)
+        for key in woken_keys:
+            self.serve_line(tube, key, waits)
+        assert expected in (None, [(wait, wait.jobs) for wait in waits if wait.jobs])
+
+    def serve_line(self, tube: ModelTube, line: bytes | None, waits: list[ModelWait]) -> None:
+        """Serve those of the waits that wait for this key, or for any job if it is None."""
+        for i, wait in enumerate(waits):
+            if wait.outcome != "waiting" or wait.line(tube) != line:
+                continue
+            while len(wait.jobs) < wait.want:
+                if line is None:
+                    self.serve_earlier(tube, waits[:i])
+                job = self.hand_out(wait.connection.session, tube, line, wait.ttr)
+                if job is None:
+                    break
+                wait.jobs.append(job)
+            if wait.jobs:
+                self.end_wait(wait, "served")
+
+    def serve_earlier(self, tube: ModelTube, earlier: list[ModelWait]) -> None:
+        """Serve the earlier takes of the next job's key, until the next job has none."""
+        while True:
+            job = self.first(tube, None)
+            if job is None or all(wait.outcome != "waiting" or wait.line(tube) != job.key for wait in earlier):
+                return
+            self.serve_line(tube, job.key, earlier)
+
+    def first_come(self, tube: ModelTube) -> list[tuple[ModelWait, list[ModelJob]]]:
+        """Return which waits are served, and with which jobs: each in turn has all it wants of what is left."""
+        left = sorted((job for job in self.jobs if job.tube is tube and job.state == "ready"), key=rank)
+        left = [job for job in left if job.expiry > self.now]
+        busy = Counter(job.key for job in tube.taken)
+        limit = tube.policy.key_limit if tube.policy.keys == p.KEYS_LIMITED else len(self.jobs)
+        served = []
+        for wait in self.take_waits(tube):
+            line = wait.line(tube)
+            jobs: list[ModelJob] = []
+            for job in list(left):
+                if len(jobs) < wait.want and line in (None, job.key) and busy[job.key] < limit:
+                    jobs.append(job)
+                    left.remove(job)
+                    busy[job.key] += 1
+            served += [(wait, jobs)] if jobs else []
+        return served
 
     def serve_puts(self, tube: ModelTube) -> None:
         """Who came first is let in first, even if somebody else would fit."""

@@ -31,7 +31,9 @@ class ModelTube:
     seen: list[tuple[bytes, ModelJob, int]] = field(default_factory=list)  # Puts with a dedup id: it, what, when.
     alike: dict[tuple[str, bytes], list[ModelJob]] = field(default_factory=dict)  # Bags, by state and body.
     keys: list[bytes] = field(default_factory=list)  # Those that have jobs, in the order they came.
-    turns: dict[bytes, int] = field(default_factory=dict)  # Where keys are served in turn: since when it is whose.
+    turns: dict[bytes, int] = field(default_factory=dict)  # In fair tubes: the tick at which each key got its turn.
+    key_lines: list[bytes] = field(default_factory=list)  # Keys that takes wait for, in order of the first such take.
+    woken_keys: list[bytes] = field(default_factory=list)  # Keys whose takes have to be served, first woken first.
 
     def __post_init__(self) -> None:
         self.next_local = self.policy.first_integer
@@ -70,6 +72,10 @@ class ModelWait(ModelWaiting):
     want: int
     ttr: int
     jobs: list[ModelJob] = field(default_factory=list)
+
+    def line(self, tube: ModelTube) -> bytes | None:
+        """Return the key that it waits for in this tube, or None if it takes any job."""
+        return b"" if self.key is None and tube.policy.keys == p.KEYS_NAMED else self.key
 
 
 @dataclass(eq=False, kw_only=True)

@@ -253,11 +253,8 @@ class Pair:
         ended = [(x.number, OUTCOMES[x.outcome], _outcome(x)) for x in self.engine.outbox.ended_waits]
         numbers = {id(its): mine.number for mine, its in self.waits}
         expected = [(numbers[id(x)], x.outcome, _model_outcome(x)) for x in self.model.ended]
-        takes = [x for x in self.model.ended if isinstance(x, ModelWait)]
-        ends = self.emptied and any(isinstance(x, ModelEndWait) for x in self.model.ended)
-        if ends or any(x.key is not None or _any_named(x.tubes) for x in takes):
-            # Who waits for one key stands in another line than who waits for any; of two that are served at one
-            # moment it is not promised which line is looked at first. Nor is the order in which a tube is emptied.
+        if self.emptied and any(isinstance(x, ModelEndWait) for x in self.model.ended):
+            # The order in which the jobs of a tube are removed is not promised.
             ended.sort()
             expected.sort()
         assert ended == expected
@@ -347,10 +344,6 @@ def _model_outcome(wait: ModelWaiting) -> object:
         return wait.end, wait.reason
     assert isinstance(wait, ModelWait)
     return _plain(wait.jobs)
-
-
-def _any_named(tubes: list[ModelTube]) -> bool:
-    return any(tube.policy.keys == "named" for tube in tubes)
 
 
 def _nothing(_: object) -> None:

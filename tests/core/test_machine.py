@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -150,9 +151,6 @@ class Queue(MoreRules):
         self.pair.pass_time(step)
         tubes = [self.tube(t) for t in ts]
         key = key if all(self.policies[t].keys != p.KEYS_NONE for t in tubes) and c < 5 else None
-        if any(self.pair.model_tube(t).policy.key_order == p.FAIR for t in tubes):
-            # Of those who wait for one key and those who take any it is not promised whose turn moves on first.
-            key = None
         ttr = ttr if all(self.policies[t].has_ttr for t in tubes) else UNSET
         self.pair.wait(self.client(c), tubes, timeout, count, key, ttr)
 
@@ -329,3 +327,28 @@ def test_the_engine_does_what_the_model_does(kind: str) -> None:
 @LONG
 def test_the_engine_does_what_the_model_does_over_a_long_time(kind: str, seed: int) -> None:
     History(seed, kind).play(200)
+
+
+# In these histories the takes of several lines are served in one turn, and their ttrs end in the same millisecond.
+@pytest.mark.parametrize("seed", [702, 2586, 6188])
+def test_the_model_serves_takes_of_a_key_and_of_any_job_in_the_order_of_the_engine(seed: int) -> None:
+    History(seed, "utubettl").play(200)
+
+
+def test_equal_ttrs_of_takes_that_one_turn_served_end_in_the_order_of_their_deliveries() -> None:
+    pair = FullPair([dataclasses.replace(p.UTUBETTL, key_order=p.FAIR, default_ttr_ms=9)])
+    pair.wait(0, [0], NEVER, 1, b"b", UNSET)
+    pair.wait(0, [0], NEVER, 1, None, UNSET)
+    pair.put_many(0, [Draft(b"1", key=b"a"), Draft(b"2", key=b"b")])
+    pair.pass_time(9)
+    pair.advance()
+    pair.compare()
+
+
+def test_the_model_changes_nothing_when_it_refuses_a_restart() -> None:
+    pair = FullPair([p.XQUEUE])
+    pair.put(0, Draft(b"1"))
+    pair.take(0, 0)
+    pair.done(0, 0, b"result")
+    pair.on_job(0, "restart", 3)
+    pair.compare()
