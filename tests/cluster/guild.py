@@ -161,7 +161,7 @@ class Guild:
         others = [other for other in self.nodes if other is not node]
         node.members.restore([Peer(o.id, f"10.0.0.{o.number + 1}", 7711, 17711) for o in others], self.now)
         for other in others:
-            node.cluster.link_up(other.id, other.id, self.now)
+            node.cluster.link_up(other.id, other.id, other.members.memory, self.now)
 
     def restart(self, number: int, forgets: bool = False) -> None:
         """Kill a node and start it again, with what it had on disk."""
@@ -175,7 +175,7 @@ class Guild:
         node.open()
         self.introduce(node)
         for other in others:
-            other.cluster.link_up(node.id, node.id, self.now)
+            other.cluster.link_up(node.id, node.id, node.members.memory, self.now)
         self.settle()
 
     def isolate(self, number: int) -> None:
@@ -195,11 +195,21 @@ class Guild:
                 if node.number in self.down:
                     continue
                 node.turn()
+                self._open_dropped_links(node)
                 for to, letters in node.mail.take().items():
                     other = next(other for other in self.nodes if other.id == to)
                     for letter in letters:
                         busy = True
                         self._arrive(node, other, letter)
+
+    def _open_dropped_links(self, node: Node) -> None:
+        """Replace the links that the cluster dropped, as a server does; those to nodes that cannot answer stay."""
+        for stale in node.members.take_stale():
+            other = next(other for other in self.nodes if other.id == stale)
+            pair = {(node.number, other.number), (other.number, node.number)}
+            if other.number not in self.down and not pair & self.cut:
+                node.cluster.link_down(stale, self.now)
+                node.cluster.link_up(stale, other.id, other.members.memory, self.now)
 
     def _arrive(self, sender: Node, receiver: Node, letter: Message) -> None:
         if letter.kind > m.FAIL:

@@ -62,7 +62,7 @@ class Town:
             if peer.linked and (there is None or self.nodes[there].myself != peer.id):
                 node.link_down(peer.id, self.now)
             elif not peer.linked and there is not None and self._shake_hands(node, self.nodes[there]):
-                node.link_up(peer.id, self.nodes[there].myself, self.now)
+                node.link_up(peer.id, self.nodes[there].myself, self.nodes[there].memory, self.now)
 
     def _shake_hands(self, one: Members, other: Members) -> bool:
         """Whether both want to talk, after each has said in which epoch it is and knows the other."""

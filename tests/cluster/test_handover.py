@@ -69,6 +69,62 @@ def test_a_receiver_that_forgot_what_it_took_does_not_take_it_again() -> None:
     assert id.endswith(b"0")
 
 
+def greeting_of(number: int, incarnation: bytes) -> m.Greeting:
+    return m.Greeting(m.PONG, f"10.0.0.{number + 1}", 7711, 17711, 0, incarnation, [])
+
+
+@pytest.mark.parametrize("late", [1, 3])
+def test_a_late_greeting_of_a_killed_process_does_not_redirect_a_job_to_it(late: int) -> None:
+    """Our link leads to the successor. The job must not be addressed to the process that was killed."""
+    guild = Guild(2)
+    killed, giver = guild[1].memory, guild[0]
+    id = put_once(guild)
+    guild.restart(1, forgets=True)
+    for _ in range(late):
+        giver.cluster.receive(guild[1].id, greeting_of(1, killed), guild.now)
+    assert not giver.members.has_greeted(guild[1].id) and not giver.cluster.place.targets([], 1)
+    client = guild[1].connect()
+    answer = client.ask("getjob", "timeout", 5_000, "from", "q")
+    guild.run(1_000)
+    assert (answer or client.answer_so_far()) == [[b"q", id, b"body"]]
+    guild.run(10_000)
+    assert giver.cluster.handovers.lost == 0 and giver.cluster.handovers.accepted == 1
+    assert giver.members.memory_of(guild[1].id) == guild[1].memory != killed
+
+
+def test_late_greetings_of_a_killed_process_drop_a_link_once() -> None:
+    guild = Guild(2)
+    killed, members = guild[1].memory, guild[0].members
+    guild.restart(1, forgets=True)
+    for _ in range(3):
+        guild[0].cluster.receive(guild[1].id, greeting_of(1, killed), guild.now)
+    assert members.take_stale() == [guild[1].id]
+    guild[0].cluster.link_down(guild[1].id, guild.now)
+    # While there is no link, a greeting says nothing about the process that the next one will lead to.
+    guild[0].cluster.receive(guild[1].id, greeting_of(1, killed), guild.now)
+    guild[0].cluster.link_up(guild[1].id, guild[1].id, guild[1].memory, guild.now)
+    guild.run(20_000)
+    assert members.has_greeted(guild[1].id) and not members.take_stale()
+
+
+def test_a_greeting_of_the_successor_drops_a_link_to_a_killed_process() -> None:
+    guild = Guild(2)
+    put_once(guild)
+    guild[0].cluster.receive(guild[1].id, greeting_of(1, b"of its successor"), guild.now)
+    assert guild[0].members.take_stale() == [guild[1].id]
+    assert not guild[0].cluster.place.can_take(guild[1].id) and not guild[0].members.memory_of(guild[1].id)
+
+
+def test_a_node_that_lost_its_jobs_while_running_is_given_jobs_under_its_new_incarnation() -> None:
+    guild = Guild(3)
+    id = put_once(guild)
+    guild[1].cluster.set_memory(b"a new incarnation"[:16], guild.now)
+    guild.settle()
+    assert [guild[number].members.memory_of(guild[1].id) for number in (0, 2)] == 2 * [b"a new incarnation"[:16]]
+    assert guild[1].ask("getjob", "from", "q") == [[b"q", id, b"body"]]
+    assert guild[0].cluster.handovers.lost == 0
+
+
 def test_one_is_handed_over_only_to_who_has_said_what_it_remembers() -> None:
     guild = Guild(2)
     id = put_once(guild)

@@ -233,7 +233,7 @@ def test_a_list_in_the_middle_of_a_claim_takes_back_no_yes_that_counts() -> None
     client = guild[0].connect()
     assert client.ask("put", "mail", "body") is None
     # Its own link was lost and is back, so it asks for the whole list.
-    guild[1].cluster.link_up(guild[0].id, guild[0].id, guild.now)
+    guild[1].cluster.link_up(guild[0].id, guild[0].id, guild[0].members.memory, guild.now)
     guild.lost.add(m.CLAIM)
     guild.settle()
     assert known(guild[1]) == {}
@@ -319,7 +319,7 @@ def test_no_claims_however_they_meet_give_a_tube_two_homes(count: int, steps: li
             for each in guild.nodes:
                 for other in guild.nodes:
                     if other is not each:
-                        each.cluster.link_up(other.id, other.id, guild.now)
+                        each.cluster.link_up(other.id, other.id, other.members.memory, guild.now)
         elif what == "restart":
             guild.restart(node.number)
         else:

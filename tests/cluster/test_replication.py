@@ -237,7 +237,7 @@ def test_a_link_that_is_back_soon_costs_no_copy() -> None:
     guild.run(150)
     assert client.answer_so_far() is None
     guild.heal()
-    guild[0].cluster.link_up(guild[2].id, guild[2].id, guild.now)
+    guild[0].cluster.link_up(guild[2].id, guild[2].id, guild[2].members.memory, guild.now)
     guild.run(200)
     assert client.answer_so_far() is not None
     assert [len(node.jobs()) for node in guild.nodes] == [1, 1, 1] and below_default(guild) == 0

@@ -13,6 +13,7 @@ from .clustering import Node
 from .serving import PATIENCE_S
 
 ME = b"a" * 40
+INCARNATION = bytes(16)
 SECRET = "6d1f0c9be27a4835d0c1b7f4e9a25386c4d7f1e02b9a8365f0d2c4b6a8e19375"
 WRONG_SECRET = SECRET[::-1]
 
@@ -78,13 +79,14 @@ class Callee(Stranger):
 
     def answer(self) -> None:
         """Be one of them: the second word, and hear the third."""
-        made = bus.Secrets(SECRET.encode(), bus.hello(self.word(), False), bus.Hello(self.name, self.nonce, b"", 0, 0))
-        self.send(bus.answer(self.name, self.nonce, made.listener_proof(), 0, 0))
+        myself = bus.Hello(self.name, self.nonce, b"", 0, 0, INCARNATION)
+        made = bus.Secrets(SECRET.encode(), bus.hello(self.word(), False), myself)
+        self.send(bus.answer(self.name, self.nonce, made.listener_proof(), 0, 0, INCARNATION))
         self.word()
 
 
 def greeting(kind: int = m.MEET, rumours: list[m.Rumour] | None = None) -> m.Greeting:
-    return m.Greeting(kind, "127.0.0.1", 7, 8, 0, bytes(16), rumours or [])
+    return m.Greeting(kind, "127.0.0.1", 7, 8, 0, INCARNATION, rumours or [])
 
 
 class Member:
@@ -104,7 +106,7 @@ class Member:
 
     def greet(self, kind: int, rumours: list[m.Rumour] | None = None) -> None:
         """Say where this node is."""
-        self.say(m.Greeting(kind, "127.0.0.1", 7, self.bus_port, 0, bytes(16), rumours or []))
+        self.say(m.Greeting(kind, "127.0.0.1", 7, self.bus_port, 0, INCARNATION, rumours or []))
 
     def say(self, *said: m.Message) -> None:
         self._out.say(*said)

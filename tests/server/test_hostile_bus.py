@@ -57,7 +57,7 @@ def test_garbage_is_hung_up_on_and_counted(node: Node, what: str) -> None:
 def test_another_version_is_told_so_by_name(node: Node) -> None:
     word = pack([bus.NAME, 1, ME, bytes(32)])
     stranger = Stranger(node).send(len(word).to_bytes(4, "big") + word)
-    assert b"version 1 of the bus, and this node 2" in stranger.word()
+    assert b"version 1 of the bus, and this node 3" in stranger.word()
     assert stranger.is_hung_up_on()
 
 
@@ -72,7 +72,7 @@ def test_a_handshake_that_was_heard_cannot_be_replayed(node: Node) -> None:
     """The node's nonce is another each time."""
     known = Stranger(node).shake_hands(SECRET)
     known.say(greeting(m.PING))
-    before = bus.Hello(ME, known.nonce, b"", 0, 0), bus.Hello(node.id, bytes(32), b"", 0, 0)
+    before = bus.Hello(ME, known.nonce, b"", 0, 0), bus.Hello(node.id, bytes(32), b"", 0, 0, bytes(16))
     heard = bus.Secrets(SECRET.encode(), *before).dialler_proof(0)
     replaying = Stranger(node).send(bus.opening(ME, known.nonce, 0))
     replaying.word()

@@ -16,6 +16,7 @@ from penstock.wire.msgpack import pack
 ONE, OTHER = b"1" * 40, b"2" * 40
 JOB = b"D-11111111-abcdefghijklmnopqrstuvwx-05a1"
 KEY = bytes(32)
+LIFE = b"l" * 16
 
 
 def image() -> m.JobImage:
@@ -181,39 +182,59 @@ def test_a_packet_that_was_changed_replayed_left_out_or_forged_is_recognised():
         assert received([bytes(changed)]) == 0
 
 
-def said_by(node: bytes, nonce: bytes, epoch: int = 0, known: int = 0) -> bus.Hello:
-    return bus.Hello(node, nonce, b"", epoch, known)
+def said_by(node: bytes, nonce: bytes, epoch: int = 0, known: int = 0, incarnation: bytes = b"") -> bus.Hello:
+    return bus.Hello(node, nonce, b"", epoch, known, incarnation)
 
 
 def test_both_sides_prove_that_they_know_the_secret_and_what_they_said():
     nonce, answered = b"n" * 32, b"a" * 32
-    dialler, listener = said_by(ONE, nonce, 3), said_by(OTHER, answered, 1, 4)
+    dialler, listener = said_by(ONE, nonce, 3), said_by(OTHER, answered, 1, 4, LIFE)
     ours = bus.Secrets(b"a shared secret", dialler, listener)
-    theirs = bus.Secrets(b"a shared secret", said_by(ONE, nonce, 3), said_by(OTHER, answered, 1, 4))
+    theirs = bus.Secrets(b"a shared secret", said_by(ONE, nonce, 3), said_by(OTHER, answered, 1, 4, LIFE))
     assert ours.listener_proof() == theirs.listener_proof() != ours.dialler_proof(1)
     assert ours.dialler_proof(1) != ours.dialler_proof(2)
     for other in (
         bus.Secrets(b"another secret", dialler, listener),
-        bus.Secrets(b"a shared secret", said_by(OTHER, nonce, 3), said_by(ONE, answered, 1, 4)),
-        bus.Secrets(b"a shared secret", said_by(ONE, answered, 3), said_by(OTHER, nonce, 1, 4)),
+        bus.Secrets(b"a shared secret", said_by(OTHER, nonce, 3), said_by(ONE, answered, 1, 4, LIFE)),
+        bus.Secrets(b"a shared secret", said_by(ONE, answered, 3), said_by(OTHER, nonce, 1, 4, LIFE)),
         # Epochs that somebody on the way has changed.
         bus.Secrets(b"a shared secret", said_by(ONE, nonce, 4), listener),
-        bus.Secrets(b"a shared secret", dialler, said_by(OTHER, answered, 2, 4)),
-        bus.Secrets(b"a shared secret", dialler, said_by(OTHER, answered, 1, 5)),
+        bus.Secrets(b"a shared secret", dialler, said_by(OTHER, answered, 2, 4, LIFE)),
+        bus.Secrets(b"a shared secret", dialler, said_by(OTHER, answered, 1, 5, LIFE)),
+        # The incarnation of a process that was killed.
+        bus.Secrets(b"a shared secret", dialler, said_by(OTHER, answered, 1, 4, b"o" * 16)),
     ):
         assert other.listener_proof() != ours.listener_proof() and other.link_key() != ours.link_key()
         assert other.dialler_proof(1) != ours.dialler_proof(1)
-    word = bus.answer(OTHER, answered, ours.listener_proof(), 1, 4)
+    word = bus.answer(OTHER, answered, ours.listener_proof(), 1, 4, LIFE)
     heard = bus.hello(word[4:], True)
     assert (heard.node, heard.nonce, heard.proof) == (OTHER, answered, ours.listener_proof())
-    assert (heard.epoch, heard.known) == (1, 4)
+    assert (heard.epoch, heard.known, heard.incarnation) == (1, 4, LIFE)
     last = bus.last_word(bus.proven(ours.dialler_proof(1), 1)[4:])
     assert (last.proof, last.known) == (ours.dialler_proof(1), 1)
 
 
+def test_the_words_of_a_handshake_are_these_bytes():
+    """A change of these bytes needs another version of the bus."""
+    head = b"\xc4\x0cpenstock-bus\x03\xc4\x28" + OTHER + b"\xc4\x20" + b"n" * 32
+    assert bus.opening(OTHER, b"n" * 32, 5) == bytes([0, 0, 0, 93]) + b"\x95" + head + b"\x05"
+    proof = b"\xc4\x20" + b"p" * 32
+    word = b"\x98" + head + proof + b"\x05\x04\xc4\x10" + LIFE
+    assert bus.answer(OTHER, b"n" * 32, b"p" * 32, 5, 4, LIFE) == bytes([0, 0, 0, len(word)]) + word
+    assert bus.proven(b"p" * 32, 4) == bytes([0, 0, 0, 36]) + b"\x92" + proof + b"\x04"
+
+
+def test_an_answer_without_an_incarnation_is_refused():
+    words = [bus.NAME, 3, OTHER, bytes(32), bytes(32), 0, 0]
+    for rest in ([], [b""], [LIFE[1:]], [LIFE + b"l"], [7]):
+        with pytest.raises(ProtocolError):
+            bus.hello(pack([*words, *rest]), True)
+    assert bus.hello(pack([*words, LIFE]), True).incarnation == LIFE
+
+
 def test_another_version_is_refused_by_name():
-    for version in (0, 1, 3, 255):
-        with pytest.raises(ProtocolError, match=f"version {version} of the bus, and this node 2"):
+    for version in (0, 1, 2, 255):
+        with pytest.raises(ProtocolError, match=f"version {version} of the bus, and this node 3"):
             bus.hello(pack([bus.NAME, version, ONE, bytes(32)]), False)
     with pytest.raises(TurnedAway, match="you are too old"):
         bus.hello(bus.refusal(OTHER, "you are too old")[4:], True)
@@ -223,14 +244,14 @@ def test_another_version_is_refused_by_name():
     "word",
     [
         [],
-        [b"redis", 2, ONE, bytes(32), 0],
-        [bus.NAME, 2, ONE],
-        [bus.NAME, 2, ONE, bytes(32)],
-        [bus.NAME, 2, ONE[1:], bytes(32), 0],
-        [bus.NAME, 2, b"g" * 40, bytes(32), 0],
-        [bus.NAME, 2, ONE, bytes(31), 0],
-        [bus.NAME, 2, ONE, bytes(32), -1],
-        [bus.NAME, 2, ONE, bytes(32), 1 << 53],
+        [b"redis", 3, ONE, bytes(32), 0],
+        [bus.NAME, 3, ONE],
+        [bus.NAME, 3, ONE, bytes(32)],
+        [bus.NAME, 3, ONE[1:], bytes(32), 0],
+        [bus.NAME, 3, b"g" * 40, bytes(32), 0],
+        [bus.NAME, 3, ONE, bytes(31), 0],
+        [bus.NAME, 3, ONE, bytes(32), -1],
+        [bus.NAME, 3, ONE, bytes(32), 1 << 53],
         [bus.NAME, -1, ONE, bytes(32), 0],
         b"GET / HTTP/1.1",
     ],
@@ -300,6 +321,24 @@ def test_any_bytes_are_messages_or_an_error():
         for read in (bus.messages, lambda data: bus.hello(data, True), bus.last_word):
             try:
                 read(bytes(changed))
+            except ProtocolError:
+                pass
+
+
+def test_any_bytes_are_a_word_of_the_handshake_or_an_error():
+    chance = random.Random(10)
+    answered = bus.answer(OTHER, bytes(32), bytes(32), 1, 2, LIFE)[4:]
+    opened = bus.opening(ONE, bytes(32), 1)[4:]
+    for word, is_answer in ((answered, True), (opened, False)):
+        for length in range(len(word)):
+            with pytest.raises(ProtocolError):
+                bus.hello(word[:length], is_answer)
+        for _ in range(2_000):
+            changed = bytearray(word)
+            for _ in range(chance.randint(1, 3)):
+                changed[chance.randrange(len(changed))] = chance.randrange(256)
+            try:
+                assert len(bus.hello(bytes(changed), is_answer).incarnation) == (16 if is_answer else 0)
             except ProtocolError:
                 pass
 

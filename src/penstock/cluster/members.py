@@ -166,9 +166,9 @@ class Members:
         return peer is not None and peer.linked
 
     def has_greeted(self, node: bytes) -> bool:
-        """Whether a node can be told something, and has told what it remembers since that is so."""
+        """Return whether our link to a node is up and a greeting has confirmed the incarnation at its other end."""
         peer = self.peers.get(node)
-        return peer is not None and peer.linked and peer.memory != b""
+        return peer is not None and peer.linked and peer.greeted
 
     def is_member(self, node: bytes) -> bool:
         """Whether a node is one of us, dead or alive: from others nothing about jobs is believed."""
@@ -189,9 +189,12 @@ class Members:
         return 1 + sum([1 for peer in self.peers.values() if peer.is_member()])
 
     def memory_of(self, node: bytes) -> bytes:
-        """What a node has said of its memory: another answer than last time means that it forgot its jobs."""
+        """Return the incarnation of a node, or nothing until a greeting has confirmed it.
+
+        A node that lost its jobs has another one.
+        """
         peer = self.peers.get(node)
-        return b"" if peer is None else peer.memory
+        return b"" if peer is None or not peer.greeted else peer.memory
 
     def epoch_of(self, node: bytes) -> i64:
         """The greatest epoch that is known of a node, which may be this one."""
@@ -295,6 +298,12 @@ class Members:
             self.condition = condition
             self._greet_all(now)
 
+    def set_incarnation(self, incarnation: bytes, now: i64) -> None:
+        """Announce the incarnation at once if it has changed. Peers then open other links to this node."""
+        if incarnation != self.memory:
+            self.memory = incarnation
+            self._greet_all(now)
+
     def _greet_all(self, now: i64) -> None:
         for peer in self.peers.values():
             if peer.linked:
@@ -342,8 +351,11 @@ class Members:
             self._drop_link(peer)
         self.changes += 1
 
-    def link_up(self, named: bytes, found: bytes, now: i64) -> bool:
-        """Our link to a node is up, and so it names itself. Tell whether the link is of use, from now on to `found`."""
+    def link_up(self, named: bytes, found: bytes, incarnation: bytes, now: i64) -> bool:
+        """Our link to the node `named` is up. Return whether the link is of use; it then is the link to `found`.
+
+        `found` and `incarnation` are what the process at the other end has proven to be in the handshake.
+        """
         peer = self.peers.get(named)
         if peer is None:
             return False
@@ -352,8 +364,9 @@ class Members:
                 return False
         peer.linked = True
         peer.linked_at = now
-        # It may be another process than before. What it remembers is in its answer.
-        peer.memory = b""
+        # The node may have noted its incarnation in its log only now. Its greetings leave when the note is durable.
+        peer.memory = incarnation
+        peer.greeted = False
         self._greet(peer, MEET if peer.invited else PING, now)
         self._become_member(peer, now)
         return True
@@ -537,7 +550,7 @@ class Members:
             # Somebody wants it back.
             self._forgotten.pop(sender, None)
         peer.heard = True
-        peer.memory = said.memory
+        self._compare_incarnation(peer, said.memory)
         self._move(peer, said.host, said.port, said.bus_port)
         if (peer.flags ^ said.flags) & NODE_LEAVING:
             peer.flags ^= NODE_LEAVING
@@ -550,6 +563,24 @@ class Members:
         self._become_member(peer, now)
         for rumour in said.rumours:
             self._hear(peer, rumour, now)
+
+    def _compare_incarnation(self, peer: Peer, incarnation: bytes) -> None:
+        """Compare the incarnation in a greeting with that of the process at the other end of our link.
+
+        Links of both directions are independent. So the greeting may be the last one of a process that was killed, and
+        our link may lead to its successor; or our link leads to the process that was killed, and the greeting is from
+        its successor; or the node lost its jobs while it was running. The greeting does not tell which. A new handshake
+        does: the link is dropped, and jobs are handed over again when a greeting confirms what that handshake named. A
+        process that was killed has a few greetings under way at most, so this ends.
+        """
+        if not peer.linked:
+            return
+        if incarnation == peer.memory:
+            peer.greeted = True
+        elif peer.memory:
+            peer.memory = b""
+            peer.greeted = False
+            self._drop_link(peer)
 
     def _is_alive(self, peer: Peer, now: i64) -> None:
         """A node has answered us."""

@@ -132,8 +132,8 @@ class Cluster(CopyKeeper):
         self.homes.restore()
 
     def set_memory(self, memory: bytes, now: i64) -> None:
-        """This node forgot its jobs: whoever counts on them has to hear of it."""
-        self.members.memory = memory
+        """Set the incarnation, which is a new one if this node lost its jobs, and note it in the log."""
+        self.members.set_incarnation(memory, now)
         self.place.engine.note(MEMORY_NOTE, memory, now)
 
     # What the shell tells
@@ -149,12 +149,12 @@ class Cluster(CopyKeeper):
         """Rises whenever the shell has something to do: for links, for the table of nodes, or for the operator."""
         return self.members.moves + self.members.changes + self.members.superseded + self.homes.changes
 
-    def link_up(self, named: bytes, found: bytes, now: i64) -> bool:
-        """Our link to a node is up, and so it names itself. Tell whether the link is of use, from now on to `found`."""
+    def link_up(self, named: bytes, found: bytes, incarnation: bytes, now: i64) -> bool:
+        """Our link to a node is up: see `Members.link_up`. Return whether the link is of use."""
         if MEMORY_NOTE not in self.place.engine.notes:
             # From now on somebody may count on it; a node that is alone has nothing to note.
             self.set_memory(self.members.memory, now)
-        if not self.members.link_up(named, found, now):
+        if not self.members.link_up(named, found, incarnation, now):
             return False
         self.handovers.say_again(found, now)
         self.acks.try_again(found, now)

@@ -24,13 +24,16 @@ class Peer:
     bus_port: i64  # and where nodes do.
     flags: i64
     epoch: i64  # Greater each time that a standby becomes this node: an older one of the same id is not it.
-    memory: bytes  # Changes when it forgot its jobs; empty until it has said so.
+    # The incarnation that the handshake of our link named; it changes when the node loses its jobs. It is empty before
+    # the first link, and while a link is dropped because a greeting named another incarnation.
+    memory: bytes
+    greeted: bool  # A greeting named this incarnation since the link is up. Jobs are handed over only then.
     added: i64  # When we came to know of it, or began to try once more to meet it.
     ping_sent: i64  # Since when it owes us an answer, or cannot even be asked; 0: it does not.
     asked: i64  # When it was greeted last.
     pong_received: i64  # When it answered last; 0: never.
-    linked: bool  # Our link to it is up,
-    linked_at: i64  # since then; what it said of its memory is not older.
+    linked: bool  # Our link to it is up.
+    linked_at: i64  # Since when it is.
     unlinked_at: i64  # When our link to it was lost, or when we came to know of it; counts while it is not linked.
     heard: bool  # It has spoken to us, over a link of its own.
     invited: bool  # It is to be told MEET: to know us whether it has heard of us or not.
@@ -47,6 +50,7 @@ class Peer:
         self.flags = flags
         self.epoch = epoch
         self.memory = b""
+        self.greeted = False
         self.added = added
         self.ping_sent = 0
         self.asked = 0

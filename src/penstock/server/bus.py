@@ -308,14 +308,18 @@ class Bus:
         node.post.hear(link.node, link.host, said, node.now)
         node.keep_frames_small()
 
-    def is_open(self, link: Outbound, found: bytes) -> None:
-        """A link of ours leads to a node that has proven who it is."""
+    def incarnation(self) -> bytes:
+        """Return the incarnation of this node, which changes when it loses its jobs."""
+        return self.members.memory
+
+    def is_open(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
+        """Use a link of ours that leads to the node `found`, which has proven its identity and its incarnation."""
         self._node.begin_turn()
         now = self._node.now
         if self._outbound.get(link.named) is not link:
             link.close()
             return
-        if not self._cluster.link_up(link.named, found, now):
+        if not self._cluster.link_up(link.named, found, incarnation, now):
             del self._outbound[link.named]
             link.close()
             return

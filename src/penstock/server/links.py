@@ -58,8 +58,11 @@ class Exchange(Protocol):
     def heard(self, link: Inbound, said: list[Message]) -> None:
         """A peer has said something."""
 
-    def is_open(self, link: Outbound, found: bytes) -> None:
-        """A link of ours leads to a node that has proven who it is."""
+    def incarnation(self) -> bytes:
+        """Return the incarnation of this node, which changes when it loses its jobs."""
+
+    def is_open(self, link: Outbound, found: bytes, incarnation: bytes) -> None:
+        """Use a link of ours that leads to the node `found`, which has proven its identity and its incarnation."""
 
     def has_room(self, link: Outbound) -> None:
         """A link of ours on which much waited has room again."""
@@ -200,9 +203,11 @@ class Inbound(Link):
             self.turn_away(str(error))
             return
         epoch, known = exchange.epoch_of(exchange.node), exchange.epoch_of(hello.node)
-        myself = wire.Hello(exchange.node, self._nonce, b"", epoch, known)
+        incarnation = exchange.incarnation()
+        myself = wire.Hello(exchange.node, self._nonce, b"", epoch, known, incarnation)
         self._claimed, self._secrets = hello, wire.Secrets(exchange.secret, hello, myself)
-        self.say(wire.answer(exchange.node, self._nonce, self._secrets.listener_proof(), epoch, known))
+        proof = self._secrets.listener_proof()
+        self.say(wire.answer(exchange.node, self._nonce, proof, epoch, known, incarnation))
 
     def _believe(self, claimed: wire.Hello, secrets: wire.Secrets, proven: wire.Proven) -> None:
         if not wire.same(proven.proof, secrets.dialler_proof(proven.known)):
@@ -257,7 +262,7 @@ class Outbound(Link):
         self.be_patient()
         self.node, self.epoch = hello.node, hello.epoch
         self.seal = wire.Seal(made.link_key())
-        exchange.is_open(self, hello.node)
+        exchange.is_open(self, hello.node, hello.incarnation)
 
     def post(self, letters: list[Message], scribe: wire.Scribe) -> None:
         """Say something, all of it at once."""

@@ -7,14 +7,16 @@ A link is opened by the node that will speak on it; all that it hears back are t
 
     dialler                                           listener
     ["penstock-bus", version, id, nonce, epoch]   →
-                                                  ←   ["penstock-bus", version, id, nonce, proof, epoch, known]
+                                                  ←   ["penstock-bus", version, id, nonce, proof, epoch, known,
+                                                       incarnation]
     [proof, known], packets …                     →
 
 Both prove that they know the shared secret, over everything that was said, and each packet is tagged with a key made of
 that and its number on the link: one that was forged, changed, replayed or left out is recognised, and nothing behind it
 is read. Each tells its own epoch, and the greatest that it knows of the other: one that was replaced hears of it from
-whoever it talks to first. A peer of another version is refused by name. Any bytes give messages or a `ProtocolError`;
-nobody is believed a length before they have proven who they are.
+whoever it talks to first. The listener also names its incarnation, which changes when it loses its jobs, so the dialler
+knows which one receives the packets of this link. A peer of another version is refused by name. Any bytes give messages
+or a `ProtocolError`; nobody is believed a length before they have proven who they are.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ from penstock.wire.errors import TurnedAway
 from penstock.wire.msgpack import Reader, pack, write_array, write_binary, write_integer, write_text
 
 NAME: Final = b"penstock-bus"
-VERSION: Final = 2
+VERSION: Final = 3
 
 NODE_ID_BYTES: Final = 40
 NONCE_BYTES: Final = 32
@@ -126,9 +128,9 @@ def opening(node: bytes, nonce: bytes, epoch: i64) -> bytes:
     return _framed(pack([NAME, VERSION, node, nonce, int(epoch)]))
 
 
-def answer(node: bytes, nonce: bytes, proof: bytes, epoch: i64, known: i64) -> bytes:
-    """The second word, of whoever was called, and what it knows of the caller's epoch."""
-    return _framed(pack([NAME, VERSION, node, nonce, proof, int(epoch), int(known)]))
+def answer(node: bytes, nonce: bytes, proof: bytes, epoch: i64, known: i64, incarnation: bytes) -> bytes:
+    """Return the second word. `known` is the dialler's epoch as the listener knows it."""
+    return _framed(pack([NAME, VERSION, node, nonce, proof, int(epoch), int(known), incarnation]))
 
 
 def refusal(node: bytes, why: str) -> bytes:
@@ -169,13 +171,17 @@ class Hello:
     proof: bytes  # Empty in the first word.
     epoch: i64
     known: i64  # What it knows of our epoch; 0 in the first word.
+    incarnation: bytes  # Empty in the first word.
 
-    def __init__(self, node: bytes, nonce: bytes, proof: bytes, epoch: i64, known: i64) -> None:
+    def __init__(
+        self, node: bytes, nonce: bytes, proof: bytes, epoch: i64, known: i64, incarnation: bytes = b""
+    ) -> None:
         self.node = node
         self.nonce = nonce
         self.proof = proof
         self.epoch = epoch
         self.known = known
+        self.incarnation = incarnation
 
 
 def hello(word: bytes, answers: bool) -> Hello:
@@ -195,9 +201,12 @@ def hello(word: bytes, answers: bool) -> Hello:
     _exactly(nonce, NONCE_BYTES, "a nonce")
     if answers:
         _exactly(proof, PROOF_BYTES, "a proof")
-    _needs(count, 7 if answers else 5)
+    _needs(count, 8 if answers else 5)
     epoch = _number(reader, EPOCH_MAX)
-    return Hello(node, nonce, proof, epoch, _number(reader, EPOCH_MAX) if answers else 0)
+    if not answers:
+        return Hello(node, nonce, proof, epoch, 0)
+    known = _number(reader, EPOCH_MAX)
+    return Hello(node, nonce, proof, epoch, known, _exactly(reader.string(), MEMORY_BYTES, "an incarnation"))
 
 
 class Secrets:
@@ -209,7 +218,8 @@ class Secrets:
     def __init__(self, secret: bytes, dialler: Hello, listener: Hello) -> None:
         self._secret = secret
         epochs = _epoch_bytes(dialler.epoch) + _epoch_bytes(listener.epoch) + _epoch_bytes(listener.known)
-        self._said = dialler.node + listener.node + dialler.nonce + listener.nonce + epochs
+        nodes = dialler.node + listener.node + dialler.nonce + listener.nonce
+        self._said = nodes + epochs + listener.incarnation
 
     def listener_proof(self) -> bytes:
         """That the one who was called knows the secret."""

@@ -94,10 +94,6 @@ def _excuse(world: World, add: Add) -> str:
             return "at most once, and it was handed to a client that was gone, or the node was"
         if any(fault.forgets for fault in since):
             return "at most once, and its node forgot it"
-        # The last greeting of the process before may arrive when the link to the next one is up. The job is then handed
-        # to a process that is gone, and nobody can know whether that one delivered it.
-        if any(fault.forgets and fault.ended + _NETWORK_MAX >= add.invoked for fault in history.faults):
-            return "at most once, and it was handed to a node that had just been started again"
         # Whether it came there before, nobody can know.
         return "at most once, and it was handed to a node that was gone" if history.astray[add.id] else ""
     copies = 1 if add.is_async else add.replicate

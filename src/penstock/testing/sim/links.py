@@ -28,6 +28,10 @@ class End(Protocol):
     up: bool
     paused: bool
 
+    @property
+    def incarnation(self) -> bytes:
+        """The incarnation of the process that runs now, which it names in the handshake of a link."""
+
 
 class Links:
     """Whom a node has a connection to, by the ids that its table of nodes gives them."""

@@ -261,6 +261,11 @@ class SimNode:
         """Whether it was ever started."""
         return self.life > 0
 
+    @property
+    def incarnation(self) -> bytes:
+        """The incarnation of the process that runs now."""
+        return self.cluster.members.memory
+
     # The clock
 
     def now(self) -> int:
@@ -531,7 +536,7 @@ class SimNode:
             self.disk.replace(_NODES_FILE, file_text(members).encode())
 
     def _link_up(self, named: bytes, other: End, now: int) -> None:
-        if other.up and self.cluster.link_up(named, other.id, now):
+        if other.up and self.cluster.link_up(named, other.id, other.incarnation, now):
             self.links.is_up(named, other.id, other)
         else:
             self.links.is_of_no_use(named)
