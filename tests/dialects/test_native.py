@@ -68,8 +68,8 @@ def test_once_is_for_tubes_that_have_it(shop: Shop) -> None:
 
 REFUSED = {
     "an option that there is not": (["x", "TTLL", "5"], "SYNTAX PUT has no option TTLL; did you mean TTL?"),
-    "nothing like an option": (["x", "@#!"], "SYNTAX PUT has no option @#!; there are DELAY, "),
-    "an option without a value": (["x", "TTL"], "SYNTAX TTL has no value behind it"),
+    "nothing like an option": (["x", "@#!"], "SYNTAX PUT has no option @#!; its options are DELAY, "),
+    "an option without a value": (["x", "TTL"], "SYNTAX TTL must be followed by a value"),
     "no time": (["x", "TTL", "soon"], "RANGE TTL must be a time like "),
     "a time that is too long": (["x", "TTL", "9" * 15], "RANGE TTL must be a time like "),
     "a delay without an end": (["x", "DELAY", "forever"], "RANGE delay must be 0 to "),
@@ -80,10 +80,10 @@ REFUSED = {
     "a retry policy that is no text": (["x", "RETRY", b"\xff"], "WRONGTYPE RETRY must be text in UTF-8"),
     "an empty name": (["x", "NAME", ""], "BADNAME a job's name must have 1 "),
     "a kind that there is not": (["x", "AS", "xml"], "RANGE AS must be bytes, text, json or msgpack, not xml"),
-    "no text": ([b"\xff", "AS", "text"], "WRONGTYPE a body that goes AS text must be text in UTF-8"),
-    "no JSON": (["{", "AS", "json"], "WRONGTYPE a body that goes AS json is not JSON: "),
-    "what JSON has not": (["[NaN]", "AS", "json"], "WRONGTYPE a body that goes AS json is not JSON: NaN"),
-    "JSON without a bottom": (["[" * 100_000, "AS", "json"], "WRONGTYPE a body that goes AS json is not JSON: "),
+    "no text": ([b"\xff", "AS", "text"], "WRONGTYPE a body that is put AS text must be text in UTF-8"),
+    "no JSON": (["{", "AS", "json"], "WRONGTYPE a body that is put AS json is not JSON: "),
+    "what JSON has not": (["[NaN]", "AS", "json"], "WRONGTYPE a body that is put AS json is not JSON: NaN"),
+    "JSON without a bottom": (["[" * 100_000, "AS", "json"], "WRONGTYPE a body that is put AS json is not JSON: "),
     "what the tube has not": (["x", "KEY", "k"], "UNSUPPORTED a fifottl tube has no key"),
     "a body that is too long": (["x" * 101], "TOOBIG the body has 101 bytes"),
 }
@@ -104,8 +104,8 @@ def test_many_jobs_are_put_with_options_for_all_and_their_own(shop: Shop) -> Non
     jobs = shop.call("TAKE", "t", "COUNT", 5)
     assert bodies(jobs) == [b"b", b"a", b"JOB"]
     assert {job["as"] for job in jobs} == {b"text"}
-    assert shop.call("MPUT", "t", "TTL", 5).startswith("SYNTAX there is no job")
-    assert shop.call("MPUT", "t", "TTL", 5, "JOB").startswith("SYNTAX JOB has no value behind it")
+    assert shop.call("MPUT", "t", "TTL", 5).startswith("SYNTAX the command has no job")
+    assert shop.call("MPUT", "t", "TTL", 5, "JOB").startswith("SYNTAX JOB must be followed by a value")
 
 
 def test_of_many_jobs_all_are_put_or_none(shop: Shop) -> None:
@@ -348,7 +348,7 @@ def test_what_a_command_on_a_job_has_not_is_refused(shop: Shop) -> None:
     assert shop.call("JOB", "MOVE", id, "missing").startswith("NOTUBE ")
     assert shop.call("JOB", "SNATCH", id, "DELAYED", "1") == "SYNTAX JOB has no option DELAYED; did you mean DELAY?"
     assert shop.call("BURY", id, "REASON", "x" * 5_000).startswith("RANGE a reason must ")
-    assert shop.call("JOB", "FETCH", id).startswith("SYNTAX there is no JOB FETCH; there are ")
+    assert shop.call("JOB", "FETCH", id).startswith("SYNTAX unknown subcommand JOB FETCH; there are ")
     assert shop.call("JOB", "PEEK").startswith("ERR wrong number of arguments for 'job peek'")
     assert shop.call("JOB", "PEEK", id)["state"] == b"taken"
 

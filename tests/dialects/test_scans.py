@@ -22,7 +22,7 @@ def test_a_long_scan_is_refused_before_it_is_too_long(shop: Shop) -> None:
         pass
     # The one that would be too much was not written.
     assert scan.found == SCAN_BYTES_MAX // len(body) - 1
-    assert shop.caller.reply.take().startswith(b"-ERR the answer would be longer than ")
+    assert shop.caller.reply.take().startswith(b"-ERR the reply would be longer than ")
 
 
 @pytest.mark.parametrize("words", [(), (b"STATE", b"acked"), (b"QUEUE", b"queue"), (b"REPLY", b"all")], ids=str)

@@ -16,7 +16,7 @@ MB = 1 << 20
 PROTOCOL = "ERR Protocol error: "
 COUNT = PROTOCOL + "invalid multibulk length"
 BULK = PROTOCOL + "invalid bulk length"
-HTTP = "ERR this is not a web server; it speaks RESP"
+HTTP = "ERR this port speaks RESP, not HTTP; use a Redis or Disque client"
 
 NO_ID = "BADID Invalid Job ID format."
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"

@@ -101,7 +101,7 @@ def test_what_cannot_be_called_is_refused_and_the_connection_goes_on(wire: Wire,
     assert refused(wire, "CALL", "queue.nope") == "ERR Procedure 'queue.nope' is not defined"
     assert refused(wire, "CALL", b"\xff", b"\x90") == r"ERR Procedure '\xff' is not defined"
     for value in (b"", b"\xc1", b"\x92\x01", b"\x01\x01", b"\xdd\xff\xff\xff\xff"):
-        told = "WRONGTYPE argument 2 of queue.tube.q:put is no value in msgpack"
+        told = "WRONGTYPE argument 2 of queue.tube.q:put is not valid msgpack"
         assert refused(wire, "CALL", "queue.tube.q:put", b"\x01", value) == told
     told = "WRONGTYPE argument 1 of queue.tube.q:put is nested more than 64 deep; flatten it, or put it as text"
     assert refused(wire, "CALL", "queue.tube.q:put", b"\x91" * 80 + b"\x01") == told
@@ -116,7 +116,7 @@ def test_the_arguments_of_a_call_have_no_more_values_than_a_body_may(wire: Wire,
     many = b"\xdd" + (VALUES_MAX - 1).to_bytes(4, "big") + b"\x01" * (VALUES_MAX - 1)
     half = b"\xdc\xff\xff" + b"\x01" * 0xFFFF
     for name, args in ((f"queue.tube.{tube}:put", [many]), ("queue15.put", [b"\x05", *[half] * 17])):
-        assert refused(wire, "CALL", name, *args).endswith("is no value in msgpack")
+        assert refused(wire, "CALL", name, *args).endswith("is not valid msgpack")
     most = b"\xdd" + (VALUES_MAX - 2).to_bytes(4, "big") + b"\x01" * (VALUES_MAX - 2)
     assert wire.ask("CALL", f"queue.tube.{tube}:put", most).startswith(b"*2\r\n")
     assert wire.call("GETJOB", "NOHANG", "FROM", tube)[0][2] == b"[" + b"1," * (VALUES_MAX - 3) + b"1]"

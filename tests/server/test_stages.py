@@ -88,7 +88,7 @@ def test_a_server_killed_after_it_said_published_has_it_all(start: Callable[...,
     [
         (["STAGE", "s", "t"], "ERR wrong number"),
         (["STAGE", "s", "t", "JOB"], "ERR wrong number"),
-        (["STAGE", "s", "t", "DELAY", "5"], "SYNTAX there is no job"),
+        (["STAGE", "s", "t", "DELAY", "5"], "SYNTAX the command has no job"),
         (["STAGE", "s", "t", "EXPIRE", "soon", "JOB", "x"], "RANGE"),
         (["STAGE", "s", "t", "EXPIRE", "forever", "JOB", "x"], "RANGE"),
         (["STAGE", "s", "t", "DELY", "5", "JOB", "x"], "SYNTAX .*did you mean DELAY"),

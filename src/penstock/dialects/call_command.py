@@ -1,8 +1,8 @@
-"""CALL, for those who speak RESP: the functions that clients of Tarantool call, with the same arguments and rights.
+"""CALL: RESP clients call the functions of Tarantool clients, with the same arguments and permissions.
 
-    CALL queue.tube.mail:put <msgpack> <msgpack>        an argument is a value in msgpack, so its kind is kept
+    CALL queue.tube.mail:put <msgpack> <msgpack>        each argument is a msgpack value, so its type is kept
 
-It is answered with the results, an array in msgpack, and with the ids of the jobs that were handed out in them.
+The reply has the results, an array in msgpack, and the ids of the jobs that were delivered in them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.wire.msgpack import TOO_DEEP, VALUE_DEPTH_MAX, VALUES_MAX, values_
 
 
 class CallCommand:
-    """The command."""
+    """The CALL command."""
 
     _site: Site
     _calls: Calls
@@ -35,7 +35,7 @@ class CallCommand:
         request = Request(iproto.CALL, 0)
         request.name = args[1]
         request.args = args[2:]
-        # As many as a body has, which may be an array of all of them.
+        # The limit for all arguments together is the limit of a body, because a body may be an array of them.
         left: i64 = VALUES_MAX - 1
         for at, each in enumerate(request.args):
             count = values_in(each, left)
@@ -44,7 +44,7 @@ class CallCommand:
                 what = f"argument {at + 1} of {shown(args[1])} is nested more than {VALUE_DEPTH_MAX} deep"
                 raise WrongType(f"{what}; flatten it, or put it as text")
             if count < 0:
-                raise WrongType(f"argument {at + 1} of {shown(args[1])} is no value in msgpack")
+                raise WrongType(f"argument {at + 1} of {shown(args[1])} is not valid msgpack")
         before = len(caller.unsent)
         try:
             results = self._calls.call(caller, request, now)

@@ -1,14 +1,13 @@
-"""Functions by name, as clients of Tarantool call them: who may call them, and the desk that runs the calls.
+"""Functions that Tarantool clients call by name: the tables of functions and the dispatcher of the calls.
 
     queue.tube.NAME:put        a method of a tube               box.space.NAME:len     a method of a space
     queue.create_tube          a function of a module           box.space.NAME.index.I:min
 
-A function is a row of its family's table: a `Function` gives the msgpack of an array of results, or None if its answer
-follows later: a `Pending` call is answered when what it waits for has ended. Calls of one client run concurrently, so
-there can be many of them, and each knows its own sync.
+A function is a row in the table of its family. It returns its results as a msgpack array, or None if the reply follows
+later. A `Pending` call is answered when its wait ends. The calls of one client run concurrently, so a client can have
+many pending calls, and each has its own sync number.
 
-The same functions are called over RESP by CALL (`call_command.py`). There a client has one call at a time, and is
-answered in its turn.
+RESP clients call the same functions with CALL (`call_command.py`), one at a time.
 """
 
 from __future__ import annotations
@@ -41,23 +40,23 @@ from penstock.wire.errors import AskFirst, BoxError, Elsewhere, NoProcedure, Ref
 from penstock.wire.iproto import Answers, IprotoParser, Request
 from penstock.wire.msgpack import DEPTH_MAX, Reader, pack, unpack, write_array
 
-# How many names of functions are remembered with what they mean.
+# The maximum of function names in the cache of routes.
 _ROUTES_MAX: Final = 4_096
 
-# What the methods of a tube are called by. Some clients look for the queue in `box`, where it was once.
+# Prefixes of the methods of a tube. Some clients use `box.queue`, the place of the queue in old versions.
 _TUBES: Final = (b"queue.tube.", b"box.queue.tube.")
 
-# A name of a function is no longer: a tube's may have 65,535 bytes.
+# The maximum length of a function name. A tube name may have 65,535 bytes.
 _NAME_BYTES_MAX: Final = 66_000
 
-# Of the last call of a client, so much is kept to be shown.
+# This many bytes of the name of a client's last call are kept, for CLIENT LIST.
 _SHOWN_BYTES_MAX: Final = 64
 
-# The answer to ID: version 3 of the protocol, and none of its optional features.
+# The reply to ID: version 3 of the protocol and none of its optional features.
 _IDENTITY: Final = b"\x82\x54\x03\x55\x90"
 
-# Texts that clients have evaluated. One that only passes its arguments on, or none, is a call; go-tarantool creates
-# tubes and asks for them in words of its own.
+# Lua texts that clients send to EVAL. A text that only calls a function with its arguments, or without any, is run as
+# that call. go-tarantool has texts of its own that create a tube and check whether it exists.
 _PASSING_ON: Final = re.compile(rb"(?:return )?([\w.]+(?::\w+)?) ?\( ?(\.\.\.)? ?\) ?;?")
 _CREATING: Final = re.compile(
     rb"local (\w+), (\w+), (\w+) = \.\.\. ?; ?(?:return )?(queue\.(?:schema\.)?create_tube) ?\(\1, \2, \3\) ?;?"
@@ -72,7 +71,7 @@ PassOn = Callable[[Any, Request, Elsewhere], None]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Method:
-    """A function of a family, and whom it is for."""
+    """A function of a family, and the permission group that may call it."""
 
     group: i64
     function: Function
@@ -84,19 +83,19 @@ class Method:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Family:
-    """Functions that share the first words of their names."""
+    """Functions whose names have the same first words."""
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """The function of this name, of an owner (a tube, a space) or, where that is empty, of the family itself."""
+        """Return the function of this name of an owner (a tube or a space), or of the family if `owner` is empty."""
         return None
 
     def index_method(self, index: bytes, name: bytes) -> Method | None:
-        """Return the function of this name of an index, where owners are spaces."""
+        """Return the function of this name of an index, if the owners are spaces."""
         return None
 
 
 class Functions(Family):
-    """A family that is a table."""
+    """A family that is a plain table."""
 
     _functions: dict[bytes, Method]
 
@@ -104,12 +103,12 @@ class Functions(Family):
         self._functions = functions
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """The function of a name."""
+        """Return the function of a name, or None."""
         return self._functions.get(name)
 
 
 class Route:
-    """What the name of a function means."""
+    """A resolved function name: the method and the tube or space that owns it."""
 
     method: Method
     owner: bytes
@@ -133,12 +132,12 @@ class Pending:
         self.is_16 = call.code == iproto.CALL_16
 
     def begin(self, site: Site, wait: Waiting) -> None:
-        """Let it wait for this."""
+        """Register the wait. A RESP client waits as for any command; an IPROTO client can send more calls."""
         if not isinstance(self.caller.reply, Answers):
             self.caller.waits(wait, _AnswerInTurn(site))
 
     def result(self, wait: Waiting, now: i64) -> bytes:
-        """What it waited for has ended: its results."""
+        """Return the results of the call after its wait has ended."""
         raise NotImplementedError
 
 
@@ -154,11 +153,11 @@ class LongCall(Long):
         self.is_16 = call.code == iproto.CALL_16
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Run a slice; gives the results when it was the last one."""
+        """Run a slice. Return the results if it was the last one, otherwise None."""
         raise NotImplementedError
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """The same, and answer."""
+        """Run a slice. Return whether it was the last one, which writes the reply."""
         try:
             results = self.slice(caller, now)
         except PenstockError as refusal:
@@ -171,7 +170,7 @@ class LongCall(Long):
 
 
 def run_long(site: Site, caller: Caller, long: LongCall, now: i64) -> bytes | None:
-    """Run a call that may take many slices: the first at once, the others in turns of their own."""
+    """Run a call in slices: the first one now, the others in later turns. Return None if the reply follows later."""
     results = long.slice(caller, now)
     while results is None:
         if site.start_long is not None:
@@ -182,7 +181,7 @@ def run_long(site: Site, caller: Caller, long: LongCall, now: i64) -> bytes | No
 
 
 def answers_of(caller: Caller) -> Answers:
-    """Where the answers go of a client that speaks IPROTO."""
+    """Return the reply buffer of an IPROTO client."""
     answers = caller.reply
     assert isinstance(answers, Answers)
     return answers
@@ -198,9 +197,9 @@ def answer(caller: Caller, sync: i64, is_16: bool, results: bytes) -> None:
 
 
 def answer_in_turn(caller: Caller, results: bytes, handed: list[bytes]) -> None:
-    """Answer a CALL over RESP: its results, and the ids of the jobs that were handed out in them.
+    """Answer a CALL over RESP with its results and the ids of the jobs that were delivered in them.
 
-    Rows of a space do not tell whose job is whose, and a client has to know what it holds.
+    The rows of a space do not contain these ids, and the client needs them to know which jobs it holds.
     """
     reply = caller.reply
     reply.array(2)
@@ -209,7 +208,7 @@ def answer_in_turn(caller: Caller, results: bytes, handed: list[bytes]) -> None:
 
 
 class _AnswerInTurn(Answer):
-    """How one who waited in a CALL over RESP is answered."""
+    """Writes the reply of a CALL over RESP that waited."""
 
     _site: Site
 
@@ -217,7 +216,7 @@ class _AnswerInTurn(Answer):
         self._site = site
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """A wait has ended."""
+        """Write the results after the wait has ended."""
         pending = wait.tag
         assert isinstance(pending, Pending)
         before = len(caller.unsent)
@@ -233,9 +232,9 @@ def denied(caller: Caller, name: bytes) -> BoxError:
 
 
 def _wrapped(results: bytes) -> bytes:
-    """Results as the old form of a call has them: each is a tuple, so what is none becomes a tuple of one."""
+    """Return the results in the form of CALL_16, in which each result is a tuple: wrap those that are not."""
     reader = Reader(results)
-    # What we answer ourselves may be more than what we take: JSON becomes any number of values.
+    # The limit of values is for requests. Our results may have more, because a JSON body can become many values.
     reader.left = len(results)
     writer = BytesWriter()
     count = reader.length_of_array()
@@ -252,7 +251,7 @@ def _wrapped(results: bytes) -> bytes:
 
 
 def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
-    """Answer a call with why it is refused."""
+    """Answer a call with an error."""
     reply = caller.reply
     if not isinstance(reply, Answers):
         reply.error(refusal_line(refusal))
@@ -262,7 +261,7 @@ def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
     if isinstance(refusal, BoxError):
         number = refusal.number
     elif isinstance(refusal, Refused):
-        # The words of RESP: a code, then the sentence.
+        # A RESP error line: the code, then the sentence.
         code, _, text = text.partition(" ")
         if code == "NOPERM":
             number = iproto.ER_ACCESS_DENIED
@@ -272,7 +271,7 @@ def refuse(caller: Caller, sync: i64, refusal: PenstockError) -> None:
 
 
 class _Again(Pending):
-    """A call that waits for what other nodes say: then it is run as if it came only now."""
+    """A call that is run again after other nodes have answered the question that it depends on."""
 
     request: Request
 
@@ -282,15 +281,15 @@ class _Again(Pending):
 
 
 class Calls:
-    """Runs the requests of those who came through one door."""
+    """Runs the requests of IPROTO clients."""
 
-    desk: Desk  # Which counts them.
-    families: dict[bytes, Family]  # By the first word of their functions' names.
+    desk: Desk  # The dispatcher of RESP commands, which counts calls as well.
+    families: dict[bytes, Family]  # By the first word of the names of their functions.
     tubes: Family  # The methods of a tube.
     spaces: Family
     select: Select  # Runs a SELECT request.
     log_in: LogIn
-    on_elsewhere: PassOn | None  # Told of a call that is for another node; without it, the call is refused.
+    on_elsewhere: PassOn | None  # Forwards a call to another node. None: such a call is refused.
     _routes: dict[bytes, Route]
 
     def __init__(
@@ -312,7 +311,7 @@ class Calls:
         self._routes = {}
 
     def run_all(self, caller: Caller, requests: list[Request], start: i64, waits_max: i64, now: i64) -> i64:
-        """Run the requests of a caller from one on, until it has to wait; tell how far that was."""
+        """Run the caller's requests from `start` on until it has to wait. Return the index of the next one."""
         at = start
         count: i64 = len(requests)
         waits = caller.connection.waits
@@ -331,7 +330,7 @@ class Calls:
         return at
 
     def _answer(self, caller: Caller, request: Request, now: i64) -> None:
-        """Run a request; it is answered, or waits."""
+        """Run a request. It is answered or waits."""
         try:
             if request.code == iproto.CALL:
                 results = self._call(caller, request, now)
@@ -350,7 +349,7 @@ class Calls:
             self._failed(caller, request.sync, defect)
 
     def _failed(self, caller: Caller, sync: i64, defect: Exception) -> None:
-        """A request failed in a way that nobody meant: its caller is closed, the others go on."""
+        """Close the caller after an internal error. Other clients are not affected."""
         caller.closing = True
         answers_of(caller).refusal(sync, iproto.ER_PROC_LUA, INTERNAL_ERROR)
         self.desk.report(defect)
@@ -370,7 +369,7 @@ class Calls:
         return self.call(caller, call, now)
 
     def call(self, caller: Caller, call: Request, now: i64) -> bytes | None:
-        """Call a function, if the caller may: its results, or None if they follow later."""
+        """Check the permissions and call a function. Return its results, or None if they follow later."""
         name = call.name
         route = self._routes.get(name)
         if route is None:
@@ -391,7 +390,7 @@ class Calls:
             raise
 
     def _run(self, caller: Caller, request: Request, now: i64) -> None:
-        """Run a request that is not the common kind of call."""
+        """Run any request except CALL."""
         code = request.code
         if code == iproto.CALL_16 or code == iproto.EVAL:
             if code == iproto.EVAL:
@@ -420,7 +419,7 @@ class Calls:
             raise BoxError(iproto.ER_UNKNOWN_REQUEST, f"Unknown request type {code}")
 
     def _find(self, name: bytes) -> Route:
-        """What a name means: the last colon is before a method, and what is before it says whose."""
+        """Resolve a function name. The last colon separates the method from its tube, space or index."""
         if len(name) > _NAME_BYTES_MAX:
             raise NoProcedure(name)
         owner, colon, last = name.rpartition(b":")
@@ -449,7 +448,7 @@ class Calls:
         return route
 
     def end_wait(self, pending: Pending, wait: Waiting, now: i64, refusal: PenstockError | None = None) -> None:
-        """What a call waited for has ended: answer it, or refuse it."""
+        """End the wait of a call: answer it with its results or with `refusal`."""
         if refusal is not None:
             refuse(pending.caller, pending.sync, refusal)
             return
@@ -469,8 +468,8 @@ class Calls:
 
 
 def _understand(request: Request) -> None:
-    """Turn a text that is to be evaluated into the call that it is, if it is one that clients are known to send."""
-    # A longer text is none of these, and would take long to be split.
+    """Turn an EVAL into a CALL if its text is one that clients are known to send; otherwise refuse it."""
+    # A longer text cannot match and would take long to split.
     text = b" ".join(request.name.split()) if len(request.name) <= _NAME_BYTES_MAX else b""
     passing_on = _PASSING_ON.fullmatch(text)
     if passing_on is not None:
@@ -490,14 +489,14 @@ def _understand(request: Request) -> None:
         return
     raise BoxError(
         iproto.ER_ACCESS_DENIED,
-        "Lua is not evaluated here, but for calls like `return queue.create_tube(...)`; use CALL",
+        "Lua is not evaluated here, except calls like `return queue.create_tube(...)`; use CALL",
     )
 
 
 def _shown(request: Request) -> list[bytes]:
-    """Return the words of a request that others may see, for the slow log.
+    """Return the words of a request that the slow log may show.
 
-    A login has a scrambled password. A text that was not understood may have anything in it.
+    AUTH has a scrambled password. An EVAL that was refused may contain any text.
     """
     if request.code == iproto.AUTH:
         return [b"auth", REDACTED]
@@ -512,14 +511,14 @@ _NONE: Final[list[Request]] = []
 
 
 class CallInbox:
-    """What one client has sent over IPROTO and was not run yet: bytes, then requests."""
+    """The inbox of an IPROTO client: bytes that are not parsed yet and requests that are not run yet."""
 
     parser: IprotoParser
-    ran: bool  # Requests were complete when it was run last.
+    ran: bool  # The last `run` found at least one complete request.
     _calls: Calls
     _waits_max: i64
-    _requests: list[Request]  # Those that were parsed,
-    _at: i64  # and how many of them were run.
+    _requests: list[Request]  # Parsed requests.
+    _at: i64  # The index of the next request to run.
 
     def __init__(self, parser: IprotoParser, calls: Calls, waits_max: i64) -> None:
         self.parser = parser
@@ -530,7 +529,7 @@ class CallInbox:
         self._at = 0
 
     def run(self, desk: Desk, caller: Caller, budget: i64, now: i64) -> i64:
-        """Run what its client has sent, no more than so many requests; tell why that ended."""
+        """Run up to `budget` requests of the client. Return why it stopped."""
         parser = self.parser
         self.ran = False
         while not caller.busy and not caller.closing:
@@ -540,7 +539,7 @@ class CallInbox:
             if budget <= 0 or caller.reply.length + caller.sending > ANSWERS_BYTES_MAX:
                 return MORE_LEFT
             if is_through:
-                # What may stand behind a password depends on the password, so of one unknown it is read one by one.
+                # Limits rise after AUTH, so one request is parsed at a time until the client is authenticated.
                 self._requests = parser.parse(budget if caller.known else 1)
                 self._at = 0
                 if not self._requests:
@@ -554,7 +553,7 @@ class CallInbox:
                 return STOPPED
             budget -= self._at - before
             if self._at == len(self._requests):
-                # What was in them is not kept: who has sent something long may be silent for days.
+                # Free their contents now, because a client that sent a long request may be idle for days.
                 self._requests = _NONE
                 self._at = 0
         return STOPPED
@@ -564,10 +563,10 @@ class CallInbox:
 
 
 def one(value: object) -> bytes:
-    """The results of a function that gives one value."""
+    """Return the results of a function that returns one value."""
     return b"\x91" + pack(value)
 
 
 def argument(call: Request, at: i64) -> object:
-    """An argument of a call; None where it was not given."""
+    """Return an argument of a call, or None if it is missing."""
     return unpack(call.args[at]) if at < len(call.args) else None

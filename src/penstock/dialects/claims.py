@@ -1,6 +1,6 @@
-"""CLAIM: numbered batches that can be read again, in the words of RESP. See core/claims.py for what a claim is.
+"""The CLAIM commands: numbered batches of jobs that can be read again. core/claims.py explains claims.
 
-A claim is made in one turn, and so has as many jobs as a turn may claim at most. It is answered and acked in slices.
+A claim is made in one turn, so a turn limits its number of jobs. It is read and acked in slices.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from penstock.dialects.words import Words, shown
 from penstock.wire.errors import Elsewhere
 from penstock.wire.reply import Reply
 
-# How many jobs a claim has unless it is said, and at most: they are claimed in one turn.
+# The default and the maximum number of jobs in a claim. The maximum is what can be claimed in one turn.
 _COUNT: Final = 100
 CLAIM_JOBS_MAX: Final = 4 * SLICE
 
 _LEASE_MS: Final = 60_000
 
-# What is told of a job beside its body.
+# The estimated bytes of a job in a reply, without its body.
 JOB_BYTES: Final = 400
 
 
@@ -97,7 +97,7 @@ class Claims:
         self._read(caller, claiming.read_claim(self._engine, args[2], _number(args[3]), now), shard, packed, now)
 
     def _read(self, caller: Caller, claim: Claim, shard: tuple[int, int], packed: bool, now: i64) -> None:
-        # All of it is of one tube.
+        # All jobs of a claim are in one tube.
         check_tube(caller, self._engine.tube_of(claim.jobs[0]).name)
         self._native.site.run(caller, _Batch(self._native, claim, claim.shard(shard[0], shard[1]), packed), now)
 
@@ -124,7 +124,7 @@ class Claims:
         caller.reply.integer(claiming.release_claims(self._engine, args[2], token, now))
 
     def _check(self, caller: Caller, consumer: bytes) -> None:
-        """Refuse a consumer that is not of a caller's own; and go where it is, if that is on another node."""
+        """Refuse a consumer that the caller may not use. Raise Elsewhere if the consumer is on another node."""
         check_own(caller, consumer, b"consumer")
         self._check_claimed(caller, consumer)
         if consumer not in self._engine.consumers:
@@ -133,7 +133,7 @@ class Claims:
                 raise Elsewhere(node, f"consumer {shown(consumer)}")
 
     def _check_claimed(self, caller: Caller, consumer: bytes) -> None:
-        """Refuse a consumer that has claimed jobs of a tube which the caller may not use."""
+        """Refuse a consumer with claimed jobs in a tube that the caller may not use."""
         known = None if caller.any_tube else self._engine.consumers.get(consumer)
         if known is not None:
             for claim in known.claims.values():
@@ -160,7 +160,7 @@ class Claims:
 
 
 def _write_size(reply: Reply, claim: Claim) -> None:
-    """How many jobs a claim has, and how many bytes their bodies: for those who let others read it."""
+    """Write the number of jobs in a claim and the bytes of their bodies, for a client that distributes the reading."""
     length: i64 = 0
     for job in claim.jobs:
         length += job.body_length()
@@ -170,12 +170,12 @@ def _write_size(reply: Reply, claim: Claim) -> None:
 
 
 class _Batch(Pages):
-    """The jobs of a claim, or of one shard of it, while the claim holds."""
+    """Writes the jobs of a claim, or of one shard of it, as long as the claim exists."""
 
     _native: Native
     _claim: Claim
     _jobs: list[Job]
-    _at: i64  # How many of them were looked at.
+    _at: i64  # The index of the next job.
     _packed: bool
 
     def __init__(self, native: Native, claim: Claim, jobs: list[Job], packed: bool) -> None:
@@ -206,7 +206,7 @@ class _Batch(Pages):
         return self._at == len(jobs)
 
     def _pack(self, page: Reply, end: i64) -> None:
-        """Write them as columns: what is found then is a group of them."""
+        """Write jobs as columns. `found` then counts groups of jobs."""
         some: list[Job] = []
         length: i64 = 0
         while self._at < end:
@@ -215,7 +215,7 @@ class _Batch(Pages):
                 break
             some.append(self._jobs[self._at])
             self._at += 1
-        # Nothing is on the page, so this refuses an answer that is too long, and nothing else.
+        # The page is empty, so this only refuses a reply that is too long.
         self.fits(page, length, True)
         if some:
             write_packed(self._native, page, some, True)
@@ -223,7 +223,7 @@ class _Batch(Pages):
 
 
 class _Acking(Long):
-    """Answers when all jobs of the claims that were acked are gone."""
+    """Waits until all jobs of the acked claims are removed, then replies."""
 
     _engine: Engine
     _consumer: bytes
@@ -235,7 +235,7 @@ class _Acking(Long):
         self._acked = acked
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Let a turn's worth of them go."""
+        """Remove the jobs of one turn."""
         if claiming.is_acking(self._engine, self._consumer):
             self._engine.advance(now)
             return False
@@ -243,7 +243,7 @@ class _Acking(Long):
         return True
 
 
-# All of a claim: the first of one shard.
+# The whole claim: shard 0 of 1.
 _ALL: Final = (0, 1)
 
 
@@ -251,14 +251,14 @@ def _shard(words: Words) -> tuple[int, int]:
     index = words.integer()
     count = _number(words.value())
     if not 0 <= index < count:
-        raise OutOfRange(f"SHARD {index} {count}: shards are numbered from 0, and there are fewer than that")
+        raise OutOfRange(f"SHARD {index} {count}: the index must be at least 0 and less than the number of shards")
     return index, count
 
 
 def _number(word: bytes) -> int:
     number = parse_integer(word)
     if number == NOT_A_NUMBER:
-        raise WrongType(f"{shown(word)} is no whole number")
+        raise WrongType(f"{shown(word)} is not a whole number")
     return number
 
 

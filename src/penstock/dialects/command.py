@@ -1,8 +1,7 @@
-"""Commands by name: who may call them, with how many words, and what runs when they do.
+"""The command table and the dispatcher that runs the commands of all clients, one at a time.
 
-A `Command` is a row of the table that dispatch, COMMAND, the permissions and docs/reference/protocol.md are made from.
-The `Desk` runs the commands of all callers, one at a time. A handler checks everything before it changes or answers
-anything: what it raises is the whole answer then.
+A `Command` is a row of the table. Dispatch, COMMAND, the permissions and docs/reference/protocol.md are made from the table. A
+handler checks everything before it changes or answers anything. If it raises an error, the error is the whole reply.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from penstock.wire.errors import AskFirst, Elsewhere, Refused, Spread
 from penstock.wire.reply import Reply
 from penstock.wire.resp import HTTP_REQUEST, OVERSIZED
 
-# What a command does, as users are permitted it: bits of a mask.
+# Permission groups of commands, as bits of a mask.
 READ: Final = 1
 WRITE: Final = 2
 ADMIN: Final = 4
@@ -32,50 +31,50 @@ DEBUG: Final = 8
 EVERYTHING: Final = READ | WRITE | ADMIN | DEBUG
 GROUPS: Final[dict[str, int]] = {"read": READ, "write": WRITE, "admin": ADMIN, "debug": DEBUG}
 
-# Whether a caller is answered: CLIENT REPLY.
+# Whether the replies of a caller are sent or dropped (CLIENT REPLY).
 ANSWERED: Final = 0
-SKIP_NEXT: Final = 1  # It has just asked not to be answered once.
+SKIP_NEXT: Final = 1  # The CLIENT REPLY SKIP itself is running.
 SKIP_THIS: Final = 2
 SILENT: Final = 3
 
-# With so many bytes of answers a caller has got enough for one turn, however many commands it has sent.
+# When a caller's unsent replies exceed this many bytes, its remaining commands run in a later turn.
 ANSWERS_BYTES_MAX: Final = 1024 * 1024
 
-# What a caller is told whose command failed in a way that nobody meant.
+# The error that a caller receives if its command fails because of a defect in our code.
 INTERNAL_ERROR: Final = b"internal error; the server's log has the details"
 
-# What MONITOR and SLOWLOG show instead of secrets.
+# MONITOR and SLOWLOG show this in place of secrets.
 REDACTED: Final = b"(redacted)"
 
-# Words of browsers: a page that makes one talk to us must not get far. GET and HEAD are none by themselves: clients of
-# Redis say GET, and what a browser sends is known by the rest of its line.
+# First words of HTTP requests. A web page that makes a browser connect to us must not be able to run commands. GET and
+# HEAD are not in the list because Redis clients send GET; the parser recognises them by the rest of their line.
 _HTTP_WORDS: Final = frozenset([HTTP_REQUEST, b"POST", b"HOST:"])
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Caller:
-    """A client as commands see it."""
+    """A connected client, with its permissions, its pending wait and its unsent replies."""
 
     reply: Reply
     connection: Connection
-    known: bool  # It has said who it is, or need not.
-    groups: i64  # What it may do.
-    tubes: TubePatterns  # To which tubes it may do so.
-    any_tube: bool  # Whether these are all tubes; a copy of `tubes.any_tube` for the hot path.
+    known: bool  # The client is authenticated, or does not have to be.
+    groups: i64  # The permission groups of the commands that it may run.
+    tubes: TubePatterns  # The tubes that it may use.
+    any_tube: bool  # It may use all tubes. A copy of `tubes.any_tube` for the hot path.
     truncates: set[bytes]  # Tubes that it may empty without being an administrator.
-    wait: Waiting | None  # What it waits for. Nothing more of it is run meanwhile.
-    busy: bool  # A long command of it is under way: the same.
-    abroad: i64  # How many of its commands are under way on other nodes.
-    closing: bool  # It is to be closed when what it was answered has been sent.
-    muted: i64  # Whether it is answered.
-    entry: bytes  # The node that its client is connected to, if that is another one.
+    wait: Waiting | None  # The pending wait of its command. Its next command runs when the wait has ended.
+    busy: bool  # A command that runs in slices is in progress. Its next command runs when the slices have ended.
+    abroad: i64  # The number of its commands that are in progress on other nodes.
+    closing: bool  # The connection is closed when all replies have been sent.
+    muted: i64  # ANSWERED, SKIP_NEXT, SKIP_THIS or SILENT.
+    entry: bytes  # The node that its client is connected to; empty if that is this node.
     last_command: bytes  # The name of the command that it sent last.
-    answer: Answer | None  # How what it waits for is to be answered.
-    unsent: list[Job]  # Handed to it in answers that were not sent yet,
-    unsent_deliveries: list[int]  # and which delivery of each that was.
-    owed: i64  # How many bytes of a long answer are to follow.
-    sending: i64  # How many bytes of answers are on their way to it.
-    _sending_count: i64  # How many of the unsent deliveries are in them.
+    answer: Answer | None  # Writes the reply when `wait` ends.
+    unsent: list[Job]  # Jobs that were delivered in replies that are not sent yet.
+    unsent_deliveries: list[int]  # The delivery number of each job in `unsent`.
+    owed: i64  # The bytes of a long reply that are still to follow.
+    sending: i64  # The bytes of replies that were taken to be sent and are not sent yet.
+    _sending_count: i64  # The number of entries of `unsent` that are in those bytes.
 
     def __init__(self, connection: Connection) -> None:
         self.reply = Reply()
@@ -100,22 +99,25 @@ class Caller:
         self._sending_count = 0
 
     def waits(self, wait: Waiting, answer: Answer) -> None:
-        """Let it wait. If that has ended already, it is answered when the turn ends."""
+        """Make the caller wait. If the wait has already ended, its reply is written at the end of the turn."""
         self.wait = wait
         self.answer = answer
 
     def is_held_up(self) -> bool:
-        """Whether it waits, or a long command of it is under way. (mypyc would take what was set to None for None.)"""
+        """Return whether it waits or runs a command in slices.
+
+        A method, because mypyc would narrow an attribute that was just set to None.
+        """
         return self.wait is not None or self.busy
 
     def take_answers(self) -> bytes:
-        """The answers so far, to be sent; `were_sent` says that they have been."""
+        """Return the replies to be sent. Call `were_sent` when they have been sent."""
         self.sending = self.reply.length
         self._sending_count = len(self.unsent)
         return self.reply.take()
 
     def were_sent(self) -> bool:
-        """The answers that were taken are sent, and what was delivered in them; tell whether it is to be closed now."""
+        """Record that the replies that were taken are sent. Return whether the connection has to be closed now."""
         self.sending = 0
         if self._sending_count > 0:
             if self._sending_count == len(self.unsent):
@@ -128,7 +130,7 @@ class Caller:
         return self.closing and self.reply.length == 0
 
     def restrict(self, tubes: TubePatterns) -> None:
-        """Allow it these tubes from now on."""
+        """Replace the patterns of the tubes that it may use."""
         self.tubes = tubes
         self.any_tube = tubes.any_tube
 
@@ -137,7 +139,7 @@ class Caller:
         return self.tubes.match(tube)
 
 
-# A function, because a method that the shell's callers could override is looked up at every call.
+# A function, because a method could be overridden and would be looked up at every call.
 def check_tube(caller: Caller, tube: bytes) -> None:
     """Refuse a tube that a caller may not use."""
     if not caller.any_tube and not caller.may_use(tube):
@@ -145,29 +147,29 @@ def check_tube(caller: Caller, tube: bytes) -> None:
 
 
 def check_own(caller: Caller, name: bytes, what: bytes) -> None:
-    """Refuse a stage or a consumer that is not of a caller's own, by the patterns that say which tubes it may use.
+    """Refuse a stage or a consumer whose name does not match the caller's tube patterns.
 
-    Who else uses one cannot be told from its jobs: it may have none now, and still be spoilt for its owner.
+    The jobs of a stage do not show who uses it: it may have no jobs at the moment and still belong to another user.
     """
     if not caller.any_tube and not caller.may_use(name):
         raise Refused(b"NOPERM this user has no permission to use this " + what)
 
 
 def check_join(caller: Caller, session: Session | None) -> None:
-    """Refuse a caller that only reads to join the session of a token, if that holds jobs.
+    """Refuse that a caller without write permission joins a session that holds jobs.
 
-    Who joins a session can end its grace time, and so give its jobs back. The journal has the tokens of sessions, and
-    who only reads may read it.
+    A client that joins a session can end its grace time and so give its jobs back. The tokens of sessions are in the
+    journal, which a caller with read permission can read.
     """
     if session is not None and session.held and not caller.groups & WRITE and session is not caller.connection.session:
         raise Refused(b"NOPERM this user has no permission to join a session that holds jobs")
 
 
 def whole_server_refusal(caller: Caller) -> bytes:
-    """Return why a caller may not look at or change the whole server; empty if it may.
+    """Return the error for a caller that may not use commands about the whole server; empty if it may.
 
-    A user with tube patterns administers its own tubes only. A node forwards commands about single tubes, so a command
-    about the whole server that comes through another node is not from one of its clients.
+    A user with tube patterns administers only its own tubes. Nodes forward only commands about single tubes, so a
+    command about the whole server that arrives through another node does not come from one of that node's clients.
     """
     if caller.entry:
         return b"NOPERM a command about the whole server is not run for a client of another node"
@@ -175,31 +177,31 @@ def whole_server_refusal(caller: Caller) -> bytes:
 
 
 def check_whole_server(caller: Caller) -> None:
-    """Refuse a caller that may not look at or change the whole server."""
+    """Refuse a caller that may not use commands about the whole server."""
     refusal = whole_server_refusal(caller)
     if refusal:
         raise Refused(refusal)
 
 
-# How many jobs or queues a slice of a long command is about, and at most what is answered in one go: about a
-# millisecond's work.
+# The number of jobs or queues that one slice of a long command handles, and the maximum in one reply: about a
+# millisecond of work.
 SLICE: Final = 1_000
 
 
 class Answer:
-    """How a dialect answers one who waited."""
+    """Writes the reply of a command that waited."""
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """A wait has ended: it was served, its time was over, or it was cancelled."""
+        """Write the reply to a wait that was served, timed out or was cancelled."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Long:
-    """A command that runs in slices. Its caller waits, and between two slices everybody else is served."""
+    """A command that runs in slices. Other clients are served between two slices."""
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Run a slice; tell whether it was the last one, which answers."""
+        """Run a slice. Return whether it was the last one, which writes the reply."""
         return True
 
 
@@ -208,18 +210,18 @@ Handler = Callable[[Caller, list[bytes], int], None]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Command:
-    """One command."""
+    """A command: its name, arity, permissions, help and handler."""
 
-    name: bytes  # In small letters.
-    arity: i64  # How many words it has, its name among them; at least so many, where negative; 0 for any number.
+    name: bytes  # In lower case.
+    arity: i64  # The number of words with the name. Negative: the minimum. 0: any number.
     group: i64
-    flags: str  # As Disque's COMMAND tells them: w r m a l F.
+    flags: str  # The flags of Disque's COMMAND: w r m a l F.
     grammar: str
     summary: str
     handler: Handler
-    is_open: bool  # May be called by those who have not said who they are.
-    whole_server: bool  # It shows or changes what belongs to every tube: see `check_whole_server`.
-    members: list[Command]  # Those that its second word chooses from, of a family.
+    is_open: bool  # May be called before authentication.
+    whole_server: bool  # Shows or changes data of all tubes: see `check_whole_server`.
+    members: list[Command]  # The subcommands, if the second word selects one.
     calls: i64
     ns: i64
 
@@ -249,7 +251,7 @@ class Command:
         self.ns = 0
 
     def refusal(self, caller: Caller, args: list[bytes]) -> bytes:
-        """Why a caller may not run it with so many words; nothing, if it may."""
+        """Return the error that keeps the caller from running the command with these words; empty if it may run."""
         words: i64 = len(args)
         if (self.arity > 0 and words != self.arity) or (self.arity < 0 and words < -self.arity):
             return b"ERR wrong number of arguments for '" + self.name + b"' command"
@@ -264,21 +266,21 @@ class Command:
 
 
 class Family:
-    """Commands that share their first word: TUBE CREATE, TUBE DROP. Each has its own words and its own group."""
+    """Commands with the same first word, as TUBE CREATE and TUBE DROP. Each has its own arity and permission group."""
 
     name: bytes
-    members: dict[bytes, Command]  # By their second words in capitals.
+    members: dict[bytes, Command]  # By their second words in upper case.
 
     def __init__(self, name: str) -> None:
         self.name = name.encode()
         self.members = {}
 
     def add(self, member: Command) -> None:
-        """Add a command, whose name is both words."""
+        """Add a command whose name consists of both words."""
         self.members[member.name.partition(b" ")[2].upper()] = member
 
     def as_command(self) -> Command:
-        """All of them as one command, which passes on what it is asked. Who may run one of them, may run it."""
+        """Return one command that runs any of them. A caller that may run one subcommand may run this command."""
         group: i64 = 0
         for member in self.members.values():
             group |= member.group
@@ -289,19 +291,19 @@ class Family:
         return command
 
     def run(self, caller: Caller, args: list[bytes], now: int) -> None:
-        """Run the command that the second word says."""
+        """Run the command that the second word names."""
         member = self.members.get(args[1].upper())
         if member is None:
             words = b", ".join(self.members)
             shown = args[1][:64].decode("utf-8", "backslashreplace").encode()
-            raise Refused(b"SYNTAX there is no " + self.name.upper() + b" " + shown + b"; there are " + words)
+            raise Refused(b"SYNTAX unknown subcommand " + self.name.upper() + b" " + shown + b"; there are " + words)
         refusal = member.refusal(caller, args)
         if refusal:
             raise Refused(refusal)
         member.handler(caller, args, now)
 
 
-# Their first argument is a caller, of whatever kind the shell has.
+# Their first argument is a caller, as the server's own subclass of `Caller`.
 Show = Callable[[Any, list[bytes]], None]
 Slow = Callable[[Any, list[bytes], int], None]
 Report = Callable[[Exception], None]
@@ -310,23 +312,23 @@ AskOthers = Callable[[Caller, AskFirst, object, int], Waiting]
 
 
 class Desk:
-    """Runs commands. What the shell wants to hear of, it is told by calls: a subclass of it there would be slow."""
+    """Runs commands. The server registers callbacks, because calls to an interpreted subclass would be slow."""
 
-    commands: dict[bytes, Command]  # By their names in small letters.
-    clock_ns: Callable[[], int]  # Any clock that goes on: what commands cost is measured with it.
-    slow_ns: i64  # What takes longer is told.
-    body_bytes_max: i64  # The limit that the refusal of an oversized request names; parsers and engine have it as well.
-    watched: bool  # Whether somebody wants to see every command.
+    commands: dict[bytes, Command]  # By their names in lower case.
+    clock_ns: Callable[[], int]  # Any monotonic clock; measures the time that commands take.
+    slow_ns: i64  # Commands that take at least this long are passed to `on_slow`. Negative: none.
+    body_bytes_max: i64  # The limit in the refusal of an oversized request; the parsers and the engine enforce it.
+    watched: bool  # A client runs MONITOR.
     executed: i64
     internal_errors: i64
-    on_show: Show | None  # Told of a command that is about to run, while somebody wants to see every one.
-    on_slow: Slow | None  # Told of a command that took long, and how many ns that was.
-    on_error: Report | None  # Told of what is wrong with us.
-    on_elsewhere: PassOn | None  # Told of a command that is for another node; without it, the command is refused.
+    on_show: Show | None  # Called with each command before it runs, if `watched`.
+    on_slow: Slow | None  # Called with a slow command and its time in nanoseconds.
+    on_error: Report | None  # Called with an internal error.
+    on_elsewhere: PassOn | None  # Forwards a command to another node. None: such a command is refused.
     evict: Callable[[], bool] | None  # Frees some memory; returns whether it did.
-    ask_others: AskOthers | None  # Asks other nodes something: for whom, what, the tag of the wait, now.
-    _spellings: dict[bytes, Command]  # By their names as clients mostly write them.
-    _originals: dict[bytes, Command]  # By the names that nodes call them, whatever clients call them.
+    ask_others: AskOthers | None  # Sends a question to other nodes; takes the caller, the question, the tag, now.
+    _spellings: dict[bytes, Command]  # By their names in lower case and in upper case, as most clients write them.
+    _originals: dict[bytes, Command]  # By their original names, which nodes use among themselves.
 
     def __init__(self, commands: list[Command], clock_ns: Callable[[], int]) -> None:
         self.commands = {}
@@ -348,14 +350,14 @@ class Desk:
         self.ask_others = None
 
     def add(self, command: Command, name: bytes) -> None:
-        """Let a command be called by a name."""
+        """Make a command callable under a name."""
         self.commands[name.lower()] = command
         self._spellings[name.lower()] = command
         self._spellings[name.upper()] = command
         self._originals[command.name] = command
 
     def remove(self, name: bytes) -> Command | None:
-        """Remove the command of a name, for clients and for the clients of other nodes. Return it, if there is one."""
+        """Remove the command of a name, also for clients of other nodes. Return it, or None if there is none."""
         self._spellings.pop(name.lower(), None)
         self._spellings.pop(name.upper(), None)
         command = self.commands.pop(name.lower(), None)
@@ -368,7 +370,7 @@ class Desk:
         return self.commands.get(name.lower()) or self._originals.get(name.lower())
 
     def run_all(self, caller: Caller, commands: list[list[bytes]], start: i64, now: i64) -> i64:
-        """Run the commands of a caller from one on, until it has to wait; tell how far that was."""
+        """Run the caller's commands from `start` on until it has to wait. Return the index of the next one."""
         at = start
         count: i64 = len(commands)
         began: i64 = self.clock_ns()
@@ -379,13 +381,13 @@ class Desk:
             name = args[0]
             command = self._spellings.get(name)
             if caller.entry:
-                # Another node has looked the command up under the name that its own configuration gives it.
+                # The other node resolved the name by its own configuration and sent the original name.
                 command = self._originals.get(name.lower())
             elif command is None:
                 command = self.commands.get(name.lower())
             before = caller.reply.length
             if command is not None:
-                # Not the word that the client sent: the new name of a renamed command is a secret.
+                # The word that the client sent is not shown, because the new name of a renamed command is a secret.
                 caller.last_command = command.name
                 if self.watched and self.on_show is not None:
                     self.on_show(caller, args)
@@ -407,7 +409,7 @@ class Desk:
         return at
 
     def run(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
-        """Run a command of a caller, if it may; it is answered, or waits."""
+        """Check the caller's permissions and run a command. The caller is answered or waits."""
         reply = caller.reply
         refusal = command.refusal(caller, args)
         if refusal:
@@ -421,7 +423,7 @@ class Desk:
                 self._run_again(caller, command, args, now)
         except PenstockError as error:
             if reply.length != before:
-                # Half an answer was written: whatever comes next would be read as the rest of it.
+                # Half a reply was written, so the client would read an error as the rest of it.
                 self._failed(caller, error)
                 return
             if isinstance(error, AskFirst) and self.ask_others is not None:
@@ -434,7 +436,7 @@ class Desk:
             self._failed(caller, defect)
 
     def _run_again(self, caller: Caller, command: Command, args: list[bytes], now: i64) -> None:
-        """Run a command that there was no memory for, as long as memory can be freed. It has done nothing yet."""
+        """Free memory and run the refused command again until it succeeds. The refused command has changed nothing."""
         while self.evict is not None and self.evict():
             try:
                 command.handler(caller, args, now)
@@ -444,7 +446,7 @@ class Desk:
         raise NoMemory()
 
     def _pass_on(self, caller: Caller, command: Command, args: list[bytes], where: Elsewhere) -> None:
-        """Send a command to other nodes, under its original name: each node has its own `rename-command`."""
+        """Forward a command under its original name, because each node has its own `rename-command`."""
         assert self.on_elsewhere is not None
         if isinstance(where, Spread):
             for part in where.parts.values():
@@ -456,7 +458,7 @@ class Desk:
             caller.reply.error(refusal_line(refusal))
 
     def answered(self, caller: Caller, before: i64) -> None:
-        """A command has ended: take back its answer, which began here, where its caller wants none."""
+        """Drop the reply that begins at `before`, if the caller has switched replies off."""
         if caller.muted == ANSWERED:
             return
         caller.reply.truncate(before)
@@ -466,7 +468,7 @@ class Desk:
             caller.muted = ANSWERED
 
     def step(self, caller: Caller, long: Long, now: i64) -> bool:
-        """Run a slice of a long command; tell whether it was the last one."""
+        """Run a slice of a long command. Return whether it was the last one."""
         before = caller.reply.length
         try:
             if not long.step(caller, now):
@@ -479,7 +481,7 @@ class Desk:
         return True
 
     def end_wait(self, caller: Caller, wait: Waiting, now: i64, refusal: bytes = b"") -> None:
-        """What a caller waited for has ended: answer it as its command does, or refuse it."""
+        """End the wait of a caller: write the reply of its command, or `refusal` if it is not empty."""
         answer = caller.answer
         assert answer is not None
         caller.wait = None
@@ -498,13 +500,13 @@ class Desk:
             self.answered(caller, before)
 
     def _failed(self, caller: Caller, error: Exception) -> None:
-        """A command failed in a way that nobody meant: its caller is closed, the others go on."""
+        """Close the caller after an internal error. Other clients are not affected."""
         caller.closing = True
         caller.reply.error(b"ERR " + INTERNAL_ERROR)
         self.report(error)
 
     def report(self, error: Exception) -> None:
-        """Let it be known that something is wrong with us."""
+        """Count and report an internal error."""
         self.internal_errors += 1
         if self.on_error is None:
             raise error
@@ -520,7 +522,7 @@ class Desk:
             caller.reply.error(refusal_line(self.oversized()))
             return
         if name.upper() in _HTTP_WORDS:
-            caller.reply.error(b"ERR this is not a web server; it speaks RESP")
+            caller.reply.error(b"ERR this port speaks RESP, not HTTP; use a Redis or Disque client")
             caller.closing = True
             return
         if name.upper() == b"QUIT":
@@ -533,7 +535,7 @@ class Desk:
 
 
 class _Again(Answer):
-    """How one is answered who waited for what other nodes say: as if it asked only now."""
+    """Runs a command again after other nodes have answered the question that it depends on."""
 
     _desk: Desk
     _command: Command
@@ -545,22 +547,22 @@ class _Again(Answer):
         self._args = args
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """A wait has ended."""
+        """Run the command again."""
         check_again(wait)
         self._desk.run(caller, self._command, self._args, now)
 
 
 def check_again(wait: Waiting) -> None:
-    """Refuse a command that waited for what other nodes say, and is not to be run again."""
+    """Raise the error of a command whose question to other nodes was refused or not answered."""
     if isinstance(wait, ClaimWait) and wait.refusal is not None:
         raise wait.refusal
-    # Who does not answer a question in time has nothing to say.
+    # A node that does not answer a question in time counts as one that has nothing to report.
     if wait.outcome != SERVED and not (isinstance(wait, QuestionWait) and wait.outcome == TIMED_OUT):
-        raise NoHome("nobody waited until the other nodes had answered; try again")
+        raise NoHome("the other nodes have not answered; try again")
 
 
 def refusal_line(refusal: PenstockError) -> bytes:
-    """How a refusal reads in RESP."""
+    """Return the error line of a refusal in RESP."""
     if isinstance(refusal, Refused):
         return refusal.line
     if isinstance(refusal, NoMemory):

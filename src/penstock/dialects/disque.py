@@ -1,7 +1,7 @@
-"""Disque's words: its job commands, with its grammar, its answers and its errors.
+"""Disque's job and queue commands, with its grammar, its replies and its errors.
 
-What they mean where Disque was wrong or silent is decided in docs/reference/compatibility.md. A tube that ADDJOB or
-GETJOB meets first is made as a `disque` tube; tubes of other types can be used too, if they have the options asked for.
+docs/reference/compatibility.md says where we differ from Disque and why. If ADDJOB or GETJOB names a tube that does not exist, it
+is made as a `disque` tube. Tubes of other types can be used as far as they support the command.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from penstock.wire.bodies import to_plain
 from penstock.wire.errors import NOT_AN_INTEGER, SYNTAX, Refused
 from penstock.wire.reply import Reply
 
-# Other nodes have this long to take their copies of a job, ms, however short the timeout: Disque looks at timeouts ten
-# times a second, so there are producers that say 1 and count on it.
+# Other nodes have at least this long to store their copies of a job, ms. Disque checks timeouts only ten times a
+# second, so some producers send a timeout of 1 ms and rely on that.
 _COPIES_MS_MIN: Final = 100
 
-# By the number of the state. A delayed job, and one that was set aside, are active for Disque.
-# One that is staged is Disque's job that waits for its replicas: it is there, and nobody gets it yet.
+# Disque's words for the states, by the number of the state. A delayed or buried job is "active" in Disque. A staged job
+# corresponds to a job of Disque that waits for its replicas: it exists, but is not delivered yet.
 STATE_WORDS: Final = [b"acked", b"queued", b"active", b"active", b"active", b"acked", b"acked", b"wait-repl"]
 
-# What does not parse as a number. Too large for any field, so that it fails every check of a range as well.
+# Stands for text that is not a number. It is larger than any field, so it also fails every range check.
 NOT_A_NUMBER: Final = 1 << 70
 _INTEGER_MAX: Final = (1 << 63) - 1
-# So many digits fit in 64 bits, whatever they are.
+# Any number with this many digits fits into 64 bits.
 _DIGITS_FAST_MAX: Final = 18
 
 _NOREPL: Final = b"NOREPL Not enough reachable nodes for the requested replication level"
@@ -58,11 +58,11 @@ _NOREPL_IN_TIME: Final = b"NOREPL Timeout reached before replicating to the requ
 _BAD_ID: Final = b"BADID Invalid Job ID format."
 _SECONDS_MAX: Final = DURATION_MS_MAX // 1000
 
-# What Disque calls in and out of a queue, for whatever reason.
+# The transitions into and out of READY, which QSTAT counts as jobs-in and jobs-out.
 _IN_RULES: Final = [rule for rule, (_, source, target) in enumerate(s.TRANSITIONS) if target == s.READY != source]
 _OUT_RULES: Final = [rule for rule, (_, source, target) in enumerate(s.TRANSITIONS) if source == s.READY != target]
 
-# What a command does to each job it names.
+# The operations that a command can apply to each job that it names.
 _ACK: Final = 0
 _DELETE: Final = 1
 _ENQUEUE: Final = 2
@@ -72,13 +72,13 @@ _FAST_ACK: Final = 5
 
 
 class Disque:
-    """The commands of Disque that are about jobs and queues."""
+    """Disque's commands about jobs and queues."""
 
     site: Site
     _engine: Engine
-    _plain: Answer  # How a take that waited is answered,
-    _counted: Answer  # and how one that asked for counters.
-    _adding: Answer  # How a put that waited for copies is.
+    _plain: Answer  # Answers a GETJOB that waited.
+    _counted: Answer  # Answers a GETJOB WITHCOUNTERS that waited.
+    _adding: Answer  # Answers an ADDJOB that waited for copies.
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -159,7 +159,7 @@ class Disque:
                 )
         external = False
         if cluster is not None:
-            # A queue that is on one node has no other to go to.
+            # A tube that lives on one node cannot store its jobs on another.
             external = cluster.is_external() and (tube is None or is_shared(tube))
             self._check_reachable(cluster, tube, replicate, external)
         elif replicate > 1:
@@ -189,7 +189,7 @@ class Disque:
             caller.waits(wait, self._adding)
 
     def _check_reachable(self, cluster: Cluster, tube: Tube | None, replicate: int, external: bool) -> None:
-        """Refuse a job of which fewer nodes than it needs can have a copy."""
+        """Refuse a job if too few nodes are reachable for its copies."""
         if tube is not None and not is_shared(tube):
             if replicate > 1:
                 raise Refused(b"ERR a queue of this type is on one node only: REPLICATE must be 1")
@@ -213,7 +213,7 @@ class Disque:
         last = len(args) - 1
         while True:
             if at >= last:
-                # FROM is missing, or nothing stands behind it.
+                # FROM is missing, or no queue follows it.
                 raise Refused(SYNTAX)
             word = args[at]
             if word != b"FROM" and word != b"NOHANG":
@@ -285,7 +285,7 @@ class Disque:
         caller.waits(wait, self._counted if counters else self._plain)
 
     def deliver(self, caller: Caller, jobs: list[Job], counters: bool, now: i64) -> None:
-        """Answer with jobs."""
+        """Reply with jobs that were taken."""
         bodies = self.site.bodies(caller, jobs, now)
         reply = caller.reply
         reply.array(len(jobs))
@@ -310,7 +310,7 @@ class Disque:
         self._each(caller, args, now, _ACK)
 
     def fastack(self, caller: Caller, args: list[bytes], now: i64) -> None:
-        """FASTACK id [id ...]: on one node the same as ACKJOB."""
+        """FASTACK id [id ...]: without a cluster the same as ACKJOB."""
         self._each(caller, args, now, _FAST_ACK)
 
     def deljob(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -330,7 +330,7 @@ class Disque:
         self._each(caller, args, now, _DEQUEUE)
 
     def _each(self, caller: Caller, args: list[bytes], now: i64, what: i64) -> None:
-        """Do something to every job that a command names, and answer to how many it was done."""
+        """Apply an operation to every job that a command names. Reply with the number of jobs that it changed."""
         if len(args) == 2:
             caller.reply.integer(1 if self.do(caller, args[1], self._sought(caller, args[1]), now, what) else 0)
             return
@@ -340,7 +340,7 @@ class Disque:
         self.site.run(caller, _Many(self, args, what), now)
 
     def do(self, caller: Caller, id: bytes, number: int, now: i64, what: i64) -> bool:
-        """Do something to one job, if it is there and can be done; tell whether it was."""
+        """Apply an operation to one job. Return whether it succeeded."""
         job = self.site.find(caller, number, now)
         cluster = self.site.cluster
         session = caller.connection.session
@@ -358,7 +358,7 @@ class Disque:
             return engine.delete(job, now) == OK
         if what == _DEQUEUE:
             return job.state == s.READY and self._set_aside(caller, job, now) == OK
-        # What is active can be queued: taken, delayed, or set aside by DEQUEUE.
+        # Active jobs can be queued: taken, delayed, or removed from the queue by DEQUEUE.
         if job.state == s.TAKEN:
             return (engine.nack(session, job, now) if what == _NACK else engine.release(session, job, now)) == OK
         if job.state == s.DELAYED or job.state == s.BURIED:
@@ -366,13 +366,13 @@ class Disque:
         return False
 
     def _queue_now(self, job: Job, failed: bool, now: i64) -> int:
-        """Queue a job that nobody holds. It is not delivered once more by that, so only a NACK is counted."""
+        """Queue a job that no client holds. This is not another delivery, so only a NACK is counted."""
         if job.once and job.deliveries > 0:
             return ONLY_ONCE
         return self._engine.switch(job, s.READY, now, 0, failed)
 
     def _set_aside(self, caller: Caller, job: Job, now: i64) -> int:
-        """Take a job out of its queue: until its retry time, or until it is enqueued if it has none."""
+        """Remove a job from its queue until its retry time, or until ENQUEUE if it has none."""
         if job.once or job.ttr == NEVER:
             return self._engine.bury(caller.connection.session, job, now, b"dequeued")
         return self._engine.switch(job, s.DELAYED, now, min(job.ttr, DURATION_MS_MAX))
@@ -401,7 +401,7 @@ class Disque:
             raise Refused(b"NOTOWNER The job is taken by another session; only that one may postpone it.")
         caller.reply.integer(0 if job.ttr == NEVER else job.ttr // 1000)
 
-    # Looking
+    # Inspecting
 
     def show(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """SHOW id"""
@@ -418,16 +418,16 @@ class Disque:
         caller.reply.null()
 
     def _ack_of(self, caller: Caller, id: bytes) -> Ack | None:
-        """What is left of a job that was here, and is acked, while other nodes do not know.
+        """Return the ack of a job that ended here while other nodes have not confirmed it, or None.
 
-        Its queue is not kept: only those who may use every one are told of it.
+        The ack does not contain the queue, so it is shown only to callers that may use every queue.
         """
         cluster = self.site.cluster
         ack = None if cluster is None or not caller.any_tube else cluster.acks.by_id.get(id)
         return None if ack is None or ack.is_dummy() else ack
 
     def write_shown(self, reply: Reply, job: Job, now: i64) -> None:
-        """Everything about a job, as SHOW and JSCAN tell it."""
+        """Write all fields of a job, for SHOW and JSCAN."""
         tube = self._engine.tube_of(job)
         delayed = job.state == s.DELAYED and job.deliveries == 0
         reply.array(30)
@@ -452,13 +452,13 @@ class Disque:
         reply.bulk(b"next-requeue-within")
         _write_within(reply, _requeue_moment(job, now), now)
         reply.bulk(b"next-awake-within")
-        # Without a deadline, `due` is what is left of one that it had.
+        # Without a deadline, `due` has the value of an earlier one.
         _write_within(reply, job.due if job.deadline_pos != NOWHERE else NEVER, now)
         reply.bulk(b"body")
         self.site.write_plain(reply, job)
 
     def _write_acked(self, reply: Reply, ack: Ack, now: i64) -> None:
-        """The same of a job of which nothing but its ack is left: what that does not know is null, or 0."""
+        """Write the fields of a job of which only its ack is left. Unknown fields are null or 0."""
         reply.array(30)
         reply.bulk(b"id")
         reply.bulk(ack.id)
@@ -519,17 +519,17 @@ class Disque:
         reply.bulk(_pause_word(tube))
 
     def import_rate(self, tube: Tube, now: i64) -> int:
-        """How many jobs of a queue come from other nodes in a second, as QSTAT and QSCAN tell it."""
+        """Return how many jobs per second a queue receives from other nodes, for QSTAT and QSCAN."""
         cluster = self.site.cluster
         return 0 if cluster is None else cluster.federation.rate(tube.name, now)
 
     def oldest(self, caller: Caller, name: bytes, count: int, now: i64) -> None:
-        """QPEEK queue count; `Newest` is for a negative count."""
+        """QPEEK queue count, with a positive count. `Newest` handles a negative one."""
         self._engine.advance(now)
         self.site.run(caller, Peeking(self, self._found(name), count, False), now)
 
     def write_peeked(self, reply: Reply, tube: Tube, jobs: list[Job]) -> None:
-        """Jobs as QPEEK tells them, as many as fit in an answer."""
+        """Write jobs for QPEEK, as many as fit into a reply."""
         length = 0
         fit = 0
         while fit < len(jobs) and length <= ANSWER_BYTES_MAX:
@@ -581,7 +581,7 @@ class Disque:
         caller.reply.simple(b"none" if tube is None else _pause_word(tube))
 
     def _found(self, name: bytes) -> Tube | None:
-        """The queue of a name, if there is one anywhere."""
+        """Return the queue of a name, or None. Raise Elsewhere if it is on another node."""
         tube = self._engine.tubes.get(name)
         if tube is None:
             self.site.seek([name])
@@ -590,9 +590,9 @@ class Disque:
     # Ids
 
     def _sought(self, caller: Caller, text: bytes) -> int:
-        """The same as `number`; but a job that is not here may be where its client has taken others.
+        """Return the number of a job. If it is not here, raise Elsewhere if the client's session uses its node.
 
-        What is said of jobs of Disque's kind holds everywhere, whether the node that made them can be reached or not.
+        Only such nodes count. Commands on `disque` jobs take effect everywhere, even if the job's node is unreachable.
         """
         number = self.number(text)
         if number == NOT_AN_ID:
@@ -600,14 +600,14 @@ class Disque:
         return number
 
     def number(self, text: bytes) -> int:
-        """The number of a job here; NOT_AN_ID for an id that is well-formed, and of no job that could be here."""
+        """Return the number of a job, or NOT_AN_ID if the id is well-formed but this node cannot have the job."""
         if not is_long(text):
             raise Refused(_BAD_ID)
         return self.site.number_of(text)
 
 
 class _Taking(Answer):
-    """A GETJOB that waited has ended: with jobs, or because its time was over."""
+    """Answers a GETJOB that waited."""
 
     _disque: Disque
     _counters: bool
@@ -617,7 +617,7 @@ class _Taking(Answer):
         self._counters = counters
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Answer with what it was served with."""
+        """Reply with the jobs, or with null if the time was over."""
         assert isinstance(wait, Wait)
         if wait.jobs:
             self._disque.deliver(caller, wait.jobs, self._counters, now)
@@ -626,7 +626,7 @@ class _Taking(Answer):
 
 
 class _Adding(Answer):
-    """An ADDJOB that waited for copies has ended: enough nodes have one, or its time was over."""
+    """Answers an ADDJOB that waited for copies."""
 
     _site: Site
 
@@ -634,7 +634,7 @@ class _Adding(Answer):
         self._site = site
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Answer with the id of the job."""
+        """Reply with the id of the job, or with NOREPL if too few nodes have a copy."""
         assert isinstance(wait, CopyWait)
         if wait.outcome == SERVED:
             caller.reply.simple(self._site.id_of(wait.job))
@@ -643,10 +643,10 @@ class _Adding(Answer):
 
 
 class _Many(Long):
-    """A command about many jobs. All ids are looked at before anything is done, and both in slices."""
+    """A command about many jobs. It checks all ids before it changes anything, and does both in slices."""
 
     _disque: Disque
-    _args: list[bytes]  # Ids, behind the name of the command.
+    _args: list[bytes]  # The name of the command, then the ids.
     _what: i64
     _numbers: list[int]
     _at: i64
@@ -661,7 +661,7 @@ class _Many(Long):
         self._done = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Look at the next ids; or do it to the next jobs, when all are known."""
+        """Check the next ids, or change the next jobs when all ids are checked."""
         disque = self._disque
         args = self._args
         numbers = self._numbers
@@ -700,7 +700,7 @@ def _requeue_moment(job: Job, now: i64) -> i64:
 
 
 def _write_within(reply: Reply, moment: i64, now: i64) -> None:
-    """How many ms until a moment; nothing if it never comes."""
+    """Write the milliseconds until a moment, or null if it never comes."""
     if moment == NEVER:
         reply.null()
     else:
@@ -714,7 +714,7 @@ def _pause_word(tube: Tube) -> bytes:
 
 
 class Peeking(Long):
-    """QPEEK: the first jobs of a queue that are ready, or the last of them."""
+    """QPEEK: the first ready jobs of a queue, or the last ones."""
 
     _disque: Disque
     _tube: Tube | None
@@ -728,7 +728,7 @@ class Peeking(Long):
             self._listing = Listing(disque.site.engine, tube, s.READY, min(count, SLICE), SLICE, last)
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Look at the next jobs of the queue."""
+        """Examine the next jobs of the queue."""
         tube = self._tube
         listing = self._listing
         if tube is None or listing is None or tube.dropped:
@@ -745,7 +745,7 @@ def _sum(counts: list[int], rules: list[int]) -> int:
 
 
 def _parse_timeout(text: bytes) -> int:
-    """A timeout in ms; 0 is for ever."""
+    """Return a timeout in ms. 0 means no limit."""
     timeout = parse_integer(text)
     if timeout == NOT_A_NUMBER or timeout > DURATION_MS_MAX:
         raise Refused(b"ERR timeout is not an integer or out of range")
@@ -755,7 +755,7 @@ def _parse_timeout(text: bytes) -> int:
 
 
 def integer(text: bytes) -> int:
-    """A number, or a refusal of what is none."""
+    """Return a number. Refuse any other text."""
     value = parse_integer(text)
     if value == NOT_A_NUMBER:
         raise Refused(NOT_AN_INTEGER)
@@ -763,7 +763,7 @@ def integer(text: bytes) -> int:
 
 
 def parse_integer(text: bytes) -> int:
-    """A number as Disque takes it: a sign perhaps, digits, nothing else, 64 bits; NOT_A_NUMBER for all else."""
+    """Return a number in Disque's form: an optional sign and digits, in 64 bits; NOT_A_NUMBER for any other text."""
     size: i64 = len(text)
     if size <= _DIGITS_FAST_MAX:
         value: i64 = 0

@@ -1,4 +1,4 @@
-"""GLOBAL: what all nodes of a cluster have of a queue. Each has a part of it; these put the parts together."""
+"""The GLOBAL commands: they ask all nodes of a cluster about a queue and merge the replies."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from penstock.wire.bus import NODE_ID_BYTES
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
-# How long others have to answer. Who does not is missing, and that is told.
+# Other nodes have this long to answer. A node that does not is counted as missing in the reply.
 _PATIENCE_MS: Final = 1_000
 
 _SCAN_COUNT: Final = 100
 
 
 class Everywhere:
-    """The commands about queues of all nodes."""
+    """The commands about a queue on all nodes."""
 
     _site: Site
     _lengths: Answer
@@ -49,7 +49,7 @@ class Everywhere:
         """GLOBAL QPEEK queue count"""
         count = integer(args[3])
         if count < 1 or count > SHOWN_MAX:
-            raise Refused(b"ERR COUNT must be 1 to %d; the newest jobs are asked for node by node" % SHOWN_MAX)
+            raise Refused(b"ERR COUNT must be 1 to %d; for the newest jobs, use QPEEK on each node" % SHOWN_MAX)
         self._ask(caller, args[2], OLDEST, count, _Peeked(count), now)
 
     def empty(self, caller: Caller, args: list[bytes], now: i64) -> None:
@@ -85,7 +85,7 @@ class Everywhere:
     def _cluster(self) -> Cluster:
         cluster = self._site.cluster
         if cluster is None:
-            raise Refused(b"NOCLUSTER this node is of no cluster, and has all there is")
+            raise Refused(b"NOCLUSTER this node is not in a cluster; use the command without GLOBAL")
         return cluster
 
     def _ask(self, caller: Caller, queue: bytes, about: i64, count: int, answer: Answer, now: i64) -> None:
@@ -95,7 +95,7 @@ class Everywhere:
 
 
 class _Figures(Answer):
-    """Figures of all nodes, added up, and how many nodes they are of."""
+    """Sums the figures of all nodes and counts the nodes that answered."""
 
     _site: Site
     _names: list[bytes]
@@ -105,7 +105,7 @@ class _Figures(Answer):
         self._names = names
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Answer with what was told in time."""
+        """Write the sums of all answers that arrived in time."""
         assert isinstance(wait, QuestionWait) and self._site.cluster is not None
         reply = caller.reply
         reply.map(len(self._names) + 2)
@@ -116,7 +116,7 @@ class _Figures(Answer):
 
 
 class _Peeked(Answer):
-    """The first jobs of all nodes."""
+    """Merges the first jobs of all nodes."""
 
     _count: int
 
@@ -124,7 +124,7 @@ class _Peeked(Answer):
         self._count = count
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Answer with the oldest of those that were shown, as many as fit in an answer."""
+        """Write the oldest of the received jobs, as many as fit into a reply."""
         assert isinstance(wait, QuestionWait)
         images = sorted(wait.jobs, key=_order)[: self._count]
         length = 0
@@ -142,7 +142,7 @@ class _Peeked(Answer):
 
 
 class _Scanned(Answer):
-    """Some jobs of one node, and where to go on: there, or at the next node."""
+    """Writes some jobs of one node and the cursor, which continues at that node or at the next one."""
 
     _cluster: Cluster
     _node: bytes
@@ -152,7 +152,7 @@ class _Scanned(Answer):
         self._node = node
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Answer with what the node told; if it did not, with nothing, and go on at the next one."""
+        """Write the jobs of the node. If it has not answered, write none and continue at the next node."""
         assert isinstance(wait, QuestionWait)
         images = [image for image in wait.jobs if caller.any_tube or caller.may_use(image.queue)]
         reply = caller.reply
@@ -175,7 +175,7 @@ class _Scanned(Answer):
 
 
 def _write_outline(reply: Reply, image: JobImage, now: i64) -> None:
-    """A job that another node tells of, without its body. Times are in milliseconds."""
+    """Write a job of another node without its body. Times are in milliseconds."""
     reply.map(10)
     reply.bulk(b"id")
     reply.bulk(image.id)
@@ -194,7 +194,7 @@ def _write_outline(reply: Reply, image: JobImage, now: i64) -> None:
 
 
 def _write_time(reply: Reply, name: bytes, ms: int) -> None:
-    """A time that may be for ever."""
+    """Write a time, or null if it is unlimited."""
     if ms == NEVER:
         reply.bulk(name)
         reply.null()
@@ -203,12 +203,12 @@ def _write_time(reply: Reply, name: bytes, ms: int) -> None:
 
 
 def _parse_cursor(word: bytes) -> tuple[bytes, int]:
-    """The node that a scan goes on at, and where there; no node at its beginning."""
+    """Return the node of a cursor and the position there. The first cursor has no node."""
     if word == b"0":
         return b"", 0
     node, colon, cursor = word.partition(b":")
     if not colon or len(node) != NODE_ID_BYTES:
-        raise OutOfRange(f"a cursor is 0, or what the scan before gave, not {shown(word)}")
+        raise OutOfRange(f"a cursor is 0 or the cursor of the previous reply, not {shown(word)}")
     return node, parse_cursor(cursor)
 
 

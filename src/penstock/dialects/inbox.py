@@ -1,4 +1,4 @@
-"""What one client has sent over RESP and was not run yet: bytes, then commands, in the order in which they came."""
+"""The inbox of a RESP client: bytes that are not parsed yet and commands that are not run yet, in order of arrival."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from mypy_extensions import i64
 from penstock.dialects.command import ANSWERS_BYTES_MAX, Caller, Desk
 from penstock.wire.resp import RespParser
 
-# Why running what a client has sent came to its end.
+# Reasons why `Inbox.run` returned.
 ALL_RUN: Final = 0  # Nothing is left.
-PART_LEFT: Final = 1  # A command that is not complete is left, or a mistake.
-MORE_LEFT: Final = 2  # As much was run as one turn may.
-STOPPED: Final = 3  # The client has to wait, or is to be closed.
+PART_LEFT: Final = 1  # An incomplete command is left, or a protocol error.
+MORE_LEFT: Final = 2  # The limit of one turn is reached.
+STOPPED: Final = 3  # The client has to wait, or its connection is to be closed.
 
 _NONE: Final[list[list[bytes]]] = []
 
 
 class Inbox:
-    """The commands of one client that wait to be run."""
+    """The commands of one client that are not run yet."""
 
     parser: RespParser
-    ran: bool  # Commands were complete when it was run last.
-    _commands: list[list[bytes]]  # Those that were parsed,
-    _at: i64  # and how many of them were run.
+    ran: bool  # The last `run` found at least one complete command.
+    _commands: list[list[bytes]]  # Parsed commands.
+    _at: i64  # The index of the next command to run.
 
     def __init__(self, parser: RespParser) -> None:
         self.parser = parser
@@ -33,7 +33,7 @@ class Inbox:
         self._at = 0
 
     def run(self, desk: Desk, caller: Caller, budget: i64, now: i64) -> i64:
-        """Run what its client has sent, no more than so many commands; tell why that ended."""
+        """Run up to `budget` commands of the client. Return why it stopped."""
         parser = self.parser
         self.ran = False
         while caller.wait is None and not caller.busy and not caller.closing:
@@ -43,7 +43,7 @@ class Inbox:
             if budget <= 0 or caller.reply.length + caller.sending > ANSWERS_BYTES_MAX:
                 return MORE_LEFT
             if is_through:
-                # What may stand behind a password depends on the password, so of one unknown it is read one by one.
+                # Limits rise after AUTH, so one command is parsed at a time until the client is authenticated.
                 self._commands = parser.parse(budget if caller.known else 1)
                 self._at = 0
                 if not self._commands:
@@ -55,7 +55,7 @@ class Inbox:
             self._at = desk.run_all(caller, self._commands, before, now)
             budget -= self._at - before
             if self._at == len(self._commands):
-                # Their words are not kept: who has sent something long may be silent for days.
+                # Free the words now, because a client that sent a long command may be idle for days.
                 self._commands = _NONE
                 self._at = 0
         return STOPPED

@@ -1,4 +1,4 @@
-"""Penstock's own words for one job, and for looking at many: JOB TOUCH, PEEK, WAIT, LIST, SCAN and the rest."""
+"""The JOB commands: commands about one job, and commands that list jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.wire.reply import Reply
 _COUNT: Final = 100
 _LIST_COUNT: Final = 1_000
 
-# What is told of a job beside its body, its tube and its key.
+# The estimated bytes of a job in a reply, without its body, its tube and its key.
 _TOLD_BYTES: Final = 300
 
 _STATES: Final[dict[bytes, int]] = {name.encode(): state for state, name in enumerate(s.STATE_NAMES) if state != s.GONE}
@@ -46,7 +46,7 @@ class Jobs:
         self._ending = _Ending()
         self._outcome = _Outcome()
 
-    # What its holder does
+    # Commands of the session that holds the job
 
     def touch(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB TOUCH id [d]"""
@@ -86,11 +86,11 @@ class Jobs:
         job = self._native.job(caller, args[2], now)
         check_tube(caller, args[3])
         if args[3] not in self._engine.tubes and self._native.site.is_elsewhere(args[3]):
-            raise CrossHome("a job can be moved to a tube on its own node only; put another there, and ack this one")
+            raise CrossHome("the tube is on another node; put a new job there and ack this one instead of moving it")
         target = self._engine.tube(args[3])
         self._native.finish(caller, self._engine.move(caller.connection.session, job, target, now, delay))
 
-    # What anyone may do
+    # Commands of any client
 
     def delete(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB DELETE id [id ...]"""
@@ -114,7 +114,7 @@ class Jobs:
         delay = read_delay(Words(args, 4))
         self._native.finish(caller, self._engine.switch(self._native.job(caller, args[2], now), state, now, delay))
 
-    # Looking
+    # Inspecting
 
     def peek(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """JOB PEEK id"""
@@ -164,7 +164,7 @@ class Jobs:
         job = self._native.find(caller, args[2], now)
         if job is None:
             self._native.refuse_elsewhere(args[2])
-            # It ended before anybody asked, and how is not known any more.
+            # The job ended earlier, and its outcome is no longer known.
             if ending is self._outcome:
                 write_end(caller.reply, END_UNKNOWN, b"")
             else:
@@ -233,7 +233,7 @@ class Jobs:
 
 
 def write_shown(native: Native, reply: Reply, job: Job, body: bytes | None = None) -> None:
-    """A job that is looked at: what a take tells of it, and its state."""
+    """Write a job that is inspected: the fields of a take, and its state."""
     reply.map(11)
     native.write_job(reply, job, body)
     reply.bulk(b"state")
@@ -241,7 +241,7 @@ def write_shown(native: Native, reply: Reply, job: Job, body: bytes | None = Non
 
 
 def read_states(words: Words) -> int:
-    """One or more states, as bits."""
+    """Return one or more states as bits."""
     states = 1 << _state(words.value())
     while words.more() and words.args[words.at].lower() in _STATES:
         states |= 1 << _state(words.value())
@@ -256,7 +256,7 @@ def _state(word: bytes) -> int:
 
 
 def write_end(reply: Reply, end: int, reason: bytes) -> None:
-    """Answer how a job ended, and why."""
+    """Write the outcome of a job and its reason."""
     reply.map(2)
     reply.bulk(b"outcome")
     reply.bulk(END_NAMES[end].encode())
@@ -265,34 +265,34 @@ def write_end(reply: Reply, end: int, reason: bytes) -> None:
 
 
 class _Outcome(Answer):
-    """A JOB WAIT with OUTCOME has ended."""
+    """Answers a JOB WAIT with OUTCOME."""
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Answer how the job ended, and why."""
+        """Write the outcome of the job and its reason."""
         assert isinstance(wait, EndWait)
-        # What was said about the job in a tube that the caller may have no permission to use is not told.
+        # The job may have moved to a tube that the caller may not use, so the reason is hidden.
         hidden = wait.moved and not caller.any_tube
         write_end(caller.reply, int(wait.end), b"" if hidden else wait.reason)
 
 
 class _Ending(Answer):
-    """A JOB WAIT has ended."""
+    """Answers a JOB WAIT."""
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Tell whether the job was acked."""
+        """Write 1 if the job was acked, otherwise 0."""
         assert isinstance(wait, EndWait)
         caller.reply.integer(1 if wait.processed else 0)
 
 
 class _Scan(Pages):
-    """JOB SCAN: one slice, and the cursor to go on from."""
+    """JOB SCAN: one slice and the next cursor."""
 
     tube: Tube | None
-    states: int  # Bits; none for all.
+    states: int  # A bit for each wanted state; 0 for all states.
     count: int
-    ids: bool  # Nothing but their ids.
-    bodies: bool  # With their bodies; else these are empty.
-    packed: bool  # As columns.
+    ids: bool  # Reply only with ids.
+    bodies: bool  # Reply with bodies; otherwise they are empty.
+    packed: bool  # Reply with columns.
     _native: Native
     _cursor: int
 
@@ -308,13 +308,13 @@ class _Scan(Pages):
         self.packed = False
 
     def write_head(self, reply: Reply) -> None:
-        """The cursor to go on from, then what was found."""
+        """Write the next cursor and the number of jobs found."""
         reply.array(2)
         reply.bulk(b"%d" % self._cursor)
         reply.array(self.found)
 
     def look(self, caller: Caller, now: i64) -> bool:
-        """Look at the next jobs."""
+        """Examine the next jobs."""
         native = self._native
         engine = native.site.engine
         page = self.page(caller)
@@ -338,7 +338,7 @@ class _Scan(Pages):
         return True
 
     def _pack(self, caller: Caller, page: Reply, jobs: list[Job]) -> None:
-        """Write jobs as columns: what is found then is one group of them, or none."""
+        """Write jobs as one group of columns. `found` then counts the group: 1, or 0 without jobs."""
         some: list[Job] = []
         length: i64 = 0
         for job in jobs:
@@ -357,7 +357,7 @@ class _Scan(Pages):
 
 
 class _Held(Pages):
-    """JOB HELD: the ids of what a session held when it was asked."""
+    """JOB HELD: the ids of the jobs that a session held when the command began."""
 
     _native: Native
     _jobs: list[Job]
@@ -373,7 +373,7 @@ class _Held(Pages):
         """Write the next ids."""
         page = self.page(caller)
         for job in self._jobs[self._at : self._at + SLICE]:
-            # Another user may have taken it in this session, before this one joined or logged in.
+            # Another user may have taken the job in this session, before this caller joined it or logged in.
             if self._native.may_still_use(caller, job):
                 page.bulk(self._native.site.id_of(job))
                 self.found += 1
@@ -383,9 +383,9 @@ class _Held(Pages):
 
 
 class _First(Pages):
-    """JOB LIST: the first jobs of a state in the order they would be served.
+    """JOB LIST: the first jobs of a state in the order in which they would be served.
 
-    What was found is written down in slices, too, as far as it still is what it was.
+    The jobs are found and written in slices. Jobs that changed their state in the meantime are left out.
     """
 
     _native: Native
@@ -407,7 +407,7 @@ class _First(Pages):
         self._at = 0
 
     def look(self, caller: Caller, now: i64) -> bool:
-        """Look at the next jobs, or write some of those that were found."""
+        """Examine the next jobs, or write some of those that were found."""
         if self._is_looking:
             if not self._listing.step(LOOK_SLICE):
                 return False

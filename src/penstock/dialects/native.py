@@ -1,7 +1,7 @@
-"""Penstock's own words for jobs: PUT, TAKE, ACK and the rest, each of the meaning of the embedded method of its name.
+"""Penstock's own commands for jobs: PUT, TAKE, ACK and others. Each does the same as the embedded method of its name.
 
-A PUT to a tube that does not exist makes it with the default policy, as `queue.tube(name)` does. Moments and durations
-in answers are in milliseconds. What is said of a job is a map (`write_job`).
+A PUT to a tube that does not exist makes it with the default policy, as `queue.tube(name)` does. Times in replies
+are in milliseconds. A job is written as a map (`write_job`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RELEASE_WORDS: Final = ["DELAY", "TTL", "PRIORITY", "KEY", "OPTIONS"]
 _DIG_WORDS: Final = ["DELAY", "TTL", "PRIORITY"]
 _KICK_WORDS: Final = ["DELAY", "TTL"]
 
-# What is said of every job, as far as it is always the same: these are written for each job that is taken.
+# Constant parts of the map of a job. They are written for each job that is taken.
 _ID: Final = b"$2\r\nid\r\n"
 _TUBE: Final = b"$4\r\ntube\r\n"
 _BODY: Final = b"$4\r\nbody\r\n"
@@ -53,7 +53,7 @@ _NOT_ONCE: Final = b"$4\r\nonce\r\n:0\r\n$7\r\ncreated\r\n"
 
 
 class Native:
-    """The commands that are about jobs."""
+    """The commands about jobs."""
 
     site: Site
     _engine: Engine
@@ -118,7 +118,7 @@ class Native:
             caller.reply.bulk(self.site.id_of(job))
 
     def check_puts(self, caller: Caller, name: bytes, drafts: list[Draft]) -> None:
-        """Refuse puts of a caller who may not use their tube, or one that a retry policy of theirs names."""
+        """Refuse puts if the caller may not use their tube, or the target tube of one of their retry policies."""
         self._check_put(caller, name)
         if not caller.any_tube:
             for draft in drafts:
@@ -131,10 +131,10 @@ class Native:
             raise self.site.leaves(caller)
 
     def was_put(self, caller: Caller, wait: PutWait) -> None:
-        """Answer a put that waited for room."""
+        """Answer a PUT that waited for room."""
         job = wait.job
         if job is None:
-            raise wait.refusal or Full("the tube was full all the time; take from it, or wait longer")
+            raise wait.refusal or Full("the tube stayed full until the timeout; take jobs from it, or wait longer")
         caller.reply.bulk(self.site.id_of(job))
 
     # Taking
@@ -187,7 +187,7 @@ class Native:
         caller.waits(wait, self._taking)
 
     def _first(self, caller: Caller, args: list[bytes]) -> Tube:
-        """The first tube of a take, which is not here. If it is elsewhere, all of them have to be."""
+        """Return the first tube of a take, which is not here. Raise Elsewhere if all tubes are on another node."""
         at = 2
         while at < len(args) and args[at].upper() != b"AND":
             at += 2
@@ -197,13 +197,13 @@ class Native:
         return self._engine.tube(args[1])
 
     def _send_for(self, tubes: list[Tube], patience_ms: i64, now: i64) -> None:
-        """Let other nodes know that jobs are wanted which are not here, of tubes that are spread over nodes."""
+        """Ask other nodes for jobs of the tubes that have none here."""
         if self.site.cluster is not None:
             for tube in tubes:
                 self.site.cluster.wants(tube.name, patience_ms, now)
 
     def _tubes(self, caller: Caller, first: Tube, words: Words) -> list[Tube]:
-        """All tubes of a take of several."""
+        """Return all tubes of a take from several tubes."""
         tubes = [first]
         words.value()
         words.at -= 1
@@ -218,7 +218,7 @@ class Native:
         return tubes
 
     def deliver(self, caller: Caller, jobs: list[Job], now: i64) -> None:
-        """Answer with jobs that were taken."""
+        """Reply with jobs that were taken."""
         bodies = self.site.bodies(caller, jobs, now)
         reply = caller.reply
         reply.array(len(jobs))
@@ -230,7 +230,7 @@ class Native:
             self.write_job(reply, job, bodies[i])
 
     def write_job(self, reply: Reply, job: Job, body: bytes | None) -> None:
-        """What is said of every job: ten pairs. A body that is not given is read from where it lives."""
+        """Write ten fields of a job. If `body` is None, it is read from memory or disk."""
         tube = self._engine.tube_of(job)
         reply.raw(_ID)
         reply.bulk(self.site.id_of(job))
@@ -263,7 +263,7 @@ class Native:
     def ack(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """ACK id [id ...]"""
         if len(args) == 2:
-            # As a Many does it, and faster: this is what most clients send.
+            # A fast path for the form that most clients send. `Many` does the same.
             job = self.find(caller, args[1], now)
             if job is not None:
                 self.count_one(caller, self._engine.ack(caller.connection.session, job, now))
@@ -276,7 +276,7 @@ class Native:
             self.each(caller, Many(self, args[1:], False), now)
 
     def let_know(self, caller: Caller, id: bytes, now: i64) -> bool:
-        """A job that is not here is done: other nodes may have it, and hear so. Tell whether one may have made it."""
+        """Tell other nodes that a job which is not here is done. Return whether another node may have made it."""
         cluster = self.site.cluster
         if cluster is None or not is_long(id):
             return False
@@ -284,14 +284,14 @@ class Native:
         return cluster.may_be_elsewhere(id)
 
     def each(self, caller: Caller, many: Many, now: i64) -> None:
-        """Do something to every job that a command names. Of one alone it is told why it could not be done."""
+        """Ack or delete every job that a command names. For a single job, a failure is an error instead of a count."""
         if len(many.ids) == 1:
             self.count_one(caller, many.do(caller, self.job(caller, many.ids[0], now), now))
         else:
             self.site.run(caller, many, now)
 
     def count_one(self, caller: Caller, outcome: int) -> None:
-        """Answer a command on one job that could have named many."""
+        """Answer a command that names one job and could name many."""
         if outcome != OK:
             refuse(outcome)
         caller.reply.integer(1)
@@ -333,7 +333,7 @@ class Native:
         self.site.run(caller, _Kicking(self, tube, count, back.delay, back.ttl), now)
 
     def finish(self, caller: Caller, outcome: int) -> None:
-        """Answer a command on one job."""
+        """Answer a command about one job."""
         if outcome != OK:
             refuse(outcome)
         caller.reply.ok()
@@ -373,7 +373,7 @@ class Native:
     # Ids
 
     def job(self, caller: Caller, text: bytes, now: i64) -> Job:
-        """The job of an id: 40 characters, 32 hex digits, or tube#number; in a tube with a driver, tube#id."""
+        """Return the job of an id: 40 characters, 32 hex digits, or tube#number; tube#id in a tube with a driver."""
         job = self.find(caller, text, now)
         if job is None:
             self.refuse_elsewhere(text)
@@ -381,19 +381,19 @@ class Native:
         return job
 
     def may_still_use(self, caller: Caller, job: Job) -> bool:
-        """Return whether the caller may use the tube of a job, which may have been moved since it was looked up."""
+        """Return whether the caller may use the tube of a job, which may have moved since it was looked up."""
         if caller.any_tube or job.state == s.GONE:
             return True
         return caller.may_use(self._engine.tube_of(job).name)
 
     def refuse_elsewhere(self, text: bytes) -> None:
-        """Refuse the id of a job that is not here if another node may have made it, and say whom to ask."""
+        """Refuse the id of a job that another node may have made, and name that node."""
         if self.site.may_be_elsewhere(text):
             assert self.site.cluster is not None
             raise UnknownJob(f"this node does not have the job; {self.site.cluster.whom_to_ask(text)}")
 
     def number(self, caller: Caller, text: bytes, now: i64) -> int:
-        """The number behind an id, also where the job is gone; but one that is gone is in no tube any more."""
+        """Return the number of a job, even of one that no longer exists, unless the id is tube#number."""
         number = self._parsed(text)
         return self.job(caller, text, now).id if number == NOT_AN_ID else number
 
@@ -403,7 +403,7 @@ class Native:
         return self.site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else NOT_AN_ID
 
     def find(self, caller: Caller, text: bytes, now: i64) -> Job | None:
-        """The same, if it is there. What cannot be the id of a job here is refused."""
+        """Return the job of an id, or None if it does not exist. Refuse text that cannot be an id of this node."""
         number = self._parsed(text)
         if number != NOT_AN_ID:
             return self.site.find(caller, number, now)
@@ -423,19 +423,19 @@ class Native:
 
 
 def check_policy(caller: Caller, policy: TubePolicy) -> None:
-    """Refuse a policy of a tube that would move jobs into a tube which the caller may not use."""
+    """Refuse a tube policy that would move jobs into a tube that the caller may not use."""
     if policy.retry:
         check_target(caller, parse_retry(policy.retry))
 
 
 def check_target(caller: Caller, retry: RetryPolicy) -> None:
-    """Refuse a retry policy that would put jobs into a tube which the caller may not use."""
+    """Refuse a retry policy that would move jobs into a tube that the caller may not use."""
     if retry.then == THEN_MOVE:
         check_tube(caller, retry.target)
 
 
 def read_drafts(words: Words) -> list[Draft]:
-    """The jobs of a batch: options for all of them, then each behind its JOB, with options of its own."""
+    """Return the jobs of a batch: options for all of them, then for each the word JOB, a body and its own options."""
     common = Draft(b"")
     word = b""
     while words.more():
@@ -445,7 +445,7 @@ def read_drafts(words: Words) -> list[Draft]:
         if not read_put(words, common, word):
             raise words.unknown(_MPUT_WORDS)
     if word != b"JOB":
-        raise BadSyntax("there is no job; each stands behind the word JOB")
+        raise BadSyntax("the command has no job; write JOB before each body")
     drafts: list[Draft] = []
     while True:
         if len(drafts) == BATCH_JOBS_MAX:
@@ -465,7 +465,7 @@ def read_drafts(words: Words) -> list[Draft]:
 
 
 class _Return:
-    """What a job may be given on its way back to the queue."""
+    """The options of a command that returns a job to its queue."""
 
     delay: int
     ttl: int
@@ -497,7 +497,7 @@ class _Return:
 
 
 def read_delay(words: Words) -> int:
-    """How long a job waits before it is served, if it is said."""
+    """Return the value of DELAY, or 0."""
     delay = 0
     while words.more():
         if words.option() != b"DELAY":
@@ -507,7 +507,7 @@ def read_delay(words: Words) -> int:
 
 
 def read_reason(words: Words) -> bytes:
-    """Why something is done to a job, if it is said."""
+    """Return the value of REASON, or empty bytes."""
     reason = b""
     while words.more():
         if words.option() != b"REASON":
@@ -517,7 +517,7 @@ def read_reason(words: Words) -> bytes:
 
 
 def _token(word: bytes) -> bytes:
-    """The token of a session."""
+    """Return the token of a session."""
     try:
         return bytes.fromhex(word.decode("ascii"))
     except ValueError:
@@ -525,7 +525,7 @@ def _token(word: bytes) -> bytes:
 
 
 class _Taking(Answer):
-    """A TAKE that waited has ended."""
+    """Answers a TAKE that waited."""
 
     _native: Native
 
@@ -533,13 +533,13 @@ class _Taking(Answer):
         self._native = native
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Answer with what it was served with."""
+        """Reply with the jobs that it got."""
         assert isinstance(wait, Wait)
         self._native.deliver(caller, wait.jobs, now)
 
 
 class _Putting(Answer):
-    """A PUT that waited for room has ended."""
+    """Answers a PUT that waited for room."""
 
     _native: Native
 
@@ -547,13 +547,13 @@ class _Putting(Answer):
         self._native = native
 
     def write(self, caller: Caller, wait: Waiting, now: i64) -> None:
-        """Answer with the id of what was put, or why nothing was."""
+        """Reply with the id of the job, or with the error."""
         assert isinstance(wait, PutWait)
         self._native.was_put(caller, wait)
 
 
 class Many(Long):
-    """Ack or delete many jobs, and count them. All ids are looked at before anything is done, and both in slices."""
+    """Acks or deletes many jobs and counts them. All ids are checked before any job is changed, both in slices."""
 
     ids: list[bytes]
     _native: Native
@@ -573,14 +573,14 @@ class Many(Long):
         self._done = 0
 
     def do(self, caller: Caller, job: Job, now: i64) -> int:
-        """Do it to a job as it is now."""
+        """Ack or delete one job. Return the outcome."""
         site = self._native.site
         if self._deletes:
             return site.delete(job, now)
         return site.engine.ack(caller.connection.session, job, now)
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Look at the next ids; or do it to the next jobs, when all are known."""
+        """Look up the next ids, or change the next jobs when all ids are checked."""
         native = self._native
         jobs = self._jobs
         count = len(self.ids)
@@ -606,7 +606,7 @@ class Many(Long):
 
 
 class _Kicking(Long):
-    """KICK: so many jobs, a slice at a time."""
+    """KICK: digs up a number of jobs, a slice at a time."""
 
     _native: Native
     _tube: Tube
@@ -624,7 +624,7 @@ class _Kicking(Long):
         self._done = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Dig the next ones up."""
+        """Dig up the next jobs."""
         some = min(self._left, SLICE)
         kicked = 0
         if not self._tube.dropped:

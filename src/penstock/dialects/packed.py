@@ -1,10 +1,10 @@
-"""Jobs as columns, for those who read thousands: one bulk for each field of all of them, instead of a map for each.
+"""Jobs as columns, for clients that read thousands of jobs: one bulk per field for all jobs, instead of a map per job.
 
     ids │ tube: ends, bytes │ states │ kinds │ once │ numbers │ created │ deliveries │ nacks
-        │ body: there, ends, bytes │ key: there, ends, bytes
+        │ body: present, ends, bytes │ key: present, ends, bytes
 
-An id has 40 bytes. State, kind, once and there are a byte each; number (-1: none) and created (ms) are i64, deliveries
-and nacks i32, all little-endian. Ends are i32, and one more than there are jobs: the first is 0.
+An id has 40 bytes. State, kind, once and present are one byte each. Number (-1: none) and created (ms) are i64,
+deliveries and nacks i32, all little-endian. Ends are i32; there is one more than there are jobs, and the first is 0.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.dialects.native import Native
 from penstock.wire.columns import VarColumn
 from penstock.wire.reply import Reply
 
-# How many bulks there are.
+# The number of bulks in the array.
 PACKED_BULKS: Final = 16
 
 
 def write_packed(native: Native, reply: Reply, jobs: list[Job], with_bodies: bool) -> None:
-    """Write jobs as columns; without their bodies, these are missing."""
+    """Write jobs as columns. Without `with_bodies`, all bodies are marked as missing."""
     site = native.site
     ids, states, kinds, once = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()
     numbers, created, deliveries, nacks = BytesWriter(), BytesWriter(), BytesWriter(), BytesWriter()

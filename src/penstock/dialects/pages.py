@@ -1,6 +1,7 @@
-"""Answers that grow while a command looks at slices: kept as pages, and sent when all was found.
+"""Replies of commands that examine many jobs or tubes in slices.
 
-An answer begins with its length, so nothing of it leaves before everything was found. Then a slice of it leaves a turn.
+A reply begins with its length, so nothing is sent before everything is found. Until then the reply is kept as pages.
+After that, one slice of it is sent per turn.
 """
 
 from __future__ import annotations
@@ -13,26 +14,26 @@ from penstock.dialects.command import ANSWERED, Caller, Long
 from penstock.wire.errors import Refused
 from penstock.wire.reply import Reply
 
-# A page that has so many bytes is full. There is always one thing on it, however long.
+# A page with this many bytes is full. A page always has room for at least one entry.
 PAGE_BYTES_MAX: Final = 1024 * 1024
 
-# How many jobs or tubes a slice looks at, and about how many bytes it answers: a fraction of a millisecond's work.
+# A slice examines this many jobs or tubes, and answers about this many bytes: a fraction of a millisecond of work.
 LOOK_SLICE: Final = 250
 _SLICE_BYTES: Final = 64 * 1024
 
-# An answer that would grow longer is refused: cursors and counts are there for it.
+# A longer reply is refused. The client can use a cursor or a count.
 SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Pages(Long):
-    """What a command has found so far."""
+    """A command that collects its reply in pages."""
 
     found: int
     _pages: list[bytes]
-    _bytes: i64  # Of all pages that are full, and were not answered yet.
+    _bytes: i64  # The bytes of all pages that are not answered yet.
     _is_answering: bool
-    _answered: i64  # How many pages were answered.
+    _answered: i64  # The number of pages that were answered.
 
     def __init__(self) -> None:
         self.found = 0
@@ -42,24 +43,24 @@ class Pages(Long):
         self._answered = 0
 
     def look(self, caller: Caller, now: i64) -> bool:
-        """Look at the next slice; tell whether it was the last one."""
+        """Examine the next slice. Return whether it was the last one."""
         raise NotImplementedError
 
     def write_head(self, reply: Reply) -> None:
-        """What an answer begins with, now that all was found."""
+        """Write the beginning of the reply, when everything is found."""
         reply.array(self.found)
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Look at a slice; or, once everything was looked at, answer some of what was found."""
+        """Examine a slice, or write a part of the reply when everything is examined."""
         if not self._is_answering:
-            # All of it is in memory, and of many who ask at a time there may be many: it counts like what is unread.
+            # The pages are in memory, and many clients may ask at once, so they count as unsent reply bytes.
             caller.owed = 0
             is_last = self.look(caller, now)
             if not is_last:
                 caller.owed = self._bytes
                 return False
             if caller.muted != ANSWERED:
-                # Nobody wants the answer, and what has left cannot be taken back.
+                # The caller has switched replies off, and bytes that were sent could not be taken back.
                 return True
             self._is_answering = True
             self.write_head(caller.reply)
@@ -75,22 +76,22 @@ class Pages(Long):
         return self._answered == len(self._pages)
 
     def page(self, caller: Caller) -> Reply:
-        """A page to write on, as its caller reads it."""
+        """Return an empty page in the caller's version of RESP."""
         page = Reply()
         page.resp3 = caller.reply.resp3
         return page
 
     def fits(self, page: Reply, more: i64, whole: bool) -> bool:
-        """Tell whether there is room on a page for about so many bytes more. No byte is written before it is asked.
+        """Return whether a page has room for about `more` bytes. Call it before each write.
 
-        Where the answer has to be whole, too much of it is refused.
+        If `whole`, the reply cannot be continued with a cursor, so one that is too long is refused.
         """
         length = page.length + more
         if whole and self._bytes + length > SCAN_BYTES_MAX:
-            raise Refused(b"ERR the answer would be longer than %d bytes; ask for less at a time" % SCAN_BYTES_MAX)
+            raise Refused(b"ERR the reply would be longer than %d bytes; ask for fewer entries" % SCAN_BYTES_MAX)
         return page.length == 0 or length <= PAGE_BYTES_MAX
 
     def add(self, page: Reply) -> None:
-        """Keep the page of a slice."""
+        """Add the page of a slice to the reply."""
         self._bytes += page.length
         self._pages.append(page.take())

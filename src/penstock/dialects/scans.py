@@ -1,9 +1,8 @@
-"""Scans: QSCAN, JSCAN and the newest jobs of a queue, in slices that hold nobody up.
+"""QSCAN, JSCAN and QPEEK from the newest job, in slices, so that other clients do not have to wait.
 
-A scan with a cursor is one slice, and ends where its page is full: its cursor is what comes next. What looks at
-everything (BUSYLOOP, QPEEK from the newest on) is a `Long` command, and answers in slices too. A busy loop looks at
-what was there when it began: of what comes meanwhile there may be more in a turn than in a slice, and it would never
-end.
+A scan with a cursor is one slice. It ends when its page is full and returns the next cursor. A scan of everything
+(BUSYLOOP, or QPEEK from the newest job) is a `Long` command, which also replies in slices. BUSYLOOP examines only jobs
+that existed when it began. Otherwise it might never end, because more jobs can arrive per turn than a slice examines.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from penstock.wire.reply import Reply
 
 _COUNT: Final = 100
 
-# What is told of a job beside its body and its queue.
+# The estimated bytes of a job in a reply, without its body and its queue.
 _SHOWN_BYTES: Final = 640
 
 _CURSOR: Final = b"ERR invalid cursor or option name"
 _CURSOR_MAX: Final = (1 << 63) - 1
 
-# What Disque's words for states mean here, as bits.
+# Disque's words for states, as bits of our states.
 _STATES: Final[dict[bytes, int]] = {
     b"wait-repl": 1 << s.STAGED,
     b"active": 1 << s.TAKEN | 1 << s.DELAYED | 1 << s.BURIED,
@@ -40,7 +39,7 @@ _STATES: Final[dict[bytes, int]] = {
 
 
 class Query:
-    """What a scan was asked for."""
+    """The arguments of a scan."""
 
     cursor: int
     has_cursor: bool
@@ -50,8 +49,8 @@ class Query:
     len_max: int
     import_rate: int
     queue: bytes | None
-    states: int  # Bits.
-    whole: bool  # Everything about each job, not just its id.
+    states: int  # A bit for each wanted state.
+    whole: bool  # Reply with all fields of each job, not only its id.
 
     def __init__(self) -> None:
         self.cursor = 0
@@ -67,7 +66,7 @@ class Query:
 
 
 def parse_query(args: list[bytes], jobs: bool) -> Query:
-    """Read the words of QSCAN, or of JSCAN."""
+    """Parse the words of QSCAN, or of JSCAN if `jobs`."""
     query = Query()
     at = 1
     while at < len(args):
@@ -112,11 +111,11 @@ def parse_query(args: list[bytes], jobs: bool) -> Query:
 
 
 class _Found(Pages):
-    """What a scan has found so far."""
+    """A scan and the results so far."""
 
     query: Query
     cursor: int
-    _end: i64  # What has this number or a greater one came after the scan began.
+    _end: i64  # Entries with this number or a greater one were made after the scan began.
 
     def __init__(self, query: Query, end: i64) -> None:
         super().__init__()
@@ -125,21 +124,21 @@ class _Found(Pages):
         self._end = end if query.busyloop else _CURSOR_MAX
 
     def write_head(self, reply: Reply) -> None:
-        """The cursor to go on from, then what was found."""
+        """Write the next cursor and the number of results."""
         reply.array(2)
         reply.bulk(b"%d" % self.cursor)
         reply.array(self.found)
 
     def is_through(self) -> bool:
-        """Whether the last slice was looked at."""
+        """Return whether the last slice was examined."""
         if self.cursor >= self._end:
-            # Nothing that was looked for was found there, and what comes next is too new.
+            # The remaining entries are newer than the scan.
             self.cursor = 0
         return self.cursor == 0 or not self.query.busyloop
 
 
 class QueueScan(_Found):
-    """QSCAN"""
+    """The QSCAN command."""
 
     _engine: Engine
     _disque: Disque
@@ -150,7 +149,7 @@ class QueueScan(_Found):
         self._disque = disque
 
     def look(self, caller: Caller, now: i64) -> bool:
-        """Look at the next queues."""
+        """Examine the next queues."""
         query = self.query
         page = self.page(caller)
         tubes, self.cursor = self._engine.scan_tubes(self.cursor, LOOK_SLICE if query.busyloop else query.count)
@@ -171,7 +170,7 @@ class QueueScan(_Found):
 
 
 class JobScan(_Found):
-    """JSCAN"""
+    """The JSCAN command."""
 
     _engine: Engine
     _disque: Disque
@@ -182,7 +181,7 @@ class JobScan(_Found):
         self._disque = disque
 
     def look(self, caller: Caller, now: i64) -> bool:
-        """Look at the next jobs."""
+        """Examine the next jobs."""
         query = self.query
         tube: Tube | None = None
         if query.queue is not None:
@@ -202,7 +201,7 @@ class JobScan(_Found):
             if not caller.any_tube and not caller.may_use(name):
                 continue
             if self.found == query.count and not query.busyloop:
-                # The table of jobs is looked at in whole pages of its own.
+                # The engine scans the job table in whole pages and may return more jobs than `count`.
                 self.cursor = job.id
                 break
             length = _SHOWN_BYTES + len(name) + job.body_length() if query.whole else LONG_ID_BYTES

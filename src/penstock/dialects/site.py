@@ -1,6 +1,6 @@
-"""The node as commands see it: its engine, its ids, bodies that live on disk, and room in its log.
+"""The context of commands: the engine, job ids, bodies that are on disk, room in the log, and other nodes.
 
-Every dialect of RESP stands on one of these; what they do alike, they do here.
+All dialects share one context and implement here what they have in common.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from penstock.wire.bodies import to_plain
 from penstock.wire.errors import AskFirst, Elsewhere, Refused, Sought, Spread, Unclaimed
 from penstock.wire.reply import Reply
 
-# An answer holds no more bytes of bodies than this, whatever COUNT says; there is always one job in it.
+# The maximum of body bytes in a reply, for any COUNT. A reply always has at least one job.
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
-# How long other nodes have to answer whether they know something, ms.
+# Other nodes have this long to answer a question, ms.
 _ANSWER_MS: Final = 1_000
 
-# What clients that left had asked for is forgotten when there is so much of it.
+# Answers for clients that disconnected are dropped when there are more than this many entries.
 _SOUGHT_MAX: Final = 4_096
 
 _LEAVING: Final = b"LEAVING This node is leaving the cluster, please connect to a different one"
 
-# Its first argument is a caller, of whatever kind the shell has.
+# Its first argument is a caller, as the server's own subclass of `Caller`.
 StartLong = Callable[[Any, Long], None]
 
 
 class Site:
-    """What the commands of a node work on."""
+    """The state and the services of a node that commands use."""
 
     engine: Engine
     ids: IdForms
     node: bytes  # 40 hex digits.
-    cluster: Cluster | None  # The other nodes, if there may be any.
-    leaving: bool  # It is about to leave its cluster, and takes no new jobs.
+    cluster: Cluster | None  # None if the cluster is off.
+    leaving: bool  # The node is leaving its cluster and accepts no new jobs.
     in_replicaset: bool  # `queue.cfg{in_replicaset = true}`: queue.create_tube makes no temporary tubes.
     ignored: IgnoredOptions  # Logs the options of Tarantool's queue that are ignored.
-    start_long: StartLong | None  # Lets a command go on in slices; without it, commands run in one go.
-    uses: Callable[[Any], list[bytes]] | None  # On which other nodes the session of a caller uses tubes.
-    on_identified: Callable[[Any], None] | None  # Told of a caller that is of another session now, or of another grace.
-    _sought: dict[int, dict[bytes, QuestionWait]]  # What was asked for a command, by the number of its connection.
+    start_long: StartLong | None  # Continues a command in slices. None: commands run in one piece.
+    uses: Callable[[Any], list[bytes]] | None  # Returns the other nodes on which the caller's session uses tubes.
+    on_identified: Callable[[Any], None] | None  # Called when a caller changed its session or its grace time.
+    _sought: dict[int, dict[bytes, QuestionWait]]  # Questions of a command by name, by the number of its connection.
     _body_of: Callable[[Job], bytes]
     _make_room: Callable[[int], None]
 
@@ -67,7 +67,7 @@ class Site:
         body_of: Callable[[Job], bytes],
         make_room: Callable[[int], None],
     ) -> None:
-        """Take functions that read a body which lives on disk, and that try to make room in the log for a long one."""
+        """Take a function that reads a body from disk, and one that tries to make room in the log."""
         self.engine = engine
         self.ids = ids
         self.node = node
@@ -83,35 +83,35 @@ class Site:
         self._body_of = body_of
 
     def leaves(self, caller: Caller) -> Refused:
-        """Why this node, which leaves, does not do what a caller wants. Whoever came from another is not sent there."""
+        """Return the refusal of a new job while this node leaves. A forwarded client cannot choose another node."""
         if not caller.entry:
             return Refused(_LEAVING)
         return Refused(b"NOHOME the tube lives on node " + self.node + b", which is leaving the cluster")
 
     def id_of(self, job: Job) -> bytes:
-        """The id of a job in 40 characters."""
+        """Return the id of a job in 40 characters."""
         if job.extra is not None and self.cluster is not None:
             return self.cluster.place.id_of(job)
         return self.ids.long(job.id, job.ttl_minutes)
 
     def number_of(self, id: bytes) -> int:
-        """The number of a job here, by its id in 40 characters; NOT_AN_ID if no such job could be here."""
+        """Return the number of a job by its id in 40 characters, or NOT_AN_ID if this node cannot have such a job."""
         cluster = self.cluster
         number = self.ids.parse_long(id) if cluster is None else cluster.place.number_of(id)
         if number != NOT_AN_ID or not self.engine.old_ids:
             return number
-        # A node of this cluster may have made a job of this id. Ids from another system are of other nodes.
+        # Ids of nodes of this cluster are not looked up. Only jobs imported from another system keep foreign ids.
         if cluster is not None and cluster.node_of(id[2:10]):
             return NOT_AN_ID
         job = self.engine.old_ids.get(id)
         return NOT_AN_ID if job is None else job.id
 
     def may_be_elsewhere(self, id: bytes) -> bool:
-        """Whether an id is one that another node of the cluster may have given to a job."""
+        """Return whether another node of the cluster may have given this id to a job."""
         return self.cluster is not None and is_long(id) and self.cluster.may_be_elsewhere(id)
 
     def find(self, caller: Caller, number: int, now: i64) -> Job | None:
-        """The job of a number, if there is one; refused if it is of a tube that the caller may not use."""
+        """Return the job of a number, or None. Refuse a job in a tube that the caller may not use."""
         if number == NOT_AN_ID:
             return None
         job = self.engine.find(number, now)
@@ -119,10 +119,10 @@ class Site:
             check_tube(caller, self.engine.tube_of(job).name)
         return job
 
-    # What is on other nodes
+    # Tubes and jobs of other nodes
 
     def tube(self, name: bytes) -> Tube:
-        """The tube of a name, which has to be here or elsewhere."""
+        """Return the tube of a name. Raise Elsewhere if it is on another node, and NoTube if it does not exist."""
         tube = self.engine.tubes.get(name)
         if tube is None:
             self.seek([name])
@@ -130,34 +130,37 @@ class Site:
         return tube
 
     def seek(self, names: list[bytes]) -> None:
-        """Raise Elsewhere if these tubes, of which not all are here, live on another node; refuse those of several."""
+        """Raise Elsewhere if these tubes are on another node, and CrossHome if they are on different nodes."""
         if self.cluster is None or not self.cluster.homes.of:
             return
         homes = [self._home_of(name) for name in names]
         for at in range(1, len(names)):
             if homes[at] != homes[0]:
                 text = f"tubes {shown(names[0])} and {shown(names[at])} are not on one node"
-                raise CrossHome(text + "; ask for those of one node at a time")
+                raise CrossHome(text + "; name only tubes of one node in a command")
         if homes[0]:
             raise Elsewhere(homes[0], f"tube {shown(names[0])}", self.cluster.homes.is_promised(names[0]))
 
     def _home_of(self, name: bytes) -> bytes:
-        """The other node that a tube lives on; empty where it is here, or nowhere."""
+        """Return the other node that a tube is on; empty if it is here or does not exist."""
         assert self.cluster is not None
         return b"" if name in self.engine.tubes else self.cluster.homes.home_of(name)
 
     def is_elsewhere(self, name: bytes) -> bool:
-        """Whether a tube that is not here lives on another node."""
+        """Return whether a tube that is not here is on another node."""
         return self.cluster is not None and self.cluster.homes.home_of(name) != b""
 
     def seek_job(self, caller: Caller, id: bytes, used: bool = False) -> None:
-        """Raise Elsewhere if a job that is not here may be on another node, which its client has to use if `used`."""
+        """Raise Elsewhere if a job that is not here may be on another node.
+
+        If `used`, only nodes count that the caller's session uses.
+        """
         node = self._home_of_job(caller, id, used)
         if node:
             raise Elsewhere(node, f"job {shown(id)}")
 
     def _home_of_job(self, caller: Caller, id: bytes, used: bool) -> bytes:
-        """The node that a job which is not here may be on: its id begins with it, or its tube is there."""
+        """Return the node that a job may be on, by the node in its id or by the home of its tube; empty if unknown."""
         cluster = self.cluster
         if cluster is None or not cluster.members.peers:
             return b""
@@ -165,7 +168,7 @@ class Site:
             node = cluster.node_of(id[2:10])
             return node if node and (not used or node in self._used(caller)) else b""
         if len(id) == HEX_ID_BYTES and id.find(b"#") < 0:
-            # It does not tell; but most clients have to do with one other node at most.
+            # The id does not contain the node. Most sessions use at most one other node, so that one is tried.
             nodes = self._used(caller)
             return nodes[0] if len(nodes) == 1 else b""
         name, mark, _ = id.rpartition(b"#")
@@ -175,7 +178,7 @@ class Site:
         return [] if self.uses is None else self.uses(caller)
 
     def divide(self, caller: Caller, args: list[bytes], at: i64, used: bool = False) -> None:
-        """Raise Elsewhere or Spread if jobs that a command names, from a word on, may be on other nodes."""
+        """Raise Elsewhere or Spread if jobs that a command names from word `at` on may be on other nodes."""
         cluster = self.cluster
         if cluster is None or not cluster.members.peers:
             return
@@ -192,7 +195,8 @@ class Site:
         if len(parts) > 1:
             for part in parts.values():
                 if len(part) == at + 1 and not used:
-                    # Of one job alone it would be told why it could not be done, and of many they are counted.
+                    # A command with one id replies with an error if it fails. A second id makes it reply with a count,
+                    # which can be added to the counts of the other nodes.
                     part.append(part[at])
             raise Spread(parts)
         for node in parts:
@@ -200,13 +204,13 @@ class Site:
                 raise Elsewhere(node, f"job {shown(args[at])}")
 
     def ask_all(self, caller: Caller, args: list[bytes]) -> None:
-        """Raise Spread if a command is about all that a session of several nodes has."""
+        """Raise Spread if a command is about everything a session has, and the session uses other nodes."""
         nodes = self._used(caller)
         if nodes:
             raise Spread({node: list(args) for node in [self.node, *nodes]})
 
     def who_has(self, caller: Caller, about: i64, names: list[bytes]) -> bytes:
-        """The other node that knows any of these, which are not known here; empty if none does. Raises to ask first."""
+        """Return the other node that has one of these names, or empty. Raise Sought if the nodes have to be asked."""
         if self.cluster is None or self.cluster.members.size() == 1:
             return b""
         asked = self._sought.pop(int(caller.connection.number), {})
@@ -220,7 +224,7 @@ class Site:
         return b""
 
     def ask_others(self, caller: Caller, what: AskFirst, tag: object, now: int) -> Waiting:
-        """Ask all other nodes what has to be known before a command can be run."""
+        """Send the question that has to be answered before a command can run to all other nodes."""
         assert self.cluster is not None
         if isinstance(what, Unclaimed):
             return self.cluster.founding.claim(caller.connection, what.tube, tag, now)
@@ -235,10 +239,10 @@ class Site:
         if self.cluster is not None and not self.cluster.founding.may_make(name, policy):
             raise Unclaimed(name)
 
-    # Making room, and tubes
+    # Room in the log, and new tubes
 
     def check_new(self, names: list[bytes], policy: TubePolicy) -> None:
-        """Refuse tubes that there is no room for, or that may not be made here, while nothing has been done yet."""
+        """Refuse tubes that there is no room for, or that may not be made here. Nothing is changed."""
         self.seek(names)
         needed: i64 = 0
         for name in names:
@@ -249,7 +253,7 @@ class Site:
             self._check_home(name, policy)
 
     def new_tube(self, name: bytes, policy: TubePolicy, drafts: list[Draft], now: i64) -> Tube:
-        """Make a tube for these jobs; if it cannot have them all, nothing has been done."""
+        """Make a tube for these jobs. If it cannot accept all of them, raise before anything is changed."""
         self.seek([name])
         self.have_room(_log_bytes(drafts) + tube_bytes(name, policy))
         self.engine.check_first(name, policy, drafts, now)
@@ -257,30 +261,30 @@ class Site:
         return self.engine.create_tube(name, policy, now)
 
     def have_room_for(self, drafts: list[Draft]) -> None:
-        """Try to have room in the log for jobs."""
+        """Try to make room in the log for jobs."""
         self.have_room(_log_bytes(drafts))
 
     def have_room(self, needed: i64) -> None:
-        """Try to have room in the log for so many bytes."""
+        """Try to make room in the log for `needed` bytes."""
         if needed > self.engine.room_bytes:
             self._make_room(needed)
 
     def body_of(self, job: Job) -> bytes:
-        """The body of a job as users see it, wherever it lives."""
+        """Return the body of a job in the form that users see, from memory or from disk."""
         body = job.shown_body()
         return body if isinstance(body, bytes) else self._body_of(job)
 
     def take(
         self, caller: Caller, tubes: list[Tube], count: int, now: i64, key: bytes | None = None, ttr_ms: int = UNSET
     ) -> list[Job]:
-        """Take up to so many jobs, one of each tube in turn, and not more than fits in an answer."""
+        """Take up to `count` jobs, one of each tube in turn, but not more than fit into one reply."""
         session = caller.connection.session
         return self.engine.take_many(session, tubes, count, now, key, ttr_ms, ANSWER_BYTES_MAX)
 
     def ask_for_passed(self, names: list[bytes], jobs: list[Job], count: int, now: i64) -> None:
-        """Ask other nodes for jobs of the empty queues that a take has passed before it found these jobs.
+        """Ask other nodes for jobs of the empty queues that a take skipped before it found these jobs.
 
-        Otherwise a queue that is named first would get nothing from other nodes while a later one has jobs here.
+        Otherwise a queue that is named first would get no jobs from other nodes while a later one has jobs here.
         """
         cluster = self.cluster
         if cluster is None or not cluster.members.peers:
@@ -289,7 +293,7 @@ class Site:
         last = self.engine.tube_of(jobs[len(jobs) - 1]).name
         for name in names:
             if name == last and len(jobs) == count:
-                # The queues behind it were not looked at.
+                # The take did not reach the queues after this one.
                 return
             if name not in served:
                 cluster.wants(name, 0, now)
@@ -299,10 +303,10 @@ class Site:
         return self.engine.delete(job, now) if self.cluster is None else self.cluster.delete(job, now)
 
     def bodies(self, caller: Caller, jobs: list[Job], now: i64) -> list[bytes]:
-        """The bodies of jobs that a caller has just taken, all read before a byte of them is answered.
+        """Return the bodies of jobs that a caller has just taken. All are read before the reply begins.
 
-        One on disk may turn out to be damaged: that job is buried, or left to a node that has a copy, and no longer in
-        the list. Where its tube has no bury it goes back.
+        A body on disk may be damaged. Its job is removed from `jobs`: it is buried, or left to a node that has a copy,
+        or returned to its tube if the tube has no bury.
         """
         bodies: list[bytes] = []
         for job in jobs:
@@ -320,7 +324,7 @@ class Site:
             try:
                 bodies.append(self.body_of(job))
             except Exhausted:
-                # Nothing is wrong with the job: whoever takes it next may be able to read it.
+                # The job is not damaged. A later take may be able to read it.
                 for taken in jobs:
                     if taken.id not in lost:
                         self.engine.undelivered(taken, now)
@@ -331,19 +335,19 @@ class Site:
                 if self.cluster is not None and self.cluster.leave_to_others(job, now):
                     continue
                 if self.engine.tube_of(job).policy.has_bury:
-                    # Put back it would be met by every take.
+                    # If it were returned to the tube, every take would fail on it again.
                     self.engine.bury(caller.connection.session, job, now, str(error).encode()[:REASON_BYTES_MAX])
                 else:
                     self.engine.undelivered(job, now)
         if damage is not None:
-            # By their ids: one that went back may be taken already, by somebody who waited.
+            # Compared by id, because a job that was returned may already be delivered to a waiting client.
             jobs[:] = [job for job in jobs if job.id not in lost]
             if not jobs:
                 raise damage
         return bodies
 
     def write_body(self, reply: Reply, job: Job) -> None:
-        """The body of a job that is looked at; nothing, if it cannot be read."""
+        """Write the body of a job that is inspected, or null if it cannot be read."""
         body = self.readable(job)
         if body is None:
             reply.null()
@@ -351,7 +355,7 @@ class Site:
             reply.bulk(body)
 
     def write_plain(self, reply: Reply, job: Job) -> None:
-        """The same for those who know nothing but bytes."""
+        """Write the body of a job as plain bytes, for clients without types, or null if it cannot be read."""
         body = self.readable(job)
         if body is None:
             reply.null()
@@ -368,7 +372,7 @@ class Site:
             return None
 
     def run(self, caller: Caller, long: Long, now: i64) -> None:
-        """Run a command that may take many slices: the first at once, and the others in turns of their own."""
+        """Run a command in slices: the first one now, the others in later turns."""
         while not long.step(caller, now):
             if self.start_long is not None:
                 self.start_long(caller, long)

@@ -1,4 +1,4 @@
-"""STAGE, PUBLISH and DISCARD: puts that become visible together. See core/stages.py for what a stage is."""
+"""STAGE, PUBLISH and DISCARD: puts that become visible together. core/stages.py explains stages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.wire.errors import Elsewhere
 
 
 class StageCommands:
-    """The commands of those who put in stages."""
+    """The commands of producers that put in stages."""
 
     _native: Native
     _engine: Engine
@@ -31,7 +31,7 @@ class StageCommands:
     def stage(self, caller: Caller, args: list[bytes], now: i64) -> None:
         """STAGE stage tube [EXPIRE d] [EXISTING] [AFTER n] [IDS] [option value ...] [JOB body [option value ...] ...]
 
-        Without jobs it is a question: whether the stage has as many as somebody has put into it.
+        Without jobs it only checks that the stage has `n` jobs.
         """
         words = Words(args, 3)
         expire = UNSET
@@ -60,13 +60,13 @@ class StageCommands:
         check_own(caller, args[1], b"stage")
         check_tube(caller, args[2])
         if drafts:
-            # A node that is about to leave takes no more, and can be asked what it has.
+            # A node that leaves the cluster accepts no more jobs, but the stage can still be checked.
             self._native.check_puts(caller, args[2], drafts)
         engine = self._engine
         if args[2] not in engine.tubes:
             self._native.site.seek([args[2]])
         if args[1] not in engine.stages.by_name and self._native.site.who_has(caller, STAGE, [args[1]]):
-            raise CrossHome(f"stage {shown(args[1])} has jobs on another node: all of its tubes have to live on one")
+            raise CrossHome(f"stage {shown(args[1])} has jobs on another node; use only tubes of one node in a stage")
         staging.check_stage(engine, args[1], drafts, expire, now)
         if after >= 0 and self._was_staged(caller, args[1], after, len(drafts), now):
             return
@@ -82,16 +82,17 @@ class StageCommands:
             caller.reply.integer(engine.stages.by_name[args[1]].count)
 
     def _was_staged(self, caller: Caller, name: bytes, after: int, count: int, now: i64) -> bool:
-        """Whether the stage has these jobs already, told by how many it has: who lost the answer asks again.
+        """Return whether the stage already has these jobs, judged by their number, and reply if it has.
 
-        A stage whose jobs somebody has deleted, or a crash has lost, is of no use: whoever fills it has to begin anew.
+        A client whose reply was lost sends the command again. If jobs of the stage were deleted or lost in a crash, the
+        number does not match, and the client has to start again with another stage.
         """
         stage = self._engine.stages.find(name, now)
         there = 0 if stage is None else int(stage.count)
         if there == after and count > 0:
             return False
         if there != after + count:
-            raise StageOver(f"stage {shown(name)} has {there} jobs, not {after}; begin anew in another one")
+            raise StageOver(f"stage {shown(name)} has {there} jobs, not {after}; start again with another stage")
         caller.reply.integer(there)
         return True
 
@@ -111,13 +112,13 @@ class StageCommands:
         self._close(caller, names, staging.discard(self._engine, names, now), now)
 
     def _names(self, caller: Caller, args: list[bytes]) -> list[bytes]:
-        """The stages that are named, if the caller may use all of them; they are here, or on no other node."""
+        """Return the names of the stages. Raise Elsewhere if they are on another node."""
         names = args[1:]
         for name in names:
             check_own(caller, name, b"stage")
         known = self._engine.stages.by_name
         if not any(name in known for name in names):
-            # All are where one is. Of many the first two are asked for: a mark, and a stage.
+            # All stages of a command are on one node, so only the first two names are asked for: a mark and a stage.
             node = self._native.site.who_has(caller, STAGE, names[:2])
             if node:
                 raise Elsewhere(node, f"stage {shown(names[0])}")
@@ -128,7 +129,7 @@ class StageCommands:
 
 
 class _Closing(Long):
-    """Answers when all jobs have left the stages that were published or discarded."""
+    """Waits until all jobs have left the published or discarded stages, then replies."""
 
     _engine: Engine
     _left: list[Stage]
@@ -140,7 +141,7 @@ class _Closing(Long):
         self._jobs = jobs
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Let a turn's worth of them go."""
+        """Publish or remove the jobs of one turn."""
         if staging.are_closing(self._left):
             self._engine.advance(now)
             return False

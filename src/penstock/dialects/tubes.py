@@ -1,6 +1,6 @@
-"""Penstock's own words for tubes: TUBE CREATE, INFO, STATS, LIST and the rest.
+"""The TUBE commands: TUBE CREATE, INFO, STATS, LIST and others.
 
-The options of a tube mean here what they mean in Python: a word becomes the option of its name in `options.py`.
+The options of a tube are those of Python: a word becomes the option of its name in `options.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.dialects.words import Words, parse_cursor, read_driver_options, re
 from penstock.options import changed_policy, new_policy, policy_from
 from penstock.wire.reply import Reply
 
-# What the value of an option is.
+# The type of an option's value.
 _TIME: Final = 0
 _NUMBER: Final = 1
 _TEXT: Final = 2
@@ -60,10 +60,11 @@ _WAYS: Final[dict[bytes, tuple[bool, bool]]] = {
 
 _COUNT: Final = 100
 
-# What is told of a tube beside its name.
+# The estimated bytes of a tube's statistics in a reply, without its name.
 _TOLD_BYTES: Final = 400
 
-# A pattern costs as much as its length times that of a name. After so much a scan goes on with the next cursor.
+# Matching costs the length of the pattern times the length of the name. After this much work a scan stops and returns
+# its cursor.
 _PATTERN_BYTES_MAX: Final = 256
 _MATCH_WORK_MAX: Final = 1_000_000
 
@@ -71,7 +72,7 @@ _OPTION_WORDS: Final = [word.decode() for word in _OPTIONS]
 
 
 class Tubes:
-    """The commands that are about tubes."""
+    """The commands about tubes."""
 
     site: Site
     _engine: Engine
@@ -89,7 +90,7 @@ class Tubes:
         if tube is None or base is not None or options or for_driver is not None:
             driven = self._driven_policy(base, {**options, **(for_driver or {})})
             if driven is None and for_driver is not None:
-                raise Unsupported("OPTIONS are for the driver of a tube, and this type has none")
+                raise Unsupported("OPTIONS are only for tubes with a driver, and this type has none")
             policy = self._checked(caller, new_policy(base, options)) if driven is None else driven
             if tube is None:
                 self.site.check_new([name], policy)
@@ -128,7 +129,7 @@ class Tubes:
         tube = self._tube(caller, args[2], now)
         base, options, for_driver = _read_policy(Words(args, 3))
         if for_driver is not None:
-            raise Unsupported("OPTIONS are for the driver of a new tube, and cannot be altered")
+            raise Unsupported("OPTIONS are read by the driver when a tube is created, and cannot be altered")
         self._engine.alter(tube, self._checked(caller, changed_policy(args[2], tube.policy, base, options)), now)
         self._write_info(caller.reply, tube)
 
@@ -136,7 +137,7 @@ class Tubes:
         """TUBE PAUSE name in|out|all|none"""
         ways = _WAYS.get(args[3].lower())
         if ways is None:
-            raise BadSyntax(f"a tube is paused in, out, all or none, not {shown(args[3])}")
+            raise BadSyntax(f"TUBE PAUSE needs in, out, all or none, not {shown(args[3])}")
         self._engine.pause(self._tube(caller, args[2], now), ways[0], ways[1], now)
         caller.reply.ok()
 
@@ -155,17 +156,17 @@ class Tubes:
         self.site.run(caller, _Emptying(self._engine, tube, True), now)
 
     def _driven_policy(self, base: str | TubePolicy | None, options: dict[str, object]) -> TubePolicy | None:
-        """Return the policy of a tube whose type is a driver; None if it is none."""
+        """Return the policy of a tube whose type is a driver, or None for any other type."""
         return self._engine.drivers.policy(base, options) if isinstance(base, str) else None
 
     def _checked(self, caller: Caller, policy: TubePolicy) -> TubePolicy:
-        """A policy that a caller may give a tube."""
+        """Check that the caller may give a tube this policy, and return it."""
         policy.check()
         check_policy(caller, policy)
         return policy
 
     def _tube(self, caller: Caller, name: bytes, now: i64) -> Tube:
-        """The tube of a name as it is now."""
+        """Return the tube of a name in its present state."""
         check_tube(caller, name)
         self._engine.advance(now)
         return self.site.tube(name)
@@ -183,7 +184,7 @@ class Tubes:
 def _read_policy(
     words: Words,
 ) -> tuple[str | TubePolicy | None, dict[str, Any], dict[str, object] | None]:
-    """Read the type or the policy of a tube, its options, and what its driver gets."""
+    """Read the type or the policy of a tube, its options, and the options of its driver."""
     base: str | TubePolicy | None = None
     options: dict[str, Any] = {}
     for_driver: dict[str, object] | None = None
@@ -194,7 +195,7 @@ def _read_policy(
         elif word == b"POLICY":
             base = policy_from(read_json(words.value(), "a policy"))
             if base.driven:
-                raise Unsupported("a policy cannot say that a tube has a driver; give its driver as the TYPE")
+                raise Unsupported("POLICY cannot set a driver; name the driver with TYPE")
         elif word == b"OPTIONS":
             for_driver = read_driver_options(words.value())
         elif not _read_option(words, word, options):
@@ -203,14 +204,14 @@ def _read_policy(
 
 
 def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:
-    """Read the value of an option of a tube, if there is such an option."""
+    """Read the value of a tube option. Return whether the option exists."""
     found = _OPTIONS.get(word)
     if found is None:
         return False
     name, kind = found
     if kind == _TIME:
         ms = words.duration()
-        # Whole seconds as such: a fraction of a thousand years is not exact.
+        # Whole seconds stay integers, because a fraction of a very long time is not exact.
         options[name] = None if ms == NEVER else ms / 1000 if ms % 1000 else ms // 1000
     elif kind == _NUMBER:
         options[name] = words.integer()
@@ -222,7 +223,7 @@ def _read_option(words: Words, word: bytes, options: dict[str, Any]) -> bool:
 
 
 def write_stats(reply: Reply, tube: Tube, now: i64, counts: bool) -> None:
-    """How a tube is: with what happened in its life, or without."""
+    """Write the statistics of a tube, with the counts of events and transitions if `counts`."""
     reply.map(16 if counts else 14)
     _write_head(reply, tube)
     states = stats.states(tube)
@@ -276,7 +277,7 @@ def _write_pair(reply: Reply, name: bytes, value: int) -> None:
 
 
 def _write_policy(reply: Reply, policy: TubePolicy) -> None:
-    """Every field under its own name. For ever is nothing; what was left open is -1."""
+    """Write every field under its own name. NEVER becomes null, and an unset number -1."""
     fields = dataclasses.asdict(policy)
     reply.map(len(fields))
     for name, value in fields.items():
@@ -292,7 +293,7 @@ def _write_policy(reply: Reply, policy: TubePolicy) -> None:
 
 
 class _Names(Pages):
-    """TUBE LIST: the names of all tubes that a caller may use, in the order they were made."""
+    """TUBE LIST: the names of all tubes that a caller may use, in the order of their creation."""
 
     _engine: Engine
     _cursor: int
@@ -303,7 +304,7 @@ class _Names(Pages):
         self._cursor = 0
 
     def look(self, caller: Caller, now: i64) -> bool:
-        """Look at the next tubes."""
+        """Examine the next tubes."""
         page = self.page(caller)
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, LOOK_SLICE)
         for tube in tubes:
@@ -318,7 +319,7 @@ class _Names(Pages):
 
 
 class _Scan(Pages):
-    """TUBE SCAN: one slice, and the cursor to go on from."""
+    """TUBE SCAN: one slice and the next cursor."""
 
     count: int
     _engine: Engine
@@ -335,20 +336,20 @@ class _Scan(Pages):
         self._pattern_length = 0
 
     def match(self, pattern: bytes) -> None:
-        """Look for tubes only whose names are like this. A name is bytes: each is one character here."""
+        """Find only tubes whose names match this pattern. A name is bytes, and each byte is one character."""
         if len(pattern) > _PATTERN_BYTES_MAX:
             raise OutOfRange(f"a pattern must have at most {_PATTERN_BYTES_MAX} bytes")
         self._pattern = Glob(pattern.decode("latin-1"))
         self._pattern_length = len(pattern)
 
     def write_head(self, reply: Reply) -> None:
-        """The cursor to go on from, then what was found."""
+        """Write the next cursor and the number of tubes found."""
         reply.array(2)
         reply.bulk(b"%d" % self._cursor)
         reply.array(self.found)
 
     def look(self, caller: Caller, now: i64) -> bool:
-        """Look at the next tubes."""
+        """Examine the next tubes."""
         page = self.page(caller)
         work = 0
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, self.count)
@@ -367,7 +368,7 @@ class _Scan(Pages):
 
 
 class _Releasing(Long):
-    """TUBE RELEASE: what is taken goes back, from the end of the bag on, so that no job is met twice."""
+    """TUBE RELEASE: releases all taken jobs, starting at the end of the bag, so that no job is handled twice."""
 
     _engine: Engine
     _tube: Tube
@@ -381,7 +382,7 @@ class _Releasing(Long):
         self._released = 0
 
     def step(self, caller: Caller, now: i64) -> bool:
-        """Give the next ones back."""
+        """Release the next jobs."""
         tube = self._tube
         end = min(self._left, len(tube.taken))
         self._left = max(end - SLICE, 0)
@@ -394,7 +395,7 @@ class _Releasing(Long):
 
 
 class _Emptying(Long):
-    """TUBE TRUNCATE: as many jobs as there were go; and TUBE DROP: then the tube goes as well."""
+    """TUBE TRUNCATE removes as many jobs as the tube had at the start. TUBE DROP then removes the tube as well."""
 
     _engine: Engine
     _tube: Tube

@@ -1,6 +1,6 @@
-"""The words of one native command behind its name: read one after the other, and refused where they make no sense.
+"""The arguments of a native command, read one after the other.
 
-Options are a word, in any case, and mostly a value. Every refusal names the word that it is about.
+An option is a word, in upper or lower case, and mostly a value. Every error names the word that caused it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from penstock.wire.bodies import is_fields
 KIND_WORDS: Final = [b"bytes", b"text", b"json", b"msgpack"]
 _KINDS: Final[dict[bytes, int]] = {word: kind for kind, word in enumerate(KIND_WORDS)}
 
-# So much of a word is repeated in a refusal of it.
+# An error message repeats at most this many characters of a word.
 _SHOWN_CHARACTERS_MAX: Final = 60
 
-# JSON is read to see that it is some, and what comes of it may need thirty times its bytes, and tenths of a second for
-# each of these: a client must not have the server's memory and time for the asking.
+# JSON is parsed only to check it. The parsed value may need thirty times its bytes and tenths of a second per megabyte,
+# so longer texts are not parsed: a client must not be able to use up the server's memory and time.
 _JSON_BYTES_MAX: Final = 1024 * 1024
 
 PUT_OPTIONS: Final = [
@@ -52,7 +52,7 @@ PUT_OPTIONS: Final = [
 
 
 class Words:
-    """The words of a command, and how far they were read."""
+    """The words of a command and the position of the next one."""
 
     args: list[bytes]
     at: int
@@ -62,24 +62,24 @@ class Words:
         self.at = at
 
     def more(self) -> bool:
-        """Whether there is another word."""
+        """Return whether there is another word."""
         return self.at < len(self.args)
 
     def option(self) -> bytes:
-        """The next word as the name of an option, in capitals."""
+        """Return the next word as the name of an option, in upper case."""
         word = self.args[self.at].upper()
         self.at += 1
         return word
 
     def value(self) -> bytes:
-        """The value of the option that was read last."""
+        """Return the value of the option that was read last."""
         if self.at >= len(self.args):
-            raise BadSyntax(f"{shown(self.args[-1]).upper()} has no value behind it")
+            raise BadSyntax(f"{shown(self.args[-1]).upper()} must be followed by a value")
         self.at += 1
         return self.args[self.at - 1]
 
     def duration(self) -> int:
-        """The same, of an option that is a time: milliseconds, or NEVER."""
+        """Return the value of a time option in milliseconds, or NEVER."""
         return duration(self.value(), self._name())
 
     def moment(self) -> int:
@@ -94,40 +94,40 @@ class Words:
         return ms
 
     def integer(self) -> int:
-        """The same, of one that is a whole number."""
+        """Return the value of an option that is a whole number."""
         number = parse_integer(self.value())
         if number == NOT_A_NUMBER:
             raise WrongType(f"{self._name()} must be a whole number, not {shown(self.args[self.at - 1])}")
         return number
 
     def number(self) -> int:
-        """The same, of one that is the integer of a job within its tube."""
+        """Return the value of an option that is the number of a job within its tube."""
         return check_number(self.integer())
 
     def priority(self) -> int:
-        """The same, of one that is a priority."""
+        """Return the value of an option that is a priority."""
         return check_priority(self.integer())
 
     def text(self) -> str:
-        """The same, of one that is text."""
+        """Return the value of an option that is text."""
         return text(self.value(), self._name())
 
     def boolean(self) -> bool:
-        """The same, of one that is yes or no."""
+        """Return the value of an option that is yes or no."""
         word = self.value().lower()
         if word == b"yes" or word == b"no":
             return word == b"yes"
         raise WrongType(f"{self._name()} must be yes or no, not {shown(word)}")
 
     def unknown(self, allowed: list[str]) -> BadSyntax:
-        """The refusal of an option that there is not."""
+        """Return the error for an unknown option, with the closest of the allowed ones."""
         word = shown(self.args[self.at - 1]).upper()
         close = difflib.get_close_matches(word, allowed, 1, 0.6)
-        hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(allowed)}" if allowed else ""
+        hint = f"; did you mean {close[0]}?" if close else f"; its options are {', '.join(allowed)}" if allowed else ""
         return BadSyntax(f"{shown(self.args[0]).upper()} has no option {word}{hint}")
 
     def end(self) -> None:
-        """Refuse words behind the last one that means something."""
+        """Refuse surplus words."""
         if self.at < len(self.args):
             self.at += 1
             raise self.unknown([])
@@ -137,7 +137,7 @@ class Words:
 
 
 def read_put(words: Words, draft: Draft, word: bytes) -> bool:
-    """Read the value of an option of a put into its draft; tell whether there is such an option."""
+    """Read the value of a put option into the draft. Return whether the option exists."""
     if word == b"DELAY":
         draft.delay_ms = words.duration()
     elif word == b"AT":
@@ -180,13 +180,13 @@ def read_put(words: Words, draft: Draft, word: bytes) -> bool:
 
 
 def shown(word: bytes) -> str:
-    """A word as a refusal may repeat it."""
+    """Return a word for an error message, shortened and as printable text."""
     text = word[:_SHOWN_CHARACTERS_MAX].decode("utf-8", "backslashreplace")
     return f"{text}…" if len(word) > _SHOWN_CHARACTERS_MAX else text
 
 
 def duration(word: bytes, what: str) -> int:
-    """A time in milliseconds, or NEVER."""
+    """Return a time in milliseconds, or NEVER."""
     ms = read_duration(word)
     if ms == NO_DURATION:
         raise OutOfRange(
@@ -197,15 +197,15 @@ def duration(word: bytes, what: str) -> int:
 
 
 def parse_cursor(word: bytes) -> int:
-    """The cursor of a scan."""
+    """Return the cursor of a scan."""
     cursor = parse_integer(word)
     if cursor < 0 or cursor == NOT_A_NUMBER:
-        raise OutOfRange(f"a cursor is 0, or what the scan before gave, not {shown(word)}")
+        raise OutOfRange(f"a cursor is 0 or the cursor of the previous reply, not {shown(word)}")
     return cursor
 
 
 def text(word: bytes, what: str) -> str:
-    """Text."""
+    """Decode text in UTF-8."""
     try:
         return word.decode()
     except UnicodeDecodeError:
@@ -216,12 +216,12 @@ def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is not in JSON")
 
 
-# NaN and infinity are not in JSON, whatever Python's reader thinks.
+# JSON has no NaN and no infinity, but Python's parser accepts them by default.
 _JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def read_json(raw: bytes, what: str) -> object:
-    """A value that JSON holds."""
+    """Parse a JSON value."""
     if len(raw) > _JSON_BYTES_MAX:
         raise WrongType(f"{what} may have up to {_JSON_BYTES_MAX} bytes")
     try:
@@ -239,7 +239,7 @@ def read_driver_options(raw: bytes) -> dict[str, object]:
 
 
 def body_kind(word: bytes) -> int:
-    """What a body is said to be."""
+    """Return the kind of a body by its word."""
     kind = _KINDS.get(word.lower())
     if kind is None:
         raise OutOfRange(f"AS must be bytes, text, json or msgpack, not {shown(word)}")
@@ -247,11 +247,11 @@ def body_kind(word: bytes) -> int:
 
 
 def check_kind(body: bytes, kind: int) -> None:
-    """Refuse a body that is not what it is said to be: whoever takes it could not read it. A long one is believed."""
+    """Refuse a body that is not of its declared kind, because no consumer could read it. Long JSON is not checked."""
     if kind == BODY_TEXT:
-        text(body, "a body that goes AS text")
+        text(body, "a body that is put AS text")
     elif kind == BODY_JSON and len(body) <= _JSON_BYTES_MAX:
-        read_json(body, "a body that goes AS json")
+        read_json(body, "a body that is put AS json")
     elif kind == BODY_MSGPACK and not is_fields(body):
-        what = "an array of its fields (one, for a value), which nest at most 64 deep"
-        raise WrongType(f"a body that goes AS msgpack must be {what}")
+        what = "an array of its fields (one field for a single value), nested at most 64 deep"
+        raise WrongType(f"a body that is put AS msgpack must be {what}")

@@ -1,4 +1,4 @@
-"""Refusals in the very words of a protocol. Not compiled: the class stands on those of core/errors.py."""
+"""Errors in the exact words of a protocol. Not compiled, because their base classes in core/errors.py are not."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Final
 
 from penstock.core.errors import NoHome, PenstockError, ProtocolError
 
-# What many commands refuse.
+# Errors that many commands raise.
 SYNTAX: Final = b"ERR syntax error"
 NOT_AN_INTEGER: Final = b"ERR value is not an integer or out of range"
 
 
 class Refused(PenstockError):
-    """A refusal whose whole line is given, code and all, because clients know it in just these words."""
+    """A refusal with its complete error line, code included, because clients match this text."""
 
     def __init__(self, line: bytes) -> None:
         super().__init__(line.decode("utf-8", "backslashreplace"))
@@ -20,7 +20,7 @@ class Refused(PenstockError):
 
 
 class BoxError(PenstockError):
-    """A refusal over IPROTO: Tarantool's number for it, and its sentence. Clients know both."""
+    """A refusal over IPROTO with Tarantool's error number and sentence. Clients match both."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(text)
@@ -28,35 +28,35 @@ class BoxError(PenstockError):
 
 
 class LuaError(BoxError):
-    """What a procedure refuses. In the originals the text has a file and a line in front."""
+    """An error that a Lua procedure raises. In the originals the text begins with a file and a line."""
 
     def __init__(self, text: str) -> None:
         super().__init__(32, text)
 
 
 class NoProcedure(BoxError):
-    """There is no such function, or no such tube to call it on."""
+    """The function does not exist, or the tube that it is called on."""
 
     def __init__(self, name: bytes) -> None:
         super().__init__(33, f"Procedure '{name[:200].decode('utf-8', 'backslashreplace')}' is not defined")
 
 
 class TurnedAway(ProtocolError):
-    """A node did as it should, and says why it does not talk to us."""
+    """The peer works correctly and refused the connection, with its reason."""
 
 
 class Elsewhere(NoHome):
-    """What a command is about is not here, but on another node: nothing has been done, and the command can go there."""
+    """The tube or the job of a command is on another node. Nothing is changed, so the command can be forwarded."""
 
     def __init__(self, node: bytes, what: str, is_promised: bool = False) -> None:
         super().__init__(f"{what} lives on node {node.decode()}; ask that one")
         self.node = node
         self.what = what
-        self.is_promised = is_promised  # It was to be made there, and nobody knows whether it was.
+        self.is_promised = is_promised  # The tube was to be made there, and it is unknown whether it was.
 
 
 class Spread(Elsewhere):
-    """What a command is about is on several nodes: the words of each, this one among them."""
+    """The tubes or jobs of a command are on several nodes. `parts` has the words for each node, also for this one."""
 
     def __init__(self, parts: dict[bytes, list[bytes]]) -> None:
         super().__init__(next(iter(parts)), "a part of this")
@@ -64,14 +64,14 @@ class Spread(Elsewhere):
 
 
 class AskFirst(PenstockError):
-    """Other nodes have to be asked something before a command can be run: nothing has been done."""
+    """Other nodes have to be asked before a command can run. Nothing is changed."""
 
     def __init__(self) -> None:
-        super().__init__("the other nodes have to be asked first")
+        super().__init__("the other nodes have to be asked first; try again")
 
 
 class Unclaimed(AskFirst):
-    """A tube that is on one node only is to be made, and the other nodes were not asked whether it may be."""
+    """A tube with one home is to be made, and the other nodes have not agreed to it yet."""
 
     def __init__(self, tube: bytes) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Unclaimed(AskFirst):
 
 
 class Sought(AskFirst):
-    """Something is not known here by its name, and the other nodes were not asked for it."""
+    """A name is unknown here, and the other nodes have not been asked about it yet."""
 
     def __init__(self, about: int, name: bytes) -> None:
         super().__init__()
