@@ -35,7 +35,7 @@ def test_every_node_knows_where_a_tube_lives_and_when_it_does_no_more() -> None:
     assert [known(node) for node in guild.nodes] == [{b"mail": 1}, {}, {b"mail": 1}]
     for number in (0, 2):
         refused = guild[number].ask("take", "mail")
-        assert refused == f"NOHOME tube 'mail' lives on node {guild[1].id.decode()}; ask that one"
+        assert refused == f"NOHOME tube 'mail' lives on node {guild[1].id.decode()}; connect to that node"
     assert guild[1].ask("take", "mail")
     guild[1].ask("ack", "mail#0")
     assert guild[1].ask("tube", "drop", "mail") == b"OK"
@@ -193,7 +193,7 @@ def test_whoever_has_it_is_named_also_by_a_third() -> None:
     guild.heal()
     guild.cut |= {(0, 2), (2, 0)}
     assert (
-        guild[2].ask("put", "mail", "body") == f"NOHOME tube 'mail' lives on node {guild[0].id.decode()}; ask that one"
+        guild[2].ask("put", "mail", "body") == f"NOHOME tube 'mail' lives on node {guild[0].id.decode()}; connect to that node"
     )
 
 

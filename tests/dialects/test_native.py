@@ -209,7 +209,7 @@ def test_a_take_of_several_tubes_serves_them_in_turn(shop: Shop) -> None:
     shop.call("MPUT", "b", "JOB", "b1", "JOB", "b2")
     assert bodies(shop.call("TAKE", "a", "COUNT", 3, "AND", "b")) == [b"a1", b"b1", b"a2"]
     assert shop.call("TAKE", "a", "AND", "b", "missing").startswith("NOTUBE ")
-    assert shop.call("TAKE", "a", "AND").startswith("SYNTAX AND has no value")
+    assert shop.call("TAKE", "a", "AND").startswith("SYNTAX AND must be followed by a value")
 
 
 def test_a_take_names_a_key_and_a_time_to_run(shop: Shop) -> None:

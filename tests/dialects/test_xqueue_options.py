@@ -49,7 +49,7 @@ REFUSED: list[tuple[Any, str]] = [
         "type mismatch for field tube, expected string, got number",
     ),
     ({"fields": {"status": 2, "runat": 2}}, "field 2 is used twice in opts.fields"),
-    ({"fields": {"status": 1}}, "field 1 is part of the primary key, and cannot be status"),
+    ({"fields": {"status": 1}}, "field 1 is part of the primary key, so it cannot be status"),
     ({"fields": {"status": 2, "colour": 3}}, "unknown queue field 'colour'; there are status, runat, priority, tube"),
     (
         but(NO_RUNAT, feature={}),
@@ -76,7 +76,7 @@ REFUSED: list[tuple[Any, str]] = [
     (options(ttl=0), "feature ttl must be true or a number of seconds above 0"),
     (options(ttr=-1), "feature ttr must be true or a number of seconds above 0"),
     (options(zombie=float("nan")), "feature zombie must be true or a number of seconds above 0"),
-    (options(zombie=float("inf")), "feature zombie must be finite; for ever is keep"),
+    (options(zombie=float("inf")), "feature zombie must be finite; use keep to store tasks without limit"),
     (
         options(nope=True),
         "unknown feature 'nope'; there are id, retval, buried, delayed, keep, zombie, ttl, ttr, not_check_session",

@@ -255,7 +255,7 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("plow", [-1], "Wrong number of tasks to dig. Expected a number, infinity or nil"),
     ("plow", [1.5], "Wrong number of tasks to dig. Expected a number, infinity or nil"),
     ("wait", [1, -1], "timeout required"),
-    ("switch", [1, "T"], "A task cannot be switched to T: take it"),
+    ("switch", [1, "T"], "A task cannot be switched to T; use take"),
     ("switch", [1, "X"], "Wrong status 'X', may be [R, W, B, D, Z]"),
     ("switch", [1, None], "Wrong status nil, may be [R, W, B, D, Z]"),
     ("switch", [1, "W"], "switch to W or Z requires attr.delay, and to another status has none"),
@@ -622,7 +622,7 @@ def test_a_tube_that_is_no_space_does_not_become_one_while_it_has_jobs_or_anothe
     stand = Stand()
     for policy in (p.DISQUE, p.FIFO):
         tube = stand.engine.create_tube(policy.type.encode(), policy, stand.now)
-        with pytest.raises(Unsupported, match="tube with jobs or options of its own; take another name"):
+        with pytest.raises(Unsupported, match="tube with jobs or options of its own; choose another name"):
             stand.upgrade(options(), policy.type)
         assert tube.policy == policy
     stand.engine.create_tube(b"plain", p.XQUEUE, stand.now)

@@ -72,8 +72,8 @@ REFUSED: list[tuple[Any, str, int]] = [
         "Attempt to modify a tuple field which is part of primary index in space 'space'",
         94,
     ),
-    ([["=", "status", "D"]], "Field 2 UPDATE error: status is changed by the queue only", 29),
-    ([["=", "runat", 5]], "Field 3 UPDATE error: runat is changed by the queue only", 29),
+    ([["=", "status", "D"]], "Field 2 UPDATE error: only the queue changes status", 29),
+    ([["=", "runat", 5]], "Field 3 UPDATE error: only the queue changes runat", 29),
     (
         [["=", "name", 5]],
         "Tuple field 6 (name) type does not match one required by operation: expected string, got unsigned",

@@ -33,9 +33,9 @@ def requests(data: bytes, bulk_max: int, known: bool = True) -> tuple[list[list[
     """The commands in these bytes, and what is wrong with what follows them; empty if nothing is."""
     commands: list[list[bytes]] = []
     if data[:1] == b"\x16":
-        return commands, b"this looks like TLS, and this port speaks it not; use the port for TLS"
+        return commands, b"this looks like TLS, but this port is not encrypted; use the TLS port"
     if data[:1] == b"\xce":
-        return commands, b"this looks like IPROTO, and this port speaks RESP; use the port for IPROTO"
+        return commands, b"this looks like IPROTO, but this port speaks RESP; use the IPROTO port"
     try:
         while data:
             words, data = _multibulk(data, bulk_max, known) if data[:1] == b"*" else _inline(data, known)
@@ -73,7 +73,7 @@ def _multibulk(data: bytes, bulk_max: int, known: bool) -> tuple[list[bytes], by
         if len(data) < length + 2:
             raise EOFError
         if data[length : length + 2] != b"\r\n":
-            raise Wrong(b"expected CRLF behind a bulk")
+            raise Wrong(b"expected CRLF after a bulk")
         words.append(data[:length])
         data = data[length + 2 :]
     return OVERSIZED if oversized else words, data

@@ -28,7 +28,7 @@ IPROTO_PING = bytes.fromhex("ce00000005820040010181")
 
 COUNT = b"invalid multibulk length"
 BULK = b"invalid bulk length"
-CRLF = b"expected CRLF behind a bulk"
+CRLF = b"expected CRLF after a bulk"
 QUOTES = b"unbalanced quotes in request"
 PING = [[b"PING"]]
 TOO_LONG = encode([b"ADDJOB", b"q", b"x" * (BULK_MAX + 1), b"0"])
@@ -113,8 +113,8 @@ CASES: dict[str, tuple[bytes, list[list[bytes]], bytes]] = {
     "a quote that closes before a quote": (b"PING \"a\"'b'\n", [], QUOTES),
     "a quote that an escape keeps open": (rb'PING "a\"' + b"\n", [], QUOTES),
     "an escape at the end": (b'PING "a\\\n', [], QUOTES),
-    "TLS": (TLS_HELLO, [], b"this looks like TLS, and this port speaks it not; use the port for TLS"),
-    "IPROTO": (IPROTO_PING, [], b"this looks like IPROTO, and this port speaks RESP; use the port for IPROTO"),
+    "TLS": (TLS_HELLO, [], b"this looks like TLS, but this port is not encrypted; use the TLS port"),
+    "IPROTO": (IPROTO_PING, [], b"this looks like IPROTO, but this port speaks RESP; use the IPROTO port"),
     "a greeting of Tarantool": (b"Tarantool 2.11\n", [[b"Tarantool", b"2.11"]], b""),
     "TLS, but not first": (b"PING\n\x16\x03\x01\n", [[b"PING"], [b"\x16\x03\x01"]], b""),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", [[b"HTTP"], [b"Host:", b"x"]], b""),

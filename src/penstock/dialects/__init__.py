@@ -1,1 +1,1 @@
-"""Each family of clients in its own words, translated once. Pure: no sockets, no clock."""
+"""The commands of each client family: Disque, our own, Tarantool and xqueue. Pure: no sockets, no clock."""

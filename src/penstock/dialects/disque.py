@@ -1,7 +1,7 @@
 """Disque's job and queue commands, with its grammar, its replies and its errors.
 
-docs/reference/compatibility.md says where we differ from Disque and why. If ADDJOB or GETJOB names a tube that does not exist, it
-is made as a `disque` tube. Tubes of other types can be used as far as they support the command.
+docs/reference/compatibility.md says where we differ from Disque and why. If ADDJOB or GETJOB names a tube that does not
+exist, it is made as a `disque` tube. Tubes of other types can be used as far as they support the command.
 """
 
 from __future__ import annotations

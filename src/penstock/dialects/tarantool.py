@@ -1,8 +1,8 @@
-"""The words of Tarantool's queue, today's API (up to its release 1.5.0): `queue.tube.NAME:put` and its like.
+"""The functions of tarantool/queue in its present API (up to release 1.5.0): `queue.tube.NAME:put` and others.
 
-A task is `[id, state, data]`. Refusals have the sentences of the original, which clients match by their ends. Options
-that the type of a tube does not have are ignored (`tarantool_options.py`). The differences
-are in docs/reference/compatibility.md.
+A task is `[id, state, data]`. Errors have the sentences of the original, because clients match how they end. Options
+that the type of a tube does not have are ignored (`tarantool_options.py`). docs/reference/compatibility.md lists the
+differences.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from penstock.wire.msgpack import (
     write_value,
 )
 
-# By the number of the state. A zombie is done for those who do not know zombies, and what is staged is not there yet.
+# By the number of the state. The original has no zombies, so they are shown as done. Staged jobs are not visible yet.
 STATE_LETTERS: Final = ["-", "r", "t", "~", "!", "-", "-", "-"]
 _LETTERS: Final = [ord(letter) for letter in STATE_LETTERS]
 _STATES: Final[dict[str, int]] = {"r": s.READY, "t": s.TAKEN, "~": s.DELAYED, "!": s.BURIED, "-": s.DONE}
 
-# What counts as which call. Each event is in one of them at most, so nothing is counted twice.
+# The events that count as each call. Each event is in at most one list, so nothing is counted twice.
 CALLS: Final[dict[str, list[int]]] = {
     "put": [s.PUT, s.PUT_DELAYED, s.PUT_URGENT, s.PUBLISHED, s.PUBLISHED_DELAYED],
     "take": [s.TOOK, s.CLAIMED],
@@ -79,7 +79,7 @@ CALLS: Final[dict[str, list[int]]] = {
     "delay": [s.DELAY_PASSED],
 }
 
-# The errors of Tarantool's that its box raises.
+# Error numbers of Tarantool's box.
 _ER_KEY_PART_TYPE: Final = 18
 _ER_EXACT_MATCH: Final = 19
 _ER_FIELD_TYPE: Final = 23
@@ -90,28 +90,28 @@ TEMPORARY_REFUSED: Final = "Cannot create temporary tube in replicaset mode"
 _FULL: Final = b"\x91\xc0"
 _TRUE: Final = b"\x91\xc3"
 
-# How many tubes a slice of statistics looks at, how many bytes of tasks an answer may have.
+# The number of tubes per slice of statistics, and the maximum of task bytes in a reply.
 _TUBES_SLICE: Final = 200
 _TASKS_BYTES_MAX: Final = 16 * 1024 * 1024
 
-# Types of tubes that can be made.
+# Types of tubes that `create_tube` can make.
 _TYPES: Final = frozenset([*p.PRESETS]) - {"xqueue"}
-# Options of `create_tube` that are no part of a policy.
+# Options of `create_tube` that are not part of a policy.
 _NOT_IN_POLICY: Final = frozenset(["if_not_exists", "engine", "storage_mode"])
 _TIME_OPTIONS: Final = frozenset(["ttl", "ttr"])
 _WHOLE_OPTIONS: Final = frozenset(["pri", "capacity"])
 
-# The shortest time to run. A ttr of 0 is this long: the task is delivered and goes back at once, as in the original.
+# The shortest ttr. It stands for a ttr of 0: as in the original, the task is delivered and released at once.
 TTR_MS_MIN: Final = 1
 
-# The field of the priority in the rows of all types that have one, counted from 1.
+# The number of the priority field in the rows of all types that have one, counted from 1.
 _PRIORITY_FIELD: Final = 6
 
 
 def statistics(tube: Tube) -> dict[str, dict[str, int]]:
-    """`queue.statistics(name)`: how many tasks are in each state, and how often each thing happened since start.
+    """Return `queue.statistics(name)`: the number of tasks in each state and of each call since start.
 
-    `done` counts tasks that ended, in whatever way; it is not part of `total`.
+    `done` counts all tasks that ended, by ack, delete or ttl. It is not part of `total`.
     """
     events = stats.events(tube)
     calls = {call: sum([events[event] for event in counted]) for call, counted in CALLS.items()}
@@ -131,7 +131,7 @@ def statistics(tube: Tube) -> dict[str, dict[str, int]]:
 
 
 def read_options(raw: bytes) -> dict[object, object]:
-    """The options behind the other arguments. An empty table of Lua's is an empty array on the wire."""
+    """Return the options of a call. An empty Lua table arrives as an empty array."""
     if raw in (b"\x80", NIL, NO_VALUES):
         return {}
     options = unpack(raw)
@@ -141,23 +141,23 @@ def read_options(raw: bytes) -> dict[object, object]:
 
 
 def seconds_ms(value: object, what: str) -> int:
-    """A time in seconds, as milliseconds; negative ones are none, and infinity is for ever."""
+    """Return a time in seconds as milliseconds. A negative time becomes 0, and infinity NEVER."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise LuaError(f"{what} must be a number of seconds, not {type(value).__name__}")
     return 0 if value < 0 else duration_ms(value, what)
 
 
 def wait_ms(call: Request, at: i64) -> int:
-    """How long a call may wait: for ever if it does not say, not at all if it says 0 or less."""
+    """Return how long a call may wait. A missing timeout is unlimited, and a negative one becomes 0."""
     if at >= len(call.args) or call.args[at] == NIL:
         return NEVER
     wait = seconds_ms(unpack(call.args[at]), "timeout")
-    # The clock here is up to a millisecond behind: clients look at theirs, and no wait is to end early.
+    # Our clock may be up to a millisecond behind the client's, and a wait must not end early for the client.
     return wait + 1 if 0 < wait < NEVER else wait
 
 
 def key_bytes(value: object) -> bytes | None:
-    """The name of a micro-queue, which may also be a number."""
+    """Return the name of a micro-queue, which may also be a number."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -170,7 +170,7 @@ def key_bytes(value: object) -> bytes | None:
 
 
 def read_put(draft: Draft, options: dict[str, object]) -> int:
-    """Set what the options of a put say, all of which the tube has. Return how long the put waits for room, in ms."""
+    """Set the options of a put, which the tube supports. Return how long the put waits for room, in ms."""
     timeout = 0
     for name, value in options.items():
         if name == "ttl":
@@ -189,7 +189,7 @@ def read_put(draft: Draft, options: dict[str, object]) -> int:
 
 
 def row_length(policy: TubePolicy) -> int:
-    """Return how many fields the original's row of a task has. The last one is the data."""
+    """Return the number of fields in the original's row of a task. The last field is the data."""
     timed = policy.has_ttl or policy.has_ttr or policy.has_delay
     return 3 + (5 if timed else 0) + (1 if policy.keys != p.KEYS_NONE else 0)
 
@@ -203,7 +203,7 @@ def _priority(value: object) -> int:
 
 
 def _whole(value: object) -> int | None:
-    """A whole number, which may come as a fraction without one: Lua has one kind of numbers. None if it is none."""
+    """Return a whole number, also from a float without a fraction, as Lua sends it. None for any other value."""
     if isinstance(value, bool):
         return None
     if isinstance(value, float):
@@ -212,7 +212,7 @@ def _whole(value: object) -> int | None:
 
 
 def lua_number(value: object) -> int | float | None:
-    """Return the number that Lua makes of a value: a number, or the text of one. None if it is neither, or NaN."""
+    """Return a value as a number, as Lua converts it: from a number or its text. None for other values and NaN."""
     if isinstance(value, bytes):
         value = value.decode("ascii", "replace")
     if isinstance(value, str):
@@ -228,7 +228,7 @@ def lua_number(value: object) -> int | float | None:
 
 
 class Tasks:
-    """Jobs as tasks: how they are shown and found."""
+    """Converts jobs to tasks, and finds jobs by the ids of tasks."""
 
     site: Site
     engine: Engine
@@ -238,7 +238,7 @@ class Tasks:
         self.engine = site.engine
 
     def tube(self, call: Request, name: bytes) -> Tube:
-        """The tube of a name. One that is not there has no methods."""
+        """Return the tube of a name. If it does not exist, its methods do not exist either."""
         tube = self.engine.tubes.get(name)
         if tube is None:
             self.site.seek([name])
@@ -246,7 +246,7 @@ class Tasks:
         return tube
 
     def write(self, writer: BytesWriter, job: Job, letter: i64, data: bytes) -> None:
-        """A task."""
+        """Write a task."""
         writer.append(0x93)
         if job.local >= 0:
             write_integer(writer, job.local)
@@ -257,18 +257,18 @@ class Tasks:
         writer.write(data)
 
     def one(self, job: Job, letter: i64) -> bytes:
-        """The results of a method that gives a task, in a state."""
+        """Return the results of a method that returns a task, with the letter of its state."""
         return self.with_data(job, letter, self.data(job))
 
     def with_data(self, job: Job, letter: i64, data: bytes) -> bytes:
-        """The same of a task whose data is known."""
+        """Return the results of a method that returns a task whose data is already read."""
         writer = BytesWriter()
         writer.append(0x91)
         self.write(writer, job, letter, data)
         return writer.getvalue()
 
     def data(self, job: Job) -> bytes:
-        """The body of a job that is looked at; nil, if it cannot be read."""
+        """Return the body of a job that is inspected, or nil if it cannot be read."""
         body = job.shown_body()
         if not isinstance(body, bytes):
             try:
@@ -278,17 +278,17 @@ class Tasks:
         return to_value(body, job.shown_kind())
 
     def id_text(self, job: Job) -> bytes:
-        """The id of a job in a tube that does not number its jobs."""
+        """Return the id of a job in a tube that does not number its jobs."""
         if job.extra is not None and job.extra.name:
             return job.extra.name
-        # The job may be gone, and with it what it had to do with its tube.
+        # The job may have ended and left its tube.
         tube = self.engine.tube_at(i64(job.tube))
         if tube is not None and tube.policy.ids == p.ID_HEX:
             return self.site.ids.hex(job.id)
         return self.site.id_of(job)
 
     def find(self, tube: Tube, call: Request, now: i64) -> Job | None:
-        """The job that the first argument of a call is the id of, if it is in this tube."""
+        """Return the job whose id is the first argument of a call, or None if it is not in this tube."""
         if not call.args:
             raise BoxError(_ER_EXACT_MATCH, "Invalid key part count in an exact match (expected 1, got 0)")
         raw = call.args[0]
@@ -297,7 +297,7 @@ class Tasks:
         return self.find_id(tube, unpack(raw), now)
 
     def find_id(self, tube: Tube, value: object, now: i64) -> Job | None:
-        """The same of any id: a number within the tube, or one of the texts that other vocabularies show."""
+        """Return the job of an id: a number within the tube, or an id in the text form of another dialect."""
         number = _whole(value)
         if tube.driven and number is not None:
             return self.engine.find_named(tube, b"%d" % number, now)
@@ -320,7 +320,7 @@ class Tasks:
         )
 
     def there(self, tube: Tube, call: Request, now: i64) -> Job:
-        """The same, which has to be there."""
+        """Return the job of a call. Raise an error if it does not exist."""
         job = self.find(tube, call, now)
         if job is None:
             raise LuaError(f"Task {_shown_id(call)} not found")
@@ -354,7 +354,7 @@ class TubeMethods(Family):
             b"bury": Method(WRITE, self.bury),
             b"kick": Method(WRITE, self.kick),
             b"delete": Method(WRITE, self.delete),
-            # Administrators, and users that were granted it.
+            # For administrators and for users with a grant for the tube, which `truncate` checks.
             b"truncate": Method(EVERYTHING, self.truncate),
             b"drop": Method(ADMIN, self.drop),
             b"release_all": Method(ADMIN, self.release_all),
@@ -363,11 +363,11 @@ class TubeMethods(Family):
         }
 
     def add(self, name: bytes, method: Method) -> None:
-        """Let tubes have another method, which is the shell's."""
+        """Add a method that the server implements."""
         self._methods[name] = method
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """The method of a name, of whichever tube."""
+        """Return the method of a name. All tubes have the same methods."""
         return self._methods.get(name)
 
     def put(self, caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
@@ -425,7 +425,7 @@ class TubeMethods(Family):
         job = self.tasks.find(tube, call, now)
         if job is None:
             raise LuaError(_NOT_TAKEN)
-        # A body on disk cannot be read any more when the job is gone.
+        # A body on disk cannot be read after the job has ended.
         results = b"" if isinstance(job.shown_body(), bytes) else self.tasks.one(job, _LETTERS[s.GONE])
         if self._engine.ack(caller.connection.session, job, now) != OK:
             raise LuaError(_NOT_TAKEN)
@@ -535,32 +535,32 @@ class TubeMethods(Family):
 
 
 def _in_process(caller: Caller, call: Request, name: bytes, now: i64) -> bytes | None:
-    raise LuaError("functions cannot be sent: this works in process only (penstock.compat.queue)")
+    raise LuaError("a function cannot be sent over the network; use penstock.compat.queue in your process")
 
 
 def kick_count(value: object) -> int | float:
-    """Return the count of a kick: 1 if it is not given. The text of a number is a number, as in Lua's loops.
+    """Return the count of a kick: 1 if it is missing. The text of a number is a number, as in Lua's loops.
 
     The original counts from 1 up to `count` and returns `count`, so a negative count is the result of the kick.
     """
     number = 1 if value is None else lua_number(value)
     if number is None:
-        raise LuaError("a count must be a number; nil is 1, and infinity is all")
+        raise LuaError("a count must be a number; nil means 1, and infinity means all")
     return number
 
 
 def whole_count(count: int | float) -> int:
-    """Return how many whole numbers there are from 1 to a count."""
+    """Return the number of whole numbers from 1 to `count`."""
     return NEVER if math.isinf(count) else math.floor(count)
 
 
 def driver_arguments(call: Request, at: i64) -> dict[str, object]:
-    """Return the options of a call on a tube with a driver, which gets them as they are."""
+    """Return the options of a call on a tube with a driver. The driver gets them unchanged."""
     options = read_options(call.args[at]) if at < len(call.args) else {}
     given: dict[str, object] = {}
     for name, value in options.items():
         if not isinstance(name, str):
-            raise LuaError("the names of options are strings")
+            raise LuaError("the names of options must be strings")
         given[name] = value
     return given
 
@@ -571,15 +571,15 @@ def returned_letter(job: Job) -> i64:
 
 
 def _put_letter(draft: Draft) -> i64:
-    # Somebody may have taken it already; what its producer has put was not taken.
+    # A waiting client may already have the task. The producer gets the state in which it was put.
     return _LETTERS[s.DELAYED if draft.delay_ms else s.READY]
 
 
 def deliver(tasks: Tasks, caller: Caller, job: Job, now: i64) -> bytes:
-    """The results of a take: a job that was just taken."""
+    """Return the results of a take: a job that was just taken."""
     body = job.shown_body()
     if not isinstance(body, bytes):
-        # It is read once, before anything is answered: one that turns out to be damaged is buried.
+        # Read the body before the reply is written: if it is damaged, the job is buried.
         body = tasks.site.bodies(caller, [job], now)[0]
     caller.unsent.append(job)
     caller.unsent_deliveries.append(job.deliveries)
@@ -596,7 +596,7 @@ class _Take(Pending):
         self._tasks = tasks
 
     def result(self, wait: Waiting, now: i64) -> bytes:
-        """A task, or nothing when the time is over."""
+        """Return a task, or nothing if the time is over."""
         assert isinstance(wait, Wait)
         return deliver(self._tasks, self.caller, wait.jobs[0], now) if wait.jobs else NO_VALUES
 
@@ -611,18 +611,18 @@ class _Put(Pending):
         self._tasks = tasks
 
     def result(self, wait: Waiting, now: i64) -> bytes:
-        """The task, or nil when there was no room in time."""
+        """Return the task, or nil if there was no room in time."""
         assert isinstance(wait, PutWait)
         if wait.refusal is not None:
             raise wait.refusal
         return _FULL if wait.job is None else self._tasks.one(wait.job, _put_letter(wait.draft))
 
 
-# What takes long
+# Calls that run in slices
 
 
 class Kicking(LongCall):
-    """Digs up to so many buried tasks up; gives how many there were."""
+    """Digs up at most `count` buried tasks and returns their number."""
 
     _engine: Engine
     _tube: Tube
@@ -637,7 +637,7 @@ class Kicking(LongCall):
         self._kicked = 0
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Dig the next ones up."""
+        """Dig up the next tasks."""
         if self._left > 0 and not self._tube.dropped:
             wanted = min(self._left, SLICE)
             kicked = self._engine.kick(self._tube, wanted, now)
@@ -649,7 +649,7 @@ class Kicking(LongCall):
 
 
 class EmptyingCall(LongCall):
-    """Removes as many tasks as there were, and then perhaps the tube."""
+    """Removes as many tasks as the tube had at the start, then the tube itself if `drops`."""
 
     _engine: Engine
     _tube: Tube
@@ -658,7 +658,7 @@ class EmptyingCall(LongCall):
     _emptying: Emptying
 
     def __init__(self, call: Request, engine: Engine, tube: Tube, results: bytes, drops: bool) -> None:
-        """Take the results in advance; nothing for the number of tasks that were removed."""
+        """Take the results in advance. Empty `results` stand for the number of removed tasks."""
         super().__init__(call)
         self._engine = engine
         self._tube = tube
@@ -667,7 +667,7 @@ class EmptyingCall(LongCall):
         self._emptying = Emptying(engine, tube)
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Remove the next ones."""
+        """Remove the next tasks."""
         tube = self._tube
         if not self._emptying.step(SLICE, now):
             return None
@@ -687,7 +687,7 @@ def _check_drop(engine: Engine, tube: Tube, now: i64) -> None:
 
 
 class _Releasing(LongCall):
-    """Gives back whatever is taken, from the end of the bag on, so that no task is met twice."""
+    """Releases all taken tasks, starting at the end of the bag, so that no task is handled twice."""
 
     _engine: Engine
     _tube: Tube
@@ -700,7 +700,7 @@ class _Releasing(LongCall):
         self._left = len(tube.taken)
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Give the next ones back."""
+        """Release the next tasks."""
         tube = self._tube
         end = min(self._left, len(tube.taken))
         self._left = max(end - SLICE, 0)
@@ -710,7 +710,7 @@ class _Releasing(LongCall):
 
 
 class _Listing(LongCall):
-    """The tasks of a tube in a state, in the order in which they were put, as many as fit in an answer."""
+    """Returns the tasks of a tube in a state, in the order of their puts, as many as fit into a reply."""
 
     _tasks: Tasks
     _tube: Tube
@@ -729,7 +729,7 @@ class _Listing(LongCall):
         self._writer = BytesWriter()
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Look at the next jobs of the node."""
+        """Examine the next jobs of the node."""
         jobs, self._cursor = self._tasks.engine.scan(self._cursor, SLICE, self._tube, 1 << self._state)
         writer = self._writer
         for job in jobs:
@@ -746,7 +746,7 @@ class _Listing(LongCall):
 
 
 class Queue(Family):
-    """The functions of the module: `queue.function`."""
+    """The functions of the `queue` module."""
 
     _site: Site
     _engine: Engine
@@ -769,15 +769,15 @@ class Queue(Family):
         }
 
     def add(self, name: bytes, method: Method) -> None:
-        """Let the module have another function."""
+        """Add a function that the server implements."""
         self._functions[name] = method
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """The function of a name."""
+        """Return the function of a name."""
         return self._functions.get(name)
 
     def create_tube(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.create_tube(name, type, {temporary, if_not_exists, ttl, ttr, pri, capacity, …}): its description"""
+        """queue.create_tube(name, type, {temporary, if_not_exists, ttl, ttr, pri, capacity, …})"""
         name = tube_name(argument(call, 0))
         type_name = argument(call, 1)
         given = read_options(call.args[2]) if len(call.args) > 2 else {}
@@ -809,7 +809,7 @@ class Queue(Family):
         return policy_from_options(preset, options)
 
     def _driven_policy(self, type_name: str, call: Request) -> TubePolicy | None:
-        """Return the policy of a tube whose type is a driver; None if it is none."""
+        """Return the policy of a tube whose type is a driver, or None for any other type."""
         options = driver_arguments(call, 2)
         options.pop("if_not_exists", None)
         if options.get("on_task_change") is None:
@@ -817,7 +817,7 @@ class Queue(Family):
         return self._engine.drivers.policy(type_name, options)
 
     def tube(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.tube(): the names of all tubes; queue.tube(name): whether there is one"""
+        """queue.tube(): the names of all tubes; queue.tube(name): whether it exists"""
         name = argument(call, 0)
         if name is None:
             return run_long(self._site, caller, _Names(call, self._engine), now)
@@ -842,7 +842,7 @@ class Queue(Family):
         return one(statistics(tube))
 
     def identify(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.identify([uuid]): 16 bytes, by which another connection may join this session"""
+        """queue.identify([uuid]): the token of this session, 16 bytes, with which another connection can join it"""
         wanted = argument(call, 0)
         if wanted is not None:
             token = wanted.encode("utf-8", "surrogateescape") if isinstance(wanted, str) else wanted
@@ -864,7 +864,7 @@ class Queue(Family):
 
 
 def tube_name(value: object) -> bytes:
-    """The name of a tube as clients give it."""
+    """Return the name of a tube as bytes."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, bytes):
@@ -873,7 +873,7 @@ def tube_name(value: object) -> bytes:
 
 
 def shown(value: object) -> str:
-    """A value in a refusal, as Lua writes it."""
+    """Return a value for an error message, as Lua writes it."""
     return "nil" if value is None else str(value)[:64]
 
 
@@ -882,11 +882,11 @@ def _text(name: bytes) -> str:
 
 
 def policy_from_options(base: TubePolicy, options: dict[str, object]) -> TubePolicy:
-    """Return the policy of a tube that is created with options, all of which its type has."""
+    """Return the policy of a new tube with these options, which its type supports."""
     given: dict[str, Any] = {}
     for name, value in options.items():
         if name == "on_task_change":
-            raise LuaError("on_task_change: functions cannot be sent; it works in process only (penstock.compat.queue)")
+            raise LuaError("on_task_change: a function cannot be sent over the network; use penstock.compat.queue")
         if name in _NOT_IN_POLICY:
             continue
         if name in _WHOLE_OPTIONS:
@@ -902,7 +902,7 @@ def policy_from_options(base: TubePolicy, options: dict[str, object]) -> TubePol
 
 
 def description(tube: Tube) -> dict[str, object]:
-    """What is told of a tube that was created."""
+    """Return the description of a tube that `create_tube` returns."""
     policy = tube.policy
     options: dict[str, object] = {"temporary": policy.temporary}
     if policy.driven:
@@ -919,7 +919,7 @@ def description(tube: Tube) -> dict[str, object]:
 
 
 class _Names(LongCall):
-    """The names of all tubes that a caller may use, in the order they were made."""
+    """Returns the names of all tubes that a caller may use, in the order of their creation."""
 
     _engine: Engine
     _cursor: int
@@ -932,7 +932,7 @@ class _Names(LongCall):
         self._names = []
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Look at the next tubes."""
+        """Examine the next tubes."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, SLICE)
         for tube in tubes:
             if caller.any_tube or caller.may_use(tube.name):
@@ -941,7 +941,7 @@ class _Names(LongCall):
 
 
 class _Statistics(LongCall):
-    """The statistics of all tubes that a caller may use, by their names."""
+    """Returns the statistics of all tubes that a caller may use, by name."""
 
     _engine: Engine
     _cursor: int
@@ -956,7 +956,7 @@ class _Statistics(LongCall):
         self._writer = BytesWriter()
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Look at the next tubes."""
+        """Examine the next tubes."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
         for tube in tubes:
             if caller.any_tube or caller.may_use(tube.name):

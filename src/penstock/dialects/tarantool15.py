@@ -1,7 +1,7 @@
-"""The words of Tarantool's queue, the 1.5 API: `queue.put(space, tube, delay, ttl, ttr, pri, ...)` and its like.
+"""The functions of Tarantool's queue in its 1.5 API: `queue.put(space, tube, delay, ttl, ttr, pri, ...)` and others.
 
-A task is `[id, tube, status, field, …]`. A tube `q` of space 0 is the tube `q`, of space 5 it is `5/q`; it comes into
-being when it is first used. Its clients send numbers as strings, so wherever a number is wanted, its text will do.
+A task is `[id, tube, status, field, …]`. The tube `q` of space 0 is our tube `q`, and that of space 5 is `5/q`. Tubes
+are made at their first use. Clients of this API send numbers as strings, so the text of a number is accepted as well.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from penstock.wire.msgpack import NIL, NO_VALUES, write_array, write_text
 
 STATE_WORDS: Final = ["done", "ready", "taken", "delayed", "buried", "done", "done", "done"]
 
-# Its counters that are transitions, and the events they count.
+# The counters that correspond to events.
 _COUNTERS: Final[dict[str, list[int]]] = {
     "put": [s.PUT, s.PUT_DELAYED, s.PUBLISHED, s.PUBLISHED_DELAYED],
     "urgent": [s.PUT_URGENT],
@@ -59,10 +59,10 @@ _TASKS: Final = [
 
 
 def statistics(space: int, name: str, tube: Tube, calls: dict[str, int]) -> list[str]:
-    """`queue.statistics(space, tube)`: a flat list of names and values, all of them strings.
+    """Return `queue.statistics(space, tube)`: a flat list of names and values, all of them strings.
 
-    A tube on which nothing happened since start has no part in it. `calls` are the counters of what changes no job:
-    take_timeout, peek, meta.
+    A tube without events since start is left out. `calls` has the counters of calls that change no job: take_timeout,
+    peek, meta.
     """
     events = stats.events(tube)
     found = {counter: sum([events[event] for event in counted]) for counter, counted in _COUNTERS.items()}
@@ -80,7 +80,7 @@ def statistics(space: int, name: str, tube: Tube, calls: dict[str, int]) -> list
 
 
 def _expired(tube: Tube) -> dict[str, int]:
-    """How many tasks their ttl ended, in all and by the state it found them in."""
+    """Return how many tasks expired: the total, and the number per state in which they were."""
     found: dict[str, int] = {"ttl.total": 0}
     for (event, source, _), count in zip(s.TRANSITIONS, stats.rule_counts(tube, life=False), strict=True):
         if event == s.EXPIRED:
@@ -90,12 +90,12 @@ def _expired(tube: Tube) -> dict[str, int]:
 
 
 def priority_inside(pri: int) -> int:
-    """Its 0 to 255, higher first, as the engine has it: lower first."""
+    """Convert a priority of this API (0 to 255, higher first) to the engine's (lower first)."""
     return 255 - pri
 
 
 def priority_outside(priority: int) -> int:
-    """The engine's priority as 0 to 255, higher first; what urgent and requeue set aside is the outermost."""
+    """Convert the engine's priority to 0 to 255, higher first. `urgent` and `requeue` become 255 and 0."""
     if priority == PRIORITY_FRONT:
         return 255
     if priority == PRIORITY_BACK:
@@ -103,10 +103,10 @@ def priority_outside(priority: int) -> int:
     return max(0, min(255, 255 - priority))
 
 
-# What a task's life begins with when nobody says: as the document has it.
+# The default priority, from the documentation of the original.
 _PRI_DEFAULT: Final = 127
 
-# How many tubes a slice of statistics looks at.
+# The number of tubes per slice of statistics.
 _TUBES_SLICE: Final = 200
 
 _NOT_FOUND: Final = "Task not found"
@@ -117,7 +117,7 @@ _ONLY_CONSUMER: Final = "Only consumer that took the task can it"
 
 
 def number(value: object, what: str) -> float | int:
-    """Return the number that a value is, or that its text is."""
+    """Return a number, which may be given as text."""
     found = lua_number(value)
     if found is None:
         raise LuaError(f"{what} must be a number")
@@ -125,7 +125,7 @@ def number(value: object, what: str) -> float | int:
 
 
 def whole(value: object, what: str) -> int:
-    """A whole number, or its text."""
+    """Return a whole number, which may be given as text."""
     found = number(value, what)
     if isinstance(found, float):
         raise LuaError(f"{what} must be a whole number")
@@ -133,7 +133,7 @@ def whole(value: object, what: str) -> int:
 
 
 def time_ms(call: Request, at: i64, what: str) -> int:
-    """A time in seconds that a call may bring, in milliseconds; 0 where it brings none, or nothing positive."""
+    """Return an optional time in seconds as milliseconds; 0 if it is missing or not positive."""
     value = argument(call, at)
     if value is None:
         return 0
@@ -142,7 +142,7 @@ def time_ms(call: Request, at: i64, what: str) -> int:
 
 
 def wait_ms(value: object) -> int:
-    """How long a take may wait: for ever where it does not say, or says something negative."""
+    """Return how long a take may wait. A missing or negative timeout is unlimited."""
     if value is None:
         return NEVER
     seconds = number(value, "timeout")
@@ -164,7 +164,7 @@ def _space(call: Request) -> int:
 def _space_number(value: object) -> int:
     space = whole(value, "space")
     if space < 0 or space >= 1 << 32:
-        raise LuaError("space must be a number from 0 on")
+        raise LuaError("space must be a number from 0 to 4294967295")
     return space
 
 
@@ -173,7 +173,7 @@ def _prefix(space: int) -> bytes:
 
 
 def _split(name: bytes) -> tuple[int, bytes]:
-    """The space and the name within it of a tube."""
+    """Return the space of a tube and its name within the space."""
     digits, mark, rest = name.partition(b"/")
     if mark and rest and digits.isdigit() and digits[:1] != b"0" and len(digits) < 11:
         return int(digits), rest
@@ -183,10 +183,10 @@ def _split(name: bytes) -> tuple[int, bytes]:
 class Queue15:
     """The functions of the 1.5 API."""
 
-    pri_is_offset: bool  # A priority is added to 127, as the original's code does, and not what its document says.
+    pri_is_offset: bool  # Add priorities to 127, as the original's code does. Its documentation says otherwise.
     _site: Site
     _engine: Engine
-    _calls: dict[int, dict[str, int]]  # What was called that changes no task, by the number of the tube.
+    _calls: dict[int, dict[str, int]]  # Counts of calls that change no task, by the number of the tube.
 
     def __init__(self, site: Site) -> None:
         self.pri_is_offset = False
@@ -195,7 +195,7 @@ class Queue15:
         self._calls = {}
 
     def functions(self) -> dict[bytes, Method]:
-        """All functions, by their names."""
+        """Return all functions by name."""
         dig = Method(WRITE, self.dig)
         return {
             b"put": Method(WRITE, self.put),
@@ -225,11 +225,11 @@ class Queue15:
         return self._put(caller, call, False, False, now)
 
     def urgent(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.urgent(space, tube, delay, ttl, ttr, pri, ...): before all others, unless it has a delay"""
+        """queue.urgent(space, tube, delay, ttl, ttr, pri, ...): puts in front of all others, unless delayed"""
         return self._put(caller, call, True, False, now)
 
     def put_unique(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.put_unique(space, tube, delay, ttl, ttr, pri, data, ...): the task of this data, if there is one"""
+        """queue.put_unique(space, tube, delay, ttl, ttr, pri, data, ...): returns the task with this data, if any"""
         if len(call.args) < 7 or call.args[6] == NIL:
             raise LuaError("Can not put unique task without data")
         return self._put(caller, call, False, True, now)
@@ -260,7 +260,7 @@ class Queue15:
             )
         job = self._engine.put(tube, draft, now)
         if job.created == now and job.state == s.TAKEN:
-            # Somebody has waited for it; what its producer has put was ready.
+            # A waiting client already has the task. The producer gets the state in which it was put.
             return self.task(job, space, "ready")
         return self.task(job, space, STATE_WORDS[job.state])
 
@@ -280,7 +280,7 @@ class Queue15:
         return name
 
     def name_of(self, space: object, tube: object) -> bytes:
-        """The name of the tube that is this one of a space."""
+        """Return the full name of a tube in a space."""
         return _prefix(_space_number(space)) + _text(tube, "tube")
 
     # Taking
@@ -310,7 +310,7 @@ class Queue15:
         return None
 
     def deliver(self, caller: Caller, job: Job, space: int, now: i64) -> bytes:
-        """The results of a take: a job that was just taken."""
+        """Return the results of a take: a job that was just taken."""
         body = job.shown_body()
         if not isinstance(body, bytes):
             body = self._site.bodies(caller, [job], now)[0]
@@ -346,12 +346,12 @@ class Queue15:
         job = self._job(caller, call, now)
         if job.state != s.TAKEN:
             self._check(NOT_TAKEN, "done")
-        # The original's own slip of the pen, which clients may match.
+        # The original says "done" here by mistake, and clients may match it.
         self._check(self._engine.bury(caller.connection.session, job, now), "done")
         return self.task(job, _space(call), "buried")
 
     def done(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.done(space, id, ...): the fields take the place of the task's"""
+        """queue.done(space, id, ...): the new fields replace those of the task"""
         job = self._job(caller, call, now)
         body = from_fields(call.args[2:])
         self._site.have_room(len(body.data))
@@ -371,7 +371,7 @@ class Queue15:
             raise LuaError(_NOT_FOUND)
         raise LuaError("Task is not taken" if outcome == NOT_TAKEN else f"{_ONLY_CONSUMER} {what}")
 
-    # What anyone may do
+    # Calls that do not need the task to be held
 
     def dig(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
         """queue.dig(space, id)"""
@@ -411,7 +411,7 @@ class Queue15:
         return self.task(job, _space(call), STATE_WORDS[job.state])
 
     def meta(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.meta(space, id): 13 fields, moments and times in seconds"""
+        """queue.meta(space, id): 13 fields, times in seconds"""
         job = self._job(caller, call, now)
         tube = self._engine.tube_of(job)
         self.count(tube, "meta")
@@ -435,7 +435,7 @@ class Queue15:
         return one(told)
 
     def statistics(self, caller: Caller, call: Request, _: bytes, now: i64) -> bytes | None:
-        """queue.statistics(space, tube): names and values in turn, all of them strings"""
+        """queue.statistics(space, tube): names and values alternately, all of them strings"""
         self._engine.advance(now)
         space = -1 if argument(call, 0) is None else _space(call)
         if argument(call, 1) is None:
@@ -444,7 +444,7 @@ class Queue15:
         return one([] if tube is None else self.told(tube))
 
     def told(self, tube: Tube) -> list[str]:
-        """The statistics of a tube."""
+        """Return the statistics of a tube."""
         space, name = _split(tube.name)
         return statistics(space, name.decode("utf-8", "backslashreplace"), tube, self._calls.get(tube.number, {}))
 
@@ -453,7 +453,7 @@ class Queue15:
         counts = self._calls.get(tube.number)
         if counts is None:
             if len(self._calls) > len(self._engine.tubes):
-                # Those of tubes that are gone.
+                # Remove the counts of tubes that no longer exist.
                 there = [each.number for each in self._engine.tubes.values()]
                 self._calls = {each: self._calls[each] for each in there if each in self._calls}
             counts = {}
@@ -463,14 +463,14 @@ class Queue15:
     # Tasks
 
     def _found(self, name: bytes) -> Tube | None:
-        """The tube of a name, if there is one anywhere."""
+        """Return the tube of a name, or None. Raise Elsewhere if it is on another node."""
         tube = self._engine.tubes.get(name)
         if tube is None:
             self._site.seek([name])
         return tube
 
     def _job(self, caller: Caller, call: Request, now: i64) -> Job:
-        """The job of the id that a call is about, in its space."""
+        """Return the job of a call by its id. It must be in the space of the call."""
         space = _space(call)
         text = _text(argument(call, 1), "id")
         found = self._site.ids.parse_hex(text) if len(text) == HEX_ID_BYTES else self._site.number_of(text)
@@ -482,7 +482,7 @@ class Queue15:
         return job
 
     def task(self, job: Job, space: int, status: str) -> bytes:
-        """The results of a function that gives a task."""
+        """Return the results of a function that returns a task."""
         body = job.shown_body()
         kind = job.shown_kind()
         if not isinstance(body, bytes):
@@ -493,7 +493,7 @@ class Queue15:
         return self.with_body(job, space, status, body, kind)
 
     def with_body(self, job: Job, space: int, status: str, body: bytes, kind: int) -> bytes:
-        """The same of a task whose body is known."""
+        """Return the results of a function that returns a task whose body is already read."""
         writer = BytesWriter()
         writer.append(0x91)
         write_array(writer, 3 + fields_count(body, kind))
@@ -523,7 +523,7 @@ class _Take(Pending):
         self._space = space
 
     def result(self, wait: Waiting, now: i64) -> bytes:
-        """A task, or nothing when the time is over."""
+        """Return a task, or nothing if the time is over."""
         assert isinstance(wait, Wait)
         if wait.jobs:
             return self._queue.deliver(self.caller, wait.jobs[0], self._space, now)
@@ -532,11 +532,11 @@ class _Take(Pending):
 
 
 class _Statistics(LongCall):
-    """The statistics of every tube of a space, or of all of them."""
+    """Returns the statistics of every tube of a space, or of all spaces."""
 
     _queue: Queue15
     _engine: Engine
-    _space: int  # Negative for all.
+    _space: int  # Negative for all spaces.
     _cursor: int
     _told: list[object]
 
@@ -549,7 +549,7 @@ class _Statistics(LongCall):
         self._told = []
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Look at the next tubes."""
+        """Examine the next tubes."""
         tubes, self._cursor = self._engine.scan_tubes(self._cursor, _TUBES_SLICE)
         for tube in tubes:
             if self._space < 0 or _split(tube.name)[0] == self._space:

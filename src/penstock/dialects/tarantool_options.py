@@ -1,8 +1,8 @@
-"""Which options of Tarantool's queue a tube has, and the warnings about all others.
+"""The options of Tarantool's queue that a tube supports, and warnings about the others.
 
-tarantool/queue reads the options that the type of a tube uses and ignores all others, whatever their values are. Its
-clients depend on this: they send the same options to tubes of every type. Here the policy of a tube decides. An option
-that the tube has is checked. Any other option is left out, and a warning about it is logged once (ADR 19).
+tarantool/queue reads the options that the type of a tube uses and ignores all others with any value. Its clients depend
+on this: they send the same options to tubes of every type. Here the policy of a tube decides. A supported option is
+checked. Any other option is dropped, and a warning about it is logged once (ADR 19).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _OWN: Final = frozenset(
     ["capacity_bytes", "retry", "max_deliveries", "dead_letter", "keep", "zombie", "dedup_window", "dedup_count"]
 )
 
-# How many different warnings are logged. Clients choose the names of options, so the number has to be bounded.
+# The maximum number of different warnings. Clients choose the names of options, so the number has to be limited.
 WARNINGS_MAX: Final = 1_000
-# How many characters of an option's name a warning shows.
+# A warning shows at most this many characters of an option's name.
 _NAME_CHARS_MAX: Final = 64
 
 # Returns whether a tube with this policy has an option of this name.
@@ -75,7 +75,7 @@ def has_release_option(policy: TubePolicy, name: str) -> bool:
 
 
 class IgnoredOptions:
-    """Takes the options that a tube does not have out of calls, and warns about each of them once.
+    """Removes the options that a tube does not support from calls, and warns about each of them once.
 
     A warning is about a function, a type and an option. After WARNINGS_MAX of them no more are logged.
     """
@@ -90,7 +90,7 @@ class IgnoredOptions:
     def known(
         self, function: str, policy: TubePolicy, options: dict[object, object], has: HasOption
     ) -> dict[str, object]:
-        """Return the options of a call that the tube has. An option whose value is nil was not given.
+        """Return the options of a call that the tube supports. An option with the value nil counts as missing.
 
         A driver interprets all options itself.
         """

@@ -1,4 +1,4 @@
-"""The words of xqueue: its statuses and its statistics."""
+"""The statuses and the statistics of xqueue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.core import states as s
 from penstock.core import stats
 from penstock.core.tube import Tube
 
-# By the number of the state, and one more: S, another tube. What is staged is not there yet.
+# By the number of the state. The last letter, S, stands for another tube. Staged jobs are not visible yet.
 STATUS_LETTERS: Final = ["X", "R", "T", "W", "B", "D", "Z", "X", "S"]
 # By the number of the state: the names of the counts in the pretty form of the statistics.
 STATUS_WORDS: Final = ["X", "Ready", "Taken", "Waiting", "Buried", "Done", "Zombie"]

@@ -1,4 +1,4 @@
-"""The arguments of a space's methods: keys aside, what they may be, and in which words the rest is refused."""
+"""Checks of the arguments of a space's methods, except keys, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def is_number(value: object) -> bool:
 
 
 def state_back(delay_ms: int) -> int:
-    """The state of a task that comes back, at once or after a delay."""
+    """Return the state of a task that is returned to the queue, at once or after a delay."""
     return s.READY if delay_ms == 0 else s.DELAYED
 
 
 def count_of(given: object) -> int:
-    """How many tasks; nil and infinity are all."""
+    """Return a number of tasks. nil and infinity mean all."""
     if given is None or (isinstance(given, float) and math.isinf(given) and given > 0):
         return NEVER
     if isinstance(given, float) and given.is_integer():
@@ -56,7 +56,7 @@ def duration_of(value: object, what: str) -> int:
 
 
 def seconds_ms(value: object, what: str) -> int:
-    """A time that ends."""
+    """Return a finite time in milliseconds."""
     ms = duration_of(value, what)
     if ms == NEVER:
         raise XqueueError(f"{what} must be finite")
@@ -70,7 +70,7 @@ def state_of(given: object) -> int:
         if name in names:
             state = names.index(str(name))
             if state == s.TAKEN:
-                raise XqueueError("A task cannot be switched to T: take it")
+                raise XqueueError("A task cannot be switched to T; use take")
             if s.READY <= state <= s.ZOMBIE:
                 return state
     raise XqueueError(f"Wrong status {'nil' if given is None else repr(given)}, may be [R, W, B, D, Z]")

@@ -1,4 +1,4 @@
-"""xqueue by CALL: `xqueue.upgrade(space, options)`, and `box.space.NAME:method` of the spaces that it made."""
+"""xqueue over CALL: `xqueue.upgrade(space, options)`, and `box.space.NAME:method` for the spaces that it made."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from penstock.wire.errors import NoProcedure
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import pack, unpack
 
-# What changes nothing.
+# Methods that change nothing.
 READING: Final = ("get", "select", "count", "len", "wait", "stats", "queue_stats")
 _ADMINISTRATING: Final = ("truncate",)
-# What is the same for all spaces.
+# Methods that work in the same way for all spaces.
 _OF_EVERY_SPACE: Final = ("select", "count", "len")
 
 
@@ -34,11 +34,11 @@ class Module(Family):
         self._upgrade = Method(ADMIN, self.upgrade)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """The function of a name."""
+        """Return the function of a name."""
         return self._upgrade if name == b"upgrade" else None
 
     def upgrade(self, caller: Caller, call: Request, _: bytes, now: int) -> bytes | None:
-        """upgrade(space, {format, fields, features, primary_key, tube_stats}): the options, and what was changed"""
+        """upgrade(space, {format, fields, features, primary_key, tube_stats}): the options, and the changed ones"""
         space = argument(call, 0)
         if isinstance(space, str):
             space = space.encode("utf-8", "surrogateescape")
@@ -50,7 +50,7 @@ class Module(Family):
 
 
 class SpaceMethods(Family):
-    """`box.space.NAME:method`. Spaces that were not made by upgrade are another family's."""
+    """`box.space.NAME:method`. Calls on spaces that were not made by upgrade go to another family."""
 
     _spaces: Spaces
     _others: Family
@@ -67,7 +67,7 @@ class SpaceMethods(Family):
             self._methods[name.encode()] = Method(group, _SpaceMethod(spaces, others, name).call)
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """The method of a name."""
+        """Return the method of a name."""
         return self._methods.get(name) or self._others.method(owner, name)
 
     def index_method(self, index: bytes, name: bytes) -> Method | None:
@@ -76,7 +76,7 @@ class SpaceMethods(Family):
 
 
 class _SpaceMethod:
-    """One method of every space."""
+    """One method of all spaces."""
 
     def __init__(self, spaces: Spaces, others: Family, name: str) -> None:
         self._spaces = spaces
@@ -84,7 +84,7 @@ class _SpaceMethod:
         self._name = name
 
     def call(self, caller: Caller, call: Request, owner: bytes, now: int) -> bytes | None:
-        """Call it on the space of a name; one that xqueue knows nothing of may know it by itself."""
+        """Call the method on a space. If the space was not made by upgrade, pass the call to the other family."""
         space = self._spaces.find(owner)
         if space is None:
             other = self._others.method(owner, self._name.encode())
@@ -110,18 +110,18 @@ class _Waiting(Pending):
     waits: Waits
 
     def result(self, wait: Waiting, now: i64) -> bytes:
-        """What it is answered."""
+        """Return the results after the wait has ended."""
         return pack(self.waits.finish(wait, now))
 
 
 class _Stepping(LongCall):
-    """A method that takes many turns."""
+    """A method that runs in slices."""
 
     def __init__(self, call: Request, steps: Steps) -> None:
         super().__init__(call)
         self._steps = steps
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Take a turn's worth of it."""
+        """Run the next slice."""
         results = self._steps.step(now)
         return None if results is None else pack(results)

@@ -1,8 +1,8 @@
-"""What `xqueue.upgrade` is asked for: the fields of a space, its key, which fields are the queue's, and its features.
+"""The options of `xqueue.upgrade`: the fields of a space, its primary key, the fields of the queue, and the features.
 
-A space is a tube. Its features are fields of the tube's policy, and are read from there; what the engine has no use for
-(the names and types of the fields, how ids are made, how rows are shown) is JSON in the policy's notes, so a log brings
-the space back. Field numbers are counted from 1 in what users say, as Lua does, and from 0 in here.
+A space is a tube. Its features are fields of the tube's policy. The options that the engine does not need (names and
+types of fields, how ids are made, the form of results) are stored as JSON in the notes of the policy, so the journal
+restores the space. Users count fields from 1, as in Lua; this code counts from 0.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from penstock.wire.errors import BoxError
 
 NO_FIELD: Final = -1
 
-_LUA: Final = 32  # Tarantool's number for what Lua code refuses.
+_LUA: Final = 32  # Tarantool's error number for errors that Lua code raises.
 
-# How the key of a task comes about.
+# Ways to make the key of a new task.
 AUTO_INCREMENT: Final = "auto_increment"
 TIME64: Final = "time64"
 UUID: Final = "uuid"
@@ -45,7 +45,7 @@ _TYPES: Final = (
 _ALIASES: Final = {"*": "any", "num": "unsigned", "uint": "unsigned", "int": "integer", "str": "string"}
 _NUMBERS: Final = ("unsigned", "integer", "number")
 _KEY_TYPES: Final = ("string", *_NUMBERS, "any", "scalar")
-# Which types the queue's own fields may have.
+# The allowed types of the queue's own fields.
 _QUEUE_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "status": ("string", "any", "scalar"),
     "runat": ("number", "double", "any", "scalar"),
@@ -55,7 +55,7 @@ _QUEUE_TYPES: Final[dict[str, tuple[str, ...]]] = {
 
 
 class XqueueError(CommandError, BoxError):
-    """A space refused this, in the words of the xqueue; docs/reference/xqueue.md has its methods and what they need."""
+    """The space refused the call, with xqueue's text; docs/reference/xqueue.md describes the methods."""
 
     code = "XQUEUE"
 
@@ -74,7 +74,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Options:
-    """What a space is. Fields are positions, from 0; NO_FIELD where there is none."""
+    """The options of a space. Fields are positions from 0; NO_FIELD if the space does not have the field."""
 
     format: tuple[Field, ...]  # Empty: rows are arrays of any length.
     key: tuple[int, ...]
@@ -87,25 +87,25 @@ class Options:
     buried: bool
     delayed: bool
     keep: bool
-    zombie: bool | float  # A number is its default in seconds, True has none, False is no such feature.
+    zombie: bool | float  # A number is the default in seconds. True: without a default. False: the feature is off.
     ttl: bool | float
     ttr: bool | float
     not_check_session: bool
     tube_stats: tuple[str, ...]
 
     def same_rows(self, other: Options) -> bool:
-        """Whether a task of one is a task of the other."""
+        """Return whether tasks of both spaces have the same rows."""
         mine = (self.format, self.key, self.status, self.runat, self.priority, self.tube)
         return mine == (other.format, other.key, other.status, other.runat, other.priority, other.tube)
 
     def key_type(self, part: int = 0) -> str:
-        """The type of a part of the key."""
+        """Return the type of a part of the key."""
         at = self.key[part]
         return self.format[at].type if at < len(self.format) else "any"
 
 
 def as_map(value: object, what: str) -> dict[Any, Any]:
-    """A table of Lua with names in it; an empty one may come as an array, and none as nil."""
+    """Return a Lua table as a map. An empty table may arrive as an array, and a missing one as nil."""
     if value is None or (isinstance(value, (list, tuple)) and not value):
         return {}
     if not isinstance(value, dict):
@@ -114,7 +114,7 @@ def as_map(value: object, what: str) -> dict[Any, Any]:
 
 
 def as_list(value: object, what: str) -> list[Any]:
-    """A table of Lua without names in it; an empty one may come as a map, and none as nil."""
+    """Return a Lua table as a list. An empty table may arrive as a map, and a missing one as nil."""
     if value is None or value == {}:
         return []
     if not isinstance(value, (list, tuple)):
@@ -123,7 +123,7 @@ def as_list(value: object, what: str) -> list[Any]:
 
 
 def lua_type(value: object) -> str:
-    """What Lua calls a value."""
+    """Return Lua's name for the type of a value."""
     if value is None:
         return "nil"
     if isinstance(value, bool):
@@ -136,11 +136,11 @@ def lua_type(value: object) -> str:
 
 
 def read_options(given: object, before: Options | None = None) -> Options:
-    """Return what upgrade was asked for. Options of a space that exists keep their values where they are left out."""
+    """Return the options of an upgrade. Options of an existing space keep their values if they are left out."""
     opts = as_map(given, "options")
     _known(opts, _OPTIONS, "option")
     if opts.get("worker") is not None or opts.get("workers") is not None:
-        raise XqueueError("workers run in process only; see penstock.compat.xqueue")
+        raise XqueueError("workers run only in your own process; use penstock.compat.xqueue")
     if before is not None and opts.get("format") is None:
         format = before.format
     else:
@@ -163,7 +163,7 @@ def read_options(given: object, before: Options | None = None) -> Options:
         format, key, status, runat, priority, tube,
         REQUIRED, TUPLE, True, False, False, False, False, False, False, (),
     )  # fmt: skip
-    # A space with other rows is refused by upgrade, whatever its features are.
+    # If the rows differ, `upgrade` refuses the change in any case.
     if before is not None and before.same_rows(rows):
         features = {**_features(before), **{name: value for name, value in features.items() if value is not None}}
         stats = before.tube_stats if stats is None else stats
@@ -192,7 +192,7 @@ def _read_field(given: object, number: int) -> Field:
         given = {"name": given[0] if given else None, "type": given[1] if len(given) > 1 else None}
     if not isinstance(given, dict):
         raise XqueueError(f"field {number} of format must be a table or a name, not {lua_type(given)}")
-    # A table of Lua that has both, {"name", "string", is_nullable = true}, comes with numbers as names.
+    # A Lua table with positions and names, {"name", "string", is_nullable = true}, arrives with the keys 1 and 2.
     name, type = given.get("name", given.get(1)), given.get("type", given.get(2))
     if not isinstance(name, str) or not name:
         raise XqueueError(f"field {number} of format has no name")
@@ -204,14 +204,14 @@ def _read_field(given: object, number: int) -> Field:
 
 
 def _position(given: object, format: tuple[Field, ...], what: str) -> int:
-    """Where a field is that is given by its name or its number."""
+    """Return the position of a field that is given by name or by number."""
     if isinstance(given, str):
         for at, field in enumerate(format):
             if field.name == given:
                 return at
         raise XqueueError(f"unknown field {given} for {what}")
     if isinstance(given, float) and given.is_integer():
-        given = int(given)  # Lua has one kind of numbers.
+        given = int(given)  # Lua has only one type of numbers.
     if isinstance(given, bool) or not isinstance(given, int):
         raise XqueueError(f"wrong type {lua_type(given)} for {what}, a field is a name or a number")
     if given < 1 or (format and given > len(format)) or given > _FIELDS_MAX:
@@ -219,7 +219,7 @@ def _position(given: object, format: tuple[Field, ...], what: str) -> int:
     return given - 1
 
 
-# A row without a format has at most so many fields.
+# The maximum number of fields in a row without a format.
 _FIELDS_MAX: Final = 1_000
 
 
@@ -253,9 +253,9 @@ def _check_apart(key: tuple[int, ...], fields: list[int]) -> None:
     for what, at in zip(_QUEUE_FIELDS, fields, strict=True):
         if at != NO_FIELD and used.count(at) > 1:
             raise XqueueError(f"field {at + 1} is used twice in opts.fields")
-        # A tube may be part of the key: then a task cannot be moved to another.
+        # The tube may be part of the key. Then a task cannot be moved to another tube.
         if at in key and what != "tube":
-            raise XqueueError(f"field {at + 1} is part of the primary key, and cannot be {what}")
+            raise XqueueError(f"field {at + 1} is part of the primary key, so it cannot be {what}")
 
 
 def _with_features(given: dict[Any, Any], tube_stats: object, rows: Options) -> Options:
@@ -278,7 +278,7 @@ def _with_features(given: dict[Any, Any], tube_stats: object, rows: Options) -> 
         if not isinstance(tube, str):
             raise XqueueError(f"tube_stats must be names of tubes, not {lua_type(tube)}")
         if not tube.isprintable():
-            raise XqueueError("tube_stats must be names that can be printed")
+            raise XqueueError("tube_stats must be printable names of tubes")
     if stats and rows.tube == NO_FIELD:
         raise XqueueError("tube_stats requires tube field")
     return dataclasses.replace(
@@ -313,7 +313,7 @@ def _time(given: dict[Any, Any], name: str) -> bool | float:
         raise XqueueError(f"feature {name} must be true or a number of seconds above 0")
     if duration_ms(value, name) == NEVER:
         if name == "zombie":
-            raise XqueueError("feature zombie must be finite; for ever is keep")
+            raise XqueueError("feature zombie must be finite; use keep to store tasks without limit")
         return True
     return value
 
@@ -351,7 +351,7 @@ def _read_retval(given: object, rows: Options) -> str:
 
 
 def policy_of(options: Options, base: TubePolicy = p.XQUEUE) -> TubePolicy:
-    """What the tube of a space promises. What is no feature (a capacity, a retry policy) is as it was."""
+    """Return the policy of a space's tube. Settings that are not features (capacity, retry) are kept from `base`."""
     zombie = options.zombie
     return dataclasses.replace(
         base,
@@ -376,7 +376,7 @@ def _ms(value: bool | float, what: str, unsaid: int) -> int:
 
 
 def told(options: Options) -> dict[str, Any]:
-    """Return the options of a space as upgrade takes them, with the values of those that were left out."""
+    """Return all options of a space in the form of `upgrade`, including those that were left out."""
     return {**_noted(options), "features": _features(options), "tube_stats": list(options.tube_stats)}
 
 
@@ -385,7 +385,7 @@ def _features(options: Options) -> dict[str, Any]:
 
 
 def changes(before: Options, after: Options) -> dict[str, list[Any]]:
-    """Return the options that an upgrade changed, by their names, with the values before and after it."""
+    """Return the options that an upgrade changed, by name, with the values before and after."""
     old, new = _features(before), _features(after)
     found = {f"features.{name}": [old[name], new[name]] for name in _FEATURES if old[name] != new[name]}
     if before.tube_stats != after.tube_stats:
@@ -394,7 +394,7 @@ def changes(before: Options, after: Options) -> dict[str, list[Any]]:
 
 
 def _noted(options: Options) -> dict[str, Any]:
-    """What the policy of a space's tube has no field for."""
+    """Return the options that have no field in the policy."""
     fields = {what: getattr(options, what) + 1 for what in _QUEUE_FIELDS if getattr(options, what) != NO_FIELD}
     return {
         "format": [{"name": field.name, "type": field.type, "is_nullable": field.nullable} for field in options.format],
@@ -405,14 +405,14 @@ def _noted(options: Options) -> dict[str, Any]:
 
 
 def options_of(policy: TubePolicy) -> Options | None:
-    """The options of a space whose tube has this policy; None if it is no space."""
+    """Return the options of the space whose tube has this policy, or None if the tube is not a space."""
     if not policy.notes:
         return None
     try:
         rows = read_options(json.loads(policy.notes)["xqueue"])
     except (ValueError, KeyError, TypeError, XqueueError):
-        return None  # Notes of another vocabulary, or of somebody who wrote a policy by hand.
-    # The features are the policy's own fields, so they are what anybody altered the tube to.
+        return None  # The notes belong to another dialect, or the policy was written by hand.
+    # The features are fields of the policy, so changes by TUBE ALTER are included.
     return dataclasses.replace(
         rows,
         buried=policy.has_bury,

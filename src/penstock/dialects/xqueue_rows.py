@@ -1,16 +1,16 @@
-"""Rows of a space, and the jobs they are.
+"""Conversion between the rows of a space and jobs.
 
-A row is what users see; a job is what the queue has. Of a row's fields
+Users see rows, and the queue stores jobs. The fields of a row are stored as follows:
 
-    the key                        is the job's name; a key that the queue makes costs no name: an auto_increment is the
-                                   job's integer, a uuid is its id
-    tube, priority                 are the job's key and priority
-    status, runat                  are its state and its next deadline: the queue's own, whatever a row says
-    all others                     are its body: of one, its value as it is; of several, a map by their names, or
-                                   without a format an array
+    the key                        the job's name; a key that the queue makes needs no name: auto_increment is the
+                                   job's number, and uuid is its id
+    tube, priority                 the job's key and priority
+    status, runat                  the job's state and its next deadline; values in a row are ignored
+    all others                     the job's body: a single field as its value; several fields as a map by name, or
+                                   as an array if there is no format
 
-so whoever speaks another vocabulary finds the payload and nothing else in the body, and what they put is a row here: a
-body that is no map of this space's fields is shown whole in the first of them.
+Clients of other dialects therefore find only the payload in the body. Their jobs are rows here: if a body is not a map
+of this space's fields, the whole body is shown in the first payload field.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from penstock.wire.msgpack import VALUE_DEPTH_MAX, Ext, Reader, pack
 
 Row = list[Any]
 
-# Tarantool's own numbers of errors.
+# Tarantool's error numbers.
 FIELD_TYPE: Final = 23
 FIELD_MISSING: Final = 39
 FIELD_COUNT: Final = 38
 
-# Several fields are a body that nests one level deeper than they may.
+# A body with several fields is nested one level deeper than its fields may be.
 _ROW_DEPTH_MAX: Final = VALUE_DEPTH_MAX + 1
 
-# What msgpack can hold of integers.
+# The range of integers in msgpack.
 _INT_MIN: Final = -(1 << 63)
 _INT_MAX: Final = (1 << 64) - 1
 
@@ -50,12 +50,12 @@ _EXTENSIONS: Final = {"decimal": 1, "uuid": 2, "datetime": 4, "interval": 6}
 
 
 class Rows:
-    """How the rows of one space and its jobs become each other."""
+    """Converts between the rows of one space and jobs."""
 
     options: Options
     _names: list[str]
-    _payload: list[int]  # Positions of the fields that are in the body, where there is a format.
-    _queue_fields: frozenset[int]  # Of those that are not.
+    _payload: list[int]  # Positions of the fields that are in the body, if there is a format.
+    _queue_fields: frozenset[int]  # Positions of the fields that are not in the body.
 
     def __init__(self, options: Options, space: str) -> None:
         self.options = options
@@ -68,7 +68,7 @@ class Rows:
     # From users
 
     def read(self, task: object) -> Row:
-        """The row that a table, an array or a tuple is. Its key may be missing; the other fields are as they must."""
+        """Return the row of a table, an array or a tuple. Its key may be missing; the other fields are checked."""
         if isinstance(task, dict):
             row = self._from_map(task)
         elif isinstance(task, (list, tuple)):
@@ -90,7 +90,7 @@ class Rows:
         return row
 
     def check(self, row: Row) -> Row:
-        """A row of its whole length whose fields are of their types; not its key, which may yet be made."""
+        """Return a row in its full length after checking the types of its fields, except the key."""
         format, key = self.options.format, self.options.key
         if format and len(row) > len(format):
             raise XqueueError(
@@ -108,7 +108,7 @@ class Rows:
     def check_given(self, row: Row, before: Row | None = None) -> None:
         """Refuse a row without a tube or a priority, if the format does not allow nil there.
 
-        A row that had none `before` may stay without one: a job that another vocabulary put has neither.
+        A row that had none `before` may stay without: a job that was put through another dialect has neither.
         """
         for at in (self.options.priority, self.options.tube):
             if at == NO_FIELD or at >= len(self.options.format) or at in self.options.key or row[at] is not None:
@@ -118,21 +118,21 @@ class Rows:
                 raise _wrong_type(at, field.name, field.type, None)
 
     def key(self, row: Row) -> list[Any] | None:
-        """The key of a row, or None if a part of it is missing."""
+        """Return the key of a row, or None if a part of it is missing."""
         parts = [row[at] for at in self.options.key]
         return None if None in parts else self.check_key(parts)
 
     def check_key(self, parts: list[Any]) -> list[Any]:
-        """A key in the one way it is written, if it can be one."""
+        """Check a key and return it in its canonical form."""
         return [self._key_part(part, value) for part, value in enumerate(parts)]
 
     def _key_part(self, part: int, value: Any) -> Any:
         wanted = self.options.key_type(part)
         if isinstance(value, bytes) and wanted in ("string", "any", "scalar"):
-            # A client may send any text as binary.
+            # Some clients send text as binary.
             value = value.decode("utf-8", "surrogateescape")
         if isinstance(value, float) and value.is_integer() and wanted != "string" and abs(value) < 1 << 53:
-            value = int(value)  # Lua has one kind of numbers.
+            value = int(value)  # Lua has only one type of numbers.
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if number and not (isinstance(value, float) and not math.isfinite(value)):
             whole = isinstance(value, int) and _INT_MIN <= value <= _INT_MAX
@@ -148,7 +148,7 @@ class Rows:
         )
 
     def priority(self, row: Row) -> int:
-        """The priority that a row says."""
+        """Return the priority in a row."""
         at = self.options.priority
         if at == NO_FIELD:
             return PRIORITY_UNSET
@@ -162,7 +162,7 @@ class Rows:
         return check_priority(value)
 
     def tube(self, row: Row) -> bytes | None:
-        """The tube that a row says: the key of its job."""
+        """Return the tube in a row, which is the key of its job."""
         at = self.options.tube
         if at == NO_FIELD:
             return None
@@ -172,7 +172,7 @@ class Rows:
         return tube_key(value, at)
 
     def body(self, row: Row) -> tuple[bytes, int]:
-        """The body of the job that a row becomes, and of which kind it is."""
+        """Return the body of a row's job and its kind."""
         if self._names:
             if not self._payload:
                 return b"", BODY_BYTES
@@ -189,7 +189,7 @@ class Rows:
     # To users
 
     def row(self, job: Job, key: list[Any], tube: bytes, body: bytes, state: int) -> Row:
-        """The row of a job that is in a state, or was before it went."""
+        """Return the row of a job with the status of `state`."""
         options = self.options
         row = self._with_payload(_shown(body, job.body_kind), job.body_kind)
         for at, value in zip(options.key, key, strict=True):
@@ -204,11 +204,11 @@ class Rows:
         return row
 
     def show(self, row: Row) -> object:
-        """A row as this space returns it."""
+        """Return a row in the form of this space's results."""
         return dict(zip(self._names, row, strict=True)) if self.options.retval == TABLE else row
 
     def _with_payload(self, value: Any, kind: int) -> Row:
-        """A row with nothing but what a body holds."""
+        """Return a row that has only the fields of a body."""
         if self._names:
             row: Row = [None] * len(self._names)
             own = len(self._payload) > 1 and isinstance(value, dict) and all(self._is_payload(name) for name in value)
@@ -231,7 +231,7 @@ class Rows:
 
 
 def tube_key(value: object, at: int) -> bytes:
-    """The name of a tube as a job's key."""
+    """Return the name of a tube as a job key."""
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str) or not _is_writable(value):
@@ -240,7 +240,7 @@ def tube_key(value: object, at: int) -> bytes:
 
 
 def _is_writable(text: str) -> bool:
-    """Whether a text has bytes: one out of a packet has, also where it is not UTF-8."""
+    """Return whether a text can be encoded. Text from a packet can, even if it was not UTF-8."""
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -249,12 +249,12 @@ def _is_writable(text: str) -> bool:
 
 
 def key_text(key: list[Any]) -> str:
-    """A key for people."""
+    """Return a key as text for messages."""
     return str(key[0]) if len(key) == 1 else json.dumps(key)
 
 
 def key_name(key: list[Any], options: Options) -> bytes:
-    """The name of the job whose key this is: text as it is, anything else as JSON."""
+    """Return the name of the job with this key: text unchanged, other values as JSON."""
     if len(key) == 1 and options.key_type() == "string":
         return bytes(key[0].encode("utf-8", "surrogateescape"))
     written = json.dumps(key if len(key) > 1 else key[0], separators=(",", ":"), ensure_ascii=False)
@@ -262,7 +262,7 @@ def key_name(key: list[Any], options: Options) -> bytes:
 
 
 def named_key(name: bytes, options: Options) -> list[Any]:
-    """The key behind a job's name. A name that another vocabulary gave may be anything."""
+    """Return the key of a job name. A name from another dialect can be any text."""
     text = name.decode("utf-8", "surrogateescape")
     if len(options.key) == 1 and options.key_type() == "string":
         return [text]
@@ -277,7 +277,7 @@ def named_key(name: bytes, options: Options) -> list[Any]:
 
 
 def made_key(job: Job, options: Options, ids: IdForms) -> list[Any]:
-    """The key of a job that nobody named: its integer, or its id as a uuid."""
+    """Return the key of a job without a name: its number, or its id as a uuid."""
     first: Any = int(job.local)
     if options.key_type() in ("string", "any", "scalar") and options.id != "auto_increment":
         digits = ids.hex(job.id).decode()
@@ -293,7 +293,7 @@ def key_of_job(job: Job, options: Options, ids: IdForms) -> list[Any]:
 
 
 def find_unnamed(engine: Engine, tube: Tube, ids: IdForms, key: list[Any]) -> Job | None:
-    """Return the job of a primary key that the queue made of the job itself."""
+    """Return the job of a primary key that the queue made from the job's number or id."""
     if len(key) != 1:
         return None
     job: Job | None = None
@@ -314,7 +314,7 @@ def find_job(engine: Engine, tube: Tube, options: Options, ids: IdForms, key: li
 
 
 def runat_of(job: Job) -> float:
-    """Return when something happens to a job by itself, in seconds; 0 if nothing does."""
+    """Return the next deadline of a job in seconds, or 0 if it has none."""
     return job.due / 1000 if job.deadline_pos != NOWHERE else 0
 
 
@@ -325,7 +325,7 @@ def priority_of(job: Job) -> int:
 
 
 def id_of_uuid(text: str, ids: IdForms) -> int:
-    """The number of the job whose id as a uuid this is, or NOT_AN_ID."""
+    """Return the number of the job whose id is this uuid, or NOT_AN_ID."""
     digits = text.replace("-", "") if len(text) == 36 else ""
     return ids.parse_hex(digits.encode("ascii", "replace")) if len(digits) == 32 else NOT_AN_ID
 
@@ -364,7 +364,7 @@ def _is_of_type(value: Any, type: str) -> bool:
     if isinstance(value, str):
         return type == "string"
     if isinstance(value, bytes):
-        return type in ("string", "varbinary")  # Clients send text as binary, too.
+        return type in ("string", "varbinary")  # Some clients send text as binary.
     return isinstance(value, Ext) and value.code == _EXTENSIONS.get(type, -1)
 
 
@@ -385,7 +385,7 @@ def _type_of(value: object) -> str:
 
 
 def _shown(body: bytes, kind: int) -> Any:
-    """What a body holds; one of another vocabulary may be nested too deep for an answer, and is its text then."""
+    """Return the value of a body. A body that is nested too deep for a reply is returned as text."""
     try:
         if kind == BODY_MSGPACK:
             # A body is an array of fields, so it is one level deeper than its fields.
@@ -399,7 +399,7 @@ def _shown(body: bytes, kind: int) -> Any:
 
 
 def encode(value: Any, depth: int = VALUE_DEPTH_MAX) -> tuple[bytes, int]:
-    """Return a value that nests at most `depth` deep as a body, and the kind of the body."""
+    """Return a value that is nested at most `depth` deep as a body, and the kind of the body."""
     if isinstance(value, bytes):
         return value, BODY_BYTES
     packed = pack(value, depth)

@@ -1,8 +1,7 @@
-"""The methods of a space: put, take, ack and the rest, over the tube that the space is.
+"""The methods of a space: put, take, ack and others. They work on the tube of the space.
 
-A method takes a caller, its arguments as a client gave them, the moment, and a tag for what it may have to wait for. It
-gives its results as a list; or `Waits`, if they come later; or `Steps`, if it takes many turns. In process and over the
-wire these are the same methods.
+A method gets a caller, the arguments of the client, the time, and a tag for a wait. It returns its results as a list,
+or `Waits` if they follow later, or `Steps` if it runs in slices. The embedded API and the server use the same methods.
 """
 
 from __future__ import annotations
@@ -61,13 +60,13 @@ from penstock.dialects.xqueue_tasks import Changes, Task
 from penstock.dialects.xqueue_updates import updated
 from penstock.wire.iproto import CALL, Request
 
-_DUPLICATE: Final = 3  # Tarantool's number for a key that is there already.
+_DUPLICATE: Final = 3  # Tarantool's error number for a duplicate key.
 
 Results = list[object]
 
 
 class Waits:
-    """A method that waits: for what, and how its results are made when that has ended."""
+    """The outcome of a method that waits: the wait, and the function that makes the results when it ends."""
 
     def __init__(self, wait: Waiting, finish: Callable[[Waiting, int], Results]) -> None:
         self.wait = wait
@@ -75,7 +74,7 @@ class Waits:
 
 
 class Steps:
-    """A method that takes many turns: `step` is called until it gives its results."""
+    """The outcome of a method that runs in slices: `step` is called until it returns the results."""
 
     def __init__(self, step: Callable[[int], Results | None]) -> None:
         self.step = step
@@ -85,9 +84,9 @@ Outcome = Results | Waits | Steps
 Method = Callable[[Caller, list[object], int, object], Outcome]
 
 
-# Which feature a status needs.
+# The feature that a status needs.
 _FEATURE_OF: Final = {s.DELAYED: "delayed", s.BURIED: "buried", s.DONE: "keep", s.ZOMBIE: "zombie"}
-# Who holds a task that no session holds.
+# The holder in error messages if no session holds the task.
 _HOLDERS: Final = {NO_SLOT: "anyone", HELD_BY_CLAIM: "a claim"}
 
 
@@ -98,8 +97,8 @@ class Space:
     tube: Tube
     options: Options
     name: str
-    policy: TubePolicy  # The one that the options are of.
-    make_id: Callable[[], object] | None  # In process, a function may make the ids.
+    policy: TubePolicy  # The policy that the options were read from.
+    make_id: Callable[[], object] | None  # Makes the ids, in the embedded API.
     _rows: Rows
     _last_time64: int
 
@@ -112,17 +111,17 @@ class Space:
         self.have(options)
 
     def have(self, options: Options) -> None:
-        """Go on with other options."""
+        """Set the options."""
         self.options = options
         self.policy = self.tube.policy
         self._rows = Rows(options, self.name)
 
     def method(self, name: str) -> Method | None:
-        """The method of a name."""
+        """Return the method of a name, or None."""
         return getattr(self, METHODS[name]) if name in METHODS else None
 
     def readable(self) -> XqueueSpace:
-        """Return the space as it is read by its indexes."""
+        """Return the space for reading by its indexes."""
         return XqueueSpace(self.site, self.tube, self._rows)
 
     @property
@@ -154,12 +153,12 @@ class Space:
             raise self._duplicate() from None
         task = Task(self._rows, self._key(job), job, NO_KEY if draft.key is None else draft.key, body)
         if wait_ms == UNSET:
-            # If somebody waited for it, it is taken by now; but this is how it was put.
+            # A waiting client may already have the task. The result shows the state in which it was put.
             return [task.shown(state_back(delay_ms))]
         return self._until_end(caller, task, wait_ms, now, tag)
 
     def _key_of_new(self, row: Row, is_tuple: bool, now: int) -> list[Any] | None:
-        """The key that a task is to be put under; None if the queue makes it of the job itself."""
+        """Return the key of a new task, or None if the queue makes it from the job itself."""
         kind = self.options.id
         if kind == REQUIRED:
             key = self._rows.key(row)
@@ -181,7 +180,7 @@ class Space:
         return None
 
     def _check_free(self, key: list[Any]) -> None:
-        """Refuse a key that a task has which nobody named."""
+        """Refuse a key that belongs to a task without a name."""
         if find_unnamed(self._engine, self.tube, self.site.ids, key) is not None:
             raise self._duplicate()
 
@@ -231,7 +230,7 @@ class Space:
         ]
         return [task.shown(s.TAKEN) for task in tasks]
 
-    # What the holder of a task may do
+    # Methods that only the holder of a task may call
 
     def ack(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """ack(key, {update, delay})"""
@@ -246,7 +245,7 @@ class Space:
         self._done(
             self._engine.ack(session, task.job, now, delay_ms, new.body, new.kind, new.priority, new.tube), caller, task
         )
-        # One that is gone is shown as it was.
+        # A task that has ended is shown in its last state.
         return [task.shown(s.TAKEN if task.job.state == s.GONE else task.job.state, new)]
 
     def release(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
@@ -293,10 +292,10 @@ class Space:
         self._done(self._engine.touch(caller.connection.session, task.job, now, more_ms), caller, task)
         return [task.shown(s.TAKEN)]
 
-    # What anyone may do
+    # Methods that any client may call
 
     def dig(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """dig(key, {update, delay, ttl}) digs one task up, dig(N, …) the first N: where keys are numbers, use plow"""
+        """dig(key, {update, delay, ttl}) digs up one task, dig(N, …) the first N; use plow if keys are numbers"""
         first = argument(args, 0)
         is_count = is_number(first) and self.options.key_type() == "string"
         if first is None or is_count or (isinstance(first, float) and math.isinf(first)):
@@ -304,7 +303,7 @@ class Space:
         return self._dig_one(caller, args, now)
 
     def kick(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """kick(N, {update, delay, ttl}) digs the first N tasks up, kick(key, …) one; a number is never a key"""
+        """kick(N, {update, delay, ttl}) digs up the first N tasks, kick(key, …) one; a number is never a key"""
         first = argument(args, 0)
         if first is None or is_number(first):
             return self.plow(caller, args, now, tag)
@@ -316,11 +315,11 @@ class Space:
         return [self._dig(caller, self._find(args, now), attr, delay_ms, ttl_ms, now)]
 
     def plow(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
-        """plow(N, {update, delay, ttl}) digs the first N tasks up: all, without a number"""
+        """plow(N, {update, delay, ttl}) digs up the first N tasks, or all of them without a number"""
         attr = attributes(args, 1, "plow", ("update", "delay", "ttl"))
         delay_ms, ttl_ms = self._delay(attr), self._ttl(attr)
         self._engine.advance(now)
-        # No more than there are: none is met twice, also where they are buried again meanwhile.
+        # Stop after the tasks that are buried now, so that a task which is buried again is not dug up twice.
         left = min(count_of(argument(args, 0)), len(self.tube.buried))
         dug = 0
 
@@ -385,7 +384,7 @@ class Space:
         self._done(self._engine.switch(task.job, state, now, delay_ms), caller, task)
         return [task.shown(state)]
 
-    # Looking
+    # Methods that read
 
     def get(self, caller: Caller, args: list[object], now: int, tag: object) -> Outcome:
         """get(key)"""
@@ -428,11 +427,11 @@ class Space:
         def finish(ended: Waiting, _: int) -> Results:
             assert isinstance(ended, EndWait)
             if job.tube != self.tube.slot:
-                # It was moved to another tube, which the caller may have no permission to use: show it as it was here.
+                # The job moved to a tube that the caller may have no permission to use: show its last row here.
                 return [task.shown(was), ended.processed]
             if job.state != s.GONE:
                 return [self._task(task.key, job).shown(job.state), ended.processed]
-            # It went from that state, with the body that it had last, unless nobody can read that any more.
+            # Show the task in the state it ended from, with its last body if that is still in memory.
             if isinstance(job.body, bytes):
                 task.body = job.body
             return [task.shown(ended.before), ended.processed]
@@ -454,7 +453,7 @@ class Space:
 
         return Steps(step)
 
-    # What the methods share
+    # Helpers of the methods
 
     def _check_staying(self, caller: Caller) -> None:
         if self.site.leaving:
@@ -477,7 +476,7 @@ class Space:
         return duration_of(attr["ttl"], "attr.ttl")
 
     def _ttr(self, attr: dict[Any, Any]) -> int:
-        """The ttr of a take: what a space has now, not what it had when the task was put."""
+        """Return the ttr of a take. It is the present default of the space, not the one at the time of the put."""
         if attr.get("ttr") is None:
             return UNSET if self.options.ttr is False else self.tube.policy.default_ttr_ms
         self._need("ttr")
@@ -498,13 +497,13 @@ class Space:
         return task
 
     def _lookup(self, args: list[object], now: int) -> tuple[list[Any], Job | None]:
-        """The key that the first argument is, in whatever form, and its task."""
+        """Return the key in the first argument, in any of its forms, and the job with this key."""
         key = self._read_key(argument(args, 0))
         self._engine.advance(now)
         job = find_job(self._engine, self.tube, self.options, self.site.ids, key)
         if job is not None:
             self._engine.look(job, now)
-        # What is staged is not there yet.
+        # Staged jobs are not visible yet.
         return key, None if job is None or job.state in (s.GONE, s.STAGED) else job
 
     def _read_key(self, given: object) -> list[Any]:
@@ -545,7 +544,7 @@ class Space:
         return new
 
     def _check_held(self, caller: Caller, task: Task) -> None:
-        """Refuse what only the holder of a task may do, before anything else is looked at."""
+        """Refuse a caller that does not hold the task, before anything else is checked."""
         job = task.job
         if job.state != s.TAKEN:
             self._refuse(NOT_TAKEN, caller, task)
@@ -574,11 +573,11 @@ class Space:
 
 
 def tuple_refused() -> XqueueError:
-    """Why a tuple is not put where ids are made: nothing can be added to one."""
+    """Return the error for a put of a tuple into a space that makes ids: an id cannot be added to a tuple."""
     return XqueueError("Can't use id generation with tuple.")
 
 
-# By the names that clients call them.
+# The methods by the names that clients use.
 METHODS: Final[dict[str, str]] = {
     **{name: name for name in ("put", "take", "ack", "release", "bury", "touch", "dig", "plow", "kick", "kill")},
     **{name: name for name in ("snatch", "restart", "switch", "get", "select", "wait", "stats", "truncate", "count")},

@@ -1,4 +1,4 @@
-"""The spaces of a node: made by `upgrade`, found by name, brought back with their tubes."""
+"""The xqueue spaces of a node: `upgrade` makes them, and after a restart they are restored from their tubes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Upgrade:
 
 
 class Spaces:
-    """All spaces that anybody has asked for."""
+    """The spaces that were used since start, by name."""
 
     site: Site
     _known: dict[bytes, Space]
@@ -45,7 +45,7 @@ class Spaces:
         self._known = {}
 
     def find(self, name: bytes) -> Space | None:
-        """The space of this name, if that tube is one."""
+        """Return the space of a name, or None if the tube is not a space."""
         tube = self.site.engine.tubes.get(name)
         known = self._known.get(name)
         if known is not None and known.tube is tube and tube.policy is known.policy:
@@ -59,7 +59,7 @@ class Spaces:
         return self._know(tube, options)
 
     def upgrade(self, name: bytes, given: object, now: int) -> Upgrade:
-        """Make a tube a space with the given options, or change those of the space that it is already."""
+        """Make a space with the given options, or change the options of an existing one."""
         check_name(name, "the name of a space")
         engine = self.site.engine
         engine.advance(now)
@@ -90,19 +90,19 @@ class Spaces:
 
 
 def _check_switch(tube: Tube, before: Options | None, options: Options) -> None:
-    """Refuse what a tube cannot become while it has tasks."""
+    """Refuse changes that a tube with tasks does not allow."""
     name = tube.name.decode("utf-8", "backslashreplace")
     if before is None:
         policy, wanted = tube.policy, policy_of(options)
         if (policy.type, policy.order, policy.keys) != (wanted.type, wanted.order, wanted.keys) or tube.total():
-            raise Unsupported(f"'{name}' is a {policy.type} tube with jobs or options of its own; take another name")
+            raise Unsupported(f"'{name}' is a {policy.type} tube with jobs or options of its own; choose another name")
         return
     if not options.same_rows(before):
         raise XqueueError(
             f"format, fields and primary_key of space '{name}' are fixed; make another space and move the tasks"
         )
     if options.id != before.id and AUTO_INCREMENT in (options.id, before.id):
-        # Its numbers and keys of another kind must not meet.
+        # Numbers that auto_increment makes must not collide with existing keys.
         untyped = options.key_type() in ("any", "scalar") and tube.total() > 0
         if untyped or (options.id == AUTO_INCREMENT and tube.names):
             raise XqueueError(
@@ -112,6 +112,6 @@ def _check_switch(tube: Tube, before: Options | None, options: Options) -> None:
 
 
 def _function(given: object) -> Callable[[], Any] | None:
-    """Return the function that makes the ids, if the options of an upgrade have one."""
+    """Return the function that makes ids, or None if the options have none."""
     made: Any = as_map(as_map(given, "options").get("features"), "opts.features").get("id")
     return made if callable(made) else None

@@ -1,4 +1,4 @@
-"""A task between a method's beginning and its end: as it was found, and what is changed of it."""
+"""A task during a method call: the state in which it was found, and its changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.dialects.xqueue_rows import Row, Rows
 
 
 class Changes:
-    """What an `update` makes of a task."""
+    """The changes of an `update`."""
 
     body: bytes | None = None
     kind: int = 0
@@ -22,7 +22,7 @@ NOTHING: Final = Changes()
 
 
 class Task:
-    """A task as a method found it. It can be shown when it is gone."""
+    """A task as a method found it. It can be shown even after the job has ended."""
 
     def __init__(self, rows: Rows, key: list[Any], job: Job, tube: bytes, body: bytes) -> None:
         self._rows = rows
@@ -32,7 +32,7 @@ class Task:
         self.body = body
 
     def row(self, state: int, new: Changes = NOTHING) -> Row:
-        """Its row with this status, and with what was changed."""
+        """Return the row of the task with this status and these changes."""
         tube = self.tube if new.tube is None else new.tube
         body = self.body if new.body is None else new.body
         row = self._rows.row(self.job, self.key, tube, body, state)
@@ -41,5 +41,5 @@ class Task:
         return row
 
     def shown(self, state: int, new: Changes = NOTHING) -> object:
-        """The same, as the space returns rows."""
+        """Return the row of the task in the form of the space's results."""
         return self._rows.show(self.row(state, new))

@@ -1,4 +1,4 @@
-"""Update operations on a row, as `space:update` has them: `{{'=', 'name', 'new'}, {'+', 3, 1}}`."""
+"""Update operations on a row, in the form of `space:update`: `{{'=', 'name', 'new'}, {'+', 3, 1}}`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from penstock.dialects.xqueue_options import Options, XqueueError, as_list
 
-# Tarantool's own numbers of errors.
+# Tarantool's error numbers.
 _ILLEGAL: Final = 1
 _ARGUMENT: Final = 26
 _UNKNOWN_OPERATION: Final = 28
@@ -15,15 +15,15 @@ _NO_FIELD: Final = 37
 _PRIMARY_KEY: Final = 94
 _OVERFLOW: Final = 95
 
-# How many words an operation has.
+# The number of elements of each operation.
 _LENGTHS: Final = {"=": 3, "!": 3, "#": 3, "+": 3, "-": 3, "&": 3, "|": 3, "^": 3, ":": 5}
 _INT_MIN: Final = -(1 << 63)
 _INT_MAX: Final = (1 << 64) - 1
-_OPERATIONS_MAX: Final = 4_000  # Tarantool's own.
+_OPERATIONS_MAX: Final = 4_000  # Tarantool's limit.
 
 
 def updated(row: list[Any], operations: object, options: Options, space: str) -> list[Any]:
-    """A row after some operations, one by one. The key, the status and runat are not a user's to change."""
+    """Return a row after the operations. Users may not change the key, the status and runat."""
     changed = list(row)
     given = as_list(operations, "attr.update")
     if len(given) > _OPERATIONS_MAX:
@@ -41,7 +41,7 @@ def updated(row: list[Any], operations: object, options: Options, space: str) ->
             )
     for what, at in (("status", options.status), ("runat", options.runat)):
         if at >= 0 and before[at] != after[at]:
-            raise XqueueError(f"Field {at + 1} UPDATE error: {what} is changed by the queue only", _FIELD_ERROR)
+            raise XqueueError(f"Field {at + 1} UPDATE error: only the queue changes {what}", _FIELD_ERROR)
     return changed
 
 
@@ -60,7 +60,7 @@ def _apply(row: list[Any], operation: list[Any], number: int, options: Options) 
             _UNKNOWN_OPERATION,
         )
     at = _field(operation[1], row, sign, options)
-    # By its number from the start of the row, also where it was given from the end.
+    # The number counts from the start of the row, even if the operation counts from the end.
     shown = at + 1 if isinstance(operation[1], int) else f"'{operation[1]}'"
     argument = operation[2]
     if sign == "=":
@@ -80,7 +80,7 @@ def _apply(row: list[Any], operation: list[Any], number: int, options: Options) 
 
 
 def _field(given: object, row: list[Any], sign: str, options: Options) -> int:
-    """Which field an operation is about. Behind the last one there may be one more, to be set or inserted."""
+    """Return the field of an operation. '=' and '!' may also use the position after the last field."""
     if isinstance(given, bytes):
         given = given.decode("utf-8", "replace")
     if isinstance(given, str):
@@ -125,7 +125,7 @@ def _bits(value: Any, argument: Any, sign: str, shown: object) -> int:
 
 
 def _spliced(value: Any, words: list[Any], shown: object) -> Any:
-    """Text with some of it, from a place that is counted from 1, replaced by other text."""
+    """Return text with a part replaced, from an offset that is counted from 1."""
     offset, cut, paste = words
     if not isinstance(value, (str, bytes)):
         raise _wrong(":", shown, "a string")

@@ -1,1 +1,1 @@
-"""Bytes to commands and back. Pure: no socket, no clock."""
+"""Codecs of the protocols: bytes to commands and replies, and back. Pure: no socket, no clock."""

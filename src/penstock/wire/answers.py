@@ -1,11 +1,11 @@
-"""RESP from the side of a client: commands to bytes, and answers of version 2 and 3 out of bytes.
+"""RESP for clients: encodes commands and parses replies of version 2 and 3.
 
-Any bytes give answers, or a ProtocolError after which the connection is of no more use. A refusal is an answer like any
-other, and comes out as a value: whoever has sent ten commands wants all ten answers. What came in part is kept, so that
-no item of a long array is read twice.
+The parser returns replies for any bytes, or raises ProtocolError. After that the connection is unusable. A refusal is
+returned as a value like any other reply, so that a client that sent ten commands gets all ten replies. The parser keeps
+incomplete replies, so no item of a long array is parsed twice.
 
-    +OK  -ERR no  :7  $3 abc  *2 …          version 2; $-1 and *-1 are nothing
-    _  #t  ,1.5  (123  !3 ERR  =7 txt:abc  %1 …  ~2 …  >2 …  |1 …      and what version 3 has more
+    +OK  -ERR no  :7  $3 abc  *2 …          version 2; $-1 and *-1 are null
+    _  #t  ,1.5  (123  !3 ERR  =7 txt:abc  %1 …  ~2 …  >2 …  |1 …      added by version 3
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from mypy_extensions import i64
 from penstock.core.errors import ProtocolError
 from penstock.wire.intake import Intake
 
-# How deep arrays may stand in arrays. Nobody's answers come near it; without a bound, two bytes a level would be enough
-# to use up memory.
+# The maximum depth of nested arrays. No server's replies come near it. Without a limit, two bytes per level would be
+# enough to use up the memory.
 DEPTH_MAX: Final = 32
 
-# An array may have so many items: ten times as many as one command can take jobs.
+# The maximum number of items in an array: ten times as many as one command can take jobs.
 ITEMS_MAX: Final = 1024 * 1024
 
-# A bulk may have so many bytes: the longest body that there can be.
+# The maximum length of a bulk string: that of the longest possible body.
 BULK_BYTES_MAX: Final = 512 * 1024 * 1024
 
-# All arrays and maps of one answer may have so many items together. The longest answers of a server, 64 MB of jobs,
-# have 5 million. An empty map is 4 bytes on the wire and 64 in memory, so an answer stays below about 1 GB of memory.
+# The maximum number of items in all arrays and maps of one reply. The longest replies of a server, 64 MB of jobs, have
+# 5 million. An empty map takes 4 bytes on the wire and 64 in memory, so a reply needs less than about 1 GB of memory.
 ANSWER_ITEMS_MAX: Final = 8 * 1024 * 1024
 
-# One answer may have so many bytes, with all that a server pushes before it: the longest body, and what is around it.
+# The maximum length of a reply, including pushes before it: the longest body and its surroundings.
 ANSWER_BYTES_MAX: Final = BULK_BYTES_MAX + 128 * 1024 * 1024
 
-# A line of a number, a length or a short text. Errors that tell of a long name are the longest.
+# The maximum length of a line: a number, a length or a short text. Errors with a long name are the longest.
 LINE_BYTES_MAX: Final = 256 * 1024
 
 _SMALL: Final = 1_024
@@ -60,7 +60,7 @@ _BAR: Final = 124
 
 
 def encode(words: list[bytes]) -> bytes:
-    """A command as it is sent."""
+    """Encode a command."""
     writer = BytesWriter()
     count: i64 = len(words)
     writer.write(_ARRAYS[count] if count < _SMALL else b"*%d\r\n" % count)
@@ -73,7 +73,7 @@ def encode(words: list[bytes]) -> bytes:
 
 
 class Refusal:
-    """A command was refused: the line says why, its code first."""
+    """The error reply to a refused command. The line begins with the error code."""
 
     line: bytes
 
@@ -82,7 +82,7 @@ class Refusal:
 
 
 class Push:
-    """What a server says without being asked."""
+    """A message that the server sends without a request."""
 
     items: list[object]
 
@@ -91,7 +91,7 @@ class Push:
 
 
 class _Open:
-    """An array, map, set, push or attribute whose items are still coming."""
+    """An array, map, set, push or attribute whose items are not complete yet."""
 
     kind: i64
     missing: i64
@@ -104,15 +104,15 @@ class _Open:
 
 
 class AnswerParser(Intake):
-    """The answers on one connection."""
+    """Parses the replies on one connection."""
 
-    _bulk: i64  # The length of the bulk that is next; -1 while that is not known.
+    _bulk: i64  # The length of the bulk string that is next; -1 if it is not known yet.
     _bulk_kind: i64
     _open: list[_Open]  # The innermost is last.
-    _items: i64  # How many items the answer that is read now has, as far as its arrays have begun.
-    _bytes: i64  # How many bytes came since the last answer was complete.
-    _has_answer: bool  # An answer was complete when it was parsed last.
-    _wrong: str  # What is wrong with what came behind the answers that were given out; empty if nothing is.
+    _items: i64  # The number of items of the current reply, according to the arrays that have begun.
+    _bytes: i64  # The number of bytes received since the last reply was complete.
+    _has_answer: bool  # The current call of `parse` has completed a reply.
+    _wrong: str  # The error in the bytes after the replies that were returned; empty if there is none.
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,21 +125,21 @@ class AnswerParser(Intake):
         self._wrong = ""
 
     def feed(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Add received bytes."""
         self._bytes += len(data)
         self._came(data)
 
     def is_idle(self) -> bool:
-        """Whether everything that came was given out: nothing is half-read."""
+        """Return whether all received bytes were returned as replies, so that none is incomplete."""
         return self._pos == len(self._buffer) and not self._open and self._bulk < 0
 
     def parse(self) -> list[object]:
-        """The answers that are complete. A ProtocolError says that what came behind them all is no RESP."""
+        """Return the complete replies. Raise ProtocolError if the bytes after all replies are not RESP."""
         answers: list[object] = []
         if self._wrong:
             raise ProtocolError(self._wrong)
         if self._bytes > ANSWER_BYTES_MAX:
-            self._wrong = "the answer is too long"
+            self._wrong = "the reply is too long"
             raise ProtocolError(self._wrong)
         if self._need > 0 and not self._join():
             return answers
@@ -157,7 +157,7 @@ class AnswerParser(Intake):
         return answers
 
     def _parse_item(self, answers: list[object]) -> bool:
-        """Read one item, or the head of an array; tell whether it was there."""
+        """Parse one item, or the head of an array. Return whether it was complete."""
         if self._bulk >= 0:
             return self._parse_bulk(answers)
         buffer = self._buffer
@@ -167,8 +167,8 @@ class AnswerParser(Intake):
         end: i64 = buffer.find(b"\r\n", start, start + LINE_BYTES_MAX)
         if end < 0:
             if len(buffer) - start >= LINE_BYTES_MAX:
-                raise ProtocolError("the answer has a line that is too long")
-            # Nonsense is told at once: it may never come to a line end.
+                raise ProtocolError("the reply has a line that is too long")
+            # Other protocols are recognised at once, because they may never send a line end.
             if buffer[start] not in b"+-:$*_#,(!=%~>|":
                 raise ProtocolError(_strange(buffer[start : start + 16]))
             self._await_line(b"\r\n", LINE_BYTES_MAX)
@@ -201,11 +201,11 @@ class AnswerParser(Intake):
         end = self._pos + self._bulk
         buffer = self._buffer
         if len(buffer) < end + 2:
-            # Whatever comes is put aside until this is complete, so that a long body is copied once.
+            # Received bytes are put aside until the bulk string is complete, so a long body is copied only once.
             self._need = self._bulk + 2
             return False
         if buffer[end] != 13 or buffer[end + 1] != 10:
-            raise ProtocolError("the answer has a bulk without an end")
+            raise ProtocolError("the reply has a bulk string that does not end with CRLF")
         data = buffer[self._pos : end]
         self._pos = end + 2
         self._bulk = -1
@@ -214,9 +214,9 @@ class AnswerParser(Intake):
         elif self._bulk_kind == _EXCLAMATION:
             self._add(Refusal(data), answers)
         else:
-            # Three letters say what kind of text it is.
+            # Three letters and a colon name the format of the text.
             if data[3:4] != b":":
-                raise ProtocolError("the answer has a text that does not say of what kind it is")
+                raise ProtocolError("the reply has a verbatim string without its format")
             self._add(data[4:], answers)
         return True
 
@@ -233,13 +233,13 @@ class AnswerParser(Intake):
             return
         self._items += count
         if self._items > ANSWER_ITEMS_MAX:
-            raise ProtocolError("the answer has too many items")
+            raise ProtocolError("the reply has too many items")
         if len(self._open) >= DEPTH_MAX:
-            raise ProtocolError("the answer has arrays in arrays that go too deep")
+            raise ProtocolError("the reply has too deeply nested arrays")
         self._open.append(_Open(kind, count))
 
     def _add(self, value: object, answers: list[object]) -> None:
-        """An item is complete, and perhaps what it is the last of."""
+        """Add a complete item. It may complete the arrays that contain it."""
         while self._open:
             innermost = self._open[-1]
             innermost.items.append(value)
@@ -248,7 +248,7 @@ class AnswerParser(Intake):
                 return
             self._open.pop()
             if innermost.kind == _BAR:
-                # Attributes are said about the answer that follows; nobody here asks for them.
+                # Attributes describe the reply that follows. They are ignored.
                 return
             value = _closed(innermost.kind, innermost.items)
         self._items = 0
@@ -257,7 +257,7 @@ class AnswerParser(Intake):
 
 
 def _closed(kind: i64, items: list[object]) -> object:
-    """What an array of this kind is."""
+    """Return the value of a complete array, map, set or push."""
     if kind == _GREATER:
         return Push(items)
     if kind != _PERCENT:
@@ -267,14 +267,14 @@ def _closed(kind: i64, items: list[object]) -> object:
     while at < len(items):
         key = items[at]
         if not isinstance(key, (bytes, int, float)):
-            raise ProtocolError("the answer has a map with keys that are neither text nor numbers")
+            raise ProtocolError("the reply has a map with keys that are neither text nor numbers")
         pairs[key] = items[at + 1]
         at += 2
     return pairs
 
 
 def _scalar(kind: i64, line: bytes, start: bytes) -> object:
-    """What else version 3 has on one line."""
+    """Return the value of a one-line type of version 3."""
     if kind == _UNDERSCORE and not line:
         return None
     if kind == _HASH and line in (b"t", b"f"):
@@ -290,19 +290,19 @@ def _scalar(kind: i64, line: bytes, start: bytes) -> object:
 
 
 def _strange(start: bytes) -> str:
-    return f"the answer is no RESP: it begins with {start!r}"
+    return f"the reply is not RESP: it begins with {start!r}"
 
 
 def _length(digits: bytes, most: int) -> i64:
-    """A length: one to ten digits and nothing else. Python's int is too kind."""
+    """Return a length of one to ten digits. Python's int would also accept signs, spaces and underscores."""
     if not digits.isdigit() or len(digits) > 10 or int(digits) > most:
-        raise ProtocolError(f"the answer has the length {digits[:16]!r}")
+        raise ProtocolError(f"the reply has the invalid length {digits[:16]!r}")
     return int(digits)
 
 
 def _integer(digits: bytes) -> int:
-    # 400 digits: Python refuses to read 4,300, and nobody sends 20.
+    # At most 400 digits, because Python refuses to parse 4,300. No server sends more than 20.
     unsigned = digits[1:] if digits[:1] in (b"-", b"+") else digits
     if not unsigned.isdigit() or len(unsigned) > 400:
-        raise ProtocolError(f"the answer has the number {digits[:16]!r}")
+        raise ProtocolError(f"the reply has the invalid number {digits[:16]!r}")
     return int(digits)

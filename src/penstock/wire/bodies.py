@@ -1,7 +1,7 @@
-"""Bodies: what their bytes are, so that each vocabulary gives back what another was given.
+"""Conversion of bodies, so that a job that is put through one dialect can be taken through another.
 
-A job keeps bytes and their kind (`core/job.py`). Text and bytes are themselves everywhere. Any other value is an array
-of fields in msgpack: one for a value, as today's queue has it; none or several, as the 1.5 API may have.
+A job stores bytes and their kind (`core/job.py`). Text and bytes are the same in all dialects. Any other value is an
+array of fields in msgpack: one field in the present API of Tarantool's queue, any number in the 1.5 API.
 
                    over IPROTO                   by Disque's commands       in Python
     bytes, text    binary, text                  the same bytes             bytes, str
@@ -10,8 +10,8 @@ of fields in msgpack: one for a value, as today's queue has it; none or several,
     several        an array of them              their JSON text            a list of them
     none           nil (1.5: no field)           nothing                    None
 
-What is called JSON may be none, since a long one is not looked at when it is put, or hold what msgpack does not. Then
-it is its text: whoever takes a job has to be told of it, whatever is in it.
+A body of kind JSON may be invalid, because long ones are not checked when they are put, or it may have values that
+msgpack cannot represent. Such a body is delivered as text, because a consumer must get every job.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _UUID: Final = 2  # Tarantool's extension type.
 
 
 class Body:
-    """A body as jobs have it."""
+    """A body in the form in which jobs store it."""
 
     data: bytes
     kind: int
@@ -53,11 +53,11 @@ class Body:
 
 
 def from_value(raw: bytes) -> Body:
-    """Return the body that one msgpack value is. A value that is nested too deep is refused."""
+    """Return the body of one msgpack value. Refuse a value that is nested too deep."""
     first: i64 = raw[0]
     if first & 0xE0 == 0xA0 or 0xD9 <= first <= 0xDB:
         text = Reader(raw).string()
-        # What is no UTF-8 is no text to anybody else: Lua has but one type for both.
+        # Lua has only one type for text and bytes. A string that is not UTF-8 is stored as bytes.
         return Body(text, BODY_TEXT if is_utf8(text) else BODY_BYTES)
     if 0xC4 <= first <= 0xC6:
         return Body(Reader(raw).string(), BODY_BYTES)
@@ -66,13 +66,13 @@ def from_value(raw: bytes) -> Body:
 
 
 def _check_depth(raw: bytes) -> None:
-    # Each level is a byte at least. Most bodies are shorter.
+    # Each level takes at least one byte, and most bodies are shorter.
     if len(raw) > VALUE_DEPTH_MAX:
         Reader(raw).skip(VALUE_DEPTH_MAX)
 
 
 def from_fields(fields: list[bytes]) -> Body:
-    """The body that none, one or several msgpack values are."""
+    """Return the body of any number of msgpack values."""
     if len(fields) == 1:
         return from_value(fields[0])
     writer = BytesWriter()
@@ -84,7 +84,7 @@ def from_fields(fields: list[bytes]) -> Body:
 
 
 def to_value(data: bytes, kind: int) -> bytes:
-    """A body as one msgpack value."""
+    """Return a body as one msgpack value."""
     if kind == BODY_MSGPACK:
         if data[0] == _ONE_FIELD:
             return data[1:]
@@ -103,12 +103,12 @@ def to_value(data: bytes, kind: int) -> bytes:
 
 
 def fields_count(data: bytes, kind: int) -> i64:
-    """How many fields a body has."""
+    """Return the number of fields of a body."""
     return Reader(data).length_of_array() if kind == BODY_MSGPACK else 1
 
 
 def to_fields(data: bytes, kind: int) -> bytes:
-    """The fields of a body, one msgpack value behind the other."""
+    """Return the fields of a body as consecutive msgpack values."""
     if kind != BODY_MSGPACK:
         return to_value(data, kind)
     reader = Reader(data)
@@ -117,7 +117,7 @@ def to_fields(data: bytes, kind: int) -> bytes:
 
 
 def to_python(data: bytes, kind: int) -> object:
-    """A body as a value of Python's."""
+    """Return a body as a Python value."""
     if kind == BODY_BYTES:
         return data
     if kind == BODY_TEXT:
@@ -135,7 +135,7 @@ def to_python(data: bytes, kind: int) -> object:
 
 
 def to_plain(data: bytes, kind: int) -> bytes:
-    """A body for those who know nothing but bytes."""
+    """Return a body as bytes, for dialects without types."""
     if kind != BODY_MSGPACK:
         return data
     value = to_python(data, kind)
@@ -145,7 +145,7 @@ def to_plain(data: bytes, kind: int) -> bytes:
 
 
 def is_fields(data: bytes) -> bool:
-    """Whether bytes that somebody calls such a body are one: a whole array that Python can have, nothing behind it."""
+    """Return whether bytes are a valid body of kind msgpack: exactly one array that can be decoded."""
     reader = Reader(data)
     try:
         return isinstance(reader.value(VALUE_DEPTH_MAX + 1), list) and reader.at == len(data)
@@ -154,7 +154,7 @@ def is_fields(data: bytes) -> bool:
 
 
 def write_name(writer: BytesWriter, name: bytes) -> None:
-    """The name of something: text, or binary where it is none, since many clients fail on text that is not UTF-8."""
+    """Write a name as text, or as binary if it is not UTF-8, because many clients fail on such text."""
     if is_utf8(name):
         write_text(writer, name)
     else:
@@ -162,12 +162,12 @@ def write_name(writer: BytesWriter, name: bytes) -> None:
 
 
 def name_value(name: bytes) -> object:
-    """The same as a value."""
+    """Return a name as str, or as bytes if it is not UTF-8."""
     return name.decode() if is_utf8(name) else name
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether bytes are text."""
+    """Return whether bytes are valid UTF-8."""
     if data.isascii():
         return True
     try:
@@ -178,7 +178,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def _json_value(value: object) -> object:
-    """What JSON has no form for, in the nearest that it has: text for bytes, uuids and keys, null for no number."""
+    """Return a value that JSON can represent: text for bytes, uuids and keys, null for NaN and infinity."""
     if isinstance(value, (list, tuple)):
         return [_json_value(each) for each in value]
     if isinstance(value, dict):

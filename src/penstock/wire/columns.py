@@ -1,7 +1,7 @@
-"""Values of many things side by side, as readers of columns want them. Pure, and compiled.
+"""Columns: the values of one field for many rows. Pure, and compiled.
 
-Fixed values need no more than to be written one after the other. Those of any length are three buffers, which are how
-Arrow keeps them but for the first, where it has a bit for each of our bytes.
+Values of a fixed length are written one after the other. Values of any length are stored in three buffers in the layout
+of Arrow, except that the first buffer has a byte per row where Arrow has a bit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from mypy_extensions import i32, i64, u8
 
 
 class VarColumn:
-    """One var field of many rows: a byte a row that tells whether it has it, where each ends, and all of them."""
+    """A field of variable length: a byte per row that is 1 if it has a value, the end of each value, all values."""
 
     _there: BytesWriter
     _ends: BytesWriter
@@ -26,21 +26,21 @@ class VarColumn:
         self._has = 0
 
     def add(self, data: bytes, at: i64, size: i64) -> None:
-        """The row that comes next has this field."""
+        """Append bytes to the value of the current row."""
         self._bytes.write(data[at : at + size])
         self._has = 1
 
     def add_all(self, data: bytes) -> None:
-        """The same, with all of these bytes."""
+        """Append all of `data` to the value of the current row."""
         self._bytes.write(data)
         self._has = 1
 
     def end_row(self) -> None:
-        """Go on to the next row."""
+        """Finish the current row."""
         self._there.append(self._has)
         self._has = 0
         write_i32_le(self._ends, i32(len(self._bytes)))
 
     def buffers(self) -> tuple[bytes, bytes, bytes]:
-        """All three."""
+        """Return the three buffers."""
         return self._there.getvalue(), self._ends.getvalue(), self._bytes.getvalue()

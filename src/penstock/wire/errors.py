@@ -49,7 +49,7 @@ class Elsewhere(NoHome):
     """The tube or the job of a command is on another node. Nothing is changed, so the command can be forwarded."""
 
     def __init__(self, node: bytes, what: str, is_promised: bool = False) -> None:
-        super().__init__(f"{what} lives on node {node.decode()}; ask that one")
+        super().__init__(f"{what} lives on node {node.decode()}; connect to that node")
         self.node = node
         self.what = what
         self.is_promised = is_promised  # The tube was to be made there, and it is unknown whether it was.

@@ -1,9 +1,10 @@
-"""Bytes that came in pieces, for a parser that takes them as far as it can.
+"""The input buffer of a parser: received bytes that are not parsed yet.
 
-The buffer is replaced when all of it was taken, as it mostly was: then nothing is copied at all. Else what comes is put
-behind it, and the two are joined when the buffer gives nothing more and what came completes what is left of it. So a
-byte is copied two or three times, however small the pieces are and however long nobody reads them. (Joining at every
-piece was rejected: a client that waits for a job may send a megabyte behind that, and every piece would copy it.)
+If the parser has consumed the whole buffer, which is the usual case, the next bytes replace it and nothing is copied.
+Otherwise they are collected in a second buffer. The two are joined when the parser needs more bytes and the second
+buffer completes what is left of the first. So a byte is copied two or three times, however small the pieces are and
+however long the parser does not run. (Joining at every piece was rejected: a client that waits for a job may send a
+megabyte in the meantime, and every piece would copy it.)
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from typing import Final
 
 from mypy_extensions import i64
 
-# So much of a buffer may have been taken before what is left of it is kept by itself.
+# When the consumed part of a buffer exceeds this, the rest is copied so that the buffer can be freed.
 _TAKEN_BYTES_MAX: Final = 16 * 1024
 
 
 class Intake:
-    """What came in and was not taken yet."""
+    """Received bytes that are not parsed yet."""
 
     _buffer: bytes
-    _pos: i64  # How much of the buffer was taken.
-    _behind: bytearray  # What came behind the buffer; nothing once all of the buffer was taken.
-    _need: i64  # How many bytes from _pos on are needed before it is worth looking again; 0: any.
-    _line_end: bytes  # What makes it worth as well, if it comes; empty: nothing.
-    _seen: i64  # How much of what is behind was searched for that.
+    _pos: i64  # The number of consumed bytes in the buffer.
+    _behind: bytearray  # Bytes received after the buffer; empty if all of the buffer is consumed.
+    _need: i64  # The parser needs this many bytes from _pos on before it can continue; 0 for any number.
+    _line_end: bytes  # The parser can also continue when this line end arrives; empty for none.
+    _seen: i64  # The number of bytes in _behind that were searched for the line end.
 
     def __init__(self) -> None:
-        # Not by `_forget`: compiled, what is assigned here need not be looked at for being there at all.
+        # Not by `_forget`: mypyc knows that attributes assigned here are always defined, and omits the check.
         self._buffer = b""
         self._pos = 0
         self._behind = bytearray()
@@ -36,7 +37,7 @@ class Intake:
         self._seen = 0
 
     def _forget(self) -> None:
-        """Nothing more is read."""
+        """Drop all bytes. The parser reads no more."""
         self._buffer = b""
         self._pos = 0
         self._behind = bytearray()
@@ -45,7 +46,7 @@ class Intake:
         self._seen = 0
 
     def _came(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Add received bytes."""
         if self._pos == len(self._buffer):
             self._buffer = data
             self._pos = 0
@@ -53,9 +54,9 @@ class Intake:
             self._behind += data
 
     def _let_go(self) -> None:
-        """Keep nothing of what was taken: who has sent something long may be silent for days."""
+        """Free consumed bytes, because a client that sent a long message may be idle for days."""
         if self._pos == len(self._buffer):
-            # Bytes that wait behind come first: `_came` would put the next ones before them.
+            # The waiting bytes become the buffer now. Otherwise `_came` would put newer bytes before them.
             self._buffer = bytes(self._behind)
             self._pos = 0
             self._behind = bytearray()
@@ -65,13 +66,13 @@ class Intake:
             self._pos = 0
 
     def _await_line(self, end: bytes, most: i64) -> None:
-        """What is left of the buffer is a part of a line: look again at its end, or when it has so many bytes."""
+        """Wait for the end of an incomplete line, or until it has `most` bytes."""
         if self._pos < len(self._buffer):
             self._need = most
             self._line_end = end
 
     def _join(self) -> bool:
-        """Let what came behind the buffer be looked at, if it completes what is left there; tell whether it does."""
+        """Join the two buffers if together they have the bytes that the parser needs. Return whether they have."""
         there = len(self._buffer) - self._pos + len(self._behind)
         if there < self._need and not (self._line_end and self._has_line_end()):
             return False
@@ -85,12 +86,12 @@ class Intake:
         return True
 
     def _has_line_end(self) -> bool:
-        """Whether the end of a line came behind the buffer since that was asked last."""
+        """Return whether a line end has arrived after the buffer since the last call."""
         behind = self._behind
         end = self._line_end
         before = self._seen
         self._seen = len(behind)
         if before > 0:
             return behind.find(end, before + 1 - len(end)) >= 0
-        # A line end of two bytes may be cut in two.
+        # A line end of two bytes may be split between the two buffers.
         return behind.find(end) >= 0 or (len(end) == 2 and behind[:1] == end[1:] and self._buffer[-1:] == end[:1])

@@ -1,12 +1,12 @@
-"""IPROTO, the protocol of Tarantool: requests out of bytes, answers into bytes.
+"""IPROTO, Tarantool's protocol: parses requests and encodes replies.
 
     length  header map {0: request, 1: sync, …}  body map {…}            a packet; the length is any msgpack number
 
-Requests are answered in whatever order they end: an answer has the sync of its request. Any bytes give requests, or an
-`error` after which nothing more is read; a body that makes no sense is a request by itself, and what is behind it
-counts. A packet longer than `packet_max` is discarded while it arrives, and gives a request `OVERSIZED` with its sync.
-The arguments of a call stay as they came (msgpack), each by itself: whoever needs one decodes it, and a body is never
-decoded at all.
+Requests are answered in the order in which they finish. A reply has the sync number of its request. Any bytes give
+requests, or an `error` after which the parser reads no more. A packet with an invalid body gives a request `BROKEN`,
+and the packets after it are read normally. A packet longer than `packet_max` is discarded while it arrives, and gives a
+request `OVERSIZED` with its sync number. The arguments of a call stay in msgpack, separated from each other. Functions
+decode the ones they need, and a body is never decoded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.wire.intake import Intake
 from penstock.wire.msgpack import VALUES_MAX, Reader, write_array, write_integer, write_text
 from penstock.wire.reply import Reply
 
-# Requests, by their codes.
+# Request codes.
 SELECT: Final = 1
 CALL_16: Final = 6
 AUTH: Final = 7
@@ -32,13 +32,13 @@ CALL: Final = 10
 PING: Final = 64
 ID: Final = 73
 
-# Ours: a packet whose body makes no sense. Its name says why.
+# Our own code: a packet with an invalid body. The name of the request has the reason.
 BROKEN: Final = -1
 
-# Ours: a packet above `packet_max`.
+# Our own code: a packet longer than `packet_max`.
 OVERSIZED: Final = -2
 
-# What is in a body.
+# Keys of the body map.
 _SPACE: Final = 0x10
 _INDEX: Final = 0x11
 _LIMIT: Final = 0x12
@@ -50,7 +50,7 @@ _FUNCTION: Final = 0x22
 _USER: Final = 0x23
 _EXPRESSION: Final = 0x27
 
-# Errors, by their numbers.
+# Tarantool's error numbers.
 ER_INVALID_MSGPACK: Final = 20
 ER_PROC_LUA: Final = 32
 ER_NO_SUCH_PROC: Final = 33
@@ -63,25 +63,25 @@ ER_LOADING: Final = 116
 # Clients read the schema again when its version changes. It never does: see dialects/spaces/schema.py.
 _SCHEMA_VERSION: Final = 1
 
-# The packet behind its length: a map of code, sync and schema version, in the widths that Tarantool uses.
+# A reply packet without its length: a map of code, sync and schema version, in the widths that Tarantool uses.
 _HEADER_BYTES: Final = 23
-_SYNC_AT: Final = 14  # In an answer of ours, its length included.
+_SYNC_AT: Final = 14  # The position of the sync number in a reply packet, counted with the length.
 
-# Of one who has not said who it is, a packet has no more: enough for AUTH.
+# The maximum length of a packet before authentication: enough for AUTH.
 UNKNOWN_PACKET_BYTES_MAX: Final = 16 * 1024
 
-# A longer packet is a protocol error, even if it would only be discarded: no setting allows a longer body.
+# A longer packet is a protocol error and is not even discarded, because no setting allows a longer body.
 DISCARDED_PACKET_BYTES_MAX: Final = BODY_BYTES_HARD_MAX
 
-# The sync of a packet that is discarded is looked for in as many of its first bytes. A header has up to 60.
+# The sync number of a discarded packet is searched in this many of its first bytes. A header has up to 60.
 _HEADER_BYTES_MAX: Final = 256
 
-# The 20 bytes of the salt that a scramble is made with.
+# The length of the salt for a scrambled password.
 SALT_BYTES: Final = 20
 
 
 def greeting(version: str, uuid: str, salt: bytes) -> bytes:
-    """The 128 bytes with which a server begins: two lines of 64."""
+    """Return the 128 bytes that a server sends first: two lines of 64."""
     first = f"Tarantool {version} (Binary) {uuid}".encode().ljust(63)
     return first + b"\n" + base64.b64encode(salt).ljust(63) + b"\n"
 
@@ -90,11 +90,11 @@ class Request:
     """One request."""
 
     code: i64
-    sync: i64  # Its 64 bits.
-    name: bytes  # Of a function, a user, or the text of an EVAL; empty if there is none.
-    args: list[bytes]  # Each as msgpack.
-    # Of a SELECT only:
-    space: i64  # -1 if none was named.
+    sync: i64  # Any 64 bits.
+    name: bytes  # The name of a function or a user, or the text of an EVAL; empty if there is none.
+    args: list[bytes]  # Each in msgpack.
+    # The other fields are only for SELECT.
+    space: i64  # -1 if it is missing.
     index: i64
     iterator: i64
     limit: i64
@@ -113,20 +113,20 @@ class Request:
 
 
 class IprotoParser(Intake):
-    """The requests of one connection."""
+    """Parses the requests of one connection."""
 
     packet_max: i64
-    buffer_max: i64  # How many bytes of requests that were not given out yet are kept.
-    error: bytes  # Why nothing more is read; empty while all is well.
-    has_more: bool  # The last `parse` has given as many as it was asked to, and there may be more.
+    buffer_max: i64  # The maximum number of buffered bytes.
+    error: bytes  # The reason why the parser reads no more; empty if there is none.
+    has_more: bool  # The last `parse` returned the maximum number of requests, and there may be more.
 
     _reader: Reader
     _is_known: bool
-    _oversized: Request | None  # The request for a packet of which a part is still to be discarded,
-    _discard: i64  # and how many bytes that part has.
+    _oversized: Request | None  # The request of a packet that is being discarded.
+    _discard: i64  # The number of bytes that are still to be discarded.
 
     def __init__(self, packet_max: i64, buffer_max: i64, known: bool = True) -> None:
-        """A parser for one who is known, or for one who has to say first who it is."""
+        """Make a parser for an authenticated client, or for one that has to authenticate first."""
         super().__init__()
         self.error = b""
         self.has_more = False
@@ -138,28 +138,28 @@ class IprotoParser(Intake):
         self._discard = 0
 
     def trust(self, packet_max: i64) -> None:
-        """Let a client send as much as clients may."""
+        """Raise the limits after authentication."""
         self.packet_max = packet_max
         self._is_known = True
 
     def feed(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Add received bytes."""
         if self.error:
             return
         self._came(data)
         if self.pending() > self.buffer_max:
-            self._fail("too many requests wait to be run")
+            self._fail("too many requests are waiting")
 
     def pending(self) -> i64:
-        """How many bytes came in and were not given out as requests yet."""
+        """Return the number of bytes that were not returned as requests yet."""
         return len(self._buffer) - self._pos + len(self._behind)
 
     def is_unfinished(self) -> bool:
-        """Whether a request was begun and is not complete, or was not given out yet."""
+        """Return whether there is an incomplete request, or one that was not returned yet."""
         return self._oversized is not None or self.pending() > 0
 
     def parse(self, requests_max: i64) -> list[Request]:
-        """The requests that are complete, no more than so many."""
+        """Return at most `requests_max` complete requests."""
         requests: list[Request] = []
         self.has_more = False
         if self._need > 0 and not self._join():
@@ -195,7 +195,7 @@ class IprotoParser(Intake):
         return requests
 
     def _find_packet(self, reader: Reader) -> bool:
-        """Let a reader stand at a packet and end where it does, if all of it is there."""
+        """Set the reader to the next packet and its end. Return whether the packet is complete."""
         first: i64 = self._buffer[self._pos]
         prefix: i64 = 1 if first < 0x80 else 0
         if 0xCC <= first <= 0xCF:
@@ -219,7 +219,7 @@ class IprotoParser(Intake):
         return True
 
     def _refuse_packet(self, reader: Reader, length: i64) -> None:
-        """Begin to discard a packet of `length` bytes, if enough of it is there to see its sync."""
+        """Start to discard a packet of `length` bytes, when enough of it has arrived to read its sync number."""
         if length < 0 or length > DISCARDED_PACKET_BYTES_MAX or not self._is_known:
             raise ProtocolError(f"a packet may have {self.packet_max} bytes")
         start = reader.at
@@ -234,7 +234,7 @@ class IprotoParser(Intake):
         self._pos = start
 
     def _discard_some(self, requests: list[Request]) -> i64:
-        """Discard what is there of an oversized packet. Return 1 if all of it was, which gives its request; else 0."""
+        """Discard the received part of an oversized packet. Return 1 if that completed it and its request, else 0."""
         there = min(self._discard, len(self._buffer) - self._pos)
         self._pos += there
         self._discard -= there
@@ -253,7 +253,7 @@ class IprotoParser(Intake):
 
 
 def _request(reader: Reader) -> Request:
-    """Read a packet."""
+    """Parse a packet."""
     request = _header(reader)
     try:
         _read_body(reader, request)
@@ -265,7 +265,7 @@ def _request(reader: Reader) -> Request:
 
 
 def _header(reader: Reader) -> Request:
-    """Read the header of a packet: its code and its sync. The rest of the header is skipped."""
+    """Parse the header of a packet for its code and sync number. Other header fields are skipped."""
     code: i64 = -1
     sync: i64 = 0
     for _ in range(reader.length_of_map()):
@@ -302,27 +302,27 @@ def _read_body(reader: Reader, request: Request) -> None:
             else:
                 reader.skip()
     if reader.at != reader.end:
-        raise ProtocolError("there are bytes behind a packet's body")
+        raise ProtocolError("there are bytes after a packet's body")
 
 
 def _bounded(bits: i64) -> i64:
-    """Return a number of 64 bits; NEVER if it has more than 63."""
+    """Return a number of 64 bits, or NEVER if it does not fit into 63."""
     return NEVER if bits < 0 else bits
 
 
 def _why(error: str) -> bytes:
-    """What is said of bytes that make no sense."""
+    """Return the error text for invalid bytes."""
     return f"Invalid MsgPack - {error}".encode()
 
 
 def encode(request: Request) -> bytes:
-    """A call, as it is sent."""
+    """Encode a call."""
     writer = BytesWriter()
     writer.append(0x82)
     writer.append(0)
     write_integer(writer, request.code)
     writer.append(1)
-    # A sync is any 64 bits.
+    # A sync number can be any 64 bits.
     writer.append(0xCF)
     write_i64_be(writer, request.sync)
     writer.append(0x82)
@@ -340,7 +340,7 @@ def encode(request: Request) -> bytes:
 
 
 class AnswerPackets:
-    """Answers that another node of ours has written (`Answers`), each whole, however they came."""
+    """Splits a stream of replies that another of our nodes has written (`Answers`) into packets."""
 
     _buffer: bytearray
 
@@ -348,7 +348,7 @@ class AnswerPackets:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Bytes came in: the answers that are complete now."""
+        """Add received bytes. Return the packets that are complete now."""
         buffer = self._buffer
         buffer += data
         packets: list[bytes] = []
@@ -364,32 +364,32 @@ class AnswerPackets:
 
 
 def sync_of(packet: bytes) -> i64:
-    """What an answer of ours is to."""
+    """Return the sync number of one of our replies."""
     return read_i64_be(packet, _SYNC_AT)
 
 
 class Answers(Reply):
-    """What one client over IPROTO will be sent: answers one after the other, in the order in which they came about."""
+    """The output buffer of an IPROTO client: replies in the order in which the requests finished."""
 
     def data(self, sync: i64, values: bytes) -> None:
-        """An answer: an array of values."""
+        """Write a reply with an array of values."""
         self._head(sync, 0, 2 + len(values))
         self._writer.append(0x81)
         self._writer.append(0x30)
         self._writer.write(values)
 
     def done(self, sync: i64) -> None:
-        """An answer without a value."""
+        """Write a reply without a value."""
         self._head(sync, 0, 1)
         self._writer.append(0x80)
 
     def body(self, sync: i64, fields: bytes) -> None:
-        """An answer whose body is this map."""
+        """Write a reply whose body is this map."""
         self._head(sync, 0, len(fields))
         self._writer.write(fields)
 
     def refusal(self, sync: i64, number: i64, text: bytes) -> None:
-        """A refusal: a number that clients know, and a sentence."""
+        """Write an error: Tarantool's number and a sentence."""
         told = BytesWriter()
         write_text(told, text)
         fields = told.getvalue()

@@ -1,9 +1,10 @@
-"""msgpack: values out of bytes and into bytes, and where one value ends and the next begins.
+"""msgpack: decodes and encodes values, and finds the ends of values without decoding them.
 
-Any bytes give values or a `ProtocolError`. Nothing is believed before it is there: a length asks for no memory, values
-are counted, and they nest no deeper than DEPTH_MAX. What only passes through (a body, an extension of whatever type) is
-skipped, not decoded, and so leaves as it came. (The msgpack package was rejected: it tells no binary from what it could
-not decode, its errors are of six classes, and it decodes what need not be.)
+Any bytes give values or a `ProtocolError`. A length in the input allocates no memory before its bytes have arrived,
+values are counted, and they are nested at most DEPTH_MAX deep. Values that are only passed on (bodies, extensions of
+any type) are skipped instead of decoded, so they stay byte for byte the same. (The msgpack package was rejected: it
+does not distinguish binary from text that it could not decode, it raises six classes of errors, and it decodes values
+that need no decoding.)
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from mypy_extensions import i16, i32, i64
 
 from penstock.core.errors import ProtocolError, WrongType
 
-# How deep the data of a task, or a field of a row, may nest.
+# The maximum depth of a task's data or of a field of a row.
 VALUE_DEPTH_MAX: Final = 64
 
-# How deep a packet may nest: a value, and around it a row, a list of rows, the results of a call and the like. The
-# stack can hold it, also in interpreted code.
+# The maximum depth of a packet: a value, and around it a row, a list of rows, the results of a call and so on. The
+# stack is large enough for this, even in interpreted code.
 DEPTH_MAX: Final = VALUE_DEPTH_MAX + 8
 
 _TOO_DEEP: Final = f"values are nested more than {VALUE_DEPTH_MAX} deep"
 
-# How many values one packet may have: so many are skipped in some milliseconds, and take 100 MB at most when decoded.
+# The maximum number of values in a packet. They are skipped in some milliseconds and need at most 100 MB when decoded.
 VALUES_MAX: Final = 1024 * 1024
 
 NIL: Final = b"\xc0"
@@ -65,12 +66,12 @@ class Ext:
 
 
 class Reader:
-    """Reads values from a place on, up to an end that none of them may pass."""
+    """Reads values from a position on. No value may pass the end."""
 
     data: bytes
     at: i64
     end: i64
-    left: i64  # How many more values it may meet.
+    left: i64  # The number of values that may still be read.
 
     def __init__(self, data: bytes, at: i64 = 0, end: i64 = -1) -> None:
         self.data = data
@@ -79,7 +80,7 @@ class Reader:
         self.left = VALUES_MAX
 
     def skip(self, depth: i64 = DEPTH_MAX) -> None:
-        """Pass over a value."""
+        """Skip a value."""
         byte = self._first()
         if byte < 0x80 or byte >= 0xE0:
             return
@@ -99,17 +100,17 @@ class Reader:
     def _skip_many(self, count: i64, depth: i64) -> None:
         if depth == 0:
             raise ProtocolError(_TOO_DEEP)
-        # Each of them has a byte at least, so a length that lies costs nothing.
+        # Each value has at least one byte, so a wrong length is detected without work.
         if count > self.end - self.at:
             raise ProtocolError("a value is cut off")
         for _ in range(count):
             self.skip(depth - 1)
 
     def _scalar_bytes(self, byte: i64) -> i64:
-        """How many bytes follow of a value that contains no others; what says so is read."""
+        """Return the number of bytes that follow in a value without nested values. A length field is read here."""
         if byte < 0xC4:
             if byte == 0xC1:
-                raise ProtocolError("0xc1 is no value")
+                raise ProtocolError("0xc1 is not a value")
             return 0
         if byte < 0xC7:
             return self._number(1 << (byte - 0xC4))
@@ -126,7 +127,7 @@ class Reader:
         return self._number(1 << (byte - 0xD9))
 
     def value(self, depth: i64 = DEPTH_MAX) -> object:
-        """The next value. Text that is not UTF-8 has lone surrogates in it, as Python's own file names have."""
+        """Return the next value. Bytes of text that are not UTF-8 become lone surrogates, as in Python's file names."""
         byte = self._first()
         if byte < 0x80:
             return byte
@@ -197,30 +198,30 @@ class Reader:
             raise ProtocolError("a value is cut off")
 
     def length_of_array(self) -> i64:
-        """How many values the array has that is next; they are read after this."""
+        """Return the number of values in the array that is next. The values are read after this."""
         byte = self._first()
         if byte & 0xF0 == 0x90:
             return byte & 0x0F
         if byte == 0xDC or byte == 0xDD:
             return self._number(2 if byte == 0xDC else 4)
-        raise ProtocolError("this should be an array")
+        raise ProtocolError("expected an array")
 
     def length_of_map(self) -> i64:
-        """How many pairs the map has that is next."""
+        """Return the number of pairs in the map that is next."""
         byte = self._first()
         if byte & 0xF0 == 0x80:
             return byte & 0x0F
         if byte == 0xDE or byte == 0xDF:
             return self._number(2 if byte == 0xDE else 4)
-        raise ProtocolError("this should be a map")
+        raise ProtocolError("expected a map")
 
     def unsigned(self) -> i64:
-        """The bits of the whole number that is next, which must be one without a sign."""
+        """Return the next value, an unsigned integer, as 64 bits."""
         byte = self._first()
         if byte < 0x80:
             return byte
         if byte < 0xCC or byte > 0xCF:
-            raise ProtocolError("this should be a whole number without a sign")
+            raise ProtocolError("expected an unsigned integer")
         if byte == 0xCF:
             at = self.at
             self._pass(8)
@@ -234,13 +235,13 @@ class Reader:
         return self.data[start : self.at]
 
     def string(self) -> bytes:
-        """The bytes within the text or binary that is next."""
+        """Return the contents of the text or binary value that is next."""
         byte = self._first()
         if byte & 0xE0 == 0xA0:
             return self._bytes(byte & 0x1F)
         if 0xD9 <= byte <= 0xDB or 0xC4 <= byte <= 0xC6:
             return self._bytes(self._scalar_bytes(byte))
-        raise ProtocolError("this should be text")
+        raise ProtocolError("expected a string")
 
     def _first(self) -> i64:
         if self.at >= self.end:
@@ -253,7 +254,7 @@ class Reader:
         return byte
 
     def _number(self, size: i64) -> i64:
-        """The next bytes as a length."""
+        """Return the next bytes as a length."""
         at = self.at
         self._pass(size)
         if size == 1:
@@ -276,7 +277,7 @@ class Reader:
 
 
 def _frozen(value: object) -> object:
-    """An array or a map as it can be the key of another map."""
+    """Return an array or a map as a tuple, so that it can be the key of a map."""
     if isinstance(value, list):
         return tuple([_frozen(each) for each in value])
     if isinstance(value, dict):
@@ -285,20 +286,20 @@ def _frozen(value: object) -> object:
 
 
 def unpack(data: bytes) -> object:
-    """The value that these bytes are, all of them."""
+    """Return the value of these bytes, which must be exactly one value."""
     reader = Reader(data)
     value = reader.value()
     if reader.at != len(data):
-        raise ProtocolError("there are bytes behind a value")
+        raise ProtocolError("there are bytes after the value")
     return value
 
 
-# What `values_in` returns for a value that is nested too deep.
+# `values_in` returns this for a value that is nested too deep.
 TOO_DEEP: Final = -2
 
 
 def values_in(data: bytes, most: i64) -> i64:
-    """Return how many values an argument of a call has.
+    """Return the number of values in an argument of a call.
 
     Return -1 if the bytes are not exactly one value, or if it has more than `most` values. Return TOO_DEEP if it is
     nested too deep.
@@ -313,14 +314,14 @@ def values_in(data: bytes, most: i64) -> i64:
 
 
 def pack(value: object, depth: i64 = DEPTH_MAX) -> bytes:
-    """A value as bytes, each number as short as it can be. What has no form here is refused."""
+    """Encode a value, with each number as short as possible. Refuse types that msgpack does not have."""
     writer = BytesWriter()
     write_value(writer, value, depth)
     return writer.getvalue()
 
 
 def write_value(writer: BytesWriter, value: object, depth: i64) -> None:
-    """Write a value that nests at most `depth` deep."""
+    """Write a value that is nested at most `depth` deep."""
     if value is None:
         writer.append(0xC0)
     elif isinstance(value, bool):
@@ -361,7 +362,7 @@ def _encoded(text: str) -> bytes:
 
 
 def write_integer(writer: BytesWriter, number: int) -> None:
-    """A whole number of 64 bits, with or without a sign."""
+    """Write a signed or unsigned integer of at most 64 bits."""
     if -32 <= number < 0x80:
         writer.append(number & 0xFF)
     elif 0 < number < 1 << 32:
@@ -395,17 +396,17 @@ def write_integer(writer: BytesWriter, number: int) -> None:
 
 
 def _write_i16(writer: BytesWriter, number: i64) -> None:
-    """The last two bytes of a number."""
+    """Write the last two bytes of a number."""
     write_i16_be(writer, i16(number - 0x10000 if number > 0x7FFF else number))
 
 
 def _write_i32(writer: BytesWriter, number: i64) -> None:
-    """The last four bytes of a number."""
+    """Write the last four bytes of a number."""
     write_i32_be(writer, i32(number - 0x100000000 if number > 0x7FFFFFFF else number))
 
 
 def write_text(writer: BytesWriter, text: bytes) -> None:
-    """Text, which is here as UTF-8."""
+    """Write text that is encoded in UTF-8."""
     length: i64 = len(text)
     if length < 32:
         writer.append(0xA0 | length)
@@ -415,13 +416,13 @@ def write_text(writer: BytesWriter, text: bytes) -> None:
 
 
 def write_binary(writer: BytesWriter, data: bytes) -> None:
-    """Bytes."""
+    """Write binary data."""
     _write_length(writer, len(data), 0xC4, 0xC5, 0xC6)
     writer.write(data)
 
 
 def write_array(writer: BytesWriter, count: i64) -> None:
-    """So many values follow, and are one."""
+    """Begin an array. `count` values must follow."""
     if count < 16:
         writer.append(0x90 | count)
     else:
@@ -429,7 +430,7 @@ def write_array(writer: BytesWriter, count: i64) -> None:
 
 
 def write_map(writer: BytesWriter, count: i64) -> None:
-    """So many pairs of values follow, and are one."""
+    """Begin a map. `count` pairs of values must follow."""
     if count < 16:
         writer.append(0x80 | count)
     else:
@@ -447,7 +448,7 @@ def _write_ext(writer: BytesWriter, ext: Ext) -> None:
 
 
 def _write_length(writer: BytesWriter, length: i64, one: int, two: int, four: int) -> None:
-    """A length behind the byte that says how long it is itself; 0 where there is no form of one byte."""
+    """Write the type byte for the size of a length, then the length. `one` is 0 if there is no form with one byte."""
     if length < 0x100 and one:
         writer.append(one)
         writer.append(length)

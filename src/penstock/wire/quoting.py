@@ -1,9 +1,9 @@
-"""A line of words with quotes, as Disque has them: what people type for a command, and in its config files.
+"""Splits a line into words with quotes, as Disque does for inline commands and for its config files.
 
     requirepass "two words"     'it''s' is refused, 'it\\'s' is not     "\\x00\\n\\r\\t\\b\\a" are bytes
 
-A quote may open in the middle of a word, but closes only at its end. In single quotes a backslash escapes the quote
-alone.
+A quote may open in the middle of a word, but must close at its end. In single quotes a backslash escapes only the
+quote.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _HEX_DIGITS: Final = b"0123456789abcdefABCDEF"
 
 
 def split_words(line: bytes, inline: bool) -> list[bytes] | None:
-    """The words of a line; None if a quote is not closed at the end of a word.
+    """Return the words of a line, or None if a quote is not closed at the end of a word.
 
-    In an inline command a NUL stands between words, and empty words are dropped.
+    In an inline command NUL separates words, and empty words are dropped.
     """
     if b'"' not in line and b"'" not in line:
         return line.replace(b"\0", b" ").split() if inline else line.split()
@@ -54,17 +54,17 @@ def split_words(line: bytes, inline: bool) -> list[bytes] | None:
 
 
 def _is_space(byte: int, inline: bool) -> bool:
-    """What stands between words: what C calls a space, and NUL in an inline command."""
+    """Return whether a byte separates words: C's white space, and NUL in an inline command."""
     return byte == 32 or 9 <= byte <= 13 or (byte == 0 and inline)
 
 
 def _is_escape(text: bytes, at: i64, quote: int) -> bool:
-    """Whether a backslash here says something about the byte behind it. In single quotes it does so about a quote."""
+    """Return whether a backslash here escapes the next byte. In single quotes it escapes only a quote."""
     return text[at] == _BACKSLASH and (quote == _QUOTE or text[at + 1 : at + 2] == b"'")
 
 
 def _unescaped(text: bytes, quote: int) -> bytes:
-    """What stands between quotes."""
+    """Return the text between quotes without its escapes."""
     if b"\\" not in text:
         return text
     plain = bytearray()

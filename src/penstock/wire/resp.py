@@ -1,12 +1,12 @@
-"""RESP, the protocol of Redis and Disque: commands out of bytes, however the network cut them.
+"""RESP, the protocol of Redis and Disque: parses commands from bytes that arrive in pieces.
 
-Any bytes give commands, or an `error` after which nothing more is read. What there is of a command that is not complete
-is kept, and looked at again when the rest came (`intake.py`). Most lengths have a digit or two: they are read as one
-word of four bytes, so that a short argument costs little more than its own copy. (Splitting the buffer at CRLF was
-rejected: it makes an object of every length, which is three times the work. So was hiredis: it takes no inline
-commands, and 13 bytes make it ask for gigabytes.)
+Any bytes give commands, or an `error` after which the parser reads no more. Incomplete commands are kept until the rest
+arrives (`intake.py`). Most lengths have one or two digits. They are read as one word of four bytes, so that a short
+argument costs little more than its own copy. (Splitting the buffer at CRLF was rejected: it makes an object for every
+length, which is three times the work. hiredis was rejected, too: it does not parse inline commands, and 13 bytes can
+make it allocate gigabytes.)
 
-If an argument is longer than `bulk_max`, the parser discards the whole command while it arrives, and gives out the
+If an argument is longer than `bulk_max`, the parser discards the whole command while it arrives, and returns the
 command `OVERSIZED` in its place. The caller refuses that one, and the connection stays usable. (Closing the connection
 was rejected: the client is still sending then, so the system resets the connection, and the error can get lost.)
 
@@ -25,17 +25,17 @@ from penstock.core.limits import BODY_BYTES_HARD_MAX
 from penstock.wire.intake import Intake
 from penstock.wire.quoting import split_words
 
-# A command that people type, and the line of a length, may have so many bytes: Disque's own bound.
+# The maximum length of an inline command and of a line with a length. Disque has the same limit.
 LINE_BYTES_MAX: Final = 64 * 1024
 
-# A command may have so many arguments: Disque's own bound. A million ids of 40 characters stay below 100 MB.
+# The maximum number of arguments. Disque has the same limit. A million ids of 40 characters stay below 100 MB.
 ARGS_COUNT_MAX: Final = 1024 * 1024
 
-# A longer argument is a protocol error, even if it would only be discarded: no setting allows a longer body, and Disque
-# has the same bound.
+# A longer argument is a protocol error and is not even discarded, because no setting allows a longer body. Disque has
+# the same limit.
 DISCARDED_BULK_BYTES_MAX: Final = BODY_BYTES_HARD_MAX
 
-# Before a client has said who it is, it may say no more than this: enough for HELLO with AUTH and SETNAME.
+# Limits before authentication: enough for HELLO with AUTH and SETNAME.
 UNKNOWN_ARGS_MAX: Final = 10
 UNKNOWN_BULK_BYTES_MAX: Final = 16 * 1024
 UNKNOWN_LINE_BYTES_MAX: Final = 16 * 1024
@@ -47,14 +47,14 @@ _CR: Final = 13
 _LF: Final = 10
 _CRLF: Final = 0x0D0A
 
-# What the first line of a request over HTTP is read as.
+# The first line of an HTTP request is returned as this command.
 HTTP_REQUEST: Final = b"HTTP"
 
-# The only word of the command that stands for one with an argument above `bulk_max`.
+# The only word of the command that replaces one with an argument longer than `bulk_max`.
 OVERSIZED: Final = b"(oversized)"
 
 _NO_LENGTH: Final = -1
-# How the length of a short line is told beside the number in it.
+# `_short_head` returns the number and the length of its line in one integer; these bits hold the length.
 _HEAD_BITS: Final = 3
 _HEAD_BYTES: Final = 7
 
@@ -63,25 +63,25 @@ _MSGPACK_U32: Final = 0xCE
 
 
 class RespParser(Intake):
-    """The commands of one connection."""
+    """Parses the commands of one connection."""
 
     args_max: i64
     bulk_max: i64
     line_max: i64
-    buffer_max: i64  # How many bytes of commands that were not given out yet are kept.
-    error: bytes  # Why nothing more is read; empty while all is well.
-    has_more: bool  # The last `parse` has looked at as much as it was asked to, and not at everything.
+    buffer_max: i64  # The maximum number of buffered bytes.
+    error: bytes  # The reason why the parser reads no more; empty if there is none.
+    has_more: bool  # The last `parse` reached its maximum and did not examine all bytes.
 
-    _args: list[bytes]  # What there is of a command that came in part.
+    _args: list[bytes]  # The arguments of an incomplete command.
     _args_bytes: i64
-    _missing: i64  # How many arguments it lacks; 0: none was begun.
-    _bulk: i64  # The length of the argument that is next; _NO_LENGTH while that is not known.
-    _is_oversized: bool  # The command that came in part is discarded.
-    _discard: i64  # How many bytes of its argument are still to be discarded, the CRLF included; 0: a length is next.
-    _fresh: bool  # Nothing was read yet.
+    _missing: i64  # The number of arguments that are still missing; 0 if no command has begun.
+    _bulk: i64  # The length of the next argument; _NO_LENGTH if it is not known yet.
+    _is_oversized: bool  # The incomplete command is being discarded.
+    _discard: i64  # The bytes of its argument that are still to be discarded, with the CRLF; 0 if a length is next.
+    _fresh: bool  # No byte has been parsed yet.
 
     def __init__(self, bulk_max: i64, buffer_max: i64, known: bool = True) -> None:
-        """A parser for one who is known, or for one who has to say first who it is."""
+        """Make a parser for an authenticated client, or for one that has to authenticate first."""
         super().__init__()
         self.error = b""
         self.has_more = False
@@ -100,13 +100,13 @@ class RespParser(Intake):
         self._fresh = True
 
     def trust(self, bulk_max: i64) -> None:
-        """Let a client send as much as clients may."""
+        """Raise the limits after authentication."""
         self.args_max = ARGS_COUNT_MAX
         self.bulk_max = bulk_max
         self.line_max = LINE_BYTES_MAX
 
     def feed(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Add received bytes."""
         if self.error:
             return
         self._came(data)
@@ -114,17 +114,17 @@ class RespParser(Intake):
             self._fail(b"too big query buffer")
 
     def pending(self) -> i64:
-        """How many bytes came in and were not given out as commands yet."""
+        """Return the number of bytes that were not returned as commands yet."""
         return len(self._buffer) - self._pos + len(self._behind) + self._args_bytes
 
     def is_unfinished(self) -> bool:
-        """Whether a command was begun and is not complete, or was not given out yet."""
+        """Return whether there is an incomplete command, or one that was not returned yet."""
         return self._missing > 0 or self.pending() > 0
 
     def parse(self, commands_max: i64) -> list[list[bytes]]:
-        """The commands that are complete, no more than so many. Of what is left (`has_more`), the next call gives some.
+        """Return at most `commands_max` complete commands. If `has_more`, the next call returns the next ones.
 
-        Commands without words are none, but count: whoever sends nothing else has to be stopped as well.
+        Empty commands are not returned, but they count, so that a client that sends only these is limited as well.
         """
         commands: list[list[bytes]] = []
         self.has_more = False
@@ -146,13 +146,13 @@ class RespParser(Intake):
                 return commands
 
     def _look_first(self) -> None:
-        """Recognise those who came to the wrong door, before their bytes are taken for a command."""
+        """Recognise clients of another protocol by their first byte, before it is parsed as a command."""
         self._fresh = False
         first = self._buffer[self._pos]
         if first == _TLS_HANDSHAKE:
-            self._fail(b"this looks like TLS, and this port speaks it not; use the port for TLS")
+            self._fail(b"this looks like TLS, but this port is not encrypted; use the TLS port")
         elif first == _MSGPACK_U32:
-            self._fail(b"this looks like IPROTO, and this port speaks RESP; use the port for IPROTO")
+            self._fail(b"this looks like IPROTO, but this port speaks RESP; use the IPROTO port")
 
     def _fail(self, why: bytes) -> None:
         self.error = b"Protocol error: " + why
@@ -164,7 +164,7 @@ class RespParser(Intake):
         self._discard = 0
 
     def _parse_one(self, commands: list[list[bytes]]) -> bool:
-        """Read one command; tell whether it is worth going on."""
+        """Parse one command. Return whether parsing can continue."""
         if self._missing == 0:
             if self._buffer[self._pos] != _ASTERISK:
                 return self._parse_inline(commands)
@@ -183,7 +183,7 @@ class RespParser(Intake):
         return True
 
     def _parse_count(self) -> bool:
-        """Read how many arguments a command has; tell whether that was there."""
+        """Parse the number of arguments. Return whether it was complete."""
         head = _short_head(self._buffer, self._pos, _ASTERISK)
         if head > 0:
             self._pos += head & _HEAD_BYTES
@@ -203,7 +203,7 @@ class RespParser(Intake):
         return True
 
     def _parse_argument(self) -> bool:
-        """Read one argument of a command; tell whether it was there."""
+        """Parse one argument. Return whether it was complete."""
         buffer = self._buffer
         if self._bulk == _NO_LENGTH:
             head = _short_head(buffer, self._pos, _DOLLAR)
@@ -220,11 +220,11 @@ class RespParser(Intake):
         start = self._pos
         end = start + self._bulk
         if len(buffer) < end + 2:
-            # Whatever comes is put aside until this is complete, so that a long body is copied once.
+            # Received bytes are put aside until the argument is complete, so a long body is copied only once.
             self._need = self._bulk + 2
             return False
         if read_i16_be(buffer, end) != _CRLF:
-            self._fail(b"expected CRLF behind a bulk")
+            self._fail(b"expected CRLF after a bulk")
             return False
         self._args.append(buffer[start:end])
         self._args_bytes += self._bulk
@@ -247,7 +247,7 @@ class RespParser(Intake):
         return length
 
     def _refuse_argument(self, length: i64) -> bool:
-        """Discard the command, because an argument has `length` bytes. Return whether all of the command was there."""
+        """Discard the command because an argument has `length` bytes. Return whether the command was complete."""
         if self.args_max < ARGS_COUNT_MAX:
             self._fail(b"unauthenticated bulk length")
             return False
@@ -257,7 +257,7 @@ class RespParser(Intake):
         return self._discard_argument(length) and self._discard_rest()
 
     def _discard_rest(self) -> bool:
-        """Discard the rest of the command, as far as it is there. Return whether all of it was."""
+        """Discard the received part of the command. Return whether the command was complete."""
         if self._discard > 0 and not self._discard_bytes():
             return False
         while self._missing > 0:
@@ -268,7 +268,7 @@ class RespParser(Intake):
         return True
 
     def _discard_argument(self, length: i64) -> bool:
-        """Discard an argument whose length was read, as far as it is there. Return whether all of it was."""
+        """Discard the received part of an argument. Return whether the argument was complete."""
         if length > DISCARDED_BULK_BYTES_MAX:
             self._fail(b"invalid bulk length")
             return False
@@ -286,7 +286,7 @@ class RespParser(Intake):
             self._need = 2
             return False
         if read_i16_be(self._buffer, self._pos) != _CRLF:
-            self._fail(b"expected CRLF behind a bulk")
+            self._fail(b"expected CRLF after a bulk")
             return False
         self._pos += 2
         self._discard = 0
@@ -294,7 +294,7 @@ class RespParser(Intake):
         return True
 
     def _line(self, too_long: bytes) -> bytes | None:
-        """The next line without its CRLF, or None if it is not complete."""
+        """Return the next line without its CRLF, or None if it is incomplete."""
         end = self._buffer.find(b"\r\n", self._pos, self._pos + self.line_max + 2)
         if end < 0:
             # The last byte may be a CR whose LF is still to come.
@@ -308,7 +308,7 @@ class RespParser(Intake):
         return line
 
     def _parse_inline(self, commands: list[list[bytes]]) -> bool:
-        """Read a command as people type it."""
+        """Parse an inline command."""
         end = self._buffer.find(b"\n", self._pos, self._pos + self.line_max + 1)
         if end < 0:
             if len(self._buffer) - self._pos > self.line_max:
@@ -322,7 +322,7 @@ class RespParser(Intake):
             self._fail(b"unbalanced quotes in request")
             return False
         if len(args) == 3 and args[2].startswith(b"HTTP/"):
-            # What a browser begins with. One of its methods is the name of a command, and must not be taken for it.
+            # An HTTP request. Its method may be the name of a command and must not be run as one.
             args = [HTTP_REQUEST]
         if args:
             commands.append(args)
@@ -330,9 +330,9 @@ class RespParser(Intake):
 
 
 def _short_head(buffer: bytes, at: i64, mark: i64) -> i64:
-    """A line of a mark and a number of one to three digits: the number, and how long the line is; 0 for anything else.
+    """Parse a line of a mark and one to three digits. Return the number and the length of the line, or 0.
 
-    Whatever this does not take is read, or refused, where lines of any length are.
+    All other lines are parsed, or refused, by the code for lines of any length.
     """
     left = len(buffer) - at
     if left < 4:
@@ -356,12 +356,12 @@ def _short_head(buffer: bytes, at: i64, mark: i64) -> i64:
 
 
 def parse_length(digits: bytes) -> i64:
-    """A length: one to ten digits and nothing else; _NO_LENGTH for anything else. Python's int is too kind."""
+    """Return a length of one to ten digits, or _NO_LENGTH. Python's int would also accept signs and underscores."""
     if not digits.isdigit() or len(digits) > 10:
         return _NO_LENGTH
     return int(digits)
 
 
 def printable(text: bytes) -> bytes:
-    """Bytes as they may stand in a line for people: no control characters."""
+    """Return bytes with control characters replaced, for error lines."""
     return bytes([byte if 32 <= byte < 127 else 63 for byte in text])

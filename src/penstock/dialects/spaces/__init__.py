@@ -1,1 +1,1 @@
-"""Reading what the server has as Tarantool's spaces: `box.space.NAME:select`, indexes, SELECT requests, the schema."""
+"""Reading tubes and jobs as Tarantool's spaces: `box.space.NAME:select`, indexes, SELECT requests, the schema."""

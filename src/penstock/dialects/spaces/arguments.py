@@ -11,17 +11,17 @@ from penstock.wire.errors import BoxError, LuaError
 
 # The iterators of a tree, by their numbers.
 _NAMES: Final = ("EQ", "REQ", "ALL", "LT", "LE", "GE", "GT")
-# Iterators of other kinds of indexes follow these.
+# Iterators of other index types. Their numbers follow.
 _OTHER_NAMES: Final = ("BITS_ALL_SET", "BITS_ANY_SET", "BITS_ALL_NOT_SET", "OVERLAPS", "NEIGHBOR")
 
-# Tarantool's numbers of errors.
+# Tarantool's error numbers.
 _ER_ILLEGAL_PARAMS: Final = 1
 _ER_ITERATOR_TYPE: Final = 72
 _ER_UNSUPPORTED_INDEX_FEATURE: Final = 112
 
 
 def read_key(given: object) -> list[object]:
-    """Return the parts of a key that is a value or a list of values. An empty table of Lua may be a map."""
+    """Return the parts of a key that is a value or a list of values. An empty Lua table may arrive as a map."""
     if given is None or given == {}:
         return []
     if isinstance(given, dict):
@@ -30,14 +30,14 @@ def read_key(given: object) -> list[object]:
 
 
 def select_query(space: Space, index: Index, key: list[object], options: dict[object, object]) -> Query:
-    """Return what a select asks for."""
+    """Return the query of a select."""
     _check(options, ["iterator", "limit", "offset"])
     iterator = read_iterator(options.get("iterator"), index, space.name, EQ if key else ALL)
     return Query(index, iterator, key, _number(options, "limit", NEVER), _number(options, "offset", 0))
 
 
 def count_query(space: Space, index: Index, key: list[object], options: dict[object, object]) -> Query:
-    """Return what a count asks for. As in Tarantool, ALL counts all rows, whatever the key is."""
+    """Return the query of a count. As in Tarantool, ALL counts all rows and ignores the key."""
     _check(options, ["iterator"])
     iterator = read_iterator(options.get("iterator"), index, space.name, EQ if key else ALL)
     index.check(key)
@@ -45,7 +45,7 @@ def count_query(space: Space, index: Index, key: list[object], options: dict[obj
 
 
 def read_iterator(given: object, index: Index, space: str, unsaid: int) -> int:
-    """Return the iterator of a name or a number; `unsaid` if none was given."""
+    """Return the iterator of a name or a number, or `unsaid` if none is given."""
     if given is None:
         return unsaid
     number = -1
@@ -78,7 +78,7 @@ def _number(options: dict[object, object], name: str, unsaid: int) -> int:
     if value is None:
         return unsaid
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # Lua has one kind of numbers.
+        value = int(value)  # Lua has only one type of numbers.
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise LuaError(f"{name} must be a whole number, 0 or more")
     return min(value, NEVER)

@@ -4,7 +4,7 @@ All indexes are trees, as in Tarantool. The rows of an index are ordered by its 
 index. A key may have fewer parts than the index. A row is compared with a key by the parts that the key has.
 
 Values are compared after `comparable`, in Tarantool's order: nil, booleans, numbers, strings, other values. Strings are
-compared byte by byte. Clients may send a string as binary, so the two are the same here.
+compared byte by byte. Some clients send strings as binary, so strings and binary values are compared alike.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.dialects.xqueue_options import Field
 from penstock.wire.errors import BoxError
 from penstock.wire.msgpack import Ext
 
-# Tarantool's numbers of the iterators that a tree has.
+# Tarantool's numbers of the iterators of a tree.
 EQ: Final = 0
 REQ: Final = 1
 ALL: Final = 2
@@ -25,13 +25,13 @@ GE: Final = 5
 GT: Final = 6
 _DESCENDING: Final = frozenset([REQ, LE, LT])
 
-# Tarantool's numbers of errors.
+# Tarantool's error numbers.
 _ER_KEY_PART_TYPE: Final = 18
 _ER_EXACT_MATCH: Final = 19
 _ER_KEY_PART_COUNT: Final = 31
 _ER_MORE_THAN_ONE_TUPLE: Final = 41
 
-# Values as tuples that can be compared with each other.
+# The key of an item in the order of an index.
 Comparable = tuple[Any, ...]
 
 
@@ -41,13 +41,13 @@ class Index:
     number: int
     name: str
     parts: list[int]  # Positions of fields, from 0.
-    order: list[int]  # The same, then those of the primary index that are not among them: all rows differ in these.
+    order: list[int]  # `parts`, then the other parts of the primary index. No two rows are equal in these.
     unique: bool
     _types: list[str]
     _nullable: list[bool]
 
     def __init__(self, number: int, name: str, parts: list[int], fields: list[Field], unique: bool = True) -> None:
-        """Make an index of a space with these fields; a field without a format can be any scalar."""
+        """Make an index of a space with these fields. A field without a format can be any scalar."""
         self.number = number
         self.name = name
         self.parts = parts
@@ -59,7 +59,7 @@ class Index:
         self._nullable = [at >= len(fields) or fields[at].nullable for at in parts]
 
     def described(self) -> list[object]:
-        """Return its parts as the schema has them."""
+        """Return its parts in the form of the schema."""
         return [
             {"field": at, "type": type, "is_nullable": True} if nullable else [at, type]
             for at, type, nullable in zip(self.parts, self._types, self._nullable, strict=True)
@@ -76,7 +76,7 @@ class Index:
             )
 
     def check(self, key: list[object]) -> Comparable:
-        """Return a key as it is compared with rows, or refuse it."""
+        """Check a key and return it in comparable form."""
         if len(key) > len(self.parts):
             raise BoxError(
                 _ER_KEY_PART_COUNT, f"Invalid key part count (expected [0..{len(self.parts)}], got {len(key)})"
@@ -92,16 +92,16 @@ class Index:
 
 
 class Query:
-    """Which rows of an index a client asks for, and in which order."""
+    """The rows of an index that a client asks for, and their order."""
 
     index: Index
     iterator: int
-    values: list[object]  # The key as the client gave it.
+    values: list[object]  # The key as the client sent it.
     key: Comparable
     limit: int
     offset: int
     descending: bool
-    exact: bool  # Only rows that are equal to the key are asked for.
+    exact: bool  # Only rows that are equal to the key match.
 
     def __init__(self, index: Index, iterator: int, values: list[object], limit: int, offset: int = 0) -> None:
         self.index = index
@@ -111,7 +111,7 @@ class Query:
         self.offset = offset
         self.descending = iterator in _DESCENDING
         if not values:
-            # Without a key, an iterator is only a direction.
+            # Without a key, an iterator only determines the direction.
             iterator = LE if self.descending else GE
         elif iterator == ALL:
             iterator = GE
@@ -119,7 +119,7 @@ class Query:
         self.exact = iterator in (EQ, REQ)
 
     def matches(self, row: Comparable) -> bool:
-        """Return whether a row of these comparable parts is asked for."""
+        """Return whether a row with these comparable parts matches."""
         key = self.key
         if not key:
             return True
@@ -137,13 +137,13 @@ class Query:
 
 
 def comparable(value: object) -> tuple[int, Any]:
-    """Return a value as a tuple that can be compared with every other one: its class, then the value."""
+    """Return a value as a tuple that can be compared with any other: its class, then the value."""
     if value is None:
         return 0, 0
     if isinstance(value, bool):
         return 1, value
     if isinstance(value, (int, float)):
-        # What is no number at all comes before all numbers.
+        # NaN comes before all numbers.
         return 2, float("-inf") if value != value else value
     if isinstance(value, str):
         return 3, value.encode("utf-8", "surrogateescape")
@@ -158,7 +158,7 @@ def _is_of_type(value: object, type: str) -> bool:
     if isinstance(value, bool):
         return type in ("boolean", "scalar")
     if isinstance(value, (int, float)):
-        whole = isinstance(value, int) or value.is_integer()  # Lua has one kind of numbers.
+        whole = isinstance(value, int) or value.is_integer()  # Lua has only one type of numbers.
         if type == "unsigned":
             return whole and value >= 0
         return type in ("number", "double", "scalar") or (type == "integer" and whole)

@@ -14,8 +14,8 @@ A row of a tube has the fields and indexes of the original, times in microsecond
     utube      status utube task_id          tubes with keys
     utube_pri  status utube pri task_id      tubes with keys and times
 
-The integers of a tube's jobs are ordered (`core/table.py`), and so is its primary index. Ready and buried jobs are in
-heaps, which know their first ones. The other orders do not exist: they are found by a scan over the tube.
+The numbers of a tube's jobs are ordered (`core/table.py`), and so is its primary index. Ready and buried jobs are in
+heaps, which give their first jobs. Other orders are not stored, so they need a scan over the tube.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from penstock.dialects.xqueue_rows import priority_of
 from penstock.wire.bodies import name_value
 from penstock.wire.msgpack import DEPTH_MAX, write_array, write_value
 
-# What the original has for "no end": a hundred years.
+# The original's value for unlimited times: a hundred years.
 CENTURY_US: Final = 3_153_600_000_000_000
 
-# The number of a tube's space: the first, and the number of the tube. Clients know spaces by numbers of 31 bits.
+# The number of a tube's space is FIRST_NUMBER plus the number of the tube. Clients use space numbers of 31 bits.
 FIRST_NUMBER: Final = 1_024
 LAST_NUMBER: Final = (1 << 31) - 1
 
@@ -59,7 +59,7 @@ _TTR: Final = 4
 _PRI: Final = 5
 _CREATED: Final = 6
 
-# Events after which the order of service is no longer that of the integers.
+# After these events the order of service differs from the order of the numbers.
 _REORDERING: Final = (s.REQUEUED, s.PUT_URGENT, s.PUBLISHED, s.PUBLISHED_DELAYED)
 
 _STATUSES: Final[dict[object, list[int]]] = {
@@ -76,14 +76,14 @@ class JobSpace(Space):
 
     engine: Engine
     tube: Tube
-    _status: int  # The position of the status.
-    _priority: int  # That of the priority, or NO_FIELD.
-    _key: int  # That of the job's key, or NO_FIELD.
+    _status: int  # The position of the status field.
+    _priority: int  # The position of the priority field, or NO_FIELD.
+    _key: int  # The position of the field with the job's key, or NO_FIELD.
 
     def __init__(
         self, engine: Engine, tube: Tube, fields: list[Field], indexes: list[Index], queue_fields: list[int]
     ) -> None:
-        """Make a space; `queue_fields` are the positions of the status, the priority and the key."""
+        """Make a space. `queue_fields` are the positions of the status, the priority and the key."""
         super().__init__(
             tube.name.decode("utf-8", "backslashreplace"), FIRST_NUMBER + int(tube.number), fields, indexes
         )
@@ -96,15 +96,15 @@ class JobSpace(Space):
         raise NotImplementedError
 
     def states_of(self, status: object) -> list[int]:
-        """Return the states that a status stands for."""
+        """Return the states of a status."""
         raise NotImplementedError
 
     def counts_up(self) -> bool:
-        """Return whether the primary keys of all jobs are their integers."""
+        """Return whether the primary keys of all jobs are their numbers."""
         return self.tube.locals is not None
 
     def advance(self, now: i64) -> None:
-        """Let happen what fell due."""
+        """Run the timers that are due."""
         self.engine.advance(now)
 
     def is_gone(self) -> bool:
@@ -112,12 +112,12 @@ class JobSpace(Space):
         return self.tube.dropped
 
     def is_there(self, item: object) -> bool:
-        """Return whether a job still is in this tube. A staged job is not there yet."""
+        """Return whether a job is still in this tube. A staged job is not visible yet."""
         assert isinstance(item, Job)
         return item.tube == self.tube.slot and item.state != s.GONE and item.state != s.STAGED
 
     def scan(self, query: Query) -> Scan:
-        """Begin a way through the jobs."""
+        """Start a scan over the jobs."""
         if query.index is self.indexes[0] and self.counts_up():
             return _ByInteger(self.tube, query)
         states = -1
@@ -128,7 +128,7 @@ class JobSpace(Space):
         return _AnyOrder(self.engine, self.tube, states)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the job of a key, or the jobs of a status if they are few or a heap knows the first ones."""
+        """Return the job of a key, or the jobs of a status if they are few or a heap gives the first ones."""
         if not query.exact:
             return None
         index = query.index
@@ -143,7 +143,7 @@ class JobSpace(Space):
         return self._few_in(states, query)
 
     def count(self, query: Query) -> int:
-        """Return how many jobs there are, or how many have a status."""
+        """Return the number of all jobs, or of the jobs with a status."""
         tube = self.tube
         if not query.values:
             return tube.total() - tube.count_in(s.STAGED)
@@ -177,7 +177,7 @@ class JobSpace(Space):
         return self._first_of(rest, key.first, query, 2)
 
     def _first_of(self, heap: JobHeap, before: Job | None, query: Query, parts: int) -> list[object] | None:
-        """Return the first jobs of a heap, if they are the first of the index for a key of so many parts."""
+        """Return the first jobs of a heap, if the index has the same order for a key with `parts` parts."""
         wanted = query.offset + query.limit
         if query.iterator != EQ or len(query.values) != parts or wanted > FEW_MAX or not self.counts_up():
             return None
@@ -194,7 +194,7 @@ class JobSpace(Space):
 
 
 class _ByInteger(Scan):
-    """The jobs of a tube in the order of their integers, from the key of a query on."""
+    """Scans the jobs of a tube in the order of their numbers, starting at the key of a query."""
 
     _tube: Tube
     _descending: bool
@@ -226,7 +226,7 @@ class _ByInteger(Scan):
 
 
 def _integer(value: float, down: bool) -> int:
-    """Return the first integer from a number on, upwards or downwards; -1 if there is none downwards."""
+    """Return the nearest integer at or above a number, or below it if `down`; -1 if there is none below."""
     if value >= NEVER:
         return NEVER
     if value < 0:
@@ -235,11 +235,11 @@ def _integer(value: float, down: bool) -> int:
 
 
 class _AnyOrder(Scan):
-    """All jobs of a tube that are in some states."""
+    """Scans all jobs of a tube that are in some states."""
 
     _engine: Engine
     _tube: Tube
-    _states: i64  # Bits.
+    _states: i64  # A bit for each state.
     _cursor: int
 
     def __init__(self, engine: Engine, tube: Tube, states: i64) -> None:
@@ -264,10 +264,10 @@ class _AnyOrder(Scan):
 
 
 class TaskSpace(JobSpace):
-    """A tube as tarantool/queue stores it."""
+    """A tube in the form in which tarantool/queue stores it."""
 
     _tasks: Tasks
-    _whats: list[int]  # What each field is.
+    _whats: list[int]  # The index in _FIELDS of each field.
 
     def __init__(self, tasks: Tasks, tube: Tube) -> None:
         policy = tube.policy
@@ -309,7 +309,7 @@ class TaskSpace(JobSpace):
         return self._tasks.find_id(self.tube, key[0], now)
 
     def states_of(self, status: object) -> list[int]:
-        """Return the states that a letter stands for."""
+        """Return the states of a letter."""
         return _STATUSES.get(status, [])
 
     def value(self, field: int, item: object) -> object:
@@ -344,5 +344,5 @@ class TaskSpace(JobSpace):
 
 
 def _text(value: object) -> object:
-    """Return a part of a key; text that came as binary as text."""
+    """Return a part of a key. Text that arrived as binary is decoded."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value

@@ -1,8 +1,9 @@
-"""The functions of `box`: `box.space.NAME:select` and the other ways to read a space, also by SELECT requests.
+"""The functions of `box` that read spaces, and SELECT requests.
 
     box.space.NAME:select|get|count|len          box.space.NAME.index.INDEX:select|get|count|len|min|max
 
-The spaces are `_queue` and its like, a space for each tube, and the schema. No space can be written.
+The spaces are `_queue` and the other spaces of tarantool/queue, a space for each tube, and the schema. No space can be
+written.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from penstock.wire.msgpack import NO_VALUES, unpack
 
 _ER_NO_SUCH_INDEX: Final = 35
 
-_NO_INDEX: Final = b""  # The primary index, of a method of a space.
+_NO_INDEX: Final = b""  # Stands for the primary index, in methods of a space.
 
-# What a space of Tarantool's can do that would make of this a database.
+# Methods of Tarantool's spaces that write. They are refused by name, because this server is not a database.
 _WRITING: Final = frozenset(
     [
         b"insert",
@@ -86,11 +87,11 @@ class Spaces(Family):
         return Method(READ, _IndexMethod(self, index, name).call)
 
     def select(self, caller: Caller, request: Request, now: i64) -> bytes | None:
-        """Run a SELECT request: rows, or None if they follow later."""
+        """Run a SELECT request. Return the rows, or None if they follow later."""
         number = int(request.space)
         may_read = caller.known and READ & caller.groups != 0
         if number in schema.EMPTY or (not may_read and number in schema.SPACES | schema.INDEXES):
-            # Clients read these before they log in, too.
+            # Clients read these spaces before they log in.
             return NO_VALUES
         if not may_read:
             who = "this user" if caller.known else "user 'guest'; log in first"
@@ -130,7 +131,7 @@ class Spaces(Family):
         return run_long(self._site, caller, long, now)
 
     def _find(self, caller: Caller, name: bytes) -> Space:
-        """Return the space of a name, which the caller may use."""
+        """Return the space of a name if the caller may use it; otherwise raise an error."""
         space = _CallerSpaces(self, caller).named(name)
         if space is None:
             self._site.seek([name])
@@ -139,7 +140,7 @@ class Spaces(Family):
         return space
 
     def of_all_tubes(self, name: bytes, caller: Caller) -> Space | None:
-        """Return `_queue` or its like."""
+        """Return `_queue` or another space about all tubes, or None."""
         if name == queue_spaces.QUEUE:
             return QueueSpace(self._engine, caller)
         if name == queue_spaces.CONSUMERS:
@@ -162,7 +163,7 @@ class Spaces(Family):
         return tube_of_number(self._engine, number)
 
     def schema(self, name: bytes, readable: Readable) -> Space | None:
-        """Return a space of the schema."""
+        """Return a space of the schema, or None."""
         if name == b"_vspace":
             return SchemaSpaces(self._engine, readable)
         return SchemaIndexes(self._engine, readable) if name == b"_vindex" else None
@@ -179,7 +180,7 @@ class _CallerSpaces(Readable):
         self._caller = caller
 
     def fixed(self) -> list[Space]:
-        """Return the schema, and `_queue` and its like, in the order of their numbers."""
+        """Return the schema and the spaces about all tubes, in the order of their numbers."""
         found: list[Space] = []
         for name in _FIXED:
             space = self._fixed(name)
@@ -188,7 +189,7 @@ class _CallerSpaces(Readable):
         return found
 
     def of_tube(self, tube: Tube) -> Space | None:
-        """Return the space of a tube, if clients can know it by a name and a number."""
+        """Return the space of a tube, or None if the tube has no usable name or number for clients."""
         if FIRST_NUMBER + int(tube.number) > LAST_NUMBER or not is_utf8(tube.name) or tube.name in _FIXED:
             return None
         return self._spaces.of_tube(tube) if self._may_use(tube.name) else None
@@ -233,9 +234,9 @@ _FIXED: Final = (
 
 
 class _IndexMethod:
-    """One method of an index, of whatever space."""
+    """One method of an index, for any space."""
 
-    index: bytes  # Its name; empty for the primary index.
+    index: bytes  # The name of the index; empty for the primary index.
     method: bytes
     _spaces: Spaces
 
@@ -245,7 +246,7 @@ class _IndexMethod:
         self._spaces = spaces
 
     def call(self, caller: Caller, call: Request, owner: bytes, now: int) -> bytes | None:
-        """Call it on the space of a name."""
+        """Call the method on the space of a name."""
         return self._spaces.run(caller, call, owner, self, now)
 
 
@@ -253,7 +254,7 @@ def _refuse_writing(caller: Caller, call: Request, name: bytes, now: i64) -> byt
     shown = name[:200].decode("utf-8", "backslashreplace")
     raise BoxError(
         ER_UNSUPPORTED,
-        f"Penstock does not support writing space '{shown}': it is no database; use queue.tube.{shown} and its methods",
+        f"Penstock does not support writing space '{shown}': it is no database; use the methods of queue.tube.{shown}",
     )
 
 
@@ -262,10 +263,10 @@ def _refuse_pairs(caller: Caller, call: Request, name: bytes, now: i64) -> bytes
 
 
 class Box(Functions):
-    """The functions of `box`: few, and those that would make a database are refused by name."""
+    """The functions of `box`. Functions of a database are refused by name."""
 
     def method(self, owner: bytes, name: bytes) -> Method | None:
-        """A function; one that refuses, for what makes or configures spaces."""
+        """Return the function of a name. Functions that make or configure spaces raise an error."""
         if name == b"cfg" or name.startswith((b"schema.", b"execute", b"sql.")):
             return Method(READ, _refuse_database)
         return super().method(owner, name)
@@ -275,11 +276,11 @@ def _refuse_database(caller: Caller, call: Request, name: bytes, now: i64) -> by
     shown = call.name[:200].decode("utf-8", "backslashreplace")
     raise BoxError(
         ER_UNSUPPORTED,
-        f"Penstock does not support {shown}: it is no database, and has no spaces but its tubes; "
-        "make one by queue.create_tube",
+        f"Penstock does not support {shown}: it is not a database, and its only spaces are its tubes; "
+        "make a tube with queue.create_tube",
     )
 
 
 def _options(call: Request) -> dict[object, object]:
-    """Return the options behind the key."""
+    """Return the options that follow the key."""
     return read_options(call.args[1]) if len(call.args) > 1 else {}

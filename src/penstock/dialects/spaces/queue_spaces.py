@@ -6,8 +6,8 @@
     _queue_taken      514      session_id tube_id task_id taken_time                        pk, task
     _queue_taken_2    515      tube_id task_id connection_id session_uuid taken_time        task, uuid
 
-`_queue_taken` is that of older releases, `_queue_taken_2` that of release 1.5. A client sees rows of the tubes that it
-may use. A session's uuid is shown to that session only, because a client that knows it can join the session.
+Older releases have `_queue_taken`, and release 1.5 has `_queue_taken_2`. A client sees the rows of tubes that it may
+use. A session's uuid is shown only to that session, because a client with the uuid can join the session.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TAKEN_2: Final = b"_queue_taken_2"
 
 _TUBES_SLICE: Final = 100
 
-# In place of the session of a taken job that no session holds: one in a claim, or one that anyone may finish.
+# Stands for the session of a taken job that no session holds: it is in a claim, or any client may finish it.
 _NO_SESSION: Final = 0
 
 
@@ -85,7 +85,7 @@ class _AllTubesSpace(Space):
         self.caller = caller
 
     def advance(self, now: i64) -> None:
-        """Let happen what fell due."""
+        """Run the timers that are due."""
         self.engine.advance(now)
 
     def may_read(self, tube: Tube) -> bool:
@@ -99,7 +99,7 @@ class _AllTubesSpace(Space):
             write_value(writer, self.value(field, item), DEPTH_MAX)
 
     def tube_of(self, query: Query, field: int) -> Tube | None:
-        """Return the tube whose number an exact query has at a field; None if it has none, or no such tube exists."""
+        """Return the tube whose number an exact query has in a field, or None."""
         parts = query.index.parts
         if query.exact and field in parts[: len(query.values)]:
             return tube_of_number(self.engine, query.values[parts.index(field)])
@@ -139,7 +139,7 @@ class QueueSpace(_AllTubesSpace):
         return item.policy.type if field == 3 else description(item)["opts"]
 
     def scan(self, query: Query) -> Scan:
-        """Begin a way through the tubes; upwards, they are ordered by their numbers."""
+        """Start a scan over the tubes. In ascending order they are sorted by their numbers."""
         if query.index.number != 1 or query.descending:
             return _Tubes(self.engine, 0, False)
         start = query.key[0][1] if query.values else 0
@@ -156,12 +156,12 @@ class QueueSpace(_AllTubesSpace):
         return [] if tube is None else [tube]
 
     def count(self, query: Query) -> int:
-        """Return how many tubes there are."""
+        """Return the number of tubes."""
         return len(self.engine.tubes) if not query.values and self.caller.any_tube else -1
 
 
 class _Tubes(Scan):
-    """All tubes, in the order of their numbers."""
+    """Scans all tubes in the order of their numbers."""
 
     _engine: Engine
     _cursor: int
@@ -182,7 +182,7 @@ class TakenSpace(_AllTubesSpace):
     """`_queue_taken`, or `_queue_taken_2`: its items are taken jobs."""
 
     _tasks: Tasks
-    _order: list[int]  # Where the fields of `_queue_taken` are in this space; the uuid is 4 there.
+    _order: list[int]  # For each field its index in `_queue_taken`; 4 stands for the uuid.
 
     def __init__(self, tasks: Tasks, caller: Caller, second: bool) -> None:
         self._tasks = tasks
@@ -194,7 +194,7 @@ class TakenSpace(_AllTubesSpace):
             super().__init__(TAKEN, 514, _TAKEN_FIELDS, _TAKEN_INDEXES, tasks.engine, caller)
 
     def is_there(self, item: object) -> bool:
-        """Return whether the client sees a job, and it is still taken."""
+        """Return whether a job is still taken and the client may see it."""
         assert isinstance(item, Job)
         if item.state != s.TAKEN:
             return False
@@ -210,7 +210,7 @@ class TakenSpace(_AllTubesSpace):
         if what == 2:
             return int(item.local) if item.local >= 0 else name_value(self._tasks.id_text(item))
         if what == 3:
-            # When a job was taken is known by the end of its time to run.
+            # The time of the take is calculated from the end of the lease.
             known = item.wake != NEVER and item.ttr != NEVER
             return int(item.wake - item.ttr) * 1000 if known else None
         session = self.engine.session_number(item.holder) if item.holder >= 0 else _NO_SESSION
@@ -220,7 +220,7 @@ class TakenSpace(_AllTubesSpace):
         return name_value(reader.token) if session == reader.number else None
 
     def scan(self, query: Query) -> Scan:
-        """Begin a way through the taken jobs of all tubes, or of the one that the query names."""
+        """Start a scan over the taken jobs of all tubes, or of the tube that the query names."""
         field = self._order.index(1)
         if self.names_tube(query, field):
             tube = self.tube_of(query, field)
@@ -251,21 +251,21 @@ class TakenSpace(_AllTubesSpace):
         return self.engine.find_local(tube, int(id), now)
 
     def count(self, query: Query) -> int:
-        """Return how many jobs are taken."""
+        """Return the number of taken jobs."""
         return int(self.engine.taken_count) if not query.values and self.caller.any_tube else -1
 
 
 class _TakenJobs(Scan):
-    """The taken jobs of tubes: of some, or of all.
+    """Scans the taken jobs of some tubes or of all tubes.
 
-    The last job of a tube's bag moves to the place of one that leaves it, and new ones come last. Going from the end to
-    the beginning, a scan misses no job that stays. It may meet one twice.
+    When a job leaves a tube's bag, the last job moves to its place. New jobs are added at the end. A scan from the end
+    to the beginning therefore misses no job that stays, but it may return a job twice.
     """
 
     _engine: Engine
     _tubes: list[Tube]
-    _cursor: int  # Of the tubes to come; -1 if there are none.
-    _at: int  # The position in the first tube, from the end on; -1 before it was looked at.
+    _cursor: int  # The cursor of the next tubes; -1 if there are no more.
+    _at: int  # The position in the first tube, counting down; -1 before it is examined.
 
     def __init__(self, engine: Engine, tubes: list[Tube], all_tubes: bool) -> None:
         super().__init__()
@@ -319,7 +319,7 @@ class ConsumersSpace(_AllTubesSpace):
         super().__init__(CONSUMERS, 513, _CONSUMERS_FIELDS, _CONSUMERS_INDEXES, engine, caller)
 
     def is_there(self, item: object) -> bool:
-        """Return whether the client sees a consumer, and it still waits."""
+        """Return whether a consumer still waits and the client may see it."""
         assert isinstance(item, _Consumer)
         return _is_in_line(item.link) and self.may_read(item.tube)
 
@@ -338,12 +338,12 @@ class ConsumersSpace(_AllTubesSpace):
         return int(wait.since) * 1000
 
     def place(self, query: Query, item: object) -> tuple[object, ...]:
-        """Return where a consumer is in the order; of one that waits for several tubes, by the tube."""
+        """Return the position of a consumer in the order. A consumer that waits for several tubes has one per tube."""
         assert isinstance(item, _Consumer)
         return (*super().place(query, item), (2, int(item.tube.number)))
 
     def scan(self, query: Query) -> Scan:
-        """Begin a way through the consumers of all tubes, or of the one that the query names."""
+        """Start a scan over the consumers of all tubes, or of the tube that the query names."""
         if self.names_tube(query, 2):
             tube = self.tube_of(query, 2)
             return _Consumers(self.engine, [] if tube is None else [tube], False)
@@ -351,14 +351,14 @@ class ConsumersSpace(_AllTubesSpace):
 
 
 class _Consumers(Scan):
-    """The consumers that wait for jobs of tubes: of some, or of all."""
+    """Scans the consumers that wait for jobs of some tubes or of all tubes."""
 
     _engine: Engine
     _tubes: list[Tube]
-    _cursor: int  # Of the tubes to come; -1 if there are none.
-    _lines: list[Line]  # Of the first tube.
+    _cursor: int  # The cursor of the next tubes; -1 if there are no more.
+    _lines: list[Line]  # The queues of waiting consumers of the first tube that are still to be examined.
     _is_in_tube: bool
-    _last: Link | None  # The last one that was met in the first line.
+    _last: Link | None  # The consumer that was found last in the first of these queues.
 
     def __init__(self, engine: Engine, tubes: list[Tube], all_tubes: bool) -> None:
         super().__init__()
@@ -407,7 +407,7 @@ def _is_in_line(link: Link) -> bool:
 
 
 def _after(last: Link) -> Link | None:
-    """Return the one that follows in the line. If the last one has left, it is the first that came later."""
+    """Return the next consumer in a queue. If `last` has left it, return the first one that came later."""
     if _is_in_line(last):
         return last.after
     link = last.line.head

@@ -1,16 +1,16 @@
-"""How a space is read: in the order of an index, a slice at a time, with bounded memory.
+"""Reading a space in the order of an index, a slice at a time, with bounded memory.
 
-A `Space` describes itself (fields, indexes) and has *items*: what its rows are made of. Rows are written only for items
-that a client gets. There are three ways to find them:
+A `Space` describes its fields and indexes and has *items*, from which its rows are made. Rows are written only for the
+items that a client gets. There are three ways to find them:
 
-    few       the space knows the few items that can match: a key that names one row, a status that few tasks have
-    ordered   a scan that meets the items in the order of the index, from the key on: it stops at the limit
-    any       a scan that meets all items in any order. The first KEPT_MAX matching items are kept in order and written.
-              If more are asked for, another scan looks for the items that follow
+    few       the space returns the few items that can match: a key that names one row, a status of few tasks
+    ordered   a scan returns the items in the order of the index, from the key on, and stops at the limit
+    any       a scan returns all items in any order. The first KEPT_MAX matching items in the order of the index are
+              kept and written. If the client wants more, another scan finds the items that follow
 
-A slice looks at about SLICE items. A select that needs one slice is atomic. In a longer one, each row is as it was when
-its slice ran: a row that changes meanwhile may be missing, or may be in its old place. If there was another scan, a row
-that moved behind the rows that were written may be there twice.
+A slice examines about SLICE items. A select that needs only one slice is atomic. In a longer select, each row has its
+state at the time of its slice. A row that changes in the meantime may be missing or may be in its old place. If there
+was another scan, a row that moved behind the rows already written may appear twice.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from penstock.wire.errors import BoxError
 from penstock.wire.iproto import Request
 from penstock.wire.msgpack import Reader, write_array
 
-# How many items a scan in any order keeps. Each takes some hundred bytes.
+# A scan in any order keeps at most this many items. Each takes some hundred bytes.
 KEPT_MAX: Final = 10_000
 
-# A space hands out up to this many items at once, so that they are found and written in one slice.
+# `Space.few` returns at most this many items, so that they are found and written in one slice.
 FEW_MAX: Final = 400
 
-# An answer with more rows or bytes is refused, because a client could not know that rows are missing.
+# A reply with more rows or bytes is refused, because the client could not see that rows are missing.
 ROWS_MAX: Final = BATCH_JOBS_MAX
 ROWS_BYTES_MAX: Final = 16 * 1024 * 1024
 
@@ -44,9 +44,9 @@ ER_UNSUPPORTED: Final = 5
 
 
 class Scan:
-    """A way through items. An item that is there from the beginning to the end is met at least once."""
+    """A scan over items. It returns every item that exists from its beginning to its end at least once."""
 
-    ordered: bool  # The items come in the order of the query.
+    ordered: bool  # The items are in the order of the query.
     is_over: bool
 
     def __init__(self, ordered: bool = False) -> None:
@@ -59,7 +59,7 @@ class Scan:
 
 
 class Space:
-    """One space, as one client may read it."""
+    """A space, as one client may read it."""
 
     name: str
     number: int
@@ -77,7 +77,7 @@ class Space:
             index.order = index.parts + [at for at in indexes[0].parts if at not in index.parts]
 
     def advance(self, now: i64) -> None:
-        """Let happen what fell due."""
+        """Run the timers that are due."""
         raise NotImplementedError
 
     def is_gone(self) -> bool:
@@ -85,7 +85,7 @@ class Space:
         return False
 
     def is_there(self, item: object) -> bool:
-        """Return whether an item still is in this space."""
+        """Return whether an item is still in this space."""
         return True
 
     def value(self, field: int, item: object) -> object:
@@ -97,39 +97,39 @@ class Space:
         raise NotImplementedError
 
     def scan(self, query: Query) -> Scan:
-        """Begin a way through all items that may match a query."""
+        """Start a scan over all items that may match a query."""
         raise NotImplementedError
 
     def few(self, query: Query, now: i64) -> list[object] | None:
-        """Return the items that may match, if they are few and known; those behind the limit may be left out."""
+        """Return the items that may match, if they are few and known. Items after the limit may be left out."""
         return None
 
     def count(self, query: Query) -> int:
-        """Return how many rows match, if that is known without a scan; otherwise -1."""
+        """Return how many rows match, or -1 if that needs a scan."""
         return -1
 
     def place(self, query: Query, item: object) -> Comparable:
-        """Return where an item is in the order of a query's index."""
+        """Return the position of an item in the order of a query's index."""
         return tuple([comparable(self.value(at, item)) for at in query.index.order])
 
 
 class Selecting(LongCall):
-    """The rows that match a query."""
+    """Returns the rows that match a query."""
 
     _space: Space
     _query: Query
-    _wrapped: bool  # The rows are one result of a call, not the results.
+    _wrapped: bool  # The rows are the only result of a call; otherwise they are the results.
     _writer: BytesWriter
     _found: i64
-    _skip: int  # How many rows are still to be passed over.
+    _skip: int  # The number of rows that are still to be skipped.
     _scan: Scan | None
-    _kept: list[tuple[Comparable, int, object]]  # Places, numbers and items, in the order of the index.
-    _fresh: list[tuple[Comparable, int, object]]  # The same, not yet in order.
-    _number: int  # How many items matched: no two of them are compared.
+    _kept: list[tuple[Comparable, int, object]]  # Positions, numbers and items, in the order of the index.
+    _fresh: list[tuple[Comparable, int, object]]  # New entries for `_kept`, not sorted yet.
+    _number: int  # Numbers the matching items, so that sorting never compares two items.
     _kept_max: int
     _lost: bool  # More items matched than could be kept.
-    _edge: Comparable | None  # Items up to this place were written.
-    _at: int  # How many of those kept were written.
+    _edge: Comparable | None  # Items up to this position were written.
+    _at: int  # The number of kept items that were written.
     _is_writing: bool
     _is_over: bool
 
@@ -153,7 +153,7 @@ class Selecting(LongCall):
         self._is_over = query.limit == 0
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Look at the next items."""
+        """Examine the next items."""
         caller.owed = 0
         self._space.advance(now)
         left = SLICE
@@ -161,12 +161,12 @@ class Selecting(LongCall):
             left -= 1 + self._step(left, now)
         if self._is_over:
             return self._results()
-        # All of it is in memory until the end, so it counts like what a client has not read.
+        # The rows are in memory until the end, so they count as unsent reply bytes.
         caller.owed = len(self._writer)
         return None
 
     def _step(self, count: int, now: i64) -> int:
-        """Look at up to about so many items, or write so many rows; return how much of the slice that was."""
+        """Examine about `count` items or write `count` rows. Return how much of the slice was used."""
         if self._space.is_gone():
             self._is_over = True
             return 0
@@ -196,11 +196,11 @@ class Selecting(LongCall):
             if scan.is_over or len(self._fresh) * 4 >= len(self._kept):
                 self._sort()
             self._is_writing = scan.is_over
-        # A scan may have looked at more items than it gives.
+        # A scan may have examined more items than it returns.
         return len(items) if scan.is_over else count
 
     def _keep(self, item: object) -> None:
-        """Keep an item if it matches and is among the next in order."""
+        """Keep an item if it matches and belongs to the next rows."""
         if not self._space.is_there(item):
             return
         place = self._space.place(self._query, item)
@@ -218,10 +218,10 @@ class Selecting(LongCall):
         self._fresh.append((place, self._number, item))
 
     def _sort(self) -> None:
-        """Bring what was kept into order, and drop what is too much."""
+        """Sort the kept items and drop the surplus."""
         kept = self._kept
         self._fresh.sort()
-        # Two runs that are in order are merged in linear time.
+        # Python merges two sorted runs in linear time.
         kept.extend(self._fresh)
         self._fresh = []
         kept.sort()
@@ -234,20 +234,20 @@ class Selecting(LongCall):
                 del kept[-surplus:]
 
     def _write(self, count: int) -> int:
-        """Write rows of those that were kept, as far as they still match."""
+        """Write the rows of kept items that still match."""
         kept = self._kept
         written = min(count, len(kept) - self._at)
         for _ in range(written):
             place, _, item = kept[-1 - self._at if self._query.descending else self._at]
             self._at += 1
             if place == self._edge:
-                continue  # A scan may meet an item twice.
+                continue  # A scan may return an item twice.
             self._edge = place
             if self._space.is_there(item) and self._query.matches(self._space.place(self._query, item)):
                 self._add(item)
         if self._at == len(kept):
             self._is_over = self._is_over or not self._lost
-            # Otherwise another scan finds those that follow.
+            # If items were dropped, another scan finds those that follow.
             self._kept = []
             self._lost = False
             self._at = 0
@@ -256,7 +256,7 @@ class Selecting(LongCall):
         return written
 
     def _add(self, item: object) -> None:
-        """Pass over a row, or write it."""
+        """Skip a row or write it."""
         if self._is_over:
             return
         if self._skip > 0:
@@ -282,7 +282,7 @@ class Selecting(LongCall):
 
 
 class Counting(LongCall):
-    """How many rows match a query."""
+    """Counts the rows that match a query."""
 
     _space: Space
     _query: Query
@@ -297,7 +297,7 @@ class Counting(LongCall):
         self._count = 0
 
     def slice(self, caller: Caller, now: i64) -> bytes | None:
-        """Look at the next items."""
+        """Examine the next items."""
         space = self._space
         space.advance(now)
         if space.is_gone():
@@ -323,18 +323,18 @@ class Counting(LongCall):
 
 
 def rows_in(results: bytes) -> object:
-    """Return the rows that are the one result of a select."""
+    """Return the rows from the single result of a select."""
     reader = Reader(results)
-    # An answer may have more values than a request.
+    # A reply may have more values than a request.
     reader.left = len(results)
     reader.length_of_array()
     return reader.value()
 
 
 def _too_many_rows() -> PenstockError:
-    """Return the refusal of an answer that would be too long."""
+    """Return the error for a reply that would be too long."""
     return BoxError(
         ER_UNSUPPORTED,
-        f"Penstock does not support answers of more than {ROWS_MAX} rows or {ROWS_BYTES_MAX} bytes; "
+        f"Penstock does not support replies of more than {ROWS_MAX} rows or {ROWS_BYTES_MAX} bytes; "
         "set a limit and continue with iterator GT and the last key",
     )

@@ -1,14 +1,14 @@
 """The schema that clients load when they connect: `_vspace` and `_vindex`, the spaces and indexes that they may read.
 
-Clients load the schema again when its version changes. Here the version never changes, so a client that is connected
-does not see a space that was created later until it asks for it:
+Clients load the schema again when its version changes. Here the version never changes, so a connected client does not
+see a space that was created later until it asks for it:
 
     tarantool-python   reads an unknown name by itself
     asynctnt           await conn.refetch_schema()
     net.box            connect again, or call box.space.NAME:select
 
-The numbers of spaces do not change and are not used again, so a schema that is old is never wrong: a space that it has
-is the same space, or it does not exist any more.
+The numbers of spaces do not change and are not reused, so an old schema is never wrong: each of its spaces is still
+the same, or no longer exists.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from penstock.wire.msgpack import DEPTH_MAX, write_value
 # The views, and the system spaces that they are views of: clients read either.
 SPACES: Final = frozenset([280, 281])
 INDEXES: Final = frozenset([288, 289])
-# Tarantool's other spaces about users, functions, collations and the like. They are empty.
+# Tarantool's other system spaces, about users, functions, collations and so on. They are empty.
 EMPTY: Final = frozenset([272, 276, 277, 296, 297, 304, 305, 312, 313, 320, 321])
 
-# A client that connects loads up to this many spaces, of this many tubes. Every other one is found by name or number.
+# A client that connects loads at most this many spaces, and at most this many tubes are examined for them. Any other
+# space can be found by name or number.
 LISTED_MAX: Final = 10_000
 _EXAMINED_MAX: Final = 100_000
 
@@ -90,12 +91,12 @@ class SchemaSpaces(Space):
 
     def __init__(self, engine: Engine, readable: Readable) -> None:
         super().__init__("_vspace", 281, _SPACE_FIELDS, _SPACE_INDEXES)
-        self.cuts = True  # A client that is refused its schema does not connect.
+        self.cuts = True  # A client that cannot load its schema does not connect.
         self._engine = engine
         self._readable = readable
 
     def advance(self, now: i64) -> None:
-        """Nothing in the schema falls due."""
+        """Do nothing: the schema has no timers."""
 
     def value(self, field: int, item: object) -> object:
         """Return a field of a space's row."""
@@ -119,7 +120,7 @@ class SchemaSpaces(Space):
         write_value(writer, [item.number, _OWNER, item.name, "memtx", 0, flags, format], DEPTH_MAX)
 
     def scan(self, query: Query) -> Scan:
-        """Begin a way through the spaces; their numbers come in order."""
+        """Start a scan over the spaces in the order of their numbers."""
         return _Listed(self._engine, self._readable, query.index.number == 0 and not query.descending)
 
     def few(self, query: Query, now: i64) -> list[object] | None:
@@ -150,12 +151,12 @@ class SchemaIndexes(Space):
 
     def __init__(self, engine: Engine, readable: Readable) -> None:
         super().__init__("_vindex", 289, _INDEX_FIELDS, _INDEX_INDEXES)
-        self.cuts = True  # A client that is refused its schema does not connect.
+        self.cuts = True  # A client that cannot load its schema does not connect.
         self._engine = engine
         self._readable = readable
 
     def advance(self, now: i64) -> None:
-        """Nothing in the schema falls due."""
+        """Do nothing: the schema has no timers."""
 
     def value(self, field: int, item: object) -> object:
         """Return a field of an index's row."""
@@ -172,7 +173,7 @@ class SchemaIndexes(Space):
         write_value(writer, [item.space.number, index.number, index.name, "tree", opts, index.described()], DEPTH_MAX)
 
     def scan(self, query: Query) -> Scan:
-        """Begin a way through the indexes; their numbers come in order."""
+        """Start a scan over the indexes in the order of their numbers."""
         spaces = _Listed(self._engine, self._readable, query.index.number == 0 and not query.descending)
         return _ListedIndexes(spaces)
 
@@ -185,9 +186,9 @@ class SchemaIndexes(Space):
 
 
 class _Listed(Scan):
-    """The spaces that a client loads when it connects: the fixed ones, then tubes in the order of their creation.
+    """Scans the spaces that a client loads: the fixed ones, then tubes in the order of their creation.
 
-    The queues of Disque's clients are left out. There may be very many of them, and no client of Tarantool reads them.
+    Queues of Disque clients are left out. There may be very many of them, and Tarantool clients do not read them.
     """
 
     _engine: Engine
@@ -219,7 +220,7 @@ class _Listed(Scan):
 
 
 class _ListedIndexes(Scan):
-    """The indexes of these spaces."""
+    """Scans the indexes of the listed spaces."""
 
     _spaces: _Listed
 

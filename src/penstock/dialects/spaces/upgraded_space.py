@@ -1,4 +1,4 @@
-"""A space of xqueue, read: a row for each task, with the fields that `upgrade` was given.
+"""Reading a space of xqueue: a row for each task, with the fields that `upgrade` defined.
 
     index        number   parts                              exists
     primary      0        the primary key                    always
@@ -6,7 +6,7 @@
     tube_status  2        tube status [priority] primary key if the space has a tube field
     runat        3        runat primary key                  if the space has a runat field
 
-In xqueue, users create these indexes themselves and choose their names. Here they exist by themselves.
+In xqueue, users create these indexes themselves and choose their names. Here they always exist.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STATES: Final[dict[object, list[int]]] = {
     STATUS_LETTERS[state]: [state] for state in (s.READY, s.TAKEN, s.DELAYED, s.BURIED, s.DONE, s.ZOMBIE)
 }
 
-# Bodies without a value, in place of one that cannot be read.
+# Bodies without a value, used in place of a body that cannot be read.
 _NO_BODY: Final = {BODY_JSON: b"null", BODY_MSGPACK: b"\x90"}
 
 
@@ -56,7 +56,7 @@ class XqueueSpace(JobSpace):
             indexes.append(Index(2, "tube_status", list(dict.fromkeys(parts)), fields))
         if options.runat != NO_FIELD:
             indexes.append(Index(3, "runat", [options.runat, *key], fields))
-        # A tube that is part of the key may be another one than the key of the job.
+        # If the tube is part of the key, it may differ from the key of the job.
         job_key = NO_FIELD if options.tube in options.key else options.tube
         super().__init__(site.engine, tube, fields, indexes, [options.status, options.priority, job_key])
 
@@ -65,23 +65,23 @@ class XqueueSpace(JobSpace):
         try:
             parts: list[Any] = self._rows.check_key([*key])
         except XqueueError:
-            return None  # No task can have it.
+            return None  # No task can have this key.
         job = find_job(self.engine, self.tube, self._options, self._site.ids, parts)
         if job is not None:
             self.engine.look(job, now)
         return job
 
     def states_of(self, status: object) -> list[int]:
-        """Return the state that a letter stands for."""
+        """Return the state of a status letter."""
         return _STATES.get(status, [])
 
     def counts_up(self) -> bool:
-        """Return whether the keys of all tasks are the integers of their jobs: none has a name."""
+        """Return whether the primary keys of all tasks are the numbers of their jobs, because no task has a name."""
         made = self._options.id == AUTO_INCREMENT or self._options.key_type() not in ("string", "any", "scalar")
         return made and self.tube.locals is not None and not self.tube.names
 
     def value(self, field: int, item: object) -> object:
-        """Return a field of a task's row, if it is the queue's own."""
+        """Return a field of a task's row, if it is one of the queue's own fields."""
         assert isinstance(item, Job)
         options = self._options
         if field in options.key:
