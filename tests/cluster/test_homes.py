@@ -192,9 +192,8 @@ def test_whoever_has_it_is_named_also_by_a_third() -> None:
     guild.settle()
     guild.heal()
     guild.cut |= {(0, 2), (2, 0)}
-    assert (
-        guild[2].ask("put", "mail", "body") == f"NOHOME tube 'mail' lives on node {guild[0].id.decode()}; connect to that node"
-    )
+    refusal = f"NOHOME tube 'mail' lives on node {guild[0].id.decode()}; connect to that node"
+    assert guild[2].ask("put", "mail", "body") == refusal
 
 
 def test_of_those_who_claim_at_once_the_least_id_wins_and_the_others_go_there() -> None:

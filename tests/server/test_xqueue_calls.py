@@ -121,7 +121,7 @@ def test_refusals_have_tarantools_numbers_and_xqueues_words(space: Space, iproto
     for args, words in [
         ([], "space must be the name of a space, not nil"),
         (["s", {}], "opts.fields required"),
-        (["s", {"fields": {"status": 2}, "worker": 1}], "workers run only in your own process; use penstock.compat.xqueue"),
+        (["s", {"fields": {"status": 2}, "worker": 1}], "workers run only in your process; use penstock.compat.xqueue"),
     ]:
         with pytest.raises(Refusal) as refusal:
             iproto.call("xqueue.upgrade", *args)
@@ -226,7 +226,7 @@ def test_spaces_of_the_configuration_are_there_from_the_start_and_users_keep_to_
         ("xqueue = 5", "xqueue must be"),
         ("[xqueue]\njobs = 5", "a table for each space"),
         ("[xqueue.jobs]\nfields = {status = 1}", "field 1 is part of the primary key, so it cannot be status"),
-        ("[xqueue.jobs]\nfields = {status = 2}\nworkers = 5", "workers run only in your own process"),
+        ("[xqueue.jobs]\nfields = {status = 2}\nworkers = 5", "workers run only in your process"),
     ],
 )
 def test_spaces_that_cannot_be_are_refused_at_the_start(tmp_path: Path, lines: str, words: str) -> None:

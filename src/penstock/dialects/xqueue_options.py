@@ -140,7 +140,7 @@ def read_options(given: object, before: Options | None = None) -> Options:
     opts = as_map(given, "options")
     _known(opts, _OPTIONS, "option")
     if opts.get("worker") is not None or opts.get("workers") is not None:
-        raise XqueueError("workers run only in your own process; use penstock.compat.xqueue")
+        raise XqueueError("workers run only in your process; use penstock.compat.xqueue")
     if before is not None and opts.get("format") is None:
         format = before.format
     else:
