@@ -1,9 +1,9 @@
-"""The bus: what nodes say to each other, into bytes and out of them.
+"""The bus: the encoding of messages between nodes.
 
-    length 4 | msgpack array                          a word of the handshake
-    length 4 | tag 16 | msgpack array of messages     a packet: what one turn has to say to one peer
+    length 4 | msgpack array                          a handshake message
+    length 4 | tag 16 | msgpack array of messages     a packet: the messages of one turn to one peer
 
-A link is opened by the node that will speak on it; all that it hears back are two words of the handshake:
+The node that opens a link sends on it. The other node sends only the second message of the handshake:
 
     dialler                                           listener
     ["penstock-bus", version, id, nonce, epoch]   →
@@ -11,12 +11,13 @@ A link is opened by the node that will speak on it; all that it hears back are t
                                                        incarnation]
     [proof, known], packets …                     →
 
-Both prove that they know the shared secret, over everything that was said, and each packet is tagged with a key made of
-that and its number on the link: one that was forged, changed, replayed or left out is recognised, and nothing behind it
-is read. Each tells its own epoch, and the greatest that it knows of the other: one that was replaced hears of it from
-whoever it talks to first. The listener also names its incarnation, which changes when it loses its jobs, so the dialler
-knows which one receives the packets of this link. A peer of another version is refused by name. Any bytes give messages
-or a `ProtocolError`; nobody is believed a length before they have proven who they are.
+Both nodes prove that they have the shared secret, with an HMAC over the whole handshake. Each packet has a tag, made
+with a key that is derived from the handshake, and with the packet's number on the link. A forged, changed, replayed or
+missing packet is detected, and nothing after it is read. Each node sends its own epoch and the greatest epoch of the
+other that it has seen, so a node that was replaced learns this from the first peer it connects to. The listener also
+names its incarnation, which changes when it loses its jobs, so the dialler knows which one receives the packets of this
+link. A peer with another version gets an error that names the version. Any bytes give messages or a `ProtocolError`.
+Before a peer has proven its identity, only short frames are accepted.
 """
 
 from __future__ import annotations
@@ -92,28 +93,28 @@ TOKEN_BYTES: Final = 16
 TAG_BYTES: Final = 16
 _LENGTH_BYTES: Final = 4
 
-# A word of the handshake is shorter; so whoever has proven nothing makes us keep no more than this.
+# The maximum length of a handshake message. A peer that is not authenticated cannot make us buffer more than this.
 HELLO_BYTES_MAX: Final = 1_024
 
-# How long a packet may be: the largest body that a node may allow, whatever this one does, and beside it a hundred
-# names of queues of the greatest length, or other bodies. A body that is too large here is read, and not taken.
+# The maximum length of a packet: the largest body that any node may allow, and in addition a hundred queue names of the
+# maximum length, or other bodies. A body that is too large for this node is read but not accepted.
 PACKET_BYTES_MAX: Final = BODY_BYTES_HARD_MAX + 16 * 1024 * 1024
 
-# A packet is closed when it has so many bytes: what is large is checked and run in pieces.
+# A packet is closed when it has this many bytes, so that many messages are checked and run in pieces.
 PACKET_BYTES: Final = 256 * 1024
 
-# How many there may be of what comes in lists. A greeting of a full table tells of a tenth of it.
+# Limits of lists. A greeting contains a tenth of a full node table.
 RUMOURS_MAX: Final = 256
 HOLDERS_MAX: Final = 1_024
 JOBS_MAX: Final = 1_000
 FIGURES_MAX: Final = 256
 TUBES_MAX: Final = 1_000
-PATTERNS_MAX: Final = 10_000  # Of tubes that a user may use: no user has more, since all of them are in its papers.
+PATTERNS_MAX: Final = 10_000  # Tube patterns of a user. Users have no more, because all are sent in the credentials.
 
-# What goes through a tunnel in one message.
+# The maximum of bytes in one message of a tunnel.
 TUNNEL_BYTES_MAX: Final = 256 * 1024
 
-# The epoch of a node in which a standby becomes it is greater than the last by up to a million.
+# When a standby takes over a node, it increases the epoch by up to a million.
 EPOCH_MAX: Final = (1 << 53) - 1
 
 _COUNT_MAX: Final = (1 << 31) - 1
@@ -124,27 +125,27 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 
 
 def opening(node: bytes, nonce: bytes, epoch: i64) -> bytes:
-    """The first word, of whoever opens the link."""
+    """Return the first handshake message, from the dialler."""
     return _framed(pack([NAME, VERSION, node, nonce, int(epoch)]))
 
 
 def answer(node: bytes, nonce: bytes, proof: bytes, epoch: i64, known: i64, incarnation: bytes) -> bytes:
-    """Return the second word. `known` is the dialler's epoch as the listener knows it."""
+    """Return the second message, from the listener. `known` is the dialler's epoch as the listener knows it."""
     return _framed(pack([NAME, VERSION, node, nonce, proof, int(epoch), int(known), incarnation]))
 
 
 def refusal(node: bytes, why: str) -> bytes:
-    """The second word of one who does not want to talk, and says why."""
+    """Return the second message of a listener that refuses the link, with the reason."""
     return _framed(pack([NAME, VERSION, node, b"", why.encode()[:512]]))
 
 
 def proven(proof: bytes, known: i64) -> bytes:
-    """The third word, of whoever opened the link, and what it knows of the listener's epoch."""
+    """Return the third message, from the dialler. `known` is the listener's epoch as the dialler knows it."""
     return _framed(pack([proof, int(known)]))
 
 
 class Proven:
-    """The third word, read."""
+    """The contents of the third message."""
 
     proof: bytes
     known: i64
@@ -155,23 +156,23 @@ class Proven:
 
 
 def last_word(word: bytes) -> Proven:
-    """Read the third word."""
+    """Parse the third message."""
     reader = Reader(word)
     if reader.length_of_array() != 2:
-        raise ProtocolError("the third word is a proof and an epoch")
+        raise ProtocolError("the third message of the handshake must have a proof and an epoch")
     proof = _exactly(reader.string(), PROOF_BYTES, "a proof")
     return Proven(proof, _number(reader, EPOCH_MAX))
 
 
 class Hello:
-    """What a peer says of itself first."""
+    """The contents of the first or the second message."""
 
     node: bytes
     nonce: bytes
-    proof: bytes  # Empty in the first word.
+    proof: bytes  # Empty in the first message.
     epoch: i64
-    known: i64  # What it knows of our epoch; 0 in the first word.
-    incarnation: bytes  # Empty in the first word.
+    known: i64  # Our epoch as the peer knows it; 0 in the first message.
+    incarnation: bytes  # Empty in the first message.
 
     def __init__(
         self, node: bytes, nonce: bytes, proof: bytes, epoch: i64, known: i64, incarnation: bytes = b""
@@ -185,7 +186,7 @@ class Hello:
 
 
 def hello(word: bytes, answers: bool) -> Hello:
-    """Read the first or the second word."""
+    """Parse the first message, or the second if `answers`."""
     reader = Reader(word)
     count = reader.length_of_array()
     if count < 4 or reader.string() != NAME:
@@ -210,7 +211,7 @@ def hello(word: bytes, answers: bool) -> Hello:
 
 
 class Secrets:
-    """What follows from a shared secret and what was said in a handshake."""
+    """The proofs and the key that are derived from the shared secret and the handshake."""
 
     _secret: bytes
     _said: bytes
@@ -222,19 +223,19 @@ class Secrets:
         self._said = nodes + epochs + listener.incarnation
 
     def listener_proof(self) -> bytes:
-        """That the one who was called knows the secret."""
+        """Return the proof that the listener has the secret."""
         return self._made(b"listener")
 
     def dialler_proof(self, known: i64) -> bytes:
-        """That the one who called does, and what it knows of the other's epoch."""
+        """Return the proof that the dialler has the secret. It also covers `known`."""
         return self._made(b"dialler", _epoch_bytes(known))
 
     def link_key(self) -> bytes:
-        """What packets are tagged with."""
+        """Return the key for the tags of packets."""
         return self._made(b"link")
 
     def _made(self, purpose: bytes, more: bytes = b"") -> bytes:
-        # Everything in it has a fixed length, so that it can be read in one way only.
+        # All parts have a fixed length, so the input is unambiguous.
         return hmac.digest(self._secret, NAME + b" " + purpose + b" " + self._said + more, "sha256")
 
 
@@ -243,12 +244,12 @@ def _epoch_bytes(epoch: i64) -> bytes:
 
 
 def same(proof: bytes, expected: bytes) -> bool:
-    """Whether they are equal; how long that takes says nothing about where they differ."""
+    """Return whether both are equal, in constant time."""
     return hmac.compare_digest(proof, expected)
 
 
 class Seal:
-    """The tags of the packets of one link, one after the other."""
+    """Makes the tags of the packets of one link in their order."""
 
     _key: bytes
     _number: int
@@ -258,7 +259,7 @@ class Seal:
         self._number = 0
 
     def next(self, payload: bytes) -> bytes:
-        """The tag of the next packet."""
+        """Return the tag of the next packet."""
         number, self._number = self._number, self._number + 1
         salt = number.to_bytes(8, "big")
         return hashlib.blake2b(payload, digest_size=TAG_BYTES, key=self._key, salt=salt).digest()
@@ -272,9 +273,9 @@ def _framed(payload: bytes) -> bytes:
 
 
 class Frames:
-    """Takes what comes in apart, by the lengths in it."""
+    """Splits received bytes into frames by their lengths."""
 
-    bytes_max: i64  # How long a frame may be.
+    bytes_max: i64  # The maximum length of a frame.
     _buffer: bytearray
     _at: i64
 
@@ -284,11 +285,11 @@ class Frames:
         self._at = 0
 
     def feed(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Add received bytes."""
         self._buffer += data
 
     def next(self) -> bytes | None:
-        """The next frame, if all of it is there."""
+        """Return the next frame, or None if it is incomplete."""
         at = self._at
         have = len(self._buffer) - at
         if have < _LENGTH_BYTES:
@@ -305,25 +306,25 @@ class Frames:
         return bytes(self._buffer[start : self._at])
 
     def _tidy(self) -> None:
-        """Forget what was given out."""
+        """Drop the frames that were returned."""
         if self._at:
             del self._buffer[: self._at]
             self._at = 0
 
 
 def opened(frame: bytes, seal: Seal) -> bytes:
-    """What is in a packet, if it is the one that was to come next."""
+    """Check the tag of a packet and return its contents."""
     payload = frame[TAG_BYTES:]
     if not same(frame[:TAG_BYTES], seal.next(payload)):
-        raise ProtocolError("a packet is not what its sender wrote, or not in its place")
+        raise ProtocolError("a packet has a wrong tag: it was changed, repeated or lost on the way")
     return payload
 
 
-# Messages into bytes
+# Encoding messages
 
 
 class Scribe:
-    """Writes what one turn has to say. What is said to several peers is written once."""
+    """Encodes the messages of one turn. A message to several peers is encoded once."""
 
     _written: dict[int, bytes]
 
@@ -331,7 +332,7 @@ class Scribe:
         self._written = {}
 
     def write(self, message: Message) -> bytes:
-        """A message as bytes. It is not forgotten while this lives, so it can be known by its place in memory."""
+        """Return a message as bytes. Messages stay alive as long as this object, so `id` identifies them."""
         known = self._written.get(id(message))
         if known is None:
             writer = BytesWriter()
@@ -342,7 +343,7 @@ class Scribe:
 
 
 def packets(messages: list[Message], seal: Seal, scribe: Scribe) -> bytes:
-    """Everything that is to be said to a peer now."""
+    """Return the packets with all messages to one peer."""
     out: list[bytes] = []
     written: list[bytes] = []
     size: i64 = 0
@@ -364,7 +365,7 @@ def _close_packet(out: list[bytes], written: list[bytes], seal: Seal) -> None:
     write_array(count, len(written))
     payload = count.getvalue() + b"".join(written)
     head = BytesWriter()
-    # A length above 2 GiB cannot be: a body is a quarter of that at most.
+        # The length is below 2 GiB, because a body has at most a quarter of that.
     write_i32_be(head, i32(TAG_BYTES + len(payload)))
     out.append(head.getvalue())
     out.append(seal.next(payload))
@@ -433,7 +434,7 @@ def _write(writer: BytesWriter, message: Message) -> None:
 
 
 def _begin(writer: BytesWriter, fields: i64, kind: i64) -> None:
-    """The head of a message: how many fields it has, and the first of them."""
+    """Write the head of a message: the number of its fields and its kind."""
     write_array(writer, fields)
     write_integer(writer, kind)
 
@@ -509,11 +510,11 @@ def _write_papers(writer: BytesWriter, papers: Papers) -> None:
     _write_names(writer, papers.tubes)
 
 
-# Bytes into messages
+# Decoding messages
 
 
 def messages(payload: bytes) -> list[Message]:
-    """What is said in a packet. Kinds that this version does not know are passed over."""
+    """Return the messages of a packet. Kinds that this version does not have are skipped."""
     reader = Reader(payload)
     found: list[Message] = []
     for _ in range(reader.length_of_array()):
@@ -521,7 +522,7 @@ def messages(payload: bytes) -> list[Message]:
         if message is not None:
             found.append(message)
     if reader.at != reader.end:
-        raise ProtocolError("there is something behind the messages of a packet")
+        raise ProtocolError("there are bytes after the messages of a packet")
     return found
 
 
@@ -604,7 +605,7 @@ def _greeting(reader: Reader, kind: i64, count: i64) -> Greeting:
     bus_port = _port(reader)
     flags = _number(reader, _COUNT_MAX)
     epoch = _number(reader, EPOCH_MAX)
-    memory = _exactly(reader.string(), MEMORY_BYTES, "a memory")
+    memory = _exactly(reader.string(), MEMORY_BYTES, "an incarnation")
     rumours: list[Rumour] = []
     for _ in range(_limited(reader.length_of_array(), RUMOURS_MAX, "rumours")):
         fields = reader.length_of_array()
@@ -662,7 +663,7 @@ def _claim(reader: Reader, kind: i64, count: i64) -> OfClaim:
     claim.verdict = _number(reader, _COUNT_MAX)
     claim.node = reader.string()
     if claim.node and not is_node_id(claim.node):
-        raise ProtocolError("the id of a node is 40 hex digits")
+        raise ProtocolError("the id of a node must be 40 hex digits")
     _pass(reader, count - 5)
     return claim
 
@@ -731,18 +732,18 @@ def _nodes(reader: Reader) -> list[bytes]:
 
 
 def _memory(reader: Reader) -> bytes:
-    """What a node has said of its memory; nothing, where it does not matter."""
+    """Return an incarnation, or empty bytes if the message does not need one."""
     memory = reader.string()
-    return _exactly(memory, MEMORY_BYTES, "a memory") if memory else memory
+    return _exactly(memory, MEMORY_BYTES, "an incarnation") if memory else memory
 
 
 def _needs(count: i64, fields: i64) -> None:
     if count < fields:
-        raise ProtocolError("a message lacks something")
+        raise ProtocolError("a message has too few fields")
 
 
 def _pass(reader: Reader, count: i64) -> None:
-    """Pass over what a later version says in addition."""
+    """Skip fields that a later version added."""
     for _ in range(count):
         reader.skip()
 
@@ -755,7 +756,7 @@ def _limited(count: i64, most: i64, what: str) -> i64:
 
 def _number(reader: Reader, most: i64) -> i64:
     number = reader.unsigned()
-    # What has 64 bits looks negative here.
+    # A number of 64 bits appears as a negative one.
     if number < 0 or number > most:
         raise ProtocolError("a number is too large")
     return number
@@ -771,28 +772,28 @@ def _duration(reader: Reader) -> i64:
 def _port(reader: Reader) -> i64:
     port = _number(reader, 65_535)
     if port == 0:
-        raise ProtocolError("there is no port 0")
+        raise ProtocolError("0 is not a port")
     return port
 
 
 def _exactly(value: bytes, length: i64, what: str) -> bytes:
     if len(value) != length:
-        raise ProtocolError(f"{what} has {length} bytes")
+        raise ProtocolError(f"{what} must have {length} bytes")
     return value
 
 
 def _node(reader: Reader) -> bytes:
     node = _exactly(reader.string(), NODE_ID_BYTES, "the id of a node")
     if not is_node_id(node):
-        raise ProtocolError("the id of a node is 40 hex digits")
+        raise ProtocolError("the id of a node must be 40 hex digits")
     return node
 
 
 def is_node_id(node: bytes) -> bool:
-    """Whether these bytes can be the id of a node."""
+    """Return whether these bytes can be the id of a node."""
     if len(node) != NODE_ID_BYTES:
         return False
-    # By hand: every job that travels names its holders, and this costs a quarter of calling a method of bytes.
+    # A loop, because every transferred job names its holders, and a method of bytes takes four times as long.
     for at in range(NODE_ID_BYTES):
         digit: i64 = node[at]
         if not (48 <= digit <= 57 or 97 <= digit <= 102):
@@ -803,14 +804,14 @@ def is_node_id(node: bytes) -> bool:
 def _job_id(reader: Reader) -> bytes:
     id = _exactly(reader.string(), LONG_ID_BYTES, "the id of a job")
     if id[0] != 0x44 or id[1] != 0x2D or id[10] != 0x2D or id[35] != 0x2D:
-        raise ProtocolError("the id of a job is D-…-…-…")
+        raise ProtocolError("the id of a job must have the form D-…-…-…")
     return id
 
 
 def _queue(reader: Reader) -> bytes:
     queue = reader.string()
     if len(queue) < 1 or len(queue) > NAME_BYTES_MAX:
-        raise ProtocolError(f"the name of a queue has 1 to {NAME_BYTES_MAX} bytes")
+        raise ProtocolError(f"the name of a queue must have 1 to {NAME_BYTES_MAX} bytes")
     return queue
 
 
@@ -826,14 +827,14 @@ def _host(reader: Reader, may_be_empty: bool) -> str:
 
 
 def address(text: str) -> str:
-    """An address where a node can be, as it is written here: an IPv4 or IPv6 literal that names one machine."""
+    """Return the address of a node in canonical form. It must be an IPv4 or IPv6 literal of one machine."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
-        raise ProtocolError("the address of a node is an IP address") from None
+        raise ProtocolError("the address of a node must be an IP address") from None
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
     nobody = found.is_multicast or found.is_unspecified or "%" in text
     if nobody or (found.version == 4 and found.is_reserved):
-        raise ProtocolError("nobody can be at such an address")
+        raise ProtocolError("the address of a node must be that of one machine")
     return str(found)
