@@ -290,7 +290,7 @@ def test_where_no_file_can_be_made_for_other_reasons_history_is_not_given_up(
             # It tries for each of the two, and again, in every turn.
             wait_for(lambda: steward.wake() or len(refused) > 8, "it does not try")
         wait_for(lambda: steward.wake() or log.room.spare is not None, "it does not go on")
-        assert history <= set(disk.names()) and "given up" not in caplog.text
+        assert history <= set(disk.names()) and "history deleted" not in caplog.text
 
 
 def test_that_the_disk_is_full_is_told_once_and_that_it_is_not_any_more(caplog: pytest.LogCaptureFixture) -> None:
@@ -303,6 +303,6 @@ def test_that_the_disk_is_full_is_told_once_and_that_it_is_not_any_more(caplog: 
         disk.capacity = 100 * MEGABYTE
         wait_for(lambda: steward.wake() or len(caplog.messages) > 1, "nobody is told that it is over")
         assert caplog.messages == [
-            "the log cannot grow, so puts are refused: the disk is full, or no file can be opened",
-            "the log can grow again",
+            "puts refused: the log cannot grow, because the disk is full or no file can be opened",
+            "puts accepted again: the log can grow",
         ]

@@ -301,7 +301,7 @@ def test_a_checkpoint_that_fails_leaves_no_file_behind(full: tuple[SmallDisk, Qu
 
 @pytest.mark.parametrize(
     ("full", "told"),
-    [({}, ""), ({"snapshot_bytes": MEGABYTE}, "could not be shortened")],
+    [({}, ""), ({"snapshot_bytes": MEGABYTE}, "maintenance failed")],
     ids=["", "though a snapshot failed"],
     indirect=["full"],
 )

@@ -331,3 +331,4 @@ def test_a_server_that_is_told_to_stop_does_not_complain_of_what_it_leaves_undon
     assert wire.read() == b"+Background append only file rewriting started\r\n"
     assert server.ended() == 0
     assert "could not be shortened" not in server.log()
+    assert "maintenance failed" not in server.log()

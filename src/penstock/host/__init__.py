@@ -1,1 +1,1 @@
-"""The engine at work in one process: its clock and lock, its log, those who call it and those who sleep."""
+"""The engine at work in one process: its clock, lock, journal, sessions, waiting threads and background threads."""

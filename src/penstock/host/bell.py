@@ -1,7 +1,8 @@
-"""A bell that one thread waits for and any may ring.
+"""A wake-up flag that one thread waits for and any thread can set.
 
-threading.Event is Python code around a lock: an interrupt in the midst of `set` leaves that lock locked, and whoever
-rings or waits next hangs for ever. This is one lock of the system's own, locked as long as nobody has rung.
+threading.Event is Python code around a lock. An interrupt (KeyboardInterrupt) inside `set` can leave that lock locked,
+and the next caller hangs for ever. This flag is a single lock of the operating system, which is locked while the flag
+is not set.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import threading
 
 
 class Bell:
-    """Rung or not. Whoever waits for it finds it silent again afterwards."""
+    """A flag that wakes one waiting thread. A successful wait clears it."""
 
     __slots__ = ("_lock",)
 
@@ -20,18 +21,18 @@ class Bell:
         self._lock.acquire()
 
     def ring(self) -> None:
-        """Wake the one who waits, or the next who does. Ringing twice is ringing once."""
+        """Set the flag: wake the waiting thread, or let the next wait return at once."""
         with contextlib.suppress(RuntimeError):
             self._lock.release()
 
     def was_rung(self) -> bool:
-        """Whether it was rung since somebody waited for it."""
+        """Return whether the flag is set."""
         return not self._lock.locked()
 
     def silence(self) -> None:
-        """Forget that it was rung."""
+        """Clear the flag without waiting."""
         self._lock.acquire(blocking=False)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait until it is rung, or so long; tell whether it was."""
+        """Wait until the flag is set, for at most `timeout_s` seconds. Return whether it was set."""
         return self._lock.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))

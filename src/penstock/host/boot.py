@@ -1,7 +1,7 @@
 """The id of this start of the operating system.
 
-The journal stores it. If it is the same as now, the system's memory has kept everything that was written, so bytes that
-are missing are damage. If it differs, there may have been a power cut, and bytes that were not synced may be missing.
+The journal stores it. If the stored id equals the present one, the system has kept everything that was written, so
+missing bytes are damage. If it differs, there may have been a power cut, and bytes that were not synced may be missing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MACOS: Final = ("sysctl", "-n", "kern.bootsessionuuid")
 
 @functools.cache
 def boot_id() -> str:
-    """Return the id; on a system that has none, an id of this process, so that every opening assumes a power cut."""
+    """Return the boot id. A system without one gets an id of this process, so every opening assumes a power cut."""
     return _of_linux() or _of_macos() or _of_this_process()
 
 

@@ -1,4 +1,4 @@
-"""What surrounds a call: the wait for the disk, and the lock, or the refusal that stands where the lock was."""
+"""The context managers around a call: waiting for the disk, the lock, and the refusal that replaces the lock."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from penstock.core.errors import CommandError
 
 
 class Refusal:
-    """What stands where a session's lock was, once the session may not be used any more."""
+    """Replaces the lock of a session that may no longer be used: entering it raises an error."""
 
     def __init__(self, error: type[CommandError], why: str | None = None) -> None:
         self._error = error
         self._why = why
 
     def refuse(self) -> NoReturn:
-        """Say why."""
+        """Raise the error."""
         raise self._error(self._why)
 
     def __enter__(self) -> None:
@@ -26,17 +26,17 @@ class Refusal:
 
 
 class Barred(Protocol):
-    """One who can be refused every call from now on."""
+    """A session whose calls can be refused from now on."""
 
     def bar(self, refusal: Refusal) -> None:
-        """Let nobody use it any more."""
+        """Refuse every later call with `refusal`."""
 
     def wait_for_watchers(self) -> None:
-        """Let its calls return when watchers have been called with what they did."""
+        """Make calls return only after watchers have received the changes that the call made."""
 
 
 class Context(Protocol):
-    """Something that surrounds part of a call."""
+    """A context manager around a part of a call."""
 
     def __enter__(self) -> object: ...
     def __exit__(self, kind: Any, error: Any, trace: Any, /) -> object: ...
@@ -46,11 +46,14 @@ class Syncing(Protocol):
     """A host whose log is synced before a call returns."""
 
     def make_durable(self) -> None:
-        """Return when everything that was done so far is on disk. Without the lock."""
+        """Return when everything done so far is on disk. The caller does not hold the lock."""
 
 
 class Durable:
-    """Around the lock: what was done is durable before the call returns; an answer, a read or a refusal too."""
+    """Surrounds the lock: changes are durable before the call returns.
+
+    This also holds for reads and refusals, because they may reveal the changes of other calls.
+    """
 
     def __init__(self, host: Syncing) -> None:
         self._host = host
@@ -61,5 +64,5 @@ class Durable:
         self._host.make_durable()
 
 
-# What surrounds the lock where nobody waits for the disk.
+# Surrounds the lock where calls do not wait for the disk.
 NOTHING: Final[Context] = contextlib.nullcontext()

@@ -1,7 +1,10 @@
-"""How the tasks of an event loop wait for the disk: those of one turn of the loop share one frame and one sync.
+"""Waits for the disk on behalf of asyncio tasks.
 
-A sync is done in the loop itself while the disk is fast, which saves two changes of thread, and in a thread once it is
-slow, so that the loop goes on meanwhile. (Measured with 50 clients: in the loop is a third faster on a fast disk.)
+Tasks that run in one pass of the event loop share one frame and one sync.
+
+While the disk is fast, the sync runs in the loop itself, which saves two thread switches. While it is slow, the sync
+runs in a thread, so that the loop continues. (Measured with 50 clients: syncing in the loop is a third faster on a fast
+disk.)
 """
 
 from __future__ import annotations
@@ -15,17 +18,18 @@ from typing import Final
 from penstock.core.errors import Closed
 from penstock.journal.log import Log
 
-# In the loop while a sync takes no longer than this on average, seconds.
+# Sync inside the loop while a sync takes at most this long on average, in seconds.
 INLINE_MAX_S: Final = 0.0005
 
-# How much the newest sync counts in the average.
+# Weight of the newest sync in the moving average.
 _WEIGHT: Final = 0.2
 
 
 class Committer:
-    """Waits for the log of one queue, for the tasks of one loop: the one that runs, for it must not keep it alive.
+    """Waits for the log of one queue, for the tasks of the running loop.
 
-    `commit` writes what they did; it takes the queue's lock.
+    It keeps no reference to the loop, so that it does not keep the loop alive. `commit` writes the pending rows and
+    takes the queue's lock.
     """
 
     def __init__(self, log: Log, commit: Callable[[], None]) -> None:
@@ -33,16 +37,19 @@ class Committer:
         self._commit = commit
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._busy = False
-        self.average_s = 0.0  # Of the newest syncs.
+        self.average_s = 0.0  # Moving average of the duration of a sync.
 
     def durable(self, position: int) -> asyncio.Future[None]:
-        """What to await until every position below this one is on disk; those rows need not be written yet."""
+        """Return a future that completes when every position below `position` is on disk.
+
+        The rows need not be written yet.
+        """
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self._waiting.append((position, future))
         if not self._busy:
             self._busy = True
-            # Not now: whoever else is ready to run goes first, and shares this frame and this sync.
+            # Do not start now: tasks that are ready to run go first and share this frame and this sync.
             loop.call_soon(self._begin)
         return future
 
@@ -51,7 +58,7 @@ class Committer:
         try:
             self._commit()
             if self._waiting and self._waiting[0][0] > self._log.written:
-                # These rows can be written no more, and to wait for them would have no end.
+                # These rows will never be written, so waiting for them would never end.
                 self._log.check()
                 raise Closed()
             if self.average_s > INLINE_MAX_S:
@@ -62,7 +69,7 @@ class Committer:
         except Exception as error:
             self._end(error)
         except BaseException:
-            # An interrupt is not about those who wait: the loop may go on, and so must they.
+            # An interrupt does not concern the waiting tasks. The loop may continue, and then they must, too.
             loop.call_soon(self._begin)
             raise
         else:
@@ -74,7 +81,7 @@ class Committer:
         self.average_s += _WEIGHT * (time.perf_counter() - began - self.average_s)
 
     def _end(self, error: BaseException | None) -> None:
-        """Let those go whose rows are on disk, or who have to hear that they will not be."""
+        """Complete the futures whose rows are on disk. On an error, fail all of them."""
         waiting = self._waiting
         while waiting and (error is not None or waiting[0][0] <= self._log.durable):
             future = waiting.popleft()[1]

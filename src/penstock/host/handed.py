@@ -1,4 +1,7 @@
-"""What was handed out and may not have been seen: which delivery of each job it was, so that no later one is undone."""
+"""Deliveries that a call made but has not returned yet.
+
+The delivery numbers make sure that undoing them never undoes a later delivery of the same job.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from penstock.core.job import Job
 
 
 class Handed:
-    """Jobs that a call has taken, noted before anybody else could take them."""
+    """Jobs that a call has taken but not yet returned, with their delivery numbers."""
 
     __slots__ = ("deliveries", "jobs")
 

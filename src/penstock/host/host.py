@@ -1,7 +1,7 @@
-"""The engine in a process of yours: one turn of it, inside of the lock.
+"""The host: one engine in this process, and its turns.
 
-`embedded.py`, `embedded_async.py` and the server are three faces of one host. Everything happens under its lock. Those
-who wait sleep without polling: one of the sleepers keeps the time for all, and hands that duty on when it leaves.
+`embedded.py`, `embedded_async.py` and the server are three interfaces to one host. All work happens under its lock.
+Waiting threads and tasks do not poll: one of them is the timekeeper for all, and another takes over when it leaves.
 """
 
 from __future__ import annotations
@@ -56,37 +56,39 @@ from penstock.journal.room import RESERVE_BYTES
 from penstock.journal.segment import Progress
 from penstock.journal.snapshot import take_snapshot
 
-# How many jobs are looked at at a time, where all are.
+# Number of jobs to visit at a time when all jobs are visited.
 _SLICE_JOBS = 10_000
 
-# A job's number within its tube.
+# The number of a job within its tube.
 _LOCAL = re.compile("[0-9]{1,18}", re.ASCII)
 
-# Tasks share a frame up to about this length: a longer one is not faster, and on a full disk it has to fit in what is
-# reserved for takes and acks.
+# Tasks share a frame up to about this length. A longer frame is not faster, and on a full disk it must fit into the
+# space that is reserved for takes and acks.
 _SHARED_BYTES = RESERVE_BYTES // 4
 
 
 @dataclass(frozen=True)
 class Store:
-    """A directory, and how a queue is kept in it."""
+    """A directory and the settings of the queue in it."""
 
     disk: Disk
     fsync: str = ALWAYS
     retention: Retention = field(default_factory=Retention)
     progress: Progress | None = None
     snapshot_bytes: int = SNAPSHOT_BYTES
-    journal: bool = True  # Whether there is a log in it; who the node is, is there in any case.
+    journal: bool = True  # Whether the directory has a log. It always contains the identity of the node.
 
 
 class Host:
-    """One engine of this process, and one turn of it: what a call does with it, inside of the lock.
+    """One engine in this process.
 
-    At the end of a turn what it did is in the log, and whoever it served is woken. (Tasks that wait for the disk share
-    frames: what a turn of theirs did is in the log when it waits, or when a turn of anybody else ends.) The lock around
-    it is always the system's own: `with host.lock, host:`. An interrupt may come between any two steps of Python code,
-    so a lock that Python code takes and gives back can be left locked for ever. An interrupted turn is ended by the
-    next one.
+    Entering the host starts a turn, which is the part of a call that runs under the lock.
+
+    At the end of a turn, its changes are in the log, and the waits that it served are woken. (Tasks that wait for the
+    disk share frames: their changes are in the log when they wait, or when a turn of another caller ends.) The lock
+    around a turn is always a bare `threading.Lock`: `with host.lock, host:`. An interrupt can occur between any two
+    steps of Python code, so a lock that Python code acquires and releases could stay locked for ever. The next turn
+    completes an interrupted one.
     """
 
     now: Callable[[], int]  # Engine time, in ms.
@@ -95,20 +97,21 @@ class Host:
     engine: Engine
     ledger: Ledger
     ids: IdForms
-    node: str  # Its id: 40 hex digits.
+    node: str  # The id of the node: 40 hex digits.
 
     def __init__(self, grace_ms: int, memory_max: int = NEVER, store: Store | None = None) -> None:
         self.lock = threading.Lock()
-        self.closed = False  # Nobody may come any more;
-        self.shut = False  # and its files are closed, too.
-        self.failure: Refusal | None = None  # Why nothing more can be promised.
-        self.on_failure: Callable[[CommandError], object] | None = None  # Told that once, from any thread.
-        # Told that waits have ended, under the lock, from any thread; without it, sleepers are woken.
+        self.closed = False  # Whether new sessions are refused.
+        self.shut = False  # Whether its files are closed, too.
+        self.failure: Refusal | None = None  # Set when the journal failed or a command was interrupted half-way.
+        self.on_failure: Callable[[CommandError], object] | None = None  # Called once with that error, from any thread.
+        # Called under the lock, from any thread, when waits have ended. Without it, the sleepers are woken.
         self.on_ended_waits: Callable[[], object] | None = None
-        # Whether somebody has to hear of what a command did: the log, or one who sleeps.
+        # Whether a command must end its turn, because a log or a sleeper depends on it.
         self.watched = False
-        self.syncs = False  # Whether a thread's call returns when it is on disk; a task's awaits `until_durable`.
-        self.tells = False  # Whether a call returns when watchers have been called with what it did.
+        # Whether a thread's call returns only when its changes are on disk. Tasks await `until_durable` instead.
+        self.syncs = False
+        self.tells = False  # Whether a call returns only after watchers have received its changes.
         self.wall = wall_ms
         self.journal: Journal | None = None
         self.disk: Disk | None = None
@@ -122,16 +125,17 @@ class Host:
             self._begin(store, grace_ms)
         self.engine.memory_max = memory_max
         self.engine.drivers = HostDrivers()
-        self.engine.waits_per_connection_max = NEVER  # Threads and tasks of one process bound themselves.
+        self.engine.waits_per_connection_max = NEVER  # Threads and tasks of one process limit themselves.
         self._keeper_until = -1
         self._keeper: Sleeper | None = None
         self._sleepers: dict[Sleeper, None] = {}
-        # Those that are open. One that is forgotten keeps what it has taken, and does not keep the queue open.
+        # Open sessions. A session that was garbage-collected without close keeps its taken jobs, but does not keep the
+        # queue open.
         self.sessions: weakref.WeakSet[Barred] = weakref.WeakSet()
         self._teller: Teller | None = None
 
     def _begin(self, store: Store, grace_ms: int) -> None:
-        """Start empty, as a node that has a directory and no log in it."""
+        """Start empty, as a node that has a directory without a log."""
         self.disk = store.disk
         self.disk.lock()
         try:
@@ -151,7 +155,7 @@ class Host:
         self._go_by(clock)
 
     def _recover(self, store: Store, grace_ms: int, memory_max: int) -> None:
-        """Go on where the log of a directory ends."""
+        """Continue where the log of a directory ends."""
         self.disk = disk = store.disk
         disk.lock()
         try:
@@ -178,14 +182,16 @@ class Host:
         self._use(opened.log, store.retention, store.snapshot_bytes)
 
     def _go_by(self, clock: Clock) -> None:
-        """Let the engine go by a clock."""
+        """Use `clock` for the engine."""
         self.now = clock.now
         self.ledger = Ledger(self.engine, clock)
 
     def start_journal(self, fsync: str, retention: Retention) -> None:
-        """Begin to keep a log of what so far was in memory only, under the lock. What an old log held is history.
+        """Start to log a queue that was in memory only.
 
-        Everybody waits until all there is has been written: a second for a million jobs.
+        The caller holds the lock. An old log in the directory becomes history.
+
+        All callers wait until a snapshot of the queue is written: one second for a million jobs.
         """
         assert self.disk is not None and self.journal is None
         log = open_log(self.disk, wall_ms, boot_id(), fsync=fsync).log
@@ -207,10 +213,10 @@ class Host:
         self._use(log, retention, SNAPSHOT_BYTES)
 
     def stop_journal(self) -> None:
-        """Keep what there is in memory only from now on, under the lock."""
+        """Keep the queue in memory only from now on. The caller holds the lock."""
         assert self.disk is not None and self.journal is not None
         self._load_bodies()
-        # First of all, so that whatever happens next, nobody takes this log for what is so.
+        # Mark the log as incomplete before anything else, so that it is not trusted even if a later step fails.
         forsake(self.disk)
         try:
             self.journal.stop()
@@ -225,7 +231,7 @@ class Host:
         self.syncs = self.watched = False
 
     def _load_bodies(self) -> None:
-        """Read every body that lives on disk only, if there is memory for all of them."""
+        """Read every body that is on disk only, if all bodies fit in memory."""
         engine = self.engine
         everything = sum(tube.body_bytes for tube in engine.tubes.values()) + engine.jobs.count * JOB_MEMORY_BYTES
         if everything > engine.memory_max:
@@ -239,14 +245,14 @@ class Host:
             start = jobs[-1].id + 1
 
     def _tell(self, outbox: Outbox) -> None:
-        """Let the engine tell another outbox, which goes on where the last one was."""
+        """Replace the outbox of the engine. Waits that have ended are taken over."""
         outbox.ended_waits = self.outbox.ended_waits
         self.outbox = self.engine.outbox = outbox
 
     def _use(self, log: Log, retention: Retention, snapshot_bytes: int) -> None:
-        """Let what happens be logged."""
+        """Start to log changes to `log`."""
         assert self.disk is not None
-        # Before anybody puts: what a full disk needs cannot be had on one.
+        # Create the reserve file before the first put, because it cannot be created on a full disk.
         ballast.take_on(self.disk, log.room.segment_bytes)
         log.prepare_again()
         log.room.look()
@@ -263,7 +269,7 @@ class Host:
         self.check()
 
     def check(self) -> None:
-        """Refuse to go on where nothing more can be promised."""
+        """Raise the failure, if the host has failed."""
         if self.failure is not None:
             self.failure.refuse()
 
@@ -275,11 +281,11 @@ class Host:
 
     @property
     def durable(self) -> Context:
-        """What surrounds the lock in a thread's call."""
+        """Return the context manager that surrounds the lock in a thread's call."""
         return Durable(self) if self.syncs or self.tells else NOTHING
 
     def make_durable(self) -> None:
-        """Return when everything that was done so far is on disk, and watchers have been called. Without the lock."""
+        """Return when everything done so far is on disk and watchers were called. The caller does not hold the lock."""
         if self.syncs:
             assert self.journal is not None
             log = self.journal.log
@@ -293,7 +299,7 @@ class Host:
             self._teller.wait()
 
     async def until_durable(self) -> None:
-        """Return when everything that was done so far is as durable as the queue promises."""
+        """Return when everything done so far is as durable as the fsync policy requires."""
         if self.journal is not None:
             try:
                 await self.journal.until_durable()
@@ -305,15 +311,15 @@ class Host:
             await asyncio.get_running_loop().run_in_executor(None, self._teller.wait)
 
     def join(self) -> Connection:
-        """Let another session in."""
+        """Open another session."""
         if self.closed:
             raise Closed()
         return self.engine.connect(secrets.token_bytes(16))
 
     def leave(self, connection: Connection) -> None:
-        """Let a session go, which is open no more; with the last one the queue closes."""
+        """Close a session that is no longer in `sessions`. The queue closes with its last session."""
         try:
-            # It may have left already, and been interrupted after that.
+            # An interrupted call may have disconnected it already.
             if self.failure is None and connection.number in connection.session.connections:
                 with self:
                     self.engine.disconnect(connection, self.now())
@@ -324,7 +330,10 @@ class Host:
                 self.close()
 
     def fail(self, error: CommandError) -> None:
-        """Nothing more can be promised: refuse every call, and wake all who sleep, to be told. Under the lock."""
+        """Refuse every call and wake all sleepers, because durability can no longer be promised.
+
+        The caller holds the lock.
+        """
         if self.failure is None:
             self.failure = Refusal(type(error), str(error))
             self.ledger.failed = True
@@ -335,14 +344,17 @@ class Host:
         self.wake_everybody()
 
     def wake_everybody(self) -> None:
-        """Wake all who sleep, under the lock: the queue was closed or its journal failed, and each must hear of it."""
+        """Wake all sleepers after the queue was closed or has failed. The caller holds the lock."""
         for sleeper in self._sleepers:
             sleeper.wake()
         if self._keeper is not None:
             self._keeper.wake()
 
     def close(self) -> None:
-        """Close the log and give the directory free, whatever fails. Under the lock, or before anybody uses it."""
+        """Close the log and unlock the directory, even if closing fails.
+
+        The caller holds the lock, or no other thread uses the queue yet.
+        """
         self.closed = True
         self.ledger.log = None
         if self._teller is not None:
@@ -354,7 +366,7 @@ class Host:
         self.shut = True
 
     def start_drivers(self) -> list[str]:
-        """Let the drivers of all tubes start that are registered now; return warnings about those that cannot."""
+        """Start the registered drivers of all tubes. Return a warning for each driver that cannot start."""
         warnings: list[str] = []
         with self.lock, self:
             for tube in [tube for tube in self.engine.tubes.values() if tube.driven]:
@@ -365,52 +377,52 @@ class Host:
         return warnings
 
     def leave_to_parent(self) -> None:
-        """In the child of a fork: nothing of this queue may be used, and its files least of all."""
+        """Abandon the queue in the child of a fork: neither the queue nor its files may be used there."""
         self.closed = self.shut = True
         self.ledger.log = None
         if self.disk is not None:
             self.disk.forget_lock()
 
     def flush(self) -> None:
-        """Let what was done by others reach the log, and be durable."""
+        """Write the changes of other callers to the log, and make them durable."""
         if not self.closed:
             with self.durable, self.lock, self:
                 pass
 
     def make_room(self, length: int) -> bool:
-        """Try to have room in the log for so many bytes of bodies that did not fit."""
+        """Make room in the log for `length` bytes of bodies that did not fit. Return whether there is room now."""
         if self.journal is None:
             return False
         with self.lock, self:
-            # The end of the turn looks at the room again, and finds what was made.
+            # The end of the turn updates the engine's limits.
             return self.journal.log.make_room(length) >= length
 
     def make_room_now(self, length: int) -> None:
-        """Try to have room in the log for so many bytes of bodies, under the lock."""
+        """Make room in the log for `length` bytes of bodies, if possible. The caller holds the lock."""
         if self.journal is not None:
             self.journal.log.make_room(length)
 
     def set_fsync(self, fsync: str) -> None:
-        """Promise more or less from now on, under the lock."""
+        """Change the fsync policy. The caller holds the lock."""
         if self.journal is not None:
             self.journal.set_fsync(fsync)
             self.syncs = fsync == ALWAYS
 
     def is_leaving(self) -> bool:
-        """Whether the node was told to leave its cluster."""
+        """Return whether the node is leaving its cluster."""
         return self.disk is not None and identity(self.disk).leaving
 
     def set_leaving(self, leaving: bool) -> None:
-        """Remember that the node was told to leave its cluster, or to stay."""
+        """Store whether the node is leaving its cluster."""
         if self.disk is not None:
             replace(identity(self.disk), leaving=leaving).write(self.disk)
 
     def node_epoch(self) -> int:
-        """Greater each time that a standby becomes this node."""
+        """Return the epoch of the node. It grows each time that a standby becomes this node."""
         return 0 if self.disk is None else identity(self.disk).node_epoch
 
     def rename(self) -> None:
-        """Be another node from now on, under the lock; its jobs were removed, or are about to be."""
+        """Give the node a new id. The caller holds the lock and has removed the jobs, or is about to."""
         self.node = secrets.token_hex(20)
         self.ids.rename(self.node[:8].encode())
         if self.disk is not None:
@@ -418,17 +430,17 @@ class Host:
             replace(who, node=self.node, node_epoch=0, log=who.of_log).write(self.disk)
 
     def be_superseded(self, epoch: int) -> None:
-        """Remember that another is this node, in an epoch: what is here is put aside at the next start."""
+        """Store that another directory is this node since `epoch`. The log is archived at the next start."""
         if self.disk is not None:
             replace(identity(self.disk), superseded=epoch).write(self.disk)
 
     def advance(self) -> None:
-        """Let happen what fell due, and what follows from that; under the lock, for those who look at how it is now."""
+        """Run due timers and end the turn, before a read of the present state. The caller holds the lock."""
         self.engine.advance(self.now())
         self.settle()
 
     def commit(self) -> None:
-        """Let the log have what was done, under the lock."""
+        """Write pending rows to the log. The caller holds the lock."""
         try:
             self.ledger.commit()
         except JournalFailed as error:
@@ -436,20 +448,21 @@ class Host:
             raise
 
     def commit_shared(self) -> None:
-        """Let the log have what tasks have left to a frame that they share. Without the lock."""
-        # Not in the child of a fork, where the lock may be held for ever.
+        """Write the rows that tasks left for a shared frame. The caller does not hold the lock."""
+        # In the child of a fork, the lock may be held for ever.
         if not self.closed:
             with self.lock, self:
                 pass
 
     def _may_share(self) -> bool:
-        """Whether a task's turn may leave its rows to a frame that is written when it waits for the disk."""
+        """Return whether a task's turn may leave its rows to a frame that is written when a task waits for the disk."""
         return self.syncs and self.journal is not None and self.journal.log.writer.frame_bytes() < _SHARED_BYTES
 
     def settle(self, shares: bool = False) -> None:
-        """End a turn: let the log have what it did, and wake whoever it served, or whose deadline came nearer.
+        """End a turn: commit it and wake the sleepers that it served. Wake the timekeeper if a deadline came nearer.
 
-        Whoever shares waits `until_durable` next. Those it woke need no frame before: they begin with a turn of theirs.
+        With `shares`, the caller awaits `until_durable` next, and the commit may be left to a shared frame. The
+        sleepers that it woke need no commit, because they start with a turn of their own.
         """
         if not shares or not self._may_share():
             self.commit()
@@ -465,14 +478,14 @@ class Host:
             self._keeper.wake()
 
     def settle_after(self, error: BaseException) -> None:
-        """End a turn that an error ended. What a command left half done must not reach the log, nor be built upon."""
+        """End a turn that raised `error`. A half-done command must reach neither the log nor a later command."""
         if self.failure is not None:
             return
         if not self.gives_up(error):
             self.settle()
 
     def gives_up(self, error: BaseException) -> bool:
-        """Whether an error left a command half done; then nothing more can be promised. Under the lock."""
+        """Return whether `error` left a command half done. In that case, fail the host. The caller holds the lock."""
         if not _came_in_the_middle(error):
             return False
         if self.journal is not None:
@@ -481,7 +494,7 @@ class Host:
         return True
 
     def how_long(self, wait: Waiting, sleeper: Sleeper) -> int | None:
-        """How many ms a sleeper may sleep before it asks again: -1 for until it is woken, None if its wait is over."""
+        """Return how many ms a sleeper may sleep: -1 for until it is woken, None if its wait has ended."""
         with self.lock, self:
             self.advance()
             if wait.outcome != w.WAITING:
@@ -499,7 +512,7 @@ class Host:
             return -1 if self._keeper_until == NEVER else max(0, self._keeper_until - self.now())
 
     def wake_up(self, sleeper: Sleeper) -> None:
-        """A sleeper sleeps no more; if nobody keeps the time now, another one has to."""
+        """Remove a sleeper that is awake. If no sleeper is the timekeeper, wake another one, which becomes it."""
         with self.lock:
             self._sleepers.pop(sleeper, None)
             self.watched = bool(self._sleepers) or self.journal is not None
@@ -507,13 +520,16 @@ class Host:
                 self._keeper = None
                 self._keeper_until = -1
             if self._keeper is None:
-                # Also where it was not the keeper: it may be the one whom the keeper woke to take over.
+                # Also after a sleeper that was not the timekeeper: it may have been woken to take over.
                 for other in self._sleepers:
                     other.wake()
                     break
 
     def keep_time(self, keeper: Sleeper) -> int | None:
-        """How long the keeper may sleep before it looks at the time again; None if it need not."""
+        """Run due timers.
+
+        Return the ms until the next deadline (-1 for none), or None if `keeper` is not the timekeeper.
+        """
         with self.lock, self:
             self.advance()
             if self._keeper is not keeper:
@@ -522,13 +538,13 @@ class Host:
             return -1 if self._keeper_until == NEVER else max(0, self._keeper_until - self.now())
 
     def _start_keeper(self) -> None:
-        """Let a thread keep the time for tasks: their loop may be busy, and others must not wait for it."""
+        """Start a timekeeper thread for tasks. Their loop may be busy, and other sleepers must not wait for it."""
         keeper = Keeper(self)
         self._keeper = keeper
         keeper.start()
 
     def take_back(self, wait: Waiting) -> None:
-        """Somebody was interrupted in its wait: nobody saw what it was served with, so that was not delivered."""
+        """Cancel an interrupted wait, and undo its deliveries, because no consumer has seen them."""
         if self.failure is not None:
             return
         with self.lock, self:
@@ -537,30 +553,30 @@ class Host:
             self.give_back(Handed(wait.jobs, wait.deliveries))
 
     def give_back(self, handed: Handed) -> None:
-        """Nobody saw these deliveries of these jobs, so there were none."""
+        """Undo deliveries that no consumer has seen."""
         with self.lock, self:
             for job, delivery in zip(handed.jobs, handed.deliveries, strict=True):
                 self.engine.undelivered(job, self.now(), delivery)
 
     def not_seen(self, handed: Handed) -> None:
-        """Nobody saw what was just taken: the call was interrupted. Where the log failed, that is beyond help."""
+        """Undo the deliveries of an interrupted call. If the journal failed, they cannot be undone."""
         if handed.jobs:
             with contextlib.suppress(CommandError):
                 self.give_back(handed)
 
     def set_aside(self, session: CoreSession, job: Job, why: str) -> None:
-        """Bury a job that its taker cannot work on, if its tube can; otherwise it is as it was."""
+        """Bury a job that its consumer cannot process, if the tube supports bury. Otherwise leave it."""
         with contextlib.suppress(CommandError), self.lock, self:
             self.engine.bury(session, job, self.now(), why.encode()[:REASON_BYTES_MAX])
 
     def catch_up(self) -> None:
-        """Let happen what fell due, if anything did: for those who only look."""
+        """Run due timers, if there are any, before a read."""
         if self.engine.deadlines.next_due <= self.now() and not self.closed:
             with self.lock, self:
                 self.engine.advance(self.now())
 
     def find(self, id: str) -> Job:
-        """The job of an id in either form, or of a number within a tube: `tube#7`."""
+        """Return the job with an id of either form, or with a number within a tube: `tube#7`."""
         name, mark, digits = id.rpartition("#") if isinstance(id, str) else ("", "", "")
         tube = self.engine.tubes.get(name.encode("utf-8", "replace")) if mark else None
         if tube is not None and tube.driven:
@@ -574,7 +590,7 @@ class Host:
         return job
 
     def number_of(self, id: str) -> int:
-        """The number of a job, whose id is given in either form."""
+        """Return the number of a job from its id in either form."""
         if not isinstance(id, str):
             raise WrongType(f"a job's id is text, not {type(id).__name__}")
         number = self.ids.parse(id.encode("utf-8", "replace"))
@@ -583,7 +599,7 @@ class Host:
         return number
 
     def body_of(self, job: Job) -> bytes:
-        """The body of a job, read from disk if that is where it lives."""
+        """Return the body of a job. Read it from disk if it is there."""
         body = job.body
         if isinstance(body, bytes):
             return body
@@ -591,19 +607,19 @@ class Host:
         return self.journal.fetch(job)
 
     def has_journal(self) -> Journal:
-        """The journal, or NoJournal."""
+        """Return the journal, or raise NoJournal."""
         if self.journal is None:
             raise NoJournal()
         return self.journal
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
-        """Call back on every change of a job, in order, from a thread of its own; gives a function that ends it."""
+        """Call `callback` on every change of a job, in order, in another thread. Return a function that cancels it."""
         return self._telling(callback).subscribe(callback, tube)
 
     def watch(self, callback: Callable[[SeenChange], None], tube: bytes) -> Callable[[], None]:
-        """Call back on every change of a job of a tube, in order; return a function that ends it.
+        """Call `callback` on every change of a job in a tube, in order. Return a function that cancels it.
 
-        A change is committed when it is called, and the call that caused the change waits for it.
+        The change is committed before the callback runs. The call that made the change waits for the callback.
         """
         cancel = self._telling(callback).watch(callback, tube)
         self.tells = True
@@ -625,23 +641,23 @@ class Host:
         return body if isinstance(body, bytes) else self.outbox.body_of(job)
 
     def finish_telling(self) -> None:
-        """If the queue is closed, return when watchers have been called with everything that happened."""
+        """If the queue is closed, return when watchers have received every change."""
         if self.shut and self._teller is not None:
             self._teller.join()
 
 
-# The engine and what it writes to: what they are in the middle of is whole at its end, or not at all.
+# Modules whose changes are complete or did not happen. An exception in the middle of one leaves a half-done change.
 _WHOLE: Final = ("penstock.core.", "penstock.journal.frame")
 
-# What comes out of these in the middle of a change. They refuse before they change anything, and so does Python where
-# an argument is of the wrong type or too large.
+# Errors that can occur in the middle of a change. All other errors are raised before anything is changed, by the engine
+# or by Python, for example because an argument has the wrong type or is too large.
 _SUDDEN: Final = (MemoryError, RecursionError, AssertionError, LookupError)
 
 
 def _came_in_the_middle(error: BaseException) -> bool:
-    """Whether an interrupt, or what is as sudden, came while the engine was changing.
+    """Return whether an interrupt or a sudden error occurred while the engine was changing.
 
-    Compiled code is not interrupted, but for what it calls: subscribers, for example.
+    Compiled code is interrupted only in the Python code that it calls, for example in subscribers.
     """
     if isinstance(error, Exception) and not isinstance(error, _SUDDEN):
         return False

@@ -1,4 +1,4 @@
-"""What a queue in a directory has beside one in memory: its log, its history, and who looks after both."""
+"""The journal of a queue in a directory: its log, its history, background sync and maintenance."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from penstock.journal.reader import Event, Reader
 from penstock.journal.retention import Retention
 from penstock.journal.tap import Tap
 
-# How many bodies are asked for ahead of their turn.
+# Number of bodies to prefetch.
 _AHEAD: Final = 64
 
 
 class Owner(Protocol):
-    """The host of a journal, and one turn of it."""
+    """The host of a journal. Entering it starts a turn."""
 
     lock: threading.Lock
     engine: Engine
@@ -38,14 +38,14 @@ class Owner(Protocol):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None: ...
 
     def fail(self, error: CommandError) -> None:
-        """Nothing more can be promised. Under the lock."""
+        """Fail all pending and future calls, because the journal failed. The caller holds the lock."""
 
     def commit_shared(self) -> None:
-        """Let the log have what tasks have left to a frame that they share. Without the lock."""
+        """Write the rows that tasks left for a shared frame. The caller does not hold the lock."""
 
 
 class Journal:
-    """What a queue in a directory has beside one in memory: its log, its history, and who looks after both."""
+    """The parts of a queue that only a queue in a directory has: log, history, background sync and maintenance."""
 
     def __init__(self, host: Owner, disk: Disk, log: Log, retention: Retention, snapshot_bytes: int) -> None:
         self.lock = host.lock
@@ -67,7 +67,7 @@ class Journal:
         self._sync_behind_others()
 
     def set_fsync(self, fsync: str) -> None:
-        """Promise more or less from now on, under the lock."""
+        """Change the fsync policy. The caller holds the lock."""
         if fsync != self.log.fsync:
             self.log.promise(fsync, self.now(), self.wall())
             self._sync_behind_others()
@@ -75,27 +75,27 @@ class Journal:
     def _sync_behind_others(self) -> None:
         if self.log.fsync != ALWAYS and not self._syncing:
             self._syncing = True
-            # The thread ends with the journal, closed or forgotten.
+            # The thread ends when the journal is closed or garbage-collected.
             weak = weakref.ref(self, lambda _, grown=self._grown: grown.ring())  # type: ignore[misc]
             syncing = threading.Thread(target=_sync_behind, args=(weak, self._grown), name="penstock-sync", daemon=True)
             syncing.start()
 
     def events(self, start: int) -> Iterator[Event]:
-        """What happened from a position on, as far as it is durable."""
+        """Yield the durable events from position `start` on."""
         return self._reader.events(start, self.log.durable)
 
     def history(self, number: int) -> list[Event]:
-        """What happened to a job, as far as it is durable; whether it is there or gone. Without the lock."""
+        """Return the durable events of a job, which may have ended. The caller does not hold the lock."""
         host = self._host()
         assert host is not None
-        # In a turn, so that its newest row is in a file.
+        # The turn writes the newest row of the job to a file.
         with self.lock, host:
             job = self.engine.jobs.find(number)
             newest = None if job is None or job.position <= 0 else job.position
         return self._reader.history(number, newest, self.log.durable)
 
     async def until_durable(self) -> None:
-        """Return when everything that was done so far is as durable as the log promises."""
+        """Return when everything done so far is as durable as the fsync policy requires."""
         log = self.log
         if log.fsync == ALWAYS and log.durable < log.writer.position:
             loop = asyncio.get_running_loop()
@@ -105,11 +105,11 @@ class Journal:
             await committer.durable(log.writer.position)
 
     def fetch(self, job: Job) -> bytes:
-        """The body of a job that lives on disk; and those of the next jobs will be asked for soon."""
+        """Return the body of a job whose body is on disk. Prefetch the bodies of the next jobs."""
         tube = self.engine._tube_slots[job.tube]
         self._fetched += 1
         if self._fetched % _AHEAD == 1 and tube is not None:
-            # The first of a heap are not in order, but whoever comes next is among them.
+            # The beginning of a heap is not sorted, but the next jobs are among its first items.
             upcoming = [next_job.body for next_job in tube.ready.items[: 2 * _AHEAD]]
             self.log.bodies.will_read([body for body in upcoming if isinstance(body, BodyRef)])
         while job.state != s.GONE:
@@ -117,23 +117,26 @@ class Journal:
             try:
                 return self.log.writer.body_of(job)
             except DamagedJournal:
-                # If it is elsewhere by now, a snapshot has it, and the file where it was is gone or written anew.
+                # If the job's body has moved, a snapshot contains it now, and its old file was removed or rewritten.
                 if job.body is body and job.state != s.GONE:
                     raise
         raise UnknownJob("the job is gone, and its body was on disk only")
 
     def take_snapshot(self) -> None:
-        """Take a snapshot now, and remove what need not be kept. Without the lock."""
+        """Take a snapshot now, and delete history that need not be kept. The caller does not hold the lock."""
         self._steward.take_snapshot()
 
     def stop(self) -> None:
-        """Close the log. Under the lock, or before anybody uses it."""
+        """Close the log. The caller holds the lock, or no other thread uses the queue yet."""
         self._rest()
         self._close_log()
 
     def close(self) -> None:
-        """Close the log and give the directory free, whatever fails. Under the lock, or before anybody uses it."""
-        # Interrupted here, the directory stays ours: the steward may still be at work in it.
+        """Close the log and unlock the directory, even if closing fails.
+
+        The caller holds the lock, or no other thread uses the queue yet.
+        """
+        # If this is interrupted, the directory stays locked, because maintenance may still be working in it.
         self._rest()
         try:
             self._close_log()
@@ -141,7 +144,7 @@ class Journal:
             self.disk.unlock()
 
     def _rest(self) -> None:
-        """Let nobody work in the directory any more."""
+        """Stop the threads that work in the directory."""
         self.closed = True
         self._grown.ring()
         self._steward.stop()
@@ -151,20 +154,20 @@ class Journal:
         self.log.close(self.now(), self.wall())
 
     def fail(self, error: CommandError) -> None:
-        """Let everybody hear that nothing more can be promised. Under the lock."""
+        """Fail all pending and future calls, because the journal failed. The caller holds the lock."""
         host = self._host()
         if host is not None and not self.closed:
             host.fail(error)
 
     def look_for_room(self) -> None:
-        """The disk was full: if it is no more, serve those who wait for that. Under the lock."""
+        """Serve calls that wait for disk space, if there is space again. The caller holds the lock."""
         host = self._host()
         if host is not None and not self.closed:
             with host:
                 pass
 
     def sync_behind(self) -> float | None:
-        """Sync what others have written; tell how long to wait before the next time, in seconds."""
+        """Sync the rows that were written. Return the seconds until the next sync, or None to wait for growth."""
         try:
             self.log.make_durable(self.log.written)
         except JournalFailed as error:
@@ -175,7 +178,7 @@ class Journal:
 
 
 class _Growth:
-    """Whom a log tells that it has grown. It knows nothing of the queue, which knows the log."""
+    """Called by a log that has grown. It has no reference to the queue, because the queue refers to the log."""
 
     def __init__(self, steward: Steward, syncer: Bell) -> None:
         self._steward = steward
@@ -187,7 +190,10 @@ class _Growth:
 
 
 class _Commit:
-    """How a committer lets the log have what tasks did. It knows the queue, which knows the committer, weakly."""
+    """Writes the pending rows of the queue for a committer.
+
+    Its reference to the queue is weak, because the queue refers to the committer.
+    """
 
     def __init__(self, host: weakref.ref[Owner]) -> None:
         self._host = host
@@ -199,7 +205,7 @@ class _Commit:
 
 
 def _sync_behind(weak: weakref.ref[Journal], grown: Bell) -> None:
-    """Sync what others do not wait for: every second, or little by little as the log grows."""
+    """Sync in the background under the policies `everysec` (every second) and `never` (as the log grows)."""
     wait: float | None = 0.0
     while True:
         grown.wait(wait)

@@ -1,7 +1,7 @@
-"""What every turn of a queue asks for: what time it is, and that the log hears of what the engine did. Compiled.
+"""The clock of a host and the commit of its turns. Compiled.
 
-A host has one ledger, and tells it of its log. Those who take many turns a second ask the ledger itself: a call of
-compiled code by compiled code costs a hundredth of one through the host.
+A host has one ledger and gives it its log. Code that runs many turns per second calls the ledger directly, because a
+call between compiled modules costs a hundredth of a call through the host.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.journal.log import ALWAYS, Log
 
 
 class Clock:
-    """A clock that shows a moment now: deadlines do not move when somebody sets the clock on the wall."""
+    """A monotonic clock that starts at a given time. Deadlines do not move when the system clock is set."""
 
     _offset_ns: i64
 
@@ -23,23 +23,23 @@ class Clock:
         self._offset_ns = start_ms * 1_000_000 - time.monotonic_ns()
 
     def now(self) -> i64:
-        """Engine time, in ms."""
+        """Return the engine time in ms."""
         monotonic_ns: i64 = time.monotonic_ns()
         return (monotonic_ns + self._offset_ns) // 1_000_000
 
 
 def wall_ms() -> i64:
-    """What the clock on the wall shows."""
+    """Return the wall clock in ms since 1970."""
     wall_ns: i64 = time.time_ns()
     return wall_ns // 1_000_000
 
 
 class Ledger:
-    """An engine, its clock, and the log that hears of what happens in it, if there is one."""
+    """An engine, its clock, and its log, if it has one."""
 
     clock: Clock
-    log: Log | None  # Also None once the queue is closed.
-    failed: bool  # Nothing more can be promised; the host knows why.
+    log: Log | None  # None for a queue in memory, and after the queue was closed.
+    failed: bool  # Whether the journal failed. The host has the reason.
     _engine: Engine
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -49,11 +49,14 @@ class Ledger:
         self._engine = engine
 
     def commit(self) -> None:
-        """Let the log have what was done, under the lock. Raises JournalFailed, which the host has to hear of."""
+        """Write the pending rows to the log. The caller holds the lock.
+
+        Raises JournalFailed; the caller must then fail the host.
+        """
         log = self.log
         if log is not None:
             while log.writer.full():
-                # What was left to the next turn has nobody else to begin it.
+                # A full turn left work to the next turn, and no other code starts that turn.
                 log.commit(self.clock.now(), wall_ms())
                 self._engine.advance(self.clock.now())
             log.commit(self.clock.now(), wall_ms())
@@ -62,11 +65,11 @@ class Ledger:
                 log.commit(self.clock.now(), wall_ms())
 
     def is_durable(self) -> bool:
-        """Whether everything that was committed is as durable as the queue promises."""
+        """Return whether everything committed is as durable as the fsync policy requires."""
         log = self.log
         return log is None or log.fsync != ALWAYS or log.durable >= log.written
 
     def unsynced_bytes(self) -> i64:
-        """How much a sync would have to write."""
+        """Return how many bytes the next sync has to write."""
         log = self.log
         return 0 if log is None else log.unsynced_bytes

@@ -1,4 +1,4 @@
-"""A session of a host: whoever has one may call it."""
+"""A session of a host. Threads and tasks call the host through it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from penstock.host.host import Host
 
 
 class Session:
-    """One session on a host, and one turn of it; with the lock around that, and what is around the lock.
+    """One session on a host. Entering it starts a turn.
 
-    A call is `with session.durable, session.lock, session:`. The lock is the host's, until the session is closed or
-    forked or its queue failed. Hot paths do by hand what these do, and no more.
+    A call is `with session.durable, session.lock, session:`. The lock is the host's lock until the session is closed or
+    forked, or the queue fails; then it is a `Refusal`. Hot paths inline these three steps.
     """
 
     lock: threading.Lock | Refusal
@@ -24,20 +24,23 @@ class Session:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.closed = False
-        self.barred = False  # Whether its lock is a refusal.
+        self.barred = False  # Whether `lock` is a Refusal.
         self.lock = host.lock
         self.durable = host.durable
-        self.syncs = host.syncs or host.tells  # Whether its calls wait for the disk, or for watchers.
-        self.shares = False  # Whether its turns may share a frame: see Host.settle.
+        self.syncs = host.syncs or host.tells  # Whether calls wait for the disk or for watchers.
+        self.shares = False  # Whether turns may share a frame. See Host.settle.
         with host.durable, host.lock, host:
             self.connection = host.join()
             host.sessions.add(self)
-        # No strong references: a queue that is forgotten goes at once, and not when the garbage collector comes.
+        # Weak references, so that an unused queue is freed at once and not by a later run of the garbage collector.
         self._twins = [weakref.ref(self)]
         _sessions.add(self)
 
     def for_tasks(self) -> Session:
-        """The same session for asyncio: its calls return at once, and `until_durable` is awaited after them."""
+        """Return a view of this session for asyncio.
+
+        Its calls return at once; the caller awaits `until_durable` after them.
+        """
         twin = Session.__new__(Session)
         twin.host, twin.connection, twin._twins = self.host, self.connection, self._twins
         twin.closed, twin.barred, twin.lock = self.closed, self.barred, self.lock
@@ -49,7 +52,7 @@ class Session:
         return twin
 
     def __enter__(self) -> None:
-        # It may have been closed while we waited for the lock.
+        # The session may have been closed while this thread waited for the lock.
         if self.barred:
             self.refuse()
 
@@ -60,24 +63,24 @@ class Session:
             self.host.settle_after(error)
 
     def refuse(self) -> NoReturn:
-        """Say why this session may not be used any more."""
+        """Raise the error that says why this session may no longer be used."""
         assert isinstance(self.lock, Refusal)
         self.lock.refuse()
 
     def bar(self, refusal: Refusal) -> None:
-        """Let nobody use this session any more."""
+        """Refuse every later call on this session."""
         self.lock = refusal
         self.barred = True
 
     def wait_for_watchers(self) -> None:
-        """Let its calls return when watchers have been called with what they did."""
+        """Make calls return only after watchers have received the changes that the call made."""
         if not self.shares:
             self.durable, self.syncs = self.host.durable, True
 
     def close(self) -> None:
-        """End the session: what it has taken goes back to its tubes. Interrupted, it can be called again."""
+        """End the session and return its taken jobs to their tubes. An interrupted call can be repeated."""
         if self.host.shut:
-            # Also in the child of a fork, where the lock may be held for ever.
+            # This also holds in the child of a fork, where the lock may be held for ever.
             return
         with self.host.lock:
             if self.closed:
@@ -94,7 +97,7 @@ class Session:
         self.host.finish_telling()
 
 
-# Sessions of this process, for the child of a fork to be told that they are not its own.
+# All sessions of this process. In the child of a fork, their calls are refused.
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 

@@ -1,4 +1,7 @@
-"""Those who sleep until the engine has something for them. They do not poll: one of them keeps the time for all."""
+"""Threads and tasks that sleep until the engine has something for them.
+
+They do not poll. One of them, the timekeeper, wakes up for the engine's next deadline on behalf of all.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,30 @@ from penstock.core.errors import CommandError
 
 
 class Sleeper(Protocol):
-    """Somebody who sleeps until something it waits for has happened."""
+    """A thread or task that sleeps until its wait has ended."""
 
     @property
     def keeps_time(self) -> bool:
-        """Whether it may keep the time for others."""
+        """Return whether it may be the timekeeper."""
 
     def wake(self) -> None:
-        """Wake it, from any thread; waking somebody who is awake does no harm."""
+        """Wake it, from any thread. Waking it twice does no harm."""
 
 
 class Timed(Protocol):
-    """A host, as far as whoever keeps its time needs it."""
+    """The part of a host that a timekeeper needs."""
 
     closed: bool
 
     def keep_time(self, keeper: Sleeper) -> int | None:
-        """How long the keeper may sleep before it looks at the time again; None if it need not."""
+        """Run due timers.
+
+        Return the ms until the next deadline (-1 for none), or None if another sleeper is the timekeeper.
+        """
 
 
 class ThreadSleeper:
-    """A thread that sleeps. A bare lock is the cheapest thing to sleep on."""
+    """A sleeping thread. A bare lock is the cheapest primitive to sleep on."""
 
     __slots__ = ("_lock",)
 
@@ -43,17 +49,17 @@ class ThreadSleeper:
         return True
 
     def sleep(self, timeout_ms: int) -> None:
-        """Sleep until woken, or so long; -1 for no limit."""
+        """Sleep until woken, for at most `timeout_ms`; -1 means no limit."""
         self._lock.acquire(timeout=-1 if timeout_ms < 0 else min(timeout_ms / 1000, threading.TIMEOUT_MAX))
 
     def wake(self) -> None:
-        # Under the host's lock, so nobody else releases it in between.
+        # The caller holds the host's lock, so no other thread releases this lock in between.
         if self._lock.locked():
             self._lock.release()
 
 
 class Keeper(ThreadSleeper):
-    """A thread that does nothing but keep the time. It ends with its host, closed or forgotten."""
+    """A thread that is only a timekeeper. It ends when its host is closed or garbage-collected."""
 
     __slots__ = ("_host",)
 
@@ -73,4 +79,4 @@ class Keeper(ThreadSleeper):
         try:
             return None if host is None or host.closed else host.keep_time(self)
         except CommandError:
-            return None  # Nothing more can be promised; those who sleep were woken, and are told.
+            return None  # The journal failed. All sleepers were woken and raise the error.

@@ -1,4 +1,4 @@
-"""Tells subscribers what happens to jobs."""
+"""The change feed: notifies subscribers and watchers of changes to jobs."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from penstock.options import to_text
 
 @dataclass(frozen=True, slots=True)
 class SeenChange:
-    """A change of a job, with the job's body and name as they were at that change."""
+    """A change of a job, with the job's body and name at that moment."""
 
     change: Change
-    name: bytes  # Empty if it has none.
+    name: bytes  # Empty if the job has no name.
     body: bytes | None  # None if it could not be read.
     body_kind: int
 
 
 class Committing(Protocol):
-    """A host whose changes are committed."""
+    """A host that commits changes."""
 
     def flush(self) -> None:
-        """Commit what was done so far, as durable as the queue promises."""
+        """Commit everything done so far and make it as durable as the fsync policy requires."""
 
     def body_shown(self, job: Job) -> bytes:
         """Return the body of a job as users see it. The caller holds the lock."""
 
 
 class Teller:
-    """Tells subscribers what happens. They run in one thread of their own, so they may use the queue.
+    """Calls subscribers for each change, in order, in one separate thread. They may use the queue.
 
-    A watcher is a subscriber that the calls of others wait for: it is called after the commit of a change, and before
-    the call that caused the change returns.
+    A watcher is a subscriber that other calls wait for. It is called after a change was committed and before the call
+    that made the change returns.
     """
 
     def __init__(self, host: Committing, ids: IdForms) -> None:
@@ -52,14 +52,14 @@ class Teller:
         self._subscribers: dict[object, tuple[Callable[[Change], None], bytes | None]] = {}
         self._watchers: dict[object, tuple[Callable[[SeenChange], None], bytes]] = {}
         self._changes: queue.SimpleQueue[tuple[bytes, SeenChange] | None] = queue.SimpleQueue()
-        self._posted = 0  # How many changes there were,
-        self._told = 0  # and how many of them were told.
+        self._posted = 0  # Number of changes so far.
+        self._told = 0  # Number of changes for which all callbacks have returned.
         self._progress = threading.Condition()
         self._thread = threading.Thread(target=self._tell, name="penstock-subscribers", daemon=True)
         self._thread.start()
 
     def moved(self, job: Job, tube: Tube, rule: int, now: int) -> None:
-        """Something happened to a job: pass it on."""
+        """Queue a change for the subscribers."""
         event, before, after = s.TRANSITIONS[rule]
         change = Change(
             self._ids.long(job.id, job.ttl_minutes).decode(),
@@ -79,7 +79,7 @@ class Teller:
         self._changes.put((tube.name, SeenChange(change, name, body, job.shown_kind())))
 
     def subscribe(self, callback: Callable[[Change], None], tube: bytes | None) -> Callable[[], None]:
-        """Call back on every change, of one tube or of all; return a function that ends it."""
+        """Call `callback` on every change, in one tube or in all. Return a function that cancels the subscription."""
         ticket = object()
         self._subscribers[ticket] = (callback, tube)
 
@@ -89,7 +89,10 @@ class Teller:
         return cancel
 
     def watch(self, callback: Callable[[SeenChange], None], tube: bytes) -> Callable[[], None]:
-        """Call back on every change of a tube, before the call that caused it returns; return a function to end it."""
+        """Call `callback` on every change in a tube, before the call that made it returns.
+
+        Return a function to cancel it.
+        """
         ticket = object()
         self._watchers[ticket] = (callback, tube)
 
@@ -99,7 +102,7 @@ class Teller:
         return cancel
 
     def wait(self) -> None:
-        """Return when watchers have been called with every change so far. The caller does not hold the lock."""
+        """Return when watchers have received every change so far. The caller does not hold the lock."""
         if self._told == self._posted or not self._watchers or threading.current_thread() is self._thread:
             return
         posted = self._posted
@@ -107,7 +110,7 @@ class Teller:
             self._progress.wait_for(lambda: self._told >= posted)
 
     def stop(self) -> None:
-        """End the thread when everything so far has been told."""
+        """End the thread after it has delivered the changes so far."""
         self._changes.put(None)
 
     def join(self) -> None:
@@ -139,9 +142,9 @@ class Teller:
 
 
 def _call(callback: Callable[[], None]) -> None:
-    """Call a subscriber. One that fails harms neither the queue nor the others, not even where warnings raise."""
+    """Call a subscriber. Its errors become warnings, and are dropped where warnings raise."""
     try:
         callback()
     except Exception as error:
         with contextlib.suppress(Warning):
-            warnings.warn(f"a subscriber of the queue raised {error!r}", RuntimeWarning, stacklevel=1)
+            warnings.warn(f"subscriber failed: error={error!r}", RuntimeWarning, stacklevel=1)
