@@ -54,7 +54,7 @@ def test_of_a_long_body_people_see_the_beginning(place: str) -> None:
 def test_a_file_is_no_queue_and_a_queue_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     _, said, code = run(["put", "a", "b", "--dir", f"{tmp_path}/file"], b"", {})
-    assert code == 4 and "/file is a file, and a queue is a directory; name a new" in said
+    assert code == 4 and "/file is a file, but a queue is a directory; choose a new" in said
     assert run(["journal", "check", f"{tmp_path}/none"], b"", {})[2] == 3
     with penstock.open(tmp_path / "used"):
         _, said, code = run(["stats", "--dir", f"{tmp_path}/used"], b"", {})

@@ -147,4 +147,4 @@ def test_a_directory_of_somebody_else_is_refused(session: Session) -> None:
     (session.directory / "thesis").mkdir()
     (session.directory / "thesis" / "chapter-1.tex").touch()
     said = session.type("penstock put a x --dir thesis")
-    assert "has no queue in it, but other files, like chapter-1.tex" in said and said.endswith("[exit code 4]\n")
+    assert "contains no queue but other files, such as chapter-1.tex" in said and said.endswith("[exit code 4]\n")

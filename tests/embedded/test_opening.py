@@ -69,7 +69,7 @@ def test_a_directory_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Pat
     (tmp_path / "thesis.tex").write_text("important")
     before = contents(tmp_path)
     with pytest.raises(
-        penstock.NotAQueue, match=r"has no queue in it, but other files, like src; name a new"
+        penstock.NotAQueue, match=r"contains no queue but other files, such as src; choose a new"
     ) as refused:
         penstock.open(tmp_path)
     assert refused.value.code == "NOTAQUEUE" and contents(tmp_path) == before
@@ -78,7 +78,7 @@ def test_a_directory_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Pat
 def test_a_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "jobs.db"
     file.write_bytes(b"important")
-    with pytest.raises(penstock.NotAQueue, match="is a file, and a queue is a directory"):
+    with pytest.raises(penstock.NotAQueue, match="is a file, but a queue is a directory"):
         penstock.open(file)
     assert file.read_bytes() == b"important"
 

@@ -1,4 +1,4 @@
-"""What a node leaves behind that was replaced: its log, put aside whole, so that what only it knew can be looked at."""
+"""Archives the log of a node that its standby has replaced. Jobs that only this log contains can then be examined."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from penstock.journal.identity import Identity, identity
 
 
 def put_aside(disk: RealDisk, fresh: Identity) -> RealDisk:
-    """Move the log to a directory of its own, which can be opened, and let this one be of somebody else.
+    """Move the log to a subdirectory, which can be opened, and give this directory the identity `fresh`.
 
-    It can be interrupted anywhere, and is then done to its end when it is called again.
+    The call can be interrupted at any point and is completed when it is repeated.
     """
     who = identity(disk)
     assert who.superseded
     aside = disk.below(f"superseded-{who.node[:8]}-{who.node_epoch}")
     for name in disk.names():
-        # Whatever is said about them beside them, too: indexes, files that a repair has set aside.
+        # Files beside a segment move, too: indexes, and damaged files that a repair has renamed.
         if name.startswith(("segment-", "snapshot-")):
             disk.hand(name, aside)
     replace(who, superseded=0).write(aside)

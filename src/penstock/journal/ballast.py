@@ -1,7 +1,7 @@
-"""The ballast: a file of nothing that is thrown overboard when the disk is full.
+"""The reserve file: an empty file whose space is released when the disk is full.
 
-What would make room on a full disk needs room itself: a snapshot, and the segment that it begins. A queue whose jobs
-were all taken and acked would be full for ever. So some room is kept for that, by a file that can be removed.
+Freeing space on a full disk needs space itself: a snapshot, and the segment that it starts. Without a reserve, a queue
+whose jobs were all taken and acked would stay full for ever.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from penstock.journal.disk import Disk
 
 BALLAST_BYTES: Final = 4 * 1024 * 1024
 
-# Where there is little room, it is smaller: a small segment and a snapshot of a few jobs fit in the least of them.
+# On a small disk, the file is smaller. A small segment and a snapshot of a few jobs fit in the smallest size.
 _SIZES: Final = (BALLAST_BYTES, BALLAST_BYTES // 2, BALLAST_BYTES * 5 // 16)
 
 _NAME: Final = "ballast"
 
 
 def take_on(disk: Disk, beside: int) -> None:
-    """Have the ballast, if there is room for it; as large as leaves room for so many bytes beside, if it can."""
+    """Create the reserve file, if the disk has room for it.
+
+    Choose a size that leaves `beside` bytes free, if possible.
+    """
     if is_there(disk):
         return
     free = disk.free()
@@ -32,16 +35,16 @@ def take_on(disk: Disk, beside: int) -> None:
 
 
 def is_there(disk: Disk) -> bool:
-    """Whether there is one."""
+    """Return whether the reserve file exists."""
     return _NAME in disk.names()
 
 
 def room(disk: Disk) -> int:
-    """How many bytes there are on the disk for what makes room, the ballast's among them."""
+    """Return the bytes that are available for freeing space: the free space and the reserve file."""
     return disk.free() + (disk.size(_NAME) if is_there(disk) else 0)
 
 
 def throw_off(disk: Disk) -> None:
-    """Let its room be used."""
+    """Remove the reserve file, so that its space can be used."""
     with contextlib.suppress(FileNotFoundError):
         disk.remove(_NAME)

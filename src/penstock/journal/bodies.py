@@ -1,4 +1,4 @@
-"""Bodies that live on disk only: they are read when their turn comes, from the log or from a snapshot."""
+"""Reads job bodies that are on disk only, from the log or from a snapshot."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from penstock.journal.disk import ReadableDisk, ReadableFile
 from penstock.journal.frame import BodySource, signed_crc
 from penstock.journal.segment import segment_name, snapshot_name
 
-# How many files are kept open. In order of arrival one is enough; priorities may need several.
+# Number of files to keep open. Jobs in order of arrival need one; priorities may need several.
 FILES_MAX: Final = 16
 
-# Why a file cannot be read although nothing is wrong with it.
+# Errors that say nothing about the file and may not occur on the next attempt.
 _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Bodies(BodySource):
-    """Reads bodies by where they are. Any thread may."""
+    """Reads bodies by file and offset, in any thread."""
 
     def __init__(self, disk: ReadableDisk) -> None:
         self._disk = disk
@@ -31,7 +31,7 @@ class Bodies(BodySource):
         self._files: OrderedDict[int, ReadableFile] = OrderedDict()
 
     def read(self, ref: BodyRef) -> bytes:
-        """The body that is there."""
+        """Read a body and check its checksum."""
         try:
             with self._lock:
                 data = self._file(ref.file).read(ref.offset, ref.length)
@@ -40,19 +40,19 @@ class Bodies(BodySource):
                 raise Exhausted(f"{_name(ref.file)} cannot be read now: {error.strerror}; try again") from error
             raise DamagedJournal(f"{_name(ref.file)} cannot be read: {error.strerror}") from error
         if len(data) != ref.length:
-            raise DamagedJournal(f"{_name(ref.file)} is cut: a body at offset {ref.offset} is missing")
+            raise DamagedJournal(f"{_name(ref.file)} is truncated: the body at offset {ref.offset} is missing")
         if signed_crc(data, 0) != ref.crc:
-            raise DamagedJournal(f"{_name(ref.file)} is damaged: a body at offset {ref.offset} is not what was put")
+            raise DamagedJournal(f"{_name(ref.file)} is damaged: the body at offset {ref.offset} has a wrong checksum")
         return data
 
     def will_read(self, refs: Iterable[BodyRef]) -> None:
-        """Let the system fetch bodies whose turn comes soon. Whether that can be done shows when they are read."""
+        """Ask the system to prefetch bodies. Errors are ignored here, because the later read reports them."""
         with self._lock, contextlib.suppress(OSError):
             for ref in refs:
                 self._file(ref.file).will_read(ref.offset, ref.length)
 
     def forget(self, file: int) -> None:
-        """A file is going to be removed or rewritten."""
+        """Close a file that is about to be removed or rewritten."""
         with self._lock:
             open_file = self._files.pop(file, None)
         if open_file is not None:

@@ -1,4 +1,4 @@
-"""Whether a directory is whole: what an open needs, and the history that is kept. Nothing is changed."""
+"""Checks whether a directory is intact: the files that recovery needs, and the history. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from penstock.journal.snapshot import whole_at
 
 @dataclass
 class Checked:
-    """What was found in a directory."""
+    """The result of a check."""
 
     segments: list[SegmentReport] = field(default_factory=list)
-    snapshots: list[tuple[str, int]] = field(default_factory=list)  # And at which position each was whole.
-    cuts: list[Cut] = field(default_factory=list)  # What the next open will cut.
-    refused: str = ""  # Why the queue cannot be opened; empty if it can.
-    problems: list[str] = field(default_factory=list)  # What else is damaged.
+    # Names, each with the position at which the snapshot was complete.
+    snapshots: list[tuple[str, int]] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)  # Torn tails that the next open will cut.
+    refused: str = ""  # Why the queue cannot be opened. Empty if it can.
+    problems: list[str] = field(default_factory=list)  # Other damage.
 
     @property
     def damaged(self) -> bool:
@@ -39,7 +40,7 @@ class Checked:
 
 
 def check_log(disk: ReadableDisk, boot: str, progress: Progress | None = None, node: str | None = None) -> Checked:
-    """Read everything, and tell what an open would refuse, what it would cut, and what of the history is damaged."""
+    """Read all files. Report damage that prevents an open, torn tails that an open would cut, and damaged history."""
     return settled(
         disk,
         lambda: _Check(disk, node or identity(disk).of_log, boot, progress).run(),
@@ -48,17 +49,17 @@ def check_log(disk: ReadableDisk, boot: str, progress: Progress | None = None, n
 
 
 class _Check:
-    """One look at a directory."""
+    """One check of a directory."""
 
     def __init__(self, disk: ReadableDisk, node: str, boot: str, progress: Progress | None) -> None:
         self._disk = disk
         self._checked = Checked()
         self._reading = Reading(disk, node, boot, progress=progress)
-        self._number = 0  # Of the segment before; 0 if there is none.
-        self._position = NOT_BEGUN  # Of the next row; NOT_BEGUN if nobody knows.
+        self._number = 0  # Number of the previous segment, or 0.
+        self._position = NOT_BEGUN  # Position of the next row, or NOT_BEGUN if it is unknown.
 
     def run(self) -> Checked:
-        """Look at everything."""
+        """Check all files."""
         checked = self._checked
         needed = self._check_needed()
         history = [name for name in segment_names(self._disk) if number_of(name) < self._reading.first_segment]
@@ -81,7 +82,7 @@ class _Check:
         return [SegmentReport(part.header.name, part.frames, part.rows, part.end) for part in begun]
 
     def _check_history(self, name: str) -> None:
-        """Read a segment that is kept as history: nothing may be missing in it or before it, but for a repair."""
+        """Read a segment of history. No rows may be missing in it or before it, except after a repair."""
         try:
             with FrameFile(self._disk, name) as file:
                 self._follow(file.header)
@@ -91,7 +92,7 @@ class _Check:
             self._number, self._position = number_of(name), NOT_BEGUN
 
     def _follow(self, header: SegmentHeader) -> None:
-        """See that a segment follows the one before."""
+        """Check that a segment continues the previous one."""
         if self._number and not header.repaired:
             if header.segment != self._number + 1:
                 self._checked.problems.append(f"{segment_name(self._number + 1)} is missing")

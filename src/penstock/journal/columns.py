@@ -1,4 +1,4 @@
-"""The log as Arrow columns: one row for each event of a job. It needs pyarrow and numpy, as Spark does."""
+"""The log as Arrow columns, one row for each event of a job. Needs pyarrow and numpy."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from penstock.journal.frame import FLAG_ONCE, ROW_BYTES
 from penstock.journal.gather import Gathered
 from penstock.journal.segment import FrameFile, begun_names
 
-# How many bytes of the log become one batch: enough to be quick, little enough for any memory.
+# Bytes of the log in one batch. Larger batches are not faster, and this size fits in any memory.
 BATCH_BYTES: Final = 4 * 1024 * 1024
 
-# A row of the log, as numpy sees it: see frame.py.
+# The layout of a row, as in frame.py.
 _ROW: Final = np.dtype(
     {
         "names": (
@@ -70,7 +70,7 @@ SCHEMA: Final = pa.schema(
 
 
 def batches(disk: ReadableDisk, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """Every event of every job that a directory keeps, in order."""
+    """Yield every event of every job in a directory, in order."""
     names = begun_names(disk)
     for name in names:
         with FrameFile(disk, name) as file:
@@ -78,7 +78,7 @@ def batches(disk: ReadableDisk, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.R
 
 
 def segment_batches(file: FrameFile, last: bool, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """The same, of one segment. A segment names the tubes that it tells of, so it can be read by itself."""
+    """Yield the events of one segment. A segment can be read alone, because it contains the names of its tubes."""
     names: dict[int, bytes] = {}
     for piece in file.whole_pieces(last, batch_bytes):
         gathered = Gathered()
@@ -89,9 +89,9 @@ def segment_batches(file: FrameFile, last: bool, batch_bytes: int = BATCH_BYTES)
 
 
 def batch_of(gathered: Gathered, names: dict[int, bytes], only: Collection[str] = SCHEMA.names) -> pa.RecordBatch:
-    """Rows that were gathered, as columns, or as some of them; `names` are those of all tubes that they tell of."""
+    """Return gathered rows as columns, or only the columns `only`. `names` has the names of all tubes of these rows."""
     rows = np.frombuffer(gathered.rows(), dtype=_ROW)
-    # Only what was asked for is made.
+    # Only requested columns are built.
     made: dict[str, Callable[[], pa.Array]] = {
         "position": lambda: pa.array(np.frombuffer(gathered.positions(), dtype="<i8")),
         "event": lambda: pa.DictionaryArray.from_arrays(_column(rows, "event", np.int8), _EVENTS),
@@ -128,14 +128,14 @@ def _moment(values: Any, never: int | None) -> pa.Array:
 
 
 def _tubes(numbers: Any, names: dict[int, bytes]) -> pa.Array:
-    """The names of tubes, each once."""
+    """Return tube names as a dictionary array."""
     distinct, index = np.unique(numbers, return_inverse=True)
     texts = [names.get(int(n), b"tube %d" % n).decode("utf-8", "backslashreplace") for n in distinct]
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(texts, type=pa.string()))
 
 
 def text_column(values: pa.Array) -> pa.Array:
-    """Bytes that are text, most of the time. Those that are not are shown as they are elsewhere: `\\xff` for a byte."""
+    """Decode bytes as text. Invalid UTF-8 is escaped, as everywhere else: `\\xff` for a byte."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -144,7 +144,7 @@ def text_column(values: pa.Array) -> pa.Array:
 
 
 def var_column(buffers: tuple[bytes, bytes, bytes], count: int, kind: pa.DataType) -> pa.Array:
-    """Values of any length, out of the buffers of `wire/columns.py`."""
+    """Return a column of variable length from the buffers of `wire/columns.py`."""
     there, ends, data = buffers
     valid = np.packbits(np.frombuffer(there, dtype=np.uint8), bitorder="little").tobytes()
     return pa.Array.from_buffers(kind, count, [pa.py_buffer(valid), pa.py_buffer(ends), pa.py_buffer(data)])

@@ -1,8 +1,8 @@
-"""Copies of a directory: a backup of one that is in use, and a restore to any position that the copy knows.
+"""Backup of a directory that may be in use, and restore to an earlier position.
 
-Both are one thing: the newest snapshot that is old enough, the segments from there on up to a position, and the history
-before. Nothing is locked and nothing of the original is changed. Every frame's checksum is checked on its way, and that
-none is missing between two; so what was copied can be opened.
+Both copy the newest snapshot that is old enough, the segments from there up to a position, and the history before.
+Nothing is locked, and the original is not changed. Checksums and positions of all frames are checked on the way, so the
+copy can be opened.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from penstock.journal.segment import (
 )
 from penstock.journal.snapshot import snapshot_pieces, whole_at
 
-# How many files are open ahead of their turn: one that is open can be read, whatever becomes of its name.
+# Number of files to open in advance. An open file can be read even if it is removed meanwhile.
 _FILES_AHEAD: Final = 100
 
-# The original may be opened so often again without giving out an id that the copy, once opened, gives out too.
+# The original can be opened this many times before it issues an id that the opened copy could issue, too.
 _EPOCHS_APART: Final = 1_000
 
 
 @dataclass(frozen=True)
 class Copied:
-    """What a copy holds."""
+    """The result of a copy."""
 
-    first: int  # The oldest position of its history.
-    last: int  # The state is that after this position.
+    first: int  # Oldest position of its history.
+    last: int  # The copy has the state after this position.
     files: int
     bytes: int
 
@@ -54,7 +54,7 @@ class Copied:
 def copy_log(
     source: ReadableDisk, target: Disk, to_position: int | None = None, progress: Progress | None = None
 ) -> Copied:
-    """Copy a log to an empty directory, with the state it led to, at its end or after an earlier position."""
+    """Copy a log to an empty directory, with its state at the end or after position `to_position`."""
     identity(source)
     if target.names():
         raise CommandError("the target is not empty; name a new directory")
@@ -71,13 +71,13 @@ def copy_log(
 
 
 class _Copy:
-    """One copy in the making."""
+    """One copy in progress."""
 
     def __init__(self, source: ReadableDisk, target: Disk, to_position: int | None, progress: Progress | None) -> None:
         self._source = source
         self._target = target
         self._end = NEVER if to_position is None else to_position + 1
-        self._ended = False  # The end was reached.
+        self._ended = False  # Whether the end was reached.
         self._first = 0
         self._files = 0
         self._progress = progress
@@ -85,7 +85,7 @@ class _Copy:
         self._total = 0
 
     def run(self) -> Copied:
-        """Copy what is needed, and then the history before it, as far as it is still there."""
+        """Copy the files that recovery needs, and then the history before them, as far as it still exists."""
         who = identity(self._source)
         snapshot = self._newest_before_end()
         headers = all_headers(self._source)
@@ -94,7 +94,7 @@ class _Copy:
         first = 1 if snapshot is None else number_of(snapshot)
         history = [header for header in headers if header.segment < first]
         needed = headers[len(history) :]
-        # What was made ahead is not needed; but a snapshot does not stand alone.
+        # Segments made ahead are not needed. But a snapshot needs at least one segment after it.
         while len(needed) > (snapshot is not None) and needed[-1].position == NOT_BEGUN:
             self._see_empty(needed.pop().name)
         if snapshot is not None:
@@ -103,15 +103,15 @@ class _Copy:
         self._total = sum(map(self._source.size, [*names, *(header.name for header in history)]))
         last = self._copy_needed(names, first)
         if last < self._end != NEVER and not self._ended:
-            raise OutOfRange(f"position {self._end - 1} is behind the end of the log, which is {last - 1}")
+            raise OutOfRange(f"position {self._end - 1} is after the end of the log, which is {last - 1}")
         self._copy_history(history, first, repaired=bool(needed) and needed[0].repaired)
         newest = max((header.epoch for header in headers), default=0)
-        # Last, because without it the copy is none.
+        # Write the identity last, because a directory without it is not a queue.
         replace(who, epoch=max(who.epoch, newest) + _EPOCHS_APART).write(self._target)
         return Copied(self._first, last - 1, self._files + 1, self._done)
 
     def _newest_before_end(self) -> str | None:
-        """The newest snapshot that needs no more of the log than is wanted."""
+        """Return the newest snapshot that needs no rows after the end of the copy."""
         for name in reversed(snapshot_names(self._source)):
             if self._end == NEVER:
                 return name
@@ -121,17 +121,19 @@ class _Copy:
         return None
 
     def _see_that_all_is_there(self, headers: list[SegmentHeader]) -> None:
-        """Without a snapshot, everything that ever happened is needed."""
+        """Check that the log is complete from its first row on, because there is no snapshot to start from."""
         oldest = next(iter(snapshot_names(self._source)), None)
         if oldest is not None and any(
             header.segment != number or not header.bodies or header.repaired for number, header in enumerate(headers, 1)
         ):
             with FrameFile(self._source, oldest) as file:
                 first = whole_at(file) - 1
-            raise OutOfRange(f"the log does not reach back so far: the first position to restore to is {first}")
+            raise OutOfRange(
+                f"the log does not reach back that far; the first position that can be restored is {first}"
+            )
 
     def _copy_needed(self, names: list[str], number: int) -> int:
-        """Copy a snapshot, if there is one, and the segments from a number on; tell the position that comes next."""
+        """Copy a snapshot, if there is one, and the segments from `number` on. Return the next position."""
         position = upto = self._first = 1
         for file in self._opened(names):
             if file.header.kind == SNAPSHOT:
@@ -144,11 +146,11 @@ class _Copy:
             if not self._ended:
                 position = self._copy_segment(file, position, file.name == names[-1], gaps=False)
         if position < upto:
-            raise DamagedJournal(f"the log ends at position {position}, and the snapshot was taken at {upto}")
+            raise DamagedJournal(f"the log ends at position {position}, but the snapshot was taken at {upto}")
         return position
 
     def _copy_history(self, headers: list[SegmentHeader], number: int, repaired: bool) -> None:
-        """Copy the segments before a number, from the newest on: the oldest go first."""
+        """Copy the segments before `number`, newest first, because the oldest may be removed meanwhile."""
         for header in reversed(headers):
             if not repaired:
                 self._see_number(header.segment, number - 1)
@@ -157,14 +159,14 @@ class _Copy:
                 with FrameFile(self._source, header.name) as file:
                     ends = self._copy_segment(file, begins, last=False, gaps=header.repaired)
             except FileNotFoundError:
-                # It is not kept any more.
+                # It was removed by the retention limit.
                 return
             if ends != self._first and not repaired:
                 raise DamagedJournal(f"{header.name} ends at position {ends}, not {self._first}; nothing was copied")
             number, self._first, repaired = header.segment, begins, header.repaired
 
     def _see_empty(self, name: str) -> None:
-        """See that a segment has not begun, or only by now; and not that its first frame is lost."""
+        """Check that a segment made ahead is empty or has just been started: its first frame must not be lost."""
         with FrameFile(self._source, name) as file:
             next(file.run().whole(last=True), None)
 
@@ -173,7 +175,7 @@ class _Copy:
             raise DamagedJournal(f"{segment_name(expected)} is missing; nothing was copied")
 
     def _opened(self, names: list[str]) -> Iterator[FrameFile]:
-        """Each of these files, open."""
+        """Yield these files, open."""
         ahead: deque[FrameFile] = deque()
         try:
             for name in names:
@@ -189,7 +191,7 @@ class _Copy:
                 file.close()
 
     def _copy_snapshot(self, file: FrameFile) -> int:
-        """Copy a snapshot, and tell the position at which it was whole."""
+        """Copy a snapshot. Return the position at which it was complete."""
         upto = 0
         with self._made(file) as target:
             for piece in snapshot_pieces(file):
@@ -198,7 +200,7 @@ class _Copy:
         return upto
 
     def _copy_segment(self, file: FrameFile, position: int, last: bool, gaps: bool) -> int:
-        """Copy the frames of a segment that begins at a position, as far as they are wanted; tell the next position."""
+        """Copy the frames of a segment up to the end of the copy. Return the next position."""
         with self._made(file) as target:
             for piece in file.run().whole(last):
                 wanted = []
@@ -220,7 +222,7 @@ class _Copy:
 
     @contextmanager
     def _made(self, file: FrameFile) -> Iterator[File]:
-        """A file of the copy, which is there once all of it is."""
+        """Create a file of the copy. It gets its name when it is complete."""
         target = self._target.begin(file.name)
         try:
             target.write(0, file.file.read(0, SEGMENT_HEADER_BYTES))

@@ -1,7 +1,7 @@
-"""The only file that creates, writes and syncs. Everything above it speaks to a `Disk`; tests give it another one.
+"""The only module that creates, writes and syncs files. All other modules use a `Disk`; tests replace it.
 
-Names are those of files in one directory. What was done to them is there after a power cut once the call returns; what
-`write` wrote is there once `sync` returns.
+Names refer to files in one directory. When a call that changes names returns, the change survives a power cut. Bytes
+that `write` has written survive once `sync` returns.
 """
 
 from __future__ import annotations
@@ -16,99 +16,99 @@ from typing import Final, Protocol
 from penstock.core.errors import DamagedJournal, InUse
 from penstock.journal import syscalls
 
-# What a file is called until it is whole.
+# Suffix of a file that is not complete yet.
 UNFINISHED: Final = ".new"
 
 
 class ReadableFile(Protocol):
-    """One file, open to be read."""
+    """A file that is open for reading."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """So many bytes from a place, or as many as there are."""
+        """Return `length` bytes from `offset`, or fewer at the end of the file."""
 
     def size(self) -> int:
-        """How many bytes it has."""
+        """Return the size of the file in bytes."""
 
     def will_read(self, offset: int, length: int) -> None:
-        """Say that this will be read soon, so that the system can fetch it meanwhile."""
+        """Announce a read, so that the system can prefetch the bytes."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
 
 
 class File(ReadableFile, Protocol):
-    """One file, open to be written."""
+    """A file that is open for writing."""
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write at a place."""
+        """Write `data` at `offset`."""
 
     def sync(self) -> None:
         """Return when everything written is on disk."""
 
     def fill(self, offset: int, length: int) -> None:
-        """Write zeros, durably, where there are zeros: that changes nothing, but what comes there later is faster."""
+        """Write zeros over zeros, durably. The content stays the same, but later writes to this range are faster."""
 
     def extend(self, size: int) -> None:
-        """Let it be longer by zeros that have their room on the disk, durably; or raise, and it is as it was."""
+        """Extend the file to `size` with allocated zeros, durably. On an error, the file is unchanged."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file, and return when that is on disk."""
+        """Truncate the file, and return when that is on disk."""
 
 
 class ReadableDisk(Protocol):
-    """As much of a directory as a reader needs."""
+    """The part of a directory that a reader needs."""
 
     def names(self) -> list[str]:
-        """The names of its files, sorted."""
+        """Return the names of the files, sorted."""
 
     def read(self, name: str) -> bytes:
-        """A whole file, of those that are small."""
+        """Return the content of a small file."""
 
     def size(self, name: str) -> int:
-        """How many bytes a file has."""
+        """Return the size of a file in bytes."""
 
     def open_to_read(self, name: str) -> ReadableFile:
-        """Open a file that is there."""
+        """Open an existing file for reading."""
 
 
 class Disk(ReadableDisk, Protocol):
-    """One directory."""
+    """A directory."""
 
     def lock(self) -> None:
-        """Own the directory, or raise InUse."""
+        """Lock the directory, or raise InUse."""
 
     def unlock(self) -> None:
-        """Own it no longer."""
+        """Unlock the directory."""
 
     def forget_lock(self) -> None:
-        """In the child of a fork: leave the lock to the parent, also when that one ends."""
+        """Leave the lock to the parent, in the child of a fork. It must stay locked when the child ends."""
 
     def create(self, name: str, size: int, head: bytes) -> File:
-        """Make a file of zeros of this size that begins with these bytes, durably."""
+        """Create a file of `size` bytes, durably. It starts with `head`, followed by zeros."""
 
     def begin(self, name: str) -> File:
-        """Make a file that grows as it is written, and is not there under its name until `finish`."""
+        """Create a file that grows as it is written. It gets its name in `finish`."""
 
     def finish(self, name: str, file: File) -> None:
-        """Sync a file that was begun, close it, and give it its name, durably; one that had that name is gone."""
+        """Sync and close a file from `begin`, and give it its name, durably. An existing file is replaced."""
 
     def abandon(self, name: str, file: File) -> None:
-        """Close and remove a file that was begun."""
+        """Close and remove a file from `begin`."""
 
     def open(self, name: str) -> File:
-        """Open a file that is there."""
+        """Open an existing file for writing."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Make a small file have this content: the old one or the new one is there, never half of one."""
+        """Replace the content of a small file atomically."""
 
     def rename(self, name: str, target: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
 
     def remove(self, name: str) -> None:
         """Remove a file."""
 
     def free(self) -> int:
-        """How many bytes more fit on it."""
+        """Return the free space in bytes."""
 
 
 class RealFile:
@@ -124,7 +124,7 @@ class RealFile:
         return data
 
     def _read_rest(self, offset: int, length: int) -> bytes:
-        """The system may read less than it was asked to: at the end of the file, or because it is a lot."""
+        """Continue a short read. The system may return fewer bytes at the end of the file, or for a large read."""
         parts = []
         while length > 0 and (part := os.pread(self._fd, length, offset)):
             parts.append(part)
@@ -144,7 +144,7 @@ class RealFile:
             self._write_rest(offset + written, data[written:])
 
     def _write_rest(self, offset: int, data: bytes) -> None:
-        """The system may write less than it was asked to, and says so."""
+        """Continue a short write."""
         while data:
             written = os.pwrite(self._fd, data, offset)
             offset += written
@@ -163,7 +163,7 @@ class RealFile:
             syscalls.allocate(self._fd, before, size - before)
             syscalls.sync_all(self._fd)
         except OSError:
-            # Part of it may be there.
+            # A part may have been allocated.
             os.ftruncate(self._fd, before)
             raise
 
@@ -177,18 +177,19 @@ class RealFile:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        # Of a queue that was forgotten: whoever has its directory says so.
+        # The queue was garbage-collected without close. The owner of the directory's lock warns about it.
         self.close()
 
 
 class ReadOnlyDisk:
-    """A directory of the operating system, to be read: nothing is made, locked or changed."""
+    """A directory of the operating system, read-only. Nothing is created, locked or changed."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def names(self) -> list[str]:
-        # Links too: whoever moves a file of the log elsewhere and leaves a link must not find the queue empty.
+        # Include symbolic links: if a file of the log was moved and a link left in its place, the queue must not seem
+        # empty.
         entries = os.scandir(self.path)
         return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False) or entry.is_symlink())
 
@@ -206,20 +207,20 @@ class ReadOnlyDisk:
         return RealFile(self._open(name, os.O_RDONLY))
 
     def _open(self, name: str, flags: int) -> int:
-        """Open a file of this directory, and never one outside: a copy from elsewhere may have links in it."""
+        """Open a file of this directory. Links are refused, because a copy from elsewhere could point outside."""
         try:
             return os.open(self._at(name), flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-            raise DamagedJournal(f"{name} is a link; put the file that it leads to in its place") from None
+            raise DamagedJournal(f"{name} is a symbolic link; replace it by the file that it points to") from None
 
     def _at(self, name: str) -> str:
         return os.path.join(self.path, name)
 
 
 class RealDisk(ReadOnlyDisk):
-    """A directory of the operating system: 0700, its files 0600."""
+    """A directory of the operating system with mode 0700. Its files have mode 0600."""
 
     def __init__(self, path: str) -> None:
         self._lock_fd = -1
@@ -252,7 +253,8 @@ class RealDisk(ReadOnlyDisk):
 
     def unlock(self) -> None:
         if self._lock_fd >= 0:
-            # The lock is of the open file, which a child of a fork shares: closing ours would leave it locked.
+            # A child of a fork shares the open file and with it the lock. Closing our descriptor alone would leave it
+            # locked.
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -263,12 +265,12 @@ class RealDisk(ReadOnlyDisk):
             self._lock_fd = -1
 
     def create(self, name: str, size: int, head: bytes) -> RealFile:
-        # Under another name until it is whole: a crash in the middle must not leave half a file where one is expected.
+        # The file gets its name when it is complete, so a crash cannot leave half a file under that name.
         unfinished = self._at(name + UNFINISHED)
         descriptor = self._open(name + UNFINISHED, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         file = RealFile(descriptor)
         try:
-            # Blocks that are there already make fdatasync twice as fast, and a full disk is known now, not later.
+            # Allocated blocks make fdatasync twice as fast, and a full disk is detected now and not later.
             syscalls.allocate(descriptor, 0, size)
             file.write(0, head)
             syscalls.sync_all(descriptor)
@@ -318,22 +320,22 @@ class RealDisk(ReadOnlyDisk):
         self._sync_names()
 
     def below(self, name: str) -> RealDisk:
-        """A directory in this one; it is made if need be."""
+        """Return a subdirectory. Create it if it does not exist."""
         return RealDisk(self._at(name))
 
     def has_below(self, name: str) -> bool:
-        """Whether there is such a directory in this one."""
+        """Return whether a subdirectory exists."""
         return os.path.isdir(self._at(name))
 
     def drop_below(self, name: str) -> None:
-        """Remove a directory in this one, which has nothing in it."""
+        """Remove an empty subdirectory."""
         os.rmdir(self._at(name))
         self._sync_names()
 
     def hand(self, name: str, other: RealDisk) -> None:
-        """Let a file be in another directory, of the same file system."""
+        """Move a file to another directory of the same file system."""
         os.rename(self._at(name), other._at(name))
-        # First where it is, so that it is somewhere at any time.
+        # Sync the target directory first, so that the file exists at any time.
         other._sync_names()
         self._sync_names()
 
@@ -346,14 +348,14 @@ class RealDisk(ReadOnlyDisk):
 
 
 def _make_directory(path: str, mode: int) -> None:
-    """Make a directory and those it is in, if they are not there; a power cut must not take them, and all in them."""
+    """Create a directory and its missing parents, durably: a power cut must not remove them with their content."""
     if not os.path.isdir(path):
         above = os.path.dirname(path)
         _make_directory(above, 0o777)
         try:
             os.mkdir(path, mode)
         except FileExistsError:
-            # Somebody else has just made it, or it is something else.
+            # Another process has just created it, or the path is not a directory.
             if not os.path.isdir(path):
                 raise
         _sync_directory(above)

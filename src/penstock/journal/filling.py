@@ -1,4 +1,4 @@
-"""An engine filled with what a log came to: tubes, jobs and their holders as they were, as far as that can be."""
+"""Fills an engine with the result of a replay: tubes, jobs, sessions and claims."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.core.tube import Tube
 from penstock.journal.log import Log
 from penstock.journal.replay import Replay, TubeSoFar
 
-# How much may be replayed before it is committed: one frame must not grow without bound.
+# Replayed changes are committed after this many bytes, so that a frame has a bounded size.
 _COMMIT_BYTES: Final = 16 * 1024 * 1024
 
 # Progress is reported after this many jobs, which take a few milliseconds.
@@ -27,7 +27,7 @@ _SLICE_JOBS: Final = 4096
 
 
 def fill(engine: Engine, replay: Replay, report: Callable[[], None]) -> None:
-    """Give the engine what the log says. `report` is called from time to time."""
+    """Fill `engine` with the tubes and jobs of `replay`. `report` is called from time to time."""
     restore.restore_table(engine, replay.jobs, replay.late)
     jobs_of = restore.by_tube(replay.jobs, replay.late, len(replay.tubes))
     creation = replay.counters.get("last_creation", 0)
@@ -36,7 +36,7 @@ def fill(engine: Engine, replay: Replay, report: Callable[[], None]) -> None:
         told, jobs = replay.tubes[at], jobs_of[at]
         if told is None or not told.told:
             if jobs:
-                raise DamagedJournal(f"{len(jobs)} jobs are in a tube that no row tells of")
+                raise DamagedJournal(f"{len(jobs)} jobs are in a tube that no row describes")
             continue
         tube = _fill_tube(engine, told, jobs, replay, report)
         if tube.by_creation:
@@ -55,7 +55,7 @@ def fill(engine: Engine, replay: Replay, report: Callable[[], None]) -> None:
 def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Replay, report: Callable[[], None]) -> Tube:
     told = so_far.told
     fields = told["policy"]
-    # What an older version did not say yet, is as the type of the tube has it.
+    # Fields that an older version did not write are as in the preset of the tube's type.
     preset = p.PRESETS.get(fields["type"])
     unsaid = {} if preset is None else asdict(preset)
     policy = TubePolicy(**{**unsaid, **fields, "key_stats": tuple(fields["key_stats"])})
@@ -64,14 +64,14 @@ def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Repla
     tube.counts_before = so_far.counts
     for key, stats in tube.key_stats.items():
         stats.counts_before = so_far.key_counts[key]
-    # After a stop that was not in order, integers up to the ceiling may have been seen by somebody.
+    # After a crash, consumers may have seen integers up to the reserved ceiling.
     tube.promised = tube.reserved = max(so_far.reserved, tube.reserved)
     tube.next_local = so_far.next_local if replay.stopped else max(so_far.next_local, tube.reserved)
     if tube.ready_bodies is not None:
         for job in jobs:
-            # It is looked up by its body.
+            # The tube looks up ready jobs by their bodies.
             job.body = engine.outbox.body_of(job)
-    # Every job is known before the first is placed: where it goes depends on the other jobs of its key.
+    # Index all jobs before the first is placed, because its place depends on the other jobs of its key.
     for at in range(0, len(jobs), _SLICE_JOBS):
         restore.know_jobs(engine, tube, jobs[at : at + _SLICE_JOBS], replay.keys)
         report()
@@ -83,7 +83,10 @@ def _fill_tube(engine: Engine, so_far: TubeSoFar, jobs: list[Job], replay: Repla
 
 
 def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) -> None:
-    """Taken jobs: of a claim they stay claimed, of a session with grace they wait for it, of another they go back."""
+    """Restore the holders of taken jobs.
+
+    Claimed jobs stay claimed. Jobs of a session with grace time wait for the session. All others return to their tubes.
+    """
     claimed: dict[bytes, list[Job]] = {name: [] for name in replay.consumers}
     held: dict[int, list[Job]] = {}
     orphans: list[Job] = []
@@ -103,25 +106,25 @@ def fill_holders(engine: Engine, replay: Replay, now: int, log: Log, wall: int) 
         restore.end_claims(engine, replay.consumers[name], replay.open_claims[name], replay.acked_claims[name], now)
     for session, jobs in held.items():
         restore.restore_session(engine, session, replay.sessions[session], replay.graces.get(session, UNSET), jobs, now)
-    # By their ids, so that the same log is always continued in the same way.
+    # Sort by id, so that the same log always continues in the same way.
     for orphan in sorted(orphans, key=lambda job: job.id):
         restore.release_orphan(engine, orphan, now)
         _commit_if_long(log, now, wall)
 
 
 def let_held_in(engine: Engine, now: int) -> None:
-    """Jobs that waited for copies when the log broke off: nobody knows whether they had enough, so they are in."""
+    """Queue jobs that were waiting for copies when the log ended. Whether they had enough copies is unknown."""
     held = [job for tube in engine.tubes.values() for job in tube.staged.items if not job.rare().stage]
     for job in sorted(held, key=lambda job: job.id):
         let_in(engine, job, now)
 
 
 def doubt(engine: Engine, now: int, log: Log, wall: int) -> None:
-    """The newest rows may be lost: also that of a take. At most once is at most once."""
+    """Bury at-most-once jobs, because the newest rows may be lost, and a delivery may be among them."""
     doubtful = [
         job
         for tube in engine.tubes.values()
-        # Whoever was delayed or set aside may have been queued early, and then taken.
+        # A delayed or buried job may have been queued early and then taken.
         for jobs in (tube.jobs_in(s.READY), tube.delayed.items, tube.buried.items)
         for job in jobs
         if job.once

@@ -1,16 +1,16 @@
-"""The bytes of the log: rows and frames. Pure, compiled, and public: docs/explanation/journal.md shows these boxes.
+"""The binary format of the log: rows and frames. Pure and compiled. docs/explanation/journal.md documents these boxes.
 
-A *row* is the complete state of a job after something happened to it, so recovery is "the last row wins" and runs no
-rule of the engine. A *frame* is one commit: all its rows, or none. All integers are little-endian.
+A *row* is the complete state of a job after a change. Recovery is therefore "the last row wins" and runs no rule of the
+engine. A *frame* is one commit: either all of its rows exist, or none. All integers are little-endian.
 
 Frame header, 64 bytes:
 
      0  magic u32 "PENF"
-     4  crc32 u32: of bytes 8 to length, begun with the seed of this file and offset
+     4  crc32 u32: of bytes 8 to length, with a seed that depends on file and offset
      8  version u8 │  9 kind u8 (1: log, 2: snapshot, 3: end of snapshot) │ 10  flags u16
     12  length u32: of the whole frame, a multiple of 8
     16  position u64: of the first row; rows are numbered from 1 in the life of a log.
-        In a snapshot: of the log when this was so; rows of the log from there on are news to it
+        In a snapshot: position of the log at which this state was read; later rows of the log are newer
     24  engine time i64 │ 32  wall time i64, both ms since 1970
     40  rows u32 │ 44  bytes a row u16 │ 46  0
     48  var bytes u32 │ 52  0
@@ -63,32 +63,33 @@ FRAME_VERSION: Final = 1
 FRAME_HEADER_BYTES: Final = 64
 ROW_BYTES: Final = 128
 
-# A frame's kind.
-LIVE: Final = 1  # Of the log: what one turn of the loop decided.
-KEPT: Final = 2  # Of a snapshot: what was so at a moment.
-KEPT_END: Final = 3  # The last one of a snapshot.
+# Kinds of frames.
+LIVE: Final = 1  # A frame of the log: the changes of one turn.
+KEPT: Final = 2  # A frame of a snapshot.
+KEPT_END: Final = 3  # The last frame of a snapshot.
 
 VAR_HEADER_BYTES: Final = 5
 
-# A shorter body is not worth a reference in its place.
+# A shorter body stays in memory, because a reference would save nothing.
 SPILLED_BYTES_MIN: Final = 128
 
-# How far apart places are that the index of a segment knows.
+# Distance of the marks in the index of a segment.
 MARK_BYTES: Final = 64 * 1024
 
-# A frame longer than this is no frame: the length is checked before anything is read by it.
+# A longer length in a header is damage. It is checked before the frame is read.
 FRAME_BYTES_MAX: Final = 1 << 30
 
-# Rows are gathered as words of 64 bits in the machine's order, which is the file's. (Twice as fast as writing bytes.)
+# Rows are collected as 64-bit words in native byte order, which equals the byte order of the file. This is twice as
+# fast as writing bytes.
 assert sys.byteorder == "little"
 HEADER_WORDS: Final = FRAME_HEADER_BYTES // 8
 ROW_WORDS: Final = ROW_BYTES // 8
 FIRST_WORDS: Final = HEADER_WORDS + 64 * ROW_WORDS
 
-# What they were gathered in is used again for the next frame, unless this one was so large.
+# Buffers are reused for the next frame, unless this frame was longer than this.
 BUFFER_BYTES_MAX: Final = 1024 * 1024
 
-# The event of a job's row in a snapshot: nothing happened, that is how it is. Others of jobs are numbered by states.py.
+# Event of a job's row in a snapshot: no change, only the state. The other events of jobs are numbered in states.py.
 AS_IT_IS: Final = 127
 
 # Events of rows that are not about jobs.
@@ -98,12 +99,12 @@ TUBE_DROPPED: Final = 130
 INTEGERS_RESERVED: Final = 131
 SESSION_MADE: Final = 132
 CONSUMER_CHANGED: Final = 133
-STOPPED: Final = 134  # The log was closed in order: nothing of it can be missing.
-PUT_SEEN: Final = 135  # Of a snapshot: a put that is remembered by its dedup id.
-SNAPSHOT_ENDS: Final = 136  # Of a snapshot: that it is whole, and what counters go on from.
-TUBE_NAMED: Final = 137  # A tube is used in this segment, and has this name: each segment can be read by itself.
-STAGES_CHANGED: Final = 138  # Stages of these names are open, published or discarded from now on.
-NOTED: Final = 139  # Something is to be remembered under a key, or no longer.
+STOPPED: Final = 134  # The log was closed in order, so no rows are missing.
+PUT_SEEN: Final = 135  # Snapshot only: a put whose dedup id is remembered.
+SNAPSHOT_ENDS: Final = 136  # Snapshot only: the snapshot is complete. Contains the values from which counters continue.
+TUBE_NAMED: Final = 137  # The name of a tube that is used in this segment, so that each segment can be read alone.
+STAGES_CHANGED: Final = 138  # These stages are open, published or discarded from now on.
+NOTED: Final = 139  # A note was stored under a key, or removed.
 
 FLAG_ONCE: Final = 1
 FLAG_CLAIMED: Final = 2
@@ -128,25 +129,25 @@ TAG_NOTE: Final = 15
 
 
 class DamagedFrame(PenstockError):
-    """These bytes are no frame of this segment at this place."""
+    """These bytes are not a frame of this file at this offset."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BodySource:
-    """Reads bodies that live on disk only; `bodies.py` has the real one."""
+    """Reads bodies that are on disk only. Implemented in `bodies.py`."""
 
     def read(self, ref: BodyRef) -> bytes:
-        """The body that is there."""
+        """Return the body at `ref`."""
         raise NotImplementedError
 
 
 @mypyc_attr(acyclic=True)
 class Spilled:
-    """A job that gives up its body when the frame that has it is written."""
+    """A job whose body is dropped from memory when its frame is written."""
 
     job: Job
     body: bytes
-    var_offset: i64  # Among the var bytes of the frame.
+    var_offset: i64  # Offset of the body in the var bytes of the frame.
 
     def __init__(self, job: Job, body: bytes, var_offset: i64) -> None:
         self.job = job
@@ -156,39 +157,42 @@ class Spilled:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MoveSource:
-    """Knows how many moves there is room for; `room.py` has the real one."""
+    """Computes how many transitions the log has room for. Implemented in `room.py`."""
 
     def more_moves(self, tail: object, offset: i64, pending: i64, taken: i64, label_bytes: i64) -> i64:
-        """So many, beside a frame that is pending, and with so many jobs taken. They may be less than none."""
+        """Return how many more transitions the log has room for, given `pending` bytes and `taken` outstanding jobs.
+
+        May be negative.
+        """
         raise NotImplementedError
 
 
 class RowWriter(Outbox):
-    """The outbox of an engine whose changes are logged: one row for each, until `make_frame` makes a frame of them."""
+    """The outbox of a logged engine. Collects one row for each change, until `make_frame` turns them into a frame."""
 
-    segment: i64  # That frames go to.
-    position: i64  # Of the next row.
-    rows: i64  # Rows since the last frame.
-    frame: bytes  # Made, and not known to be written.
-    written: i64  # Every position below it is in a file.
-    tail: object  # The log's own: the file that frames go to.
-    offset: i64  # Where in that file the next one goes.
-    promised: i64  # Every position below it has to be synced, whatever the policy: it must hold whatever is lost.
-    memory_left: i64  # How many bytes of memory jobs that are new may take; then their bodies live in the log only.
-    bodies: BodySource | None  # Where bodies are read that live on disk only.
-    room: MoveSource | None  # Who knows how much can be written.
-    _spilled: list[Spilled]  # Jobs of the rows so far that give up their bodies.
-    _frame_spilled: list[Spilled]  # The same, of the frame that was made.
-    _var_start: i64  # Where the var bytes begin in that frame.
-    _words: vec[i64]  # Room for the frame's header, the rows so far, and room for more.
-    _view: memoryview  # Of the words.
+    segment: i64  # Number of the segment that frames are written to.
+    position: i64  # Position of the next row.
+    rows: i64  # Number of rows since the last frame.
+    frame: bytes  # A frame that was made and may not be written yet.
+    written: i64  # Every position below this is in a file.
+    tail: object  # The file that frames are written to. Owned by the log.
+    offset: i64  # Offset in that file at which the next frame starts.
+    promised: i64  # Positions below this must be synced under every fsync policy, because they must survive any loss.
+    memory_left: i64  # Bytes of memory left for new jobs. When it is negative, their bodies stay in the log only.
+    bodies: BodySource | None  # Reads bodies that are on disk only.
+    room: MoveSource | None  # Computes how much can be written.
+    _spilled: list[Spilled]  # Jobs of the collected rows whose bodies will be dropped from memory.
+    _frame_spilled: list[Spilled]  # The same for the frame that was made.
+    _var_start: i64  # Offset of the var bytes in that frame.
+    _words: vec[i64]  # Space for the frame header, then the collected rows, then unused space.
+    _view: memoryview  # A view of the words.
     _vars: BytesWriter
-    _var_bytes: i64  # How many bytes are in it: asking it costs as much as writing to it.
-    _events: vec[i64]  # The event and the state before of every rule, as a row has them.
-    _sessions: list[Session | None]  # The engine's own list, by slot.
-    _dedup: bytes | None  # Of the job that enters next.
-    _acked_by: i64  # Who acks the job that moves next; 0 for nobody.
-    _new_body: bool  # The job that moves next has another body than its rows before say.
+    _var_bytes: i64  # Length of `_vars`. Asking `_vars` for it costs as much as writing to it.
+    _events: vec[i64]  # For each rule, its event and source state as they are stored in a row.
+    _sessions: list[Session | None]  # The engine's list of sessions, by slot.
+    _dedup: bytes | None  # Dedup id of the job that enters next.
+    _acked_by: i64  # Session that acks the job that moves next, or 0.
+    _new_body: bool  # Whether the job that moves next has a new body.
 
     def __init__(self, position: i64) -> None:
         super().__init__()
@@ -216,16 +220,16 @@ class RowWriter(Outbox):
         self._new_body = False
 
     def attach(self, sessions: list[Session | None]) -> None:
-        """Know who the engine's sessions are."""
+        """Use the engine's list of sessions."""
         self._sessions = sessions
 
     def moved(self, job: Job, tube: Tube, rule: i64, now: i64) -> None:
-        """Write the row of a job."""
+        """Add the row of a job that changed."""
         if tube.announced != self.segment:
             self._announce(tube, TUBE_NAMED, now, None)
         if tube.temporary:
-            # Nothing of it is in the log: if it comes back to a tube that is, all of it has to be written. A negative
-            # position says where it was before.
+            # A temporary tube is not logged. If the job moves to a logged tube, its row must be complete. A negative
+            # position is the position of its last row, negated.
             if job.position > 0:
                 job.position = -job.position
             self._new_body = False
@@ -234,7 +238,7 @@ class RowWriter(Outbox):
         job.position = self.position
         body: bytes | None = None
         if before <= 0 or self._new_body:
-            # Only where it is new to the log: otherwise the rows before have it.
+            # The body is written only if it is new to the log. Otherwise, an earlier row has it.
             self._new_body = False
             held = job.body
             assert isinstance(held, bytes)
@@ -245,13 +249,13 @@ class RowWriter(Outbox):
         extra = job.extra
         copy: Copy | None = None
         if extra is not None and extra.copy is not None and (before <= 0 or not extra.copy.logged):
-            # The same.
+            # The copy is written only if it is new to the log, too.
             copy = extra.copy
             copy.logged = True
         self._job_row(job, tube, now, -before if before < 0 else before, self._events[rule], body, copy)
 
     def kept(self, job: Job, tube: Tube, body: bytes, now: i64) -> None:
-        """Write a job as it is, for a snapshot; its newest row in the log is the row before."""
+        """Add the present state of a job to a snapshot. Its newest row in the log is the previous row."""
         self._job_row(job, tube, now, job.position, AS_IT_IS | (i64(job.state) << 8), body, job.copy())
 
     def _job_row(
@@ -270,7 +274,7 @@ class RowWriter(Outbox):
         session: i64 = 0
         holder = job.holder
         if holder >= 0:
-            held_by = self._sessions[i64(holder)]  # An i64 finds it faster than a smaller integer does.
+            held_by = self._sessions[i64(holder)]  # Indexing with an i64 is faster than with a smaller integer.
             if held_by is not None:
                 session = held_by.number
         elif holder == HELD_BY_CLAIM:
@@ -297,7 +301,7 @@ class RowWriter(Outbox):
         self._fixed(job, tube.number, now, before, session, event | (i64(job.state) << 16) | (flags << 24), start)
 
     def _use(self, count: i64) -> None:
-        """Gather rows in so many words from now on; those so far go along."""
+        """Collect rows in a buffer of `count` words. Rows collected so far are copied."""
         words = vec[i64]([0] * count)
         for i in range(HEADER_WORDS, HEADER_WORDS + self.rows * ROW_WORDS):
             words[i] = self._words[i]
@@ -305,24 +309,24 @@ class RowWriter(Outbox):
         self._view = memoryview(words)
 
     def body_changed(self) -> None:
-        """Write the body in the row that comes next."""
+        """Write the body in the next row."""
         self._new_body = True
 
     def acked_by(self, session: Session, tube: Tube) -> None:
-        """Remember who acks for the row that comes next: that session need not be the one that held the job."""
+        """Store the session for the next row. It may differ from the session that held the job."""
         if not tube.temporary:
             self._acked_by = session.number
 
     def put_seen(self, job: Job, tube: Tube, dedup: bytes) -> None:
-        """Remember a dedup id for the row that comes next."""
+        """Store a dedup id for the next row."""
         if not tube.temporary:
             self._dedup = dedup
 
     def body_of(self, job: Job) -> bytes:
-        """The body of a job, read from disk if need be."""
+        """Return the body of a job. Read it from disk if it is there."""
         body = job.body
         if isinstance(body, bytes):
-            # Whoever asks may need it to stay in memory.
+            # Keep it in memory, because the caller may need it there.
             if self._spilled:
                 self._spilled = [spilled for spilled in self._spilled if spilled.job is not job]
             if self._frame_spilled:
@@ -333,29 +337,29 @@ class RowWriter(Outbox):
         return bodies.read(body)
 
     def more_moves(self, left: i64, taken: i64, label_bytes: i64) -> i64:
-        """How many moves there is room for in the files of the log, beside the rows so far."""
+        """Return how many transitions the files of the log have room for, beside the rows collected so far."""
         room = self.room
         if room is None:
             return left
         return room.more_moves(self.tail, self.offset, self.frame_bytes(), taken, label_bytes)
 
     def tube_made(self, tube: Tube, now: i64) -> None:
-        """Write what a tube is."""
+        """Add a row about a new tube."""
         self._announce(tube, TUBE_MADE, now, _told_of(tube))
 
     def tube_changed(self, tube: Tube, now: i64) -> None:
-        """Write what a tube has become."""
+        """Add a row about a changed tube."""
         self._announce(tube, TUBE_CHANGED, now, _told_of(tube))
 
     def tube_dropped(self, tube: Tube, now: i64) -> None:
-        """Write that a tube is gone."""
+        """Add a row about a dropped tube."""
         self._announce(tube, TUBE_DROPPED, now, None)
 
     def integers_reserved(self, tube: Tube, ceiling: i64, now: i64) -> None:
-        """Write up to where a tube may give out integers. A crash must not let them be given out again.
+        """Add a row with the ceiling up to which a tube may issue integers, so that none is issued again after a crash.
 
-        A block is reserved while the one before is given out, so what has to be on disk by now is the reservation
-        before this one; only the first of a tube is needed at once.
+        A block is reserved while the previous one is being issued. The previous reservation must therefore be on disk
+        by now. Only the first reservation of a tube is needed at once.
         """
         if tube.temporary:
             return
@@ -366,7 +370,7 @@ class RowWriter(Outbox):
         tube.reserved_at = self.position - 1
 
     def session_made(self, session: Session, now: i64) -> None:
-        """Write that a session began, or what its own grace time is now."""
+        """Add a row about a new session, or about a session's new grace time."""
         start = self._var_bytes
         self._var(TAG_NAME, session.token)
         if session.grace_ms != UNSET:
@@ -374,7 +378,7 @@ class RowWriter(Outbox):
         self._plain(SESSION_MADE, session.number, 0, 0, now, start)
 
     def consumer_changed(self, consumer: Consumer, now: i64) -> None:
-        """Write how far a consumer is."""
+        """Add a row with the state of a consumer."""
         start = self._var_bytes
         self._var(TAG_NAME, consumer.name)
         told = {
@@ -389,7 +393,7 @@ class RowWriter(Outbox):
         self._plain(CONSUMER_CHANGED, 0, 0, 0, now, start)
 
     def stages_changed(self, stages: list[Stage], now: i64) -> None:
-        """Write what has become of stages, in one row: that they were published is true of all of them, or of none."""
+        """Add one row about several stages, because publishing them must be atomic."""
         start = self._var_bytes
         for stage in stages:
             self._var(TAG_NAME, stage.name)
@@ -403,7 +407,7 @@ class RowWriter(Outbox):
         self._plain(STAGES_CHANGED, 0, 0, 0, now, start)
 
     def noted(self, key: bytes, value: bytes, now: i64) -> None:
-        """Write what is to be remembered, or that it is not any more."""
+        """Add a row about a note. An empty value removes the note."""
         start = self._var_bytes
         self._var(TAG_NAME, key)
         if value:
@@ -411,7 +415,7 @@ class RowWriter(Outbox):
         self._plain(NOTED, 0, 0, 0, now, start)
 
     def kept_tube(self, tube: Tube, now: i64) -> None:
-        """Write a tube as it is, for a snapshot: with what was counted in its life."""
+        """Add the present state of a tube, including its counters, to a snapshot."""
         announced = tube.announced
         told = _told_of(tube)
         told["next_local"] = tube.next_local
@@ -423,7 +427,7 @@ class RowWriter(Outbox):
         tube.announced = announced
 
     def kept_put(self, tube: Tube, dedup: bytes, job_id: i64, ttl_minutes: i64, when: i64) -> None:
-        """Write a put that is remembered by its dedup id, for a snapshot."""
+        """Add a put whose dedup id is remembered to a snapshot."""
         start = self._var_bytes
         self._var(TAG_DEDUP, dedup)
         job = Job(job_id, 0, b"", 0, when)
@@ -431,27 +435,28 @@ class RowWriter(Outbox):
         self._fixed(job, tube.number, when, 0, 0, PUT_SEEN, start)
 
     def kept_end(self, told: dict[str, int], now: i64) -> None:
-        """Write that a snapshot is whole."""
+        """Add the end row to a snapshot."""
         start = self._var_bytes
         self._var(TAG_JSON, json.dumps(told).encode())
         self._plain(SNAPSHOT_ENDS, 0, 0, 0, now, start)
 
     def stopped(self, now: i64) -> None:
-        """Write that the log is closed in order."""
+        """Add the row that says that the log was closed in order."""
         self._plain(STOPPED, 0, 0, 0, now, self._var_bytes)
 
     def full(self) -> bool:
-        """Whether the rows so far are enough for one frame."""
+        """Return whether the collected rows fill a frame."""
         return self.frame_bytes() >= TURN_BYTES_MAX
 
     def frame_bytes(self) -> i64:
-        """How long the frame of the rows so far is going to be."""
+        """Return the length of the frame that the collected rows will make."""
         return (FRAME_HEADER_BYTES + self.rows * ROW_BYTES + self._var_bytes + 7) & ~7
 
     def make_frame(self, now: i64, wall: i64, durable: i64, seed: int, kind: i64 = LIVE) -> None:
-        """Make a frame of the rows so far, and begin anew.
+        """Make a frame of the collected rows.
 
-        It stays in `frame` until `wrote_frame`: a writer that is interrupted writes the same bytes to the same place.
+        It stays in `frame` until `wrote_frame`: a writer that was interrupted writes the same bytes to the same place
+        again.
         """
         self.frame = seal_frame(
             self._words, self._view, self.rows, self._vars, kind, self.position - self.rows, now, wall, durable, seed
@@ -469,9 +474,9 @@ class RowWriter(Outbox):
             self._vars = BytesWriter()
 
     def wrote_frame(self, file: i64) -> i64:
-        """The frame is in its file; tell how many bytes of bodies were let go of, because they can be read there.
+        """Record that the frame is in its file. Return the bytes of bodies that were dropped from memory.
 
-        One step, so that no interrupt comes between its parts.
+        This is one compiled call, so that no interrupt occurs between its steps.
         """
         let_go = self._let_go(file) if self._frame_spilled else 0
         self.offset += len(self.frame)
@@ -480,11 +485,12 @@ class RowWriter(Outbox):
         return let_go
 
     def _let_go(self, file: i64) -> i64:
-        """Let jobs find their bodies where the frame was written; tell how many bytes that frees."""
+        """Replace bodies by references to the written frame. Return the bytes that this frees."""
         freed: i64 = 0
         for spilled in self._frame_spilled:
             job = spilled.job
-            # Not of one that was handed out at once, since somebody is about to read it; nor if it has another by now.
+            # A job that was taken at once keeps its body, because it is about to be read. A body that changed stays,
+            # too.
             if job.body is spilled.body and job.state != s.TAKEN and job.state != s.GONE:
                 body = spilled.body
                 at = self.offset + self._var_start + spilled.var_offset
@@ -494,13 +500,16 @@ class RowWriter(Outbox):
         return freed
 
     def begin_segment(self, tail: object, segment: i64, offset: i64) -> None:
-        """Frames go to another file from now on; one step, as above."""
+        """Write frames to another file from now on.
+
+        One compiled call, so that no interrupt occurs between its steps.
+        """
         self.tail = tail
         self.segment = segment
         self.offset = offset
 
     def name_tubes(self, tubes: dict[int, Tube], segment: i64, now: i64) -> None:
-        """Name the tubes of the rows so far: they go to this segment, and not to the one they were made for."""
+        """Add the names of the tubes of the collected rows, because the rows go to `segment` and not to the last one."""
         for row in range(self.rows):
             tube = tubes.get(self._words[HEADER_WORDS + row * ROW_WORDS + 11])
             if tube is not None and tube.announced != segment:
@@ -534,7 +543,7 @@ class RowWriter(Outbox):
         self._var_bytes += VAR_HEADER_BYTES + len(value)
 
     def _announce(self, tube: Tube, event: i64, now: i64, told: dict[str, object] | None) -> None:
-        """Write a row about a tube."""
+        """Add a row about a tube."""
         if tube.temporary:
             return
         tube.announced = self.segment
@@ -545,7 +554,7 @@ class RowWriter(Outbox):
         self._plain(event, tube.number, tube.number, tube.reserved, now, start)
 
     def _plain(self, event: i64, number: i64, tube: i64, local: i64, now: i64, var_start: i64) -> None:
-        """A row that is not about a job."""
+        """Add a row that is not about a job."""
         job = Job(number, 0, b"", 0, now)
         job.local = local
         self._fixed(job, tube, now, 0, 0, event, var_start)
@@ -585,13 +594,13 @@ class RowWriter(Outbox):
 
 
 def written_copy(copy: Copy) -> bytes:
-    """What a job's copies are, in words: its foreign id or -, how many were asked for, flags, the holders."""
+    """Encode a job's copies as words: foreign id or "-", requested number of copies, flags, holders."""
     words = [copy.foreign or b"-", b"%d" % copy.repl, b"a" if copy.announces else b"-", *copy.holders]
     return b" ".join(words)
 
 
 def read_copy(text: bytes, nodes: dict[bytes, bytes]) -> Copy:
-    """The same, read. `nodes` has one object for each node's id."""
+    """Decode the text of `written_copy`. `nodes` interns node ids."""
     words = text.split(b" ")
     holders = [nodes.setdefault(node, node) for node in words[3:]]
     copy = Copy(b"" if words[0] == b"-" else words[0], i32(int(words[1])), holders, words[2] == b"a")
@@ -609,7 +618,7 @@ def _told_of(tube: Tube) -> dict[str, object]:
 
 
 def _counts(now: list[int], before: list[int]) -> list[tuple[int, int, int]]:
-    """How often each event happened to jobs in each state, where it did: event, state, times."""
+    """Return (event, state, count) for each rule that was applied."""
     return [
         (int(s.EVENT_OF[rule]), int(s.SOURCE_OF[rule]), now[rule] + before[rule])
         for rule in range(s.RULES_COUNT)
@@ -618,7 +627,7 @@ def _counts(now: list[int], before: list[int]) -> list[tuple[int, int, int]]:
 
 
 def signed_crc(data: bytes, seed: int) -> i32:
-    """The checksum of some bytes, as 32 bits with a sign have it."""
+    """Return the checksum of some bytes as a signed 32-bit integer."""
     return _signed(crc32(data, seed))
 
 
@@ -638,7 +647,10 @@ def seal_frame(
     durable: i64,
     seed: int,
 ) -> bytes:
-    """A frame of these var bytes and so many rows; the words, and the view of them, have room for the header first."""
+    """Return a frame of `rows` rows and the var bytes.
+
+    `words` and its `view` have space for the header, then the rows.
+    """
     var_bytes: i64 = len(var)
     while len(var) & 7:
         var.append(0)
@@ -660,9 +672,9 @@ def seal_frame(
 
 @mypyc_attr(acyclic=True)
 class Frame:
-    """A frame that was read: where its parts are in the bytes it was read from."""
+    """A decoded frame header, with the offsets of the frame's parts in the bytes that it was read from."""
 
-    at: i64  # Where the frame begins.
+    at: i64  # Offset of the frame.
     kind: i64
     length: i64
     position: i64
@@ -676,7 +688,7 @@ class Frame:
     durable: i64
 
     def __init__(self, data: bytes, at: i64) -> None:
-        """Read a header whose magic, version and length were found good."""
+        """Decode a header whose magic, version and length were checked."""
         self.at = at
         self.kind = i64(data[at + 9])
         self.length = i64(read_i32_le(data, at + 12))
@@ -692,11 +704,11 @@ class Frame:
 
 
 def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
-    """The frame that begins here; None where the log ends, in zeros. Anything else is DamagedFrame."""
+    """Return the frame at offset `at`, or None where the log ends in zeros. Raise DamagedFrame for anything else."""
     left = len(data) - at
     if left < FRAME_HEADER_BYTES:
         if any(data[at:]):
-            raise DamagedFrame("a frame header is cut")
+            raise DamagedFrame("the frame header is truncated")
         return None
     magic = i64(read_i32_le(data, at))
     if magic == 0 and not any(data[at : at + FRAME_HEADER_BYTES]):
@@ -708,7 +720,7 @@ def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
         raise DamagedFrame(f"frame version {version} is not known")
     length = i64(read_i32_le(data, at + 12))
     if length < FRAME_HEADER_BYTES or length > FRAME_BYTES_MAX or length & 7 or length > left:
-        raise DamagedFrame("the frame's length is wrong, or it is cut")
+        raise DamagedFrame("the frame's length is wrong, or the frame is truncated")
     if i64(crc32(data[at + 8 : at + length], seed)) != i64(read_i32_le(data, at + 4)) & 0xFFFFFFFF:
         raise DamagedFrame("the frame's checksum is wrong")
     frame = Frame(data, at)
@@ -718,10 +730,10 @@ def read_frame(data: bytes, at: i64, seed: int) -> Frame | None:
 
 
 def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[Frame]:
-    """The frames that follow each other in a piece of a file, as far as they are whole in it.
+    """Return the consecutive complete frames of a piece of a file.
 
-    `base` is where the piece begins in the file, and `seed` where the seeds of its frames do; behind the `last` piece
-    there is nothing more. A frame that is not good is not among them: who asks for it by itself is told why.
+    `base` is the offset of the piece in the file, `seed` is the seed of the file's checksums, and `last` says that no
+    bytes follow the piece. The list ends before a frame that is not valid; `read_frame` says why.
     """
     found: list[Frame] = []
     while len(data) - at >= FRAME_HEADER_BYTES:
@@ -740,7 +752,10 @@ def read_frames(data: bytes, at: i64, base: i64, seed: int, last: bool) -> list[
 
 
 def sent_frames(data: bytes) -> list[Frame]:
-    """The frames that a server has sent one after the other. It has checked their sums, which tell of their places."""
+    """Return the frames that a server has sent one after the other.
+
+    The server has checked their checksums, which depend on their place in the file.
+    """
     found: list[Frame] = []
     at: i64 = 0
     end: i64 = len(data)
@@ -751,7 +766,7 @@ def sent_frames(data: bytes) -> list[Frame]:
             raise DamagedFrame(f"frame version {data[at + 8]} is not known")
         frame = Frame(data, at)
         if frame.length < FRAME_HEADER_BYTES or frame.length > end - at:
-            raise DamagedFrame("the frame's length is wrong, or it is cut")
+            raise DamagedFrame("the frame's length is wrong, or the frame is truncated")
         if frame.rows < 0 or frame.row_bytes < ROW_BYTES or frame.var_at + frame.var_bytes > at + frame.length:
             raise DamagedFrame("the frame's number of rows is wrong")
         found.append(frame)
@@ -760,12 +775,12 @@ def sent_frames(data: bytes) -> list[Frame]:
 
 
 def seed_at(seed: int, offset: i64) -> int:
-    """Where the checksum of a frame begins, so that it is valid in its own file and place only."""
+    """Return the seed of a frame's checksum. It depends on file and offset, so that the frame is valid only there."""
     return seed ^ (offset >> 3)
 
 
 def load_row(job: Job, data: bytes, at: i64, position: i64) -> None:
-    """Set the fields of a job to what a row says; its state and its var fields aside."""
+    """Set the fields of a job from a row, except for its state and its var fields."""
     job.order = read_i64_le(data, at + 8)
     job.wake = read_i64_le(data, at + 16)
     job.expiry = read_i64_le(data, at + 24)
@@ -784,7 +799,7 @@ def load_row(job: Job, data: bytes, at: i64, position: i64) -> None:
 
 @mypyc_attr(acyclic=True)
 class Row:
-    """The fixed fields of a row about a job, for those who show them."""
+    """The fixed fields of a row about a job, for display."""
 
     job: i64
     wake: i64
@@ -817,12 +832,12 @@ class Row:
 
 
 def integer_at(data: bytes, at: i64) -> i64:
-    """A 64-bit field of a row."""
+    """Return a 64-bit field of a row."""
     return read_i64_le(data, at)
 
 
 def var_fields(data: bytes, row_at: i64, frame: Frame) -> list[tuple[int, bytes]]:
-    """The var fields of a row: their tags and bytes."""
+    """Return the tags and values of the var fields of a row."""
     at = frame.var_at + i64(read_i32_le(data, row_at + 120))
     end = at + i64(read_i32_le(data, row_at + 124))
     found: list[tuple[int, bytes]] = []
@@ -836,9 +851,9 @@ def var_fields(data: bytes, row_at: i64, frame: Frame) -> list[tuple[int, bytes]
 def note_frames(
     data: bytes, frames: list[Frame], base: i64, newest: dict[int, int], names: dict[int, bytes], marks: list[int]
 ) -> None:
-    """Note the newest row of each job, the name of each tube, and every so often where a frame begins.
+    """Add the newest row of each job, the names of tubes, and marks to the three collections.
 
-    `marks` are positions and offsets in turn.
+    `marks` alternates positions and offsets of frames, about every MARK_BYTES.
     """
     for found in frames:
         if not marks or base + found.at - marks[-1] >= MARK_BYTES:
@@ -857,7 +872,7 @@ def note_frames(
 
 
 def sealed_again(data: bytes, found: Frame, bodies: bool, seed: int) -> bytes:
-    """The same frame for another place; without the bodies of jobs, if they are not wanted."""
+    """Return a frame with the checksum for another place, with or without the bodies of jobs."""
     words = vec[i64]([0] * (HEADER_WORDS + found.rows * ROW_WORDS))
     var = BytesWriter()
     word: i64 = HEADER_WORDS

@@ -1,7 +1,7 @@
-"""Rows of many frames, put side by side for those who read columns. Pure, and compiled.
+"""Collects rows of many frames as columns. Pure and compiled.
 
-A frame may hold one row. So rows are gathered first, as they are, and only then turned into columns: `columns.py` does
-that, many rows at a time.
+A frame may contain a single row. Rows are therefore collected first and turned into columns many at a time, in
+`columns.py`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from penstock.wire.columns import VarColumn
 
 
 class Gathered:
-    """Rows about jobs, side by side, and their var fields as columns."""
+    """Rows about jobs, one after the other, and their var fields as columns."""
 
     count: i64
-    names: dict[int, bytes]  # Of the tubes that were named.
+    names: dict[int, bytes]  # Names of tubes, by number.
     _rows: BytesWriter
     _positions: BytesWriter
     _bodies: VarColumn
@@ -34,7 +34,7 @@ class Gathered:
         self._reasons = VarColumn()
 
     def add(self, data: bytes, frames: list[f.Frame]) -> None:
-        """Gather the rows of frames that were found in a piece of a file."""
+        """Add the rows of frames from a piece of a file."""
         for found in frames:
             at = found.rows_at
             position = found.position
@@ -73,21 +73,21 @@ class Gathered:
             at += size
 
     def rows(self) -> bytes:
-        """The rows, `ROW_BYTES` each."""
+        """Return the rows, `ROW_BYTES` each."""
         return self._rows.getvalue()
 
     def positions(self) -> bytes:
-        """Their positions, as little-endian i64."""
+        """Return the positions of the rows, as little-endian i64."""
         return self._positions.getvalue()
 
     def bodies(self) -> tuple[bytes, bytes, bytes]:
-        """Their bodies, as three buffers: which rows have one (a byte each), where they end (i32), and the bytes."""
+        """Return the bodies as three buffers: a byte per row (1: has a body), end offsets (i32), and the bytes."""
         return self._bodies.buffers()
 
     def keys(self) -> tuple[bytes, bytes, bytes]:
-        """Their keys, in the same way."""
+        """Return the keys, in the same form as `bodies`."""
         return self._keys.buffers()
 
     def reasons(self) -> tuple[bytes, bytes, bytes]:
-        """Their reasons, in the same way."""
+        """Return the reasons, in the same form as `bodies`."""
         return self._reasons.buffers()

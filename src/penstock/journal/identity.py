@@ -1,4 +1,4 @@
-"""Who a node is: its id, the secret behind the ids of its jobs, and the first epoch that it may use."""
+"""The identity of a node: its id, the secret of its job ids, and the first epoch that it may use."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ _KEY_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a node is."""
+    """The contents of node.json."""
 
-    node: str  # Its id, 40 hex digits.
-    key: bytes  # The secret behind the ids of its jobs.
-    epoch: int = 0  # The first one, of those in ids, that this directory may use.
-    leaving: bool = False  # The node was told to leave its cluster.
-    doubtful: bool = False  # The log may lack its newest rows, and no open has dealt with that to its end.
-    node_epoch: int = 0  # Greater each time that a standby becomes this node: of two directories, that one counts.
-    log: str = ""  # What the files of the log call their node: the one that it was before its id was changed.
-    standby: bool = False  # The directory follows that of a node, and is not to be opened.
-    superseded: int = 0  # In which epoch another is this node: what is here is to be put aside, not to be opened.
+    node: str  # Id of the node, 40 hex digits.
+    key: bytes  # Secret of the job ids.
+    epoch: int = 0  # First epoch that this directory may use in job ids.
+    leaving: bool = False  # Whether the node is leaving its cluster.
+    # Whether the newest rows of the log may be missing, and no open has completed the handling of that.
+    doubtful: bool = False
+    # Grows each time that a standby becomes this node. Of two directories, the one with the greater epoch is the node.
+    node_epoch: int = 0
+    log: str = ""  # Node id in the files of the log, if it differs: a node that got a new id keeps the old one there.
+    standby: bool = False  # Whether the directory belongs to a standby, which follows a node. It cannot be opened.
+    # Epoch in which another directory became this node, or 0. The log must be archived and cannot be opened.
+    superseded: int = 0
 
     @property
     def of_log(self) -> str:
-        """The node that the files of the log are of."""
+        """Return the node id in the files of the log."""
         return self.log or self.node
 
     def write(self, disk: Disk) -> None:
-        """Be the identity of a directory."""
+        """Write this identity to a directory."""
         told = {**asdict(self), "key": self.key.hex()}
         disk.replace(NODE_FILE, json.dumps(told).encode())
 
@@ -46,32 +49,35 @@ class Identity:
 _FIELDS: Final = {each.name for each in fields(Identity)}
 
 
-# Files that a new queue has before its identity, and what a file system has of its own.
+# Files that a new queue has before its identity, and files of the file system.
 _NO_STRANGERS: Final = {"lock", NODE_FILE + UNFINISHED, "lost+found"}
 
 
 def check_directory(path: str) -> None:
-    """Refuse a path where no queue can be: a file, or a directory with other files and no queue. Nothing is changed."""
+    """Raise NotAQueue for a file, or for a directory with other files and without a queue. Nothing is changed."""
     if not os.path.lexists(path):
         return
     if not os.path.isdir(path):
-        raise NotAQueue(f"{path} is a file, and a queue is a directory; name a new or empty directory")
+        raise NotAQueue(f"{path} is a file, but a queue is a directory; choose a new or empty directory")
     names = sorted(os.listdir(path))
     strangers = [name for name in names if name not in _NO_STRANGERS]
     if strangers and NODE_FILE not in names and not _has_log(ReadOnlyDisk(path)):
         raise NotAQueue(
-            f"{path} has no queue in it, but other files, like {strangers[0]}; name a new or empty directory, "
+            f"{path} contains no queue but other files, such as {strangers[0]}; choose a new or empty directory, "
             "or one with a queue"
         )
 
 
 def new_identity(node: str | None = None) -> Identity:
-    """An identity with a secret that nobody has, of a new node or of one that is known."""
+    """Return an identity with a new secret, for a new node or for `node`."""
     return Identity(node or secrets.token_hex(_NODE_BYTES), secrets.token_bytes(_KEY_BYTES))
 
 
 def opened_by(disk: Disk) -> Identity:
-    """Who opens a directory: whoever it is of, or somebody new. One that is not to be opened is refused."""
+    """Return the identity of a directory that is being opened.
+
+    Create it for a new queue. Refuse a standby or superseded one.
+    """
     if NODE_FILE not in disk.names() and not _has_log(disk):
         new_identity().write(disk)
     who = identity(disk)
@@ -83,19 +89,19 @@ def opened_by(disk: Disk) -> Identity:
 
 
 def next_opening(disk: Disk) -> Identity:
-    """The identity for an opening that keeps no log; its epoch is one that no other opening has."""
+    """Return the identity for an opening without a log, with an epoch that no other opening uses."""
     opening = replace(opened_by(disk), epoch=next_epoch(disk))
     replace(opening, epoch=opening.epoch + 1).write(disk)
     return opening
 
 
 def forsake(disk: Disk) -> None:
-    """Say that the node goes on without its log, which will lack whatever happens then."""
+    """Record that the node continues without its log, so the log will lack the newest changes."""
     replace(identity(disk), epoch=next_epoch(disk), doubtful=True).write(disk)
 
 
 def next_epoch(disk: ReadableDisk) -> int:
-    """The first epoch that neither the log of a directory nor an opening without one has used."""
+    """Return the first epoch that was used neither by the log nor by an opening without a log."""
     newest = 0
     for name in segment_names(disk)[-1:]:
         with FrameFile(disk, name) as file:
@@ -104,20 +110,20 @@ def next_epoch(disk: ReadableDisk) -> int:
 
 
 def _has_log(disk: ReadableDisk) -> bool:
-    """Return whether a directory has files of a log, or parts of them. A new queue has its identity before those."""
+    """Return whether a directory has files of a log, or parts of them. A new queue gets its identity before those."""
     names = [name.removesuffix(UNFINISHED) for name in disk.names()]
     return any(is_segment(name) or is_snapshot(name) for name in names)
 
 
 def identity(disk: ReadableDisk) -> Identity:
-    """The identity of a directory."""
+    """Return the identity of a directory."""
     if NODE_FILE not in disk.names():
         if _has_log(disk):
             raise DamagedJournal(
-                f"{NODE_FILE} is missing, and without it the ids of this log mean nothing; if a backup or a restore "
-                "was interrupted here, do it again in a new directory"
+                f"{NODE_FILE} is missing, and without it no job id of this log is valid; if a backup or a restore "
+                "was interrupted here, repeat it with a new directory"
             )
-        raise NoJournal("there is no log of a queue in this directory")
+        raise NoJournal("this directory contains no queue")
     try:
         told = json.loads(disk.read(NODE_FILE))
         known = {name: value for name, value in told.items() if name in _FIELDS}

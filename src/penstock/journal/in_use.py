@@ -1,4 +1,4 @@
-"""Looking at a directory that may be in use, without a lock: files that are not needed any more may go meanwhile."""
+"""Reads a directory that may be in use, without a lock. Files that are no longer needed may be removed meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def settled(disk: ReadableDisk, look: Callable[[], T], is_wrong: Callable[[T], bool] = lambda _: False) -> T:
-    """What a look at a directory finds. If that is wrong, and files went meanwhile, it means nothing: look again."""
+    """Return the result of `look`. Repeat it if it failed or `is_wrong`, and files were removed meanwhile."""
     for _ in range(_TRIES):
         before = _names(disk)
         try:
@@ -28,7 +28,7 @@ def settled(disk: ReadableDisk, look: Callable[[], T], is_wrong: Callable[[T], b
             continue
         if before <= _names(disk) or not is_wrong(found):
             return found
-    raise CommandError("its files change faster than they can be read; try again")
+    raise CommandError("the files of the log change faster than they can be read; try again")
 
 
 def _names(disk: ReadableDisk) -> set[str]:

@@ -1,13 +1,13 @@
-"""The index of a segment: where each job's newest row in it is, where positions are, and what its tubes are called.
+"""The index of a segment: the newest row of each job, the offsets of positions, and the names of tubes.
 
-It is made when the segment is full, from the segment alone, so it can be thrown away and made again at any time.
+It is created from a full segment alone, so it can be deleted and created again at any time.
 
     file = header, 32 bytes │ names, JSON │ job ids │ positions │ marks
 
 The header is the magic "PENINDEX", a version u16, 0 u16, the number of jobs u32, the number of marks u32, the length of
-the names u32, 0 u32, and the crc32 u32 of everything else but the magic. The arrays are of i64: the ids of jobs in
-ascending order, the positions of their newest rows, and marks, two numbers every 64 KB: a frame of this position begins
-at this offset. Names are hexadecimal, by the number of the tube.
+the names u32, 0 u32, and the crc32 u32 of everything else except the magic. The arrays contain i64: the ids of jobs in
+ascending order, the positions of their newest rows, and marks. A mark is a pair of numbers, about every 64 KB: the
+position and the offset of a frame. Names are hexadecimal, by the number of the tube.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.journal.segment import SEGMENT_HEADER_BYTES, Piece
 INDEX_MAGIC: Final = b"PENINDEX"
 INDEX_VERSION: Final = 1
 
-# How many jobs are looked up at a time.
+# Number of jobs to look up between two pauses.
 _CHUNK: Final = 8_192
 
 _HEAD: Final = struct.Struct("<8sHHIIII")
@@ -36,42 +36,42 @@ _HEAD_BYTES: Final = _HEAD.size + 4  # With its checksum.
 
 
 class SegmentIndex:
-    """What is known of a segment so far."""
+    """The index of the part of a segment that was read so far."""
 
     def __init__(self) -> None:
-        self.end = SEGMENT_HEADER_BYTES  # Where the next frame begins.
+        self.end = SEGMENT_HEADER_BYTES  # Offset of the next frame.
         self.names: dict[int, bytes] = {}
         self._newest: dict[int, int] = {}
-        self._marks: list[int] = []  # Positions and offsets, in turn.
-        # The same, as they are in a file.
+        self._marks: list[int] = []  # Alternating positions and offsets.
+        # The ids and positions of an index that was read from a file, instead of `_newest`.
         self._ids = array("q")
         self._positions = array("q")
 
     def add(self, piece: Piece) -> None:
-        """Learn the frames that come next."""
+        """Add the next frames of the segment."""
         data, frames, base = piece
         note_frames(data, frames, base, self._newest, self.names, self._marks)
         self.end = base + frames[-1].at + frames[-1].length
 
     @property
     def last(self) -> int:
-        """The position of the last mark."""
+        """Return the position of the last mark."""
         return self._marks[-2] if self._marks else 0
 
     def newest(self, job: int) -> int | None:
-        """The position of the newest row of a job in this segment, if it has one."""
+        """Return the position of the newest row of a job in this segment, or None."""
         if self._newest:
             return self._newest.get(job)
         at = bisect_left(self._ids, job)
         return self._positions[at] if at < len(self._ids) and self._ids[at] == job else None
 
     def offset_of(self, position: int) -> int:
-        """Where a frame begins from which on the row of a position can be found."""
+        """Return the offset of a frame at or before the row at `position`."""
         at = bisect_right(self._marks[::2], position) - 1
         return self._marks[2 * at + 1] if at >= 0 else SEGMENT_HEADER_BYTES
 
     def encode(self, pause: Callable[[], None]) -> bytes:
-        """The bytes of its file; every millisecond or so others may work."""
+        """Return the bytes of the index file. Call `pause` about every millisecond."""
         ids = array("q", sorted(self._newest))
         positions = array("q")
         for start in range(0, len(ids), _CHUNK):
@@ -84,7 +84,7 @@ class SegmentIndex:
 
 
 def decode(name: str, data: bytes) -> SegmentIndex:
-    """The index that a file holds, or why it cannot be used."""
+    """Decode an index file, or raise DamagedJournal."""
     check(name, data)
     _, _, _, jobs, marks, names_bytes, _ = _HEAD.unpack_from(data)
     index = SegmentIndex()
@@ -97,7 +97,7 @@ def decode(name: str, data: bytes) -> SegmentIndex:
 
 
 def check(name: str, data: bytes) -> None:
-    """See that an index is whole, and can be used."""
+    """Raise DamagedJournal if an index file is damaged or has another version."""
     if len(data) < _HEAD_BYTES or data[:8] != INDEX_MAGIC:
         raise DamagedJournal(f"{name} is not an index of a Penstock log")
     _, version, *_ = _HEAD.unpack_from(data)

@@ -1,14 +1,14 @@
-"""The log of one node: frames appended to its newest segment, and how far they are durable.
+"""The log of one node: appends frames to the newest segment and syncs them.
 
-Every open begins a segment and an epoch of its own. Segments are made at their full size, so appending changes no
-metadata. The next one is made before it is needed: if that fails, the disk is full while there is still room for acks
-(see `room.py`).
-Its zeros are written then, too, so that a frame meets pages and blocks that are there: on ext4 that makes a large frame
-twice as fast to write, and faster to sync.
+Every open starts a new segment and a new epoch. Segments are created at their full size, so appending changes no
+metadata. The next segment is created before it is needed. If that fails, the disk is full, but there is still room for
+acks (see `room.py`). The zeros of the next segment are written in advance, too, so that frames are written to existing
+pages and blocks. On ext4, this makes a large frame twice as fast to write, and faster to sync.
 
-Threads that wait for the disk share syncs. One of them leads, and syncs whatever was written by then; the others sleep.
-When it is done it wakes those who have what they waited for, and one more, who leads next. (With a lock instead, each
-woke the next one only to find that there was nothing to do: 50 threads made a sync for every two of them.)
+Threads that wait for the disk share syncs. One of them is the leader and syncs everything that was written by then,
+while the others sleep. Afterwards it wakes the threads whose rows are durable, and one more, which becomes the next
+leader. (With a lock instead, each thread woke the next one only to find nothing to do: 50 threads made one sync for
+every two of them.)
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from penstock.journal.segment import LOG, NOT_BEGUN, SEGMENT_HEADER_BYTES, Segme
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 64 * 1024
 
-# What a job that was put is owed, however full the disk becomes: that it is taken and acked, and can come back once.
+# Transitions that a job has room for after its put, even on a full disk: it can be taken and acked, and return once.
 OWED_MOVES: Final = 4
 OWED_BYTES: Final = OWED_MOVES * MOVE_BYTES
 
-# A segment that is begun because the disk is full has room for those only.
+# Size of a segment that is started because the disk is full. It has room for those transitions only.
 SMALL_SEGMENT_BYTES: Final = RESERVE_BYTES + SEGMENT_BYTES_MIN
 
-# How many zeros of the next segment are written and synced at a time.
+# Bytes of zeros of the next segment that are written and synced at a time.
 FILL_BYTES: Final = 512 * 1024
 
 ALWAYS: Final = "always"
@@ -50,25 +50,25 @@ FSYNC_CHOICES: Final = (ALWAYS, EVERYSEC, NEVER_SYNC)
 
 @dataclass
 class Kept:
-    """From where on the log is needed to recover, and how much that is."""
+    """The part of the log that recovery needs."""
 
-    segment: int = 1  # The first one that is needed.
-    since: int = 0  # When that one was begun, wall ms.
-    snapshot_bytes: int = 0  # Of the snapshot that stands for those before.
-    log_bytes: int = 0  # Of the segments from there on, without the one that is written to.
+    segment: int = 1  # The first segment that is needed.
+    since: int = 0  # Wall time in ms at which that segment was started.
+    snapshot_bytes: int = 0  # Size of the snapshot that replaces the segments before.
+    log_bytes: int = 0  # Bytes of the segments from there on, without the newest segment.
 
 
 _NO_ROOM: Final = "there is no room on the disk for another segment"
 
-# The one key of the dictionary that says who leads.
+# The only key of the dictionary that holds the leader.
 _LEADS: Final = "leads"
 
-# How long to sleep at most before one looks again whether somebody leads, seconds.
+# Seconds after which a sleeping thread checks whether there is a leader.
 _SLEEP_S: Final = 0.1
 
 
 class _Sleeper:
-    """A thread that sleeps until a position is durable, or until it has to see to that itself."""
+    """A thread that sleeps until a position is durable, or until it becomes the leader."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -76,7 +76,7 @@ class _Sleeper:
         self._lock.acquire()
 
     def sleep(self) -> None:
-        """Sleep until woken; or a while, since whoever should wake us may have been interrupted."""
+        """Sleep until woken, or for a short time, because the thread that has to wake this one may be interrupted."""
         self._lock.acquire(timeout=_SLEEP_S)
 
     def wake(self) -> None:
@@ -102,41 +102,41 @@ class Log:
     ) -> None:
         self.writer = RowWriter(position)
         self.fsync = fsync
-        self.durable = position  # Every position below it is on disk.
-        self.unsynced_bytes = 0  # How much was written since the last sync began.
+        self.durable = position  # Every position below this is on disk.
+        self.unsynced_bytes = 0  # Bytes written since the last sync started.
         self.kept = Kept()
         self.bodies = Bodies(disk)
-        # Told that a fair part of a segment was written, or that the disk is full.
+        # Called when a quarter of a segment was written, and when the disk is full.
         self.on_growth: Callable[[], None] = _nothing
-        self.on_durable: Callable[[], None] = _nothing  # Whom to tell, in whichever thread, that more of it is on disk.
+        self.on_durable: Callable[[], None] = _nothing  # Called in any thread when more rows are durable.
         self.writer.bodies = self.bodies
         self._disk = disk
-        self.node = node  # Whom its files call theirs; a node that is reset gets another id, and its log keeps this.
+        self.node = node  # Node id in the files of the log. It stays when the node gets a new id.
         self._boot = boot
         self.epoch = epoch
         self._segment_bytes = segment_bytes
         self.room = Room(disk, segment_bytes, wall)
         self.writer.room = self.room
-        self._stuck = False  # Whether takes are refused for want of room.
+        self._stuck = False  # Whether takes are refused because there is no room.
         self._next_growth = 0
-        self._leader: dict[str, object] = {}  # Whose turn it is to sync: the ticket of one, or of nobody.
-        self._asleep: deque[_Sleeper] = deque()  # Those who wait for it.
+        self._leader: dict[str, object] = {}  # Has the ticket of the thread that is syncing, if there is one.
+        self._asleep: deque[_Sleeper] = deque()  # Threads that wait for the leader.
         self._failed: OSError | None = None
         tail = self._make(segment, SEGMENT_BYTES_MIN, segment_bytes)
         self.writer.begin_segment(tail, segment, SEGMENT_HEADER_BYTES)
 
     def attach(self, engine: Engine) -> None:
-        """Log what happens in this engine. It comes before the first commit."""
+        """Log the changes of `engine`. Must be called before the first commit."""
         self._engine = engine
         self.writer.attach(engine._session_slots)
 
     @property
     def written(self) -> int:
-        """Every position below it is in a file."""
+        """Return the position below which all rows are in a file."""
         return self.writer.written
 
     def commit(self, now: int, wall: int) -> None:
-        """Write what happened since the last commit as one frame. Interrupted, it can be called again."""
+        """Write all rows since the last commit as one frame. An interrupted call can be repeated."""
         writer = self.writer
         if writer.rows == 0 and not writer.frame:
             return
@@ -149,13 +149,13 @@ class Log:
                 self._make_frame(now, wall)
                 self._write_frame()
         except OSError as error:
-            # The engine has already changed, and cannot be changed back: nothing more may be promised.
+            # The engine has already changed and cannot be changed back, so durability can no longer be promised.
             self._failed = error
             raise JournalFailed(f"the log could not be written: {error}") from error
         if writer.promised:
             self.make_durable(writer.promised)
             writer.promised = 0
-            # The newest promise is needed soon.
+            # The newest reservation must be synced soon.
             self._next_growth = writer.offset
         if writer.offset >= self._next_growth:
             self._next_growth = writer.offset + self._segment_bytes // 4
@@ -164,11 +164,12 @@ class Log:
             writer.memory_left = self._engine.memory_left()
 
     def make_durable(self, position: int) -> None:
-        """Return when every position below this one is on disk; callers who come together share one sync."""
+        """Return when every position below `position` is on disk. Concurrent callers share one sync."""
         if self._is_durable(position):
             return
         assert position <= self.written
-        # An interrupt may come between any two steps, so that we lead is not known from what a call answered.
+        # An interrupt can occur between any two steps, so the ticket in the dictionary shows whether this thread is the
+        # leader.
         ticket = object()
         leader = self._leader
         try:
@@ -181,7 +182,7 @@ class Log:
         finally:
             if leader.get(_LEADS) is ticket:
                 leader.clear()
-            # Also where we were interrupted: we may be the one who was woken to lead.
+            # After an interrupt, too: this thread may have been woken to become the leader.
             self._wake_next()
 
     def _is_durable(self, position: int) -> bool:
@@ -190,7 +191,7 @@ class Log:
     def _sync(self) -> None:
         self.check()
         self.unsynced_bytes = 0
-        # In this order: whatever another thread writes meanwhile, `upto` is in the segments that we find.
+        # In this order, because another thread may write meanwhile: `upto` must lie in the segments found afterwards.
         upto = self.written
         tail = self._tail
         try:
@@ -203,11 +204,11 @@ class Log:
         self.on_durable()
 
     def _sleep(self, position: int) -> None:
-        """Sleep while another thread leads."""
+        """Sleep while another thread is the leader."""
         sleeper = _Sleeper(position)
         self._asleep.append(sleeper)
         try:
-            # If it has just gone, it may not have seen us.
+            # A leader that has just finished may not have seen this sleeper.
             if self._leader:
                 sleeper.sleep()
         except BaseException:
@@ -216,12 +217,12 @@ class Log:
         self._get_up(sleeper)
 
     def _get_up(self, sleeper: _Sleeper) -> None:
-        """Do not be woken any more."""
+        """Remove a sleeper, so that it is not woken any more."""
         with contextlib.suppress(ValueError):
             self._asleep.remove(sleeper)
 
     def _wake_next(self) -> None:
-        """Wake those who have what they wait for; and one more, to lead, unless somebody leads."""
+        """Wake the threads whose rows are durable, and one more to become the leader if there is none."""
         with contextlib.suppress(IndexError):
             leads = False
             while not leads:
@@ -231,12 +232,12 @@ class Log:
                 self._asleep.popleft().wake()
 
     def _sync_before(self, tail: Tail) -> None:
-        """Let the segments before one be on disk."""
+        """Sync the segments before `tail`."""
         before = tail.before
         if before is not None:
             self._sync_before(before)
             if before.end + self._segment_bytes // 8 < before.size:
-                # A snapshot was begun before it was full.
+                # A snapshot started the next segment before this one was full.
                 before.file.truncate(before.end)
             else:
                 before.file.sync()
@@ -244,14 +245,14 @@ class Log:
             before.file.close()
 
     def tell_room(self) -> bool:
-        """Let the engine know how much room there is, after a commit. Tell whether takes go on that could not."""
+        """Tell the engine how much room there is, after a commit. Return whether refused takes can continue."""
         engine, room, writer = self._engine, self.room, self.writer
-        # A frame that is not written yet is going to be that long.
+        # The length of the frame that is not written yet.
         pending = writer.frame_bytes()
         tail = self._tail
         here = tail.size - writer.offset
         left = here - pending - RESERVE_BYTES - PUT_BYTES
-        # Somebody else should have prepared the next segment by now: in a thread, while there was time.
+        # Normally, maintenance has created the next segment in its thread by now.
         if room.spare is None and left < self._segment_bytes // 8:
             self.prepare()
         spare = room.spare
@@ -261,7 +262,7 @@ class Log:
         engine.room_bytes = min(room.for_puts(tail, left, pending, engine.moves_left), self._unowed())
         was_stuck, self._stuck = self._stuck, engine.moves_left <= 0
         if self._stuck and not was_stuck:
-            # Whoever is told looks again and again whether there is room: those who wait cannot.
+            # Maintenance then checks for room periodically. Waiting consumers cannot.
             self.on_growth()
         elif was_stuck and not self._stuck:
             engine.takes_go_on()
@@ -269,22 +270,22 @@ class Log:
         return False
 
     def is_full(self) -> bool:
-        """Whether there is no room for more jobs, in files that are made or to be made. Any thread may ask."""
+        """Return whether there is no room for more jobs, in existing or new files. Any thread may call this."""
         return self.room.spare is None or self.is_short()
 
     def is_short(self) -> bool:
-        """Whether all that the disk has is owed to the jobs there are. Any thread may ask."""
+        """Return whether the whole disk space is owed to existing jobs. Any thread may call this."""
         return self._unowed() <= 0
 
     def owed_bytes(self) -> int:
-        """How much room on the disk is needed so that every job that is there can be taken, and can end."""
+        """Return the disk space that is needed so that every existing job can be taken and end."""
         return self._engine.jobs.count * OWED_BYTES + OWED_MOVES * self._engine.labels.total
 
     def _unowed(self) -> int:
-        """What puts may write to this segment, the next one and the disk beside what is owed to the jobs so far."""
+        """Return the bytes that puts may write to the segments and the disk, beside the space owed to jobs."""
         room = self.room
         spare = room.spare
-        # No i64: a disk may say that it has more bytes than fit in one beside these.
+        # Not an i64, because a disk may report more bytes than fit into one together with these.
         files: int = self._tail.size - self.writer.offset + (0 if spare is None else spare.size)
         unowed = files + room.free - self.owed_bytes() - RESERVE_BYTES - PUT_BYTES
         if unowed < self._segment_bytes and room.wall >= room.look_not_before:
@@ -294,11 +295,11 @@ class Log:
         return unowed
 
     def make_room(self, length: int) -> int:
-        """Try to have room for so many bytes of bodies, more than a segment perhaps; tell how much room there is."""
+        """Try to make room for `length` bytes of bodies, perhaps more than a segment. Return the available bytes."""
         engine, room = self._engine, self.room
         self.tell_room()
         if engine.room_bytes < length:
-            # First, how many are taken by now: many that were may not be.
+            # First count the taken jobs again: there may be fewer now.
             engine.count_moves()
             self.tell_room()
         if engine.room_bytes < length:
@@ -310,9 +311,10 @@ class Log:
         return engine.room_bytes
 
     def prepare(self) -> None:
-        """Have the next segment ready, if there is room for it on the disk. Any thread may."""
+        """Create the next segment, if the disk has room for it. Any thread may call this."""
         room = self.room
-        # By another name: mypyc trusts that what was None is None, and another thread may change it.
+        # Use a local variable: mypyc assumes that an attribute that was None stays None, but another thread may change
+        # it.
         spare = room.spare
         if spare is None and room.wall >= room.spare_not_before:
             with room.lock:
@@ -320,12 +322,12 @@ class Log:
                     self._have_spare(self._segment_bytes)
 
     def fill(self) -> None:
-        """Write the zeros of the next segment, as long as it is the next one. Any thread may, without the lock."""
+        """Write the zeros of the next segment, until it is used. Any thread may call this, without the queue's lock."""
         while True:
-            # A slice at a time: whoever needs the segment takes it as it is.
+            # Write a slice at a time, because a commit may need the segment meanwhile.
             with self.room.lock:
                 spare = self.room.spare
-                # One that is longer has room for more that are taken, or for one large frame.
+                # A longer segment has room for more taken jobs, or for one large frame.
                 end = 0 if spare is None else min(spare.size, self._segment_bytes)
                 if spare is None or spare.filled >= end:
                     return
@@ -339,9 +341,10 @@ class Log:
                 spare.filled += length
 
     def begin_snapshot(self, now: int, wall: int, small: bool = False) -> int:
-        """Begin a segment, and tell its number: the log before it is what a snapshot will stand for.
+        """Start a segment and return its number. The snapshot will replace the log before it.
 
-        A small one if there is none ahead, and the snapshot is to make room on a full disk.
+        With `small`, the segment is small if there is no next segment, because the snapshot has to free space on a full
+        disk.
         """
         self.commit(now, wall)
         self.check()
@@ -352,18 +355,18 @@ class Log:
             return self._tail.number
         self.prepare_again()
         if self.room.spare is None:
-            # The reserve of the segment that is written to is for acks.
+            # The reserve of the present segment is for acks.
             raise NoSpace(_NO_ROOM)
         self._rotate(0)
         return self._tail.number
 
     def prepare_again(self) -> None:
-        """Have the next segment ready, although there may have been no room for it just now."""
+        """Create the next segment now, even if there was no room for it a moment ago."""
         self.room.spare_not_before = 0
         self.prepare()
 
     def _new_segment(self, size: int) -> Tail:
-        """Another segment in the place of the one that was made ahead, which stays if there is no room for it."""
+        """Create a segment in place of the next segment, which stays if there is no room."""
         try:
             made = self._make(self._tail.number + 1, size, size)
         except OSError as error:
@@ -372,13 +375,13 @@ class Log:
         return made
 
     def promise(self, fsync: str, now: int, wall: int) -> None:
-        """Sync more or less often from now on, and begin a segment: each says what was promised when it was written."""
+        """Change the fsync policy and start a segment, because the header of each segment contains its policy."""
         self.commit(now, wall)
-        # If rows before it were lost, the new segment would be too, and what it says.
+        # If earlier rows were lost, the new segment would be lost with its header, too.
         self.make_durable(self.written)
         self.room.wall = wall
         with self.room.lock:
-            # The one made ahead says what was promised before; and as long as it is empty, it counts for nothing.
+            # The next segment has the old policy in its header. It is replaced, because it is still empty.
             before, self.fsync = self.fsync, fsync
             try:
                 tail = self._new_segment(self._segment_bytes)
@@ -388,12 +391,12 @@ class Log:
             self._go_on_in(tail)
 
     def has_snapshot(self, header: SegmentHeader, size: int, log_bytes: int) -> None:
-        """A snapshot of so many bytes stands for everything before its segment, which was so many bytes of log."""
+        """Record a snapshot of `size` bytes, which replaces `log_bytes` of the log before its segment."""
         with self.room.lock:
             self.kept = Kept(header.segment, header.created, size, self.kept.log_bytes - log_bytes)
 
     def header(self, number: int, kind: str = LOG) -> SegmentHeader:
-        """What a file that begins here and now says about itself."""
+        """Return the header of a file that starts here and now."""
         return SegmentHeader(
             node=self.node,
             segment=number,
@@ -407,30 +410,33 @@ class Log:
         )
 
     def needed_bytes(self) -> int:
-        """How much of the log a recovery has to read, beside the snapshot."""
+        """Return how many bytes of the log recovery has to read, beside the snapshot."""
         return self.kept.log_bytes + self.writer.offset
 
     @property
     def segment(self) -> int:
-        """The number of the segment that is written to."""
+        """Return the number of the newest segment."""
         return self._tail.number
 
     @property
     def failed(self) -> bool:
-        """Whether the disk failed: nothing more can be promised."""
+        """Return whether writing or syncing failed."""
         return self._failed is not None
 
     def check(self) -> None:
-        """Refuse to go on after the disk failed. A sync that failed is never tried again: it would say it worked."""
+        """Raise JournalFailed if the disk failed before.
+
+        A failed sync is never repeated, because it would falsely succeed.
+        """
         if self._failed is not None:
             raise JournalFailed(f"the log failed before: {self._failed}") from self._failed
 
     def give_up(self, why: OSError) -> None:
-        """Write nothing more: what was to be written next is not whole."""
+        """Write nothing more, because the pending rows are not complete."""
         self._failed = why
 
     def close(self, now: int, wall: int) -> None:
-        """Write that nothing is missing, and close."""
+        """Write the end row, which says that nothing is missing, and close the log."""
         try:
             if self._failed is None:
                 self.writer.stopped(now)
@@ -478,8 +484,11 @@ class Log:
             self._engine.resident_bytes -= let_go
 
     def _rotate(self, length: int) -> None:
-        """Go on in the next segment. Nothing is synced here, under somebody's lock: `make_durable` does it in order."""
-        # Nobody may make the segment after this one before it is clear which that is.
+        """Continue in the next segment.
+
+        It is not synced here, under the queue's lock; `make_durable` syncs segments in order.
+        """
+        # The lock keeps other threads from creating the segment after this one too early.
         with self.room.lock:
             self._go_on_in(self._following(self._tail.number + 1, length))
 
@@ -492,7 +501,7 @@ class Log:
         self._next_growth = 0
 
     def _following(self, number: int, length: int) -> Tail:
-        """The next segment: the one that was kept ready, if it is large enough."""
+        """Return the next segment. Use the one created in advance, extended if it is too small."""
         needed, room = length + SEGMENT_HEADER_BYTES, self.room
         spare = room.spare
         if spare is None:
@@ -504,7 +513,7 @@ class Log:
         return spare
 
     def _make(self, number: int, needed: int, size: int) -> Tail:
-        """Make a segment; on a full disk a smaller one, so that what is there can be taken and acked."""
+        """Create a segment. On a full disk, create a smaller one, so that jobs can be taken and acked."""
         header = self.header(number)
         while True:
             try:
@@ -517,20 +526,23 @@ class Log:
                 size = max(needed, size // 2)
 
     def _have_spare(self, size: int) -> None:
-        """Let the next segment be so long, if there is room for that. With the lock of the room."""
+        """Create the next segment with `size` bytes, or extend it, if there is room.
+
+        The caller holds the lock of the room.
+        """
         room = self.room
         spare = room.spare
         if spare is not None:
             if spare.size < size:
                 room.extend(spare, size)
             return
-        # It cannot say yet where it begins: its first frame will.
+        # Its position is unknown until its first frame is written.
         header = replace(self.header(self._tail.number + 1), position=NOT_BEGUN)
         try:
             room.check(size)
             room.has_spare(Tail(self._disk.create(header.name, size, header.encode()), header, size))
         except OSError:
-            # A full disk need not be asked with every commit.
+            # Do not ask a full disk with every commit.
             room.spare_not_before = room.wall + LOOK_MS
             room.look()
 
@@ -541,7 +553,7 @@ class Log:
             self._forget_spare()
 
     def _forget_spare(self) -> None:
-        """The next segment is gone, or another one has its name."""
+        """Close the next segment, because it was removed or another one has its name."""
         spare = self.room.spare
         if spare is not None:
             spare.file.close()
@@ -549,7 +561,7 @@ class Log:
 
 
 def suitable_segment_bytes(disk: Disk) -> int:
-    """How large segments should be: on a small disk, small enough that some fit, and a ballast beside them."""
+    """Return the segment size for a disk. On a small disk, several segments and the reserve file must fit."""
     return max(2 * SMALL_SEGMENT_BYTES, min(SEGMENT_BYTES, disk.free() // 8))
 
 
